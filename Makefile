@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export HYPOTHESIS_NO_PLUGINS := 1
 
 .PHONY: demo test coverage check format bench bench-small bench-plan bench-memory bench-cloud \
-	bench-large bench-verify bench-everyday bench-burst acceptance faults s3-tests \
+	bench-large bench-verify bench-everyday bench-burst acceptance faults \
 	simulate simulate-mutants fuzz corpus mutants audit docs pictures site site-links dist clean \
 	local-aws cdk bootstrap synth diff deploy put unprotect destroy
 
@@ -68,9 +68,6 @@ acceptance: .venv/ready  ## ENV=dev SCALE=small|full YES=1 ONLY=case: the set ag
 
 faults: .venv/ready  ## the fault-injection harness, its long form
 	$(RUN) python -m tests.faults
-
-s3-tests: .venv/ready embedded/.venv/ready  ## S3_TESTS=folder of ceph/s3-tests: docs/semantics.md
-	$(RUN) python -m tests.s3_tests --folder "$(S3_TESTS)"
 
 simulate: .venv/ready  ## SECONDS=60, or SEED=number WITHOUT=faults: docs/contributing/simulation.md
 	$(RUN) python -m tests.simulation --seconds $(or $(SECONDS),60) \

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from boto3.s3.transfer import TransferConfig
+from boto3.s3.transfer import TransferConfig, create_transfer_manager
 from Crypto.Cipher import AES
 from Crypto.Util import Counter
 
@@ -94,7 +94,9 @@ class _PieceReader:
 
 def upload(client: Any, bucket: str, key: str, archive: Archive) -> None:
     """Upload the archive as one object, in parts if it is large."""
-    client.upload_fileobj(_PieceReader(archive.pieces()), bucket, key, Config=TRANSFER)
+    with create_transfer_manager(client, TRANSFER) as manager:
+        body: Any = _PieceReader(archive.pieces())  # it has what is needed of a file
+        manager.upload(body, bucket, key).result()
 
 
 @cache

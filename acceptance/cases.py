@@ -20,6 +20,7 @@ from acceptance.archives import (
 )
 from acceptance.site import Mismatch, NotApplicableError, Put, Site
 from s3unzip.model import Report, TaskKind, Verdict
+from s3unzip.rates import DIRECT_MEMBER_BYTES
 from s3unzip.settings import KIB, MIB, Tuning
 from s3unzip.verification import Verification
 
@@ -107,7 +108,7 @@ def split_size(tuning: Tuning, share: float) -> int:
 
 def above_direct(tuning: Tuning) -> int:
     """Return the bytes of a member that no direct run extracts; 0 if there are no direct runs."""
-    return tuning.max_direct_member_bytes if tuning.max_direct_members else 0
+    return min(DIRECT_MEMBER_BYTES, tuning.max_direct_bytes) if tuning.max_direct_members else 0
 
 
 def expect_kind(site: Site, put: Put, kind: TaskKind) -> None:
@@ -119,8 +120,9 @@ def expect_kind(site: Site, put: Put, kind: TaskKind) -> None:
 
 def do_small(site: Site, *, name: str, count: int) -> Done:
     """Extract `count` small members."""
-    report = complete(site, site.put(name, small_archive(count)))
-    way = "an execution" if report.records is None else "a direct run"
+    put = site.put(name, small_archive(count))
+    report = complete(site, put)
+    way = "a direct run" if site.runs.state(put.run) is None else "an execution"
     return Done(f"{report.verdict}, {count:,} equal, by {way}", (report,))
 
 
@@ -139,9 +141,8 @@ def do_split(site: Site) -> Done:
     """Split one huge deflated member."""
     put = site.put("split", one_member(split_member(site)))
     report = complete(site, put)
-    expect_kind(site, put, TaskKind.SEGMENT)
-    slices = site.summary(put).tasks
-    return Done(f"{report.verdict}, {slices} slices", (report,))
+    expect_kind(site, put, TaskKind.SCAN)
+    return Done(f"{report.verdict}, {site.summary(put).tasks} segments", (report,))
 
 
 def split_member(site: Site) -> Member:
@@ -245,7 +246,7 @@ CASES = (
     Case("tiny", "COMPLETED, 5 equal", partial(do_small, name="tiny", count=TINY)),
     Case("members", "COMPLETED, 5,000 equal", partial(do_small, name="members", count=MANY)),
     Case("stored", "COMPLETED, copied server-side", do_stored),
-    Case("split", "COMPLETED, more than one slice", do_split),
+    Case("split", "COMPLETED, in several segments", do_split),
     Case("encrypted", "COMPLETED, 20 equal", do_encrypted),
     Case("corrupt", "COMPLETED_WITH_ERRORS, one member", do_corrupt),
     Case("refused", "REJECTED, nothing written", do_refused),

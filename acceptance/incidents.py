@@ -7,8 +7,6 @@ import json
 import time
 from dataclasses import replace
 
-from s3unzip.aws.ending.recheck import Recheck
-
 from acceptance.archives import Archive
 from acceptance.cases import (
     FEW,
@@ -21,11 +19,11 @@ from acceptance.cases import (
     small_archive,
     verdict_line,
 )
-from acceptance.leftovers import list_versions, member_place
+from acceptance.leftovers import MAX_RUNS, list_versions, member_place
 from acceptance.listener import Listener
 from acceptance.site import Mismatch, NotApplicableError, Put, Site
 from s3unzip.cli.deployed import DAY
-from s3unzip.model import OnConflict, Report, Verdict, run_id
+from s3unzip.model import AGAIN, OnConflict, Report, Verdict
 from s3unzip.planning.keys import parse_template
 
 FIRST_MEMBERS = 200  # of a run that must still be active when the case acts, at least
@@ -111,12 +109,8 @@ def do_overwrite(site: Site) -> Done:
 
 def wait_recheck(site: Site, old: Put, new: Put) -> Report | None:
     """Wait for the run that compares the newer archive's members once the older run has ended."""
-    site.wait_idle(delayed=True)
-    request = Recheck(new.key, old.run, asked=time.time()).request(new.request)
-    again = replace(new, request=request, run=run_id(request, new.pin))
-    if site.runs.state(again.run) is None and site.runs.records(again.run).find_report() is None:
-        return None
-    return site.wait_report(again)
+    again = replace(new, run=f"{old.run}{AGAIN}")
+    return site.wait_report(again) if site.runs.state(again.run) is not None else None
 
 
 def stop_at_work(site: Site, name: str) -> tuple[Put, Report]:
@@ -151,9 +145,9 @@ def do_abort(site: Site) -> Done:
     return Done(f"ABORTED, {report.missing:,} of {report.members:,} not done", (report,))
 
 
-def do_redrive(site: Site) -> Done:
+def do_resume(site: Site) -> Done:
     """Continue a stopped run with ``s3unzip resume``."""
-    put, stopped = stop_at_work(site, "redrive")
+    put, stopped = stop_at_work(site, "resume")
     site.call("resume", put.run, "--env", site.environment)
     report = site.wait_report(put, after=stopped.finished)
     expect(report, Verdict.COMPLETED)
@@ -202,10 +196,7 @@ def lose_event(site: Site) -> Put:
 
 def has_records(site: Site, name: str) -> bool:
     """Return whether any version of the archive `name` has a run."""
-    work = site.runs.work_location
-    prefix = f"{work.key}runs/{site.token}-{name}-"
-    answer = site.s3.list_objects_v2(Bucket=work.bucket, Prefix=prefix, MaxKeys=1)
-    return bool(answer["KeyCount"])
+    return any(f"-{site.token}-{name}-" in one.id for one in site.runs.recent(MAX_RUNS))
 
 
 def put_and_delete(site: Site, key: str, archive: Archive) -> str:
@@ -227,6 +218,6 @@ INCIDENTS = (
     Case("duplicate", "one run, one event, no second PUT", do_duplicate),
     Case("overwrite", "the new one complete, no mix", do_overwrite),
     Case("abort", "ABORTED, nothing incomplete left", do_abort),
-    Case("redrive", "COMPLETED after s3unzip resume", do_redrive),
+    Case("resume", "COMPLETED after s3unzip resume", do_resume),
     Case("reconcile", "found and started", do_reconcile),
 )

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from s3unzip.aws.admission.ledger import FOLDER as SHARES
-from s3unzip.aws.intake.claims import list_direct_runs
-from s3unzip.operate.bundled_store import is_claimed
-from s3unzip.run_files import CLAIMS, REFUSALS
-
 from acceptance.site import Site
 from s3unzip.operate.runs import RUNNING
+from s3unzip.runs.records import RUNS
 
 AT_ONCE = 1_000  # keys of one DeleteObjects
 QUIET_SECONDS = 1.0  # seconds without new objects before the set counts as clean
 STOPPED_SECONDS = 10.0  # the same after an execution was stopped: its functions may still run
 REPORT_SECONDS = 60.0  # from a stopped execution to its report
 CLEAN_SECONDS = 300.0
-DIRECT_SECONDS = 60.0  # the plan function's time limit in the environments that are shipped
-LATEST = 1_000  # claims, refusals and shares that are looked through
+DAY = 86_400.0
+NO_DEAD_LETTERS = {"QueueUrl", "DashboardUrl"}  # the other URLs of the stack are of these
+MAX_RUNS = 1_000  # that are searched for those of the set
 HIDDEN_SECONDS = 30  # visibility timeout of the other messages during the search
 MAX_LOOKED = 100  # answers of ten messages each
 
@@ -60,27 +58,18 @@ def member_place(site: Site) -> Place:
 def list_places(site: Site) -> list[Place]:
     """Return all places, archives first."""
     work = site.runs.work_location
-    runs = f"{work.key}runs/"
+    days = [time.strftime("%Y-%m-%d", time.gmtime(time.time() - ago)) for ago in (DAY, 0.0)]
     return [
         Place("archives", site.ingest, site.key("").rpartition("/")[0] + "/"),
         member_place(site),
-        Place("runs", work.bucket, f"{runs}{site.token}-"),
-        Place("claims", work.bucket, f"{runs}{CLAIMS}/", has=site.token),
-        Place("refusals", work.bucket, f"{runs}{REFUSALS}/", has=site.token),
-        # A planner that outlives its stopped execution may take workers once more.
-        Place("shares", work.bucket, f"{runs}{SHARES}/", has=site.token),
+        *(Place("runs", work.bucket, f"{work.key}{RUNS}{day}/", site.token) for day in days),
     ]
 
 
 def list_versions(s3: Any, place: Place) -> list[Version]:
-    """Return all versions and delete markers of a place.
-
-    All runs of the environment have their claims in one folder, latest first, and likewise their
-    refusals; only the latest thousand are listed. Of shares the first thousand are.
-    """
-    limit = {"MaxItems": LATEST} if place.has else {}
+    """Return all versions and delete markers of a place."""
     pages = s3.get_paginator("list_object_versions").paginate(
-        Bucket=place.bucket, Prefix=place.prefix, PaginationConfig=limit
+        Bucket=place.bucket, Prefix=place.prefix
     )
     return [
         Version(one["Key"], one["VersionId"], one["LastModified"])
@@ -105,10 +94,12 @@ def list_uploads(s3: Any, place: Place) -> list[dict[str, str]]:
 
 def take_inventory(site: Site) -> list[Inventory]:
     """Count the versions and uploads at each place."""
-    return [
-        Inventory(place.name, len(list_versions(site.s3, place)), len(list_uploads(site.s3, place)))
-        for place in list_places(site)
-    ]
+    versions: Counter[str] = Counter()
+    uploads: Counter[str] = Counter()
+    for place in list_places(site):
+        versions[place.name] += len(list_versions(site.s3, place))
+        uploads[place.name] += len(list_uploads(site.s3, place))
+    return [Inventory(name, versions[name], uploads[name]) for name in versions]
 
 
 def shown(found: list[Inventory]) -> str:
@@ -131,7 +122,6 @@ def remove_all(site: Site) -> list[Inventory]:
     then everything is removed, repeatedly until nothing new appears.
     """
     _remove(site, list_places(site)[0])
-    _await_direct_runs(site)
     quiet = STOPPED_SECONDS if _stop_runs(site) else QUIET_SECONDS
     until = time.monotonic() + CLEAN_SECONDS
     empty_since: float | None = None
@@ -153,9 +143,9 @@ def remove_all(site: Site) -> list[Inventory]:
 
 def drop_dead_letters(site: Site) -> int:
     """Delete the dead letters that name this set's token; return how many there were."""
-    outputs = site.runs.outputs.items()
-    queues = [url for name, url in outputs if name.endswith("Url") and name != "QueueUrl"]
-    return sum(_drop(site, url) for url in queues)
+    outputs = site.runs.outputs
+    names = [name for name in outputs if name.endswith("Url") and name not in NO_DEAD_LETTERS]
+    return sum(_drop(site, outputs[name]) for name in names)
 
 
 def _drop(site: Site, url: str) -> int:
@@ -186,28 +176,11 @@ def _remove(site: Site, place: Place) -> None:
         site.s3.delete_objects(Bucket=place.bucket, Delete={"Objects": keys, "Quiet": True})
 
 
-def _await_direct_runs(site: Site) -> None:
-    """Wait until active direct runs, which nothing stops, have written their records."""
-
-    def all_ended() -> bool:
-        found = list_direct_runs(site.s3, site.runs.work_location, LATEST)
-        ours = [one.id for one in found if one.state == RUNNING and site.token in one.id]
-        return not any(is_claimed(site.runs, run) for run in ours)
-
-    site.until(DIRECT_SECONDS, all_ended)
-
-
 def _stop_runs(site: Site) -> bool:
     """Stop active runs and wait for their reports, which must not appear after the removal."""
     stopped = False
-    work = site.runs.work_location
-    pages = site.s3.get_paginator("list_objects_v2").paginate(
-        Bucket=work.bucket, Prefix=f"{work.key}runs/{site.token}-", Delimiter="/"
-    )
-    found = [one["Prefix"] for page in pages for one in page.get("CommonPrefixes", ())]
-    for prefix in found:
-        run = prefix.rstrip("/").rpartition("/")[2]
-        if site.runs.state(run) == RUNNING:
+    for run, state, _ in list(site.runs.recent(MAX_RUNS)):
+        if site.token in run and state == RUNNING:
             stopped |= site.runs.stop(run)
             records = site.runs.records(run)
             site.until(REPORT_SECONDS, lambda records=records: records.find_report() is not None)  # type: ignore[misc]  # mypy cannot infer a lambda's default

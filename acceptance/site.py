@@ -122,8 +122,9 @@ class Site:
     def find(self, name: str, archive: Archive) -> Put:
         """Return an existing archive with the id of its run."""
         request = self.request(self.key(name))
-        pin = self.runs.stores.source(request.source).head(request.source)
-        return Put(name, archive, request, pin, run_id(request, pin))
+        tail = self.runs.stores.source(request.source).tail(request.source, 1)
+        run = run_id(request, tail.pin, tail.modified)
+        return Put(name, archive, request, tail.pin, run)
 
     def wait_report(self, put: Put, after: float = 0.0) -> Report:
         """Return the run's report when it has ended.
@@ -151,7 +152,7 @@ class Site:
             if state is not None and state != RUNNING:
                 return False
             records = self.runs.records(put.run)
-            if state == RUNNING and records.find_summary() is not None:
+            if state == RUNNING and records.find_plan() is not None:
                 return True
             if state is None and records.find_report() is not None:  # it had no execution
                 return False
@@ -159,7 +160,7 @@ class Site:
 
     def summary(self, put: Put) -> PlanSummary:
         """Return what the run's plan found."""
-        return self.runs.records(put.run).read_summary()
+        return self.runs.records(put.run).read_plan()
 
     def verify(self, put: Put, password: bytes | None = None) -> Verification:
         """Compare the destination with the archive, as `s3unzip verify` does."""
@@ -188,15 +189,12 @@ class Site:
             raise Mismatch(f"s3unzip {words[0]}: exit code {code}: {error.getvalue().strip()}")
         return code, out.getvalue()
 
-    def wait_idle(self, quiet: float = 0.5, *, delayed: bool = False) -> None:
+    def wait_idle(self, quiet: float = 0.5) -> None:
         """Wait until the queue stays empty; the wait has a limit, because others may use the queue.
 
-        Args:
-            quiet: seconds between two readings.
-            delayed: whether to wait for messages that are delivered later.
+        `quiet` are the seconds between two readings.
         """
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        names += ["ApproximateNumberOfMessagesDelayed"] if delayed else []
         url = self.runs.outputs["QueueUrl"]
         until = time.monotonic() + IDLE_SECONDS
         empty = 0

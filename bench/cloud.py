@@ -18,7 +18,6 @@ from pathlib import Path
 from bench.measure import RUNS, median, print_figure, print_step, run_command
 from embedded.deploy import (
     prepare_dependencies,
-    prepare_runtime_client,
     start_aws,
     synthesize,
 )
@@ -33,7 +32,7 @@ TASKS = int(os.environ.get("S3UNZIP_BENCH_TASKS", "10000"))  # in one Distribute
 RUN_SECONDS = 1_800.0
 # One task for each member, and few workers, because each worker is a cold start on this machine.
 ONE_EACH = {"batch_members": 1, "max_workers": 8}
-HANDLERS = ("plan", "planner", "link", "extract", "report")
+HANDLERS = ("intake", "plan", "extract", "settle")
 
 
 def make_archive(members: int) -> bytes:
@@ -88,15 +87,15 @@ def survive_tasks(pipeline: DeployedPipeline, tasks: int) -> int:
 
     The embedded AWS fails a Map whose result exceeds 256 KiB, as AWS does.
     """
-    for function in ("PlanFunction", "PlannerFunction"):
+    for function in ("IntakeFunction", "PlanFunction"):
         _change_tuning(pipeline, pipeline.outputs[function])
     time_run(pipeline, "many-tasks.zip", make_archive(tasks), tasks)
     run = pipeline.find_run("many-tasks.zip")
     assert run is not None
-    summary = pipeline.summary(run)
-    assert summary is not None
-    assert summary.tasks >= tasks, summary
-    return summary.tasks
+    plan = pipeline.plan(run)
+    assert plan is not None
+    assert plan.tasks >= tasks, plan
+    return plan.tasks
 
 
 def _change_tuning(pipeline: DeployedPipeline, function: str) -> None:
@@ -134,7 +133,7 @@ def measure_synthesis(folder: Path) -> None:
 
 
 def measure_imports(folder: Path) -> None:
-    """Measure the import of each handler in a new process: built asset, 3.13, runtime client.
+    """Measure the import of each handler in a new process: built asset, 3.13.
 
     `cloud.import.<function>.ms` is the time on the clock. `cloud.import_cpu.<function>.ms` is
     the CPU time of the quickest run, which other processes change least.
@@ -145,7 +144,7 @@ def measure_imports(folder: Path) -> None:
     asset = folder / "asset"
     build_bundle(asset, Target(python))
     variables = {
-        "PYTHONPATH": f"{asset}{os.pathsep}{prepare_runtime_client(python)}",
+        "PYTHONPATH": str(asset),
         Variable.ENVIRONMENT.value: "bench",
         "PYTHONWARNINGS": "ignore",
         # As Lambda sets it. Without it, the X-Ray SDK creates two clients at its import.
@@ -155,12 +154,12 @@ def measure_imports(folder: Path) -> None:
     for name in HANDLERS:
         print_step(f"importing the handler {name}")
         code = (
-            "import time, awslambdaric.bootstrap; "
+            "import time; "
             "begun = time.perf_counter(), time.process_time(); "
-            f"import s3unzip.handlers.{name}; "
+            f"import s3unzip.aws.{name}; "
             "print(time.perf_counter() - begun[0], time.process_time() - begun[1])"
         )
-        command = [python, "-S", "-s", "-B", "-c", code]  # only the asset and the client
+        command = [python, "-S", "-s", "-B", "-c", code]  # only the asset
         run_command(command, variables)  # warms the file cache
         told = [run_command(command, variables).output.split() for _ in range(2 * RUNS + 1)]
         wall, cpu = ([float(seconds) * 1_000 for seconds in one] for one in zip(*told, strict=True))

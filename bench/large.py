@@ -37,7 +37,7 @@ from bench.splitting import KINDS, measure_splitting
 from s3unzip.model import Report, decode
 from s3unzip.settings import MIB, Tuning
 from tests.memory import MemoryBucket, MemoryStores
-from tests.runs import Bench
+from tests.runs import World
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -156,11 +156,11 @@ def read_with_checksums() -> int:
         with ArchiveFile(path) as archive:
             archive.add("large.bin", repeat_stored([noise(MIB)], 100 * MIB))
         data = path.read_bytes()
-    bench = Bench(MemoryStores(out=MemoryBucket(part_checksums=True)))
-    report = bench.run(data)
+    world = World(buckets=MemoryStores(out=MemoryBucket(part_checksums=True)))
+    report = world.run(data)
     assert (report.requests.part, report.requests.copy) == (0, 1)
     # Without the member itself: the archive's end, the local header, and the bytes after the data.
-    return max(0, report.bytes_in - bench.tuning.tail_bytes - 2_000)
+    return max(0, report.bytes_in - world.tuning.tail_bytes - 2_000)
 
 
 def main() -> None:

@@ -49,8 +49,9 @@ def write_archive(path: Path) -> None:
 def plan(source: str, work: str, include: tuple[str, ...]) -> None:
     """Plan as a run does: everything that a run writes before its first task."""
     from s3unzip.context import Context  # noqa: PLC0415
-    from s3unzip.model import Options, PlanSummary, Request  # noqa: PLC0415
-    from s3unzip.planning.plan import make_plan  # noqa: PLC0415
+    from s3unzip.model import Options, Request  # noqa: PLC0415
+    from s3unzip.planning.plan import Plan  # noqa: PLC0415
+    from s3unzip.settling.loop import begin  # noqa: PLC0415
     from s3unzip.stores.clock import LocalClock  # noqa: PLC0415
     from s3unzip.stores.factory import StoreConfig, open_stores  # noqa: PLC0415
     from s3unzip.stores.locations import parse_destination, parse_source  # noqa: PLC0415
@@ -58,9 +59,10 @@ def plan(source: str, work: str, include: tuple[str, ...]) -> None:
     home = parse_destination(work)
     context = Context(stores=open_stores(StoreConfig(home)), clock=LocalClock())
     target = parse_destination(f"{work}/out")
-    summary = make_plan(Request(parse_source(source), target, Options(include=include)), context)
-    assert isinstance(summary, PlanSummary), summary
-    print(json.dumps({"members": summary.selected, "tasks": summary.tasks}))
+    request = Request(parse_source(source), target, Options(include=include))
+    plans: list[Plan] = []
+    begin(request, context, planned=plans.append)
+    print(json.dumps({"members": plans[0].summary.selected, "tasks": plans[0].summary.tasks}))
 
 
 def main() -> None:

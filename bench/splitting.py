@@ -23,17 +23,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
-from s3unzip.local.pool import WorkerPool
-from s3unzip.local.runner import work_off
 
 from bench.archives import ArchiveFile, deflate_whole, inflate_once, log_lines, mixed_files
 from bench.measure import print_figure, print_step
-from bench.workers import start_workers
 from s3unzip.context import Context
 from s3unzip.deflate import Span, cut, inflate_segment, link_segments
 from s3unzip.deflate.split import locate, scan_segment
-from s3unzip.model import Location, PlanSummary, Request
-from s3unzip.planning.plan import make_plan
+from s3unzip.local.machine import run_archive
+from s3unzip.local.workers import Workers
+from s3unzip.model import Location, Request
 from s3unzip.settings import MIB, Tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
@@ -70,6 +68,7 @@ STREAM_SIZE = SIZE // 8  # of the member that is one stream
 CPU_SIZE = 160 * MIB  # size of the member whose CPU is measured
 CPU_SEGMENTS = 3  # segments of about the default size
 NEVER = 1 << 50
+MODULES = ("numpy", "bench.splitting")  # of workers; the figure does not include their start
 
 
 class LimitedArchive:
@@ -203,15 +202,10 @@ class Case:
             Location("file", "", f"{self.folder}/{self.name}.zip"),
             Location("file", "", f"{home}/out/"),
         )
-        context = maker(LocalClock())
-        summary = make_plan(request, context)
-        assert isinstance(summary, PlanSummary)
-        pool = WorkerPool(summary.run, workers or 1, maker, None)
-        start_workers(pool, workers or 1, context.stores.run_store(summary.run.id))
-        started = time.perf_counter()
-        report = work_off(summary, context, lambda _: pool, fresh=True)
-        seconds = time.perf_counter() - started
+        with Workers(workers or 1, maker(LocalClock()), maker, MODULES) as pool:
+            report = run_archive(request, maker(LocalClock()), pool)
         assert report.verdict == "COMPLETED", report
+        seconds = report.finished - report.started - report.plan_seconds
         written = Path(home, "out", self.name, "large.bin")
         assert written.stat().st_size == self.content.size
         written.unlink()
@@ -222,6 +216,7 @@ def measure_splitting(kinds: Sequence[str] = KINDS) -> None:
     """Print the speed-ups over one stream, and the CPU cost of splitting."""
     with tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as folder:
         members = {"mixed": mixed_files, "log": log_lines}
+        _make_case("start", mixed_files(32 * MIB), folder).seconds(2)  # starts the fork server
         for name in kinds:
             print_step(f"{name}: making a member of {SIZE / MIB:.0f} MiB, and one of an eighth")
             split = _make_case(name, members[name](SIZE), folder)

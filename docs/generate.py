@@ -47,8 +47,8 @@ def make_pages() -> dict[str, str]:
             "a line of outcomes/<task>.jsonl: first the task's, then one a member",
             [model.TaskReport, model.Outcome],
         ),
-        "plan.schema.json": schema_of("a line of plan.jsonl and of redo.jsonl", [model.Task]),
-        "summary.schema.json": schema_of("summary.json", [model.PlanSummary]),
+        "plan.schema.json": schema_of("a line of rounds/NN.jsonl", [model.Task]),
+        "summary.schema.json": schema_of("run.json", [model.PlanSummary]),
         "event.schema.json": event_schema(),
     }
     for output in OUTPUTS:

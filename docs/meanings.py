@@ -55,9 +55,7 @@ EVENT_FIELDS = {
 
 # Fields whose names say it to who reads the code, and not to who reads the reference.
 MEANINGS = {
-    "AfterSuccessSection.action": "delete, move or tag the archive; none: leave it",
-    "AfterSuccessSection.bucket": "of a move: where to; none: the ingest bucket",
-    "AfterSuccessSection.prefix": "of a move: where to; the key below `ingest.prefix` follows",
+    "AfterSuccessSection.action": "delete or tag the archive; none: leave it",
     "AfterSuccessSection.tags": "of a tag: added to the archive's tags",
     "AlarmsSection.archive_p95_seconds": "alarm when one archive in twenty takes longer",
     "AlarmsSection.email": "told of every alarm; SNS asks for a confirmation first",
@@ -81,13 +79,11 @@ MEANINGS = {
     "Limits.total_size": "declared, of all members",
     "LogsSection.days": "until log events expire",
     "LogsSection.level": "of the functions' logs",
-    "Options.as_gzip": "keep members compressed: see [gzip](../howto/gzip.md)",
+    "Options.as_gzip": "keep members compressed: see [gzip](../howto/objects.md)",
     "Options.encoding": "of names that are neither ASCII nor marked as UTF-8",
     "Options.exclude": "globs of members to leave out",
     "Options.include": "globs of members to extract; none: all",
-    "Options.key_template": (
-        "how keys are made: see [filters and keys](../howto/filters-and-keys.md)"
-    ),
+    "Options.key_template": ("how keys are made: see [filters and keys](../howto/select.md)"),
     "Options.lenient": "turn the [checks](checks.md) that are policy into warnings",
     "Options.marker": "write `_SUCCESS` last, if the run is `COMPLETED`",
     "Options.on_conflict": "`overwrite`, `skip-unchanged` or `never`",

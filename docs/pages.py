@@ -6,7 +6,6 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 import click
-from s3unzip.settling.report import TASKS_FAILED
 
 from docs.declarations import first_sentence, read_comments, read_declarations
 from docs.markdown import coded, fenced, make_table, plain_words, show_amount, show_toml
@@ -22,6 +21,8 @@ from s3unzip.cli.main import COMMANDS, INTERNAL_ERROR, PROGRAM, load_command
 from s3unzip.cli.terminal import OUTPUT_LOST, STOPPING
 from s3unzip.explanations import explain, other_codes
 from s3unzip.runs.step import REASONS, STOPPED
+from s3unzip.settling.loop import EXECUTION_FAILED
+from s3unzip.settling.report import TASKS_FAILED
 from s3unzip.zip import CHECKS, Action, Limits, Phase
 
 if TYPE_CHECKING:
@@ -212,7 +213,9 @@ def _shown(text: str) -> str:
 
 def make_checks() -> str:
     """Return checks.md."""
-    codes = (finding_codes() | set(REASONS.values()) | {TASKS_FAILED, STOPPED}) - CHECKS.keys()
+    codes = (
+        finding_codes() | set(REASONS.values()) | {EXECUTION_FAILED, TASKS_FAILED, STOPPED}
+    ) - CHECKS.keys()
     check_described("functions/s3unzip/explanations.py", codes, other_codes())
     rows = (
         (
@@ -288,7 +291,7 @@ def make_events() -> str:
         ),
         "Its `detail` ([schema](event.schema.json)):\n",
         make_table(("field", "type", "meaning"), fields),
-        "A run that is redriven announces itself again.",
+        "A run that is resumed announces itself again.",
     ]
     return "\n".join(parts) + "\n"
 

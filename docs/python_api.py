@@ -20,8 +20,8 @@ How to use it: [Use s3unzip from Python](../howto/python.md). `dir(s3unzip)` lis
 Modules are loaded when a name is first used, so `import s3unzip` is cheap.
 """
 STABILITY = """\
-* The names on this page, their documented arguments and attributes, and the names in
-  `zipformat.__all__` and `deflate.__all__` change in an incompatible way only with a new major
+* The names on this page, their documented arguments and attributes, and the names that
+  `s3unzip.zip` and `s3unzip.deflate` offer change in an incompatible way only with a new major
   version. Before version 1.0 a minor version may change them, and the changelog says so.
 * New arguments have defaults and are passed by keyword. New fields, checks and errors may appear in
   any version; a new error is below an existing one.

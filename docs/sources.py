@@ -39,7 +39,12 @@ def finding_codes() -> set[str]:
                     codes.add(str(code))
                 case ast.Call(func=ast.Attribute(attr="get"), args=[_, ast.Constant(value=code)]):
                     codes |= {"storage"} & {code}
-                case ast.keyword(arg="reason", value=ast.Constant(value=str(code))):
+                case (
+                    ast.keyword(arg="reason", value=ast.Constant(value=str(code)))
+                    | ast.Assign(
+                        targets=[ast.Name(id="reason")], value=ast.Constant(value=str(code))
+                    )
+                ):
                     codes.add(code)
     return codes
 

@@ -118,7 +118,7 @@ class Alarms(Construct):
             f"| [{name}](#alarmsV2:alarm/{alarm.alarm_name}) | {self._advice[name]} |"
             for name, alarm in self.by_name.items()
         )
-        head = "An alarm is red: find its row. Every step in full: docs/howto/alarms.md."
+        head = "An alarm is red: find its row. Every step in full: docs/howto/dashboard.md."
         return "\n".join(["## What to do", head, "", "| alarm | do |", "| --- | --- |", *rows])
 
     def _watch_queues(self, dead_letters: Mapping[str, sqs.IQueue]) -> None:

@@ -116,7 +116,7 @@ def copy_package(folder: Path) -> None:
     shutil.copytree(
         PACKAGE,
         folder / "s3unzip",
-        ignore=shutil.ignore_patterns("__pycache__", "cli", "__main__.py"),
+        ignore=shutil.ignore_patterns("__pycache__", "__main__.py", "cli"),
     )
 
 
@@ -129,6 +129,7 @@ def install_dependencies(folder: Path, target: Target) -> None:
     # --color never: the CDK CLI forces colour, which uv would write into the requirements.
     uv = find_uv()
     export = [uv, "export", "--color", "never", "--quiet", "--frozen", "--no-default-groups"]
+    export += ["--extra", "functions"]
     prune = [option for name in CLI_ONLY for option in ("--prune", name)]
     platform = ["--python-platform", target.platform] if target.platform else []
     with tempfile.TemporaryDirectory() as scratch:

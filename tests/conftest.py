@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
-from tests.botocore_constants import share_constants
-from tests.certificates import read_each_once
 from tests.collecting import share_of, sort_tests
 from tests.leaks import Logger, restore, take_state
 
@@ -41,7 +39,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Divide the work of a collection."""
-    read_each_once(os.environ)
     process: dict[str, Any] | None = getattr(config, "workerinput", None)
     if process is not None and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         number = int(process["workerid"].removeprefix("gw"))
@@ -84,12 +81,6 @@ def pytest_sessionfinish() -> None:
     """Collect garbage once: at the end pytest does it five times, and Python once more."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture(autouse=True, scope="session")
-def botocore_remembers() -> None:
-    """Let all clients of botocore share what is the same for all: tests make thousands."""
-    share_constants()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -13,7 +13,7 @@ from s3unzip.extraction.task import run_task
 from s3unzip.model import Location, Options, PlanSummary, Report, Request, Task, Verdict
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import KIB, Tuning
-from s3unzip.settling.loop import Archive, Settled, begin, resume, settle
+from s3unzip.settling.loop import KnownArchive, Settled, begin, resume, settle
 from s3unzip.stores.ports import Clock, Stores
 from s3unzip.zip import Policy
 from tests.memory import ManualClock, MemoryBucket, MemoryStores, put_archive
@@ -70,7 +70,7 @@ class World:
         """Extract an archive."""
         return self.run_request(self.request(archive, options))
 
-    def run_request(self, request: Request, known: Archive | None = None) -> Report:
+    def run_request(self, request: Request, known: KnownArchive | None = None) -> Report:
         """Extract what a request asks for, all anew."""
         plans: list[PlanSummary] = []
         self.buckets.forget_runs()

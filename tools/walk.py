@@ -17,13 +17,12 @@ from inspect import CO_OPTIMIZED
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s3unzip.settling.settle import settle
-
 import s3unzip
 from s3unzip.context import Context
 from s3unzip.extraction.task import run_task
-from s3unzip.model import Location, PlanSummary, Request, Task, decode
-from s3unzip.planning.plan import make_plan
+from s3unzip.model import Location, Request
+from s3unzip.runs.records import RunRecords
+from s3unzip.settling.loop import begin, settle
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 PACKAGE = f"{Path(s3unzip.__file__).parent}/"
-ADAPTERS = "stores/folder/"
+ADAPTERS = ("stores/folder.py", "stores/files.py")
 
 
 class Walk:
@@ -80,15 +79,14 @@ def walk_member(home: Path) -> dict[str, Walk]:
         Location("file", "", str(archive)), Location("file", "", str(home / "out") + "/")
     )
     with watching() as plan:
-        summary = make_plan(request, context)
-    if not isinstance(summary, PlanSummary):
-        raise TypeError(f"the archive was refused: {summary.message}")
-    run = summary.run
-    line = context.stores.run_store(run.id).read("plan.jsonl")
+        planned = begin(request, context)
+    if planned.report is not None:
+        raise TypeError(f"the archive was refused: {planned.report.message}")
+    run = RunRecords.open(context.stores, planned.next.run).read_plan().run
     with watching() as extract:
-        run_task(run, decode(line, Task), context)
+        run_task(run, planned.next.tasks[0], context)
     with watching() as report:
-        settle(run, context)
+        settle(planned.next, context)
     return {"plan": plan, "extract": extract, "report": report}
 
 

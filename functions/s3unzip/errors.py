@@ -9,7 +9,7 @@
     |  +- NothingSelectedError      exit 7  no member is selected, or a name is no member's
     +- VerdictError                 exit 1  a run is not COMPLETED, and its caller wants to know
     +- ArchiveError                         the archive's bytes are wrong; carries a Finding
-    |  +- ZipFormatError                    raised by the ZIP core (zip.errors)
+    |  +- ZipFormatError                    raised by the ZIP core
     |  |  +- RejectedError          exit 3  the directory is broken or has two meanings
     |  |  +- MemberError            exit 1  one member is bad, the others are not
     |  +- DeflateError              exit 1  the deflate core cannot join or inflate a stream
@@ -35,14 +35,14 @@ names here are a public interface; ``infra/workflow.py`` takes them from here.
 
 from __future__ import annotations
 
-from s3unzip.deflate.layout import DeflateError as DeflateError
-from s3unzip.deflate.layout import SegmentRecordError as SegmentRecordError
 from s3unzip.finding import ArchiveError as ArchiveError
+from s3unzip.finding import DeflateError as DeflateError
 from s3unzip.finding import Finding as Finding
+from s3unzip.finding import MemberError as MemberError
+from s3unzip.finding import RejectedError as RejectedError
 from s3unzip.finding import S3UnzipError as S3UnzipError
-from s3unzip.zip.values import MemberError as MemberError
-from s3unzip.zip.values import RejectedError as RejectedError
-from s3unzip.zip.values import ZipFormatError as ZipFormatError
+from s3unzip.finding import SegmentRecordError as SegmentRecordError
+from s3unzip.finding import ZipFormatError as ZipFormatError
 
 
 class UsageError(S3UnzipError):

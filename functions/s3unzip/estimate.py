@@ -50,7 +50,7 @@ class Bin(Struct, frozen=True):
     members: int
 
 
-class Part(Struct, frozen=True):
+class Share(Struct, frozen=True):
     """A part of the duration, or a lower bound of the tasks' time; seconds."""
 
     name: str
@@ -131,15 +131,15 @@ class Estimate(Struct, frozen=True):
     at_once: int  # tasks
     duration: Range  # from the event, or the command, to the report
     first_object: float  # when the first member can be read
-    steps: tuple[Part, ...]  # of the expected duration, in order
-    bounds: tuple[Part, ...]  # on the tasks' time, the highest first
+    steps: tuple[Share, ...]  # of the expected duration, in order
+    bounds: tuple[Share, ...]  # on the tasks' time, the highest first
     requests: Requests
     cost: Cost
     dollars: Range
     warnings: tuple[str, ...] = ()
 
 
-class _Round(Struct, frozen=True):
+class _MapWork(Struct, frozen=True):
     """The tasks of one Map: their number, the sum of their seconds, and the longest."""
 
     tasks: int
@@ -152,8 +152,8 @@ class _Work(Struct, frozen=True):
 
     members: int
     at_once: int
-    tasks: _Round
-    scans: _Round  # of the segments of split members, in a round before the tasks
+    tasks: _MapWork
+    scans: _MapWork  # of the segments of split members, in a round before the tasks
     requests: Requests
 
 
@@ -282,12 +282,7 @@ def price_archives(count: int, size: int) -> float:
 
 
 def check_budget(made: Estimate, max_cost: float | None) -> None:
-    """Refuse a run whose expected cost is above `max_cost` dollars; None: no limit.
-
-    Raises:
-        BudgetError: the cost is above the limit.
-        UsageError: the limit is negative or not a number.
-    """
+    """Refuse a run whose expected cost is above `max_cost` dollars; None: no limit."""
     if max_cost is None:
         return
     if not max_cost >= 0:
@@ -426,8 +421,8 @@ def _add_up(tasks: Sequence[Task], platform: Platform, tuning: Tuning, terms: Te
     return _Work(terms.members, at_once, _round(each), _round(scans), Requests(**counts))
 
 
-def _round(seconds: Sequence[float]) -> _Round:
-    return _Round(len(seconds), sum(seconds), max(seconds, default=0.0))
+def _round(seconds: Sequence[float]) -> _MapWork:
+    return _MapWork(len(seconds), sum(seconds), max(seconds, default=0.0))
 
 
 def _beyond(members: int, tuning: Tuning) -> int:
@@ -475,7 +470,9 @@ def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
     return requests | {"get": TASK_GETS + 2 + pieces, "part": parts}
 
 
-def _list_steps(work: _Work, platform: Platform, tuning: Tuning, factor: float) -> tuple[Part, ...]:
+def _list_steps(
+    work: _Work, platform: Platform, tuning: Tuning, factor: float
+) -> tuple[Share, ...]:
     """Return the parts of the duration on a day whose times are `factor` times as long."""
     call, cold = platform.latency, rates.COLD_START_P50 if platform.memory_gb else 0.0
     tasks, scans = work.tasks, work.scans
@@ -495,26 +492,26 @@ def _list_steps(work: _Work, platform: Platform, tuning: Tuning, factor: float) 
         start, end = _around(tasks, platform)
     event = rates.EVENT_SECONDS if platform.memory_gb else 0.0
     steps = [
-        Part("event", event * factor, "until the function is invoked"),
-        Part("plan", plan * factor, f"members: {work.members:,}"),
+        Share("event", event * factor, "until the function is invoked"),
+        Share("plan", plan * factor, f"members: {work.members:,}"),
     ]
     warm = rates.COLD_START_P99 if cold and tasks.tasks > 1 else 0.0  # the slowest of many
     if scans.tasks:
         scan = warm + sum(_around(scans, platform)) + LINK_CALLS * call + cold
         scan += max(scans.longest, scans.seconds / work.at_once, _dispatch(scans, platform))
         scan += scans.tasks * rates.LINK_SEGMENT_SECONDS
-        steps.append(Part("scan and link", scan * factor, f"segments: {scans.tasks:,}"))
+        steps.append(Share("scan and link", scan * factor, f"segments: {scans.tasks:,}"))
         warm = 0.0
     limit = _list_bounds(work, platform, factor)[0]
     return (
         *steps,
-        Part("start", (start + warm) * factor, "of the tasks and their workers"),
-        Part("work", limit.seconds, f"{limit.name}: {limit.detail}"),
-        Part("report", (end + report) * factor),
+        Share("start", (start + warm) * factor, "of the tasks and their workers"),
+        Share("work", limit.seconds, f"{limit.name}: {limit.detail}"),
+        Share("report", (end + report) * factor),
     )
 
 
-def _around(one: _Round, platform: Platform) -> tuple[float, float]:
+def _around(one: _MapWork, platform: Platform) -> tuple[float, float]:
     """Return the seconds to start and to end a round."""
     if not platform.memory_gb:
         return rates.LOCAL_START_SECONDS, 0.0
@@ -524,23 +521,23 @@ def _around(one: _Round, platform: Platform) -> tuple[float, float]:
     return rates.EXECUTION_START_SECONDS + rates.MAP_START_SECONDS, rates.MAP_END_SECONDS
 
 
-def _dispatch(one: _Round, platform: Platform) -> float:
+def _dispatch(one: _MapWork, platform: Platform) -> float:
     """Return when the last task of a Distributed Map ends if none waits for a worker."""
     if not platform.memory_gb or one.tasks <= rates.MAP_INLINE_AT_ONCE:
         return 0.0
     return one.tasks / rates.MAP_STARTS + one.seconds / one.tasks
 
 
-def _list_bounds(work: _Work, platform: Platform, factor: float) -> tuple[Part, ...]:
+def _list_bounds(work: _Work, platform: Platform, factor: float) -> tuple[Share, ...]:
     """Return lower bounds of the tasks' time on such a day, the highest first."""
     tasks, writes = work.tasks, work.requests.writes
     limited = _write_seconds(writes, factor) if platform.memory_gb else 0.0
     spread = tasks.seconds / work.at_once * factor
     bounds = (
-        Part("longest task", tasks.longest * factor, "bandwidth and CPU of one worker"),
-        Part("workers", spread, f"{work.at_once:,} tasks at once"),
-        Part("write rate", limited, f"{writes:,} writes on one prefix"),
-        Part("dispatch", _dispatch(tasks, platform), f"{tasks.tasks:,} tasks"),
+        Share("longest task", tasks.longest * factor, "bandwidth and CPU of one worker"),
+        Share("workers", spread, f"{work.at_once:,} tasks at once"),
+        Share("write rate", limited, f"{writes:,} writes on one prefix"),
+        Share("dispatch", _dispatch(tasks, platform), f"{tasks.tasks:,} tasks"),
     )
     return tuple(sorted(bounds, key=lambda bound: -bound.seconds))
 
@@ -561,7 +558,7 @@ def _write_seconds(writes: int, factor: float) -> float:
     return seconds + left / rate
 
 
-def _use(work: _Work, platform: Platform, steps: tuple[Part, ...], factor: float) -> Usage:
+def _use(work: _Work, platform: Platform, steps: tuple[Share, ...], factor: float) -> Usage:
     """Return what is billed on a day of `factor` that takes `steps`."""
     own = {step.name: step.seconds for step in steps}
     if platform.direct:

@@ -90,6 +90,9 @@ _OTHER = {
     "access-denied": Explanation(
         "A right is missing, or a KMS key is denied or disabled.", MEND_AND_RESUME
     ),
+    "execution-failed": Explanation(
+        "The execution of the run failed, timed out or was aborted.", MEND_AND_RESUME
+    ),
     "exists": Explanation(
         "The key exists with other content, and --on-conflict is never.",
         "Choose another --prefix, or run again with --on-conflict overwrite.",
@@ -102,9 +105,17 @@ _OTHER = {
     "nested-changed": Explanation(
         "The nested archive is not the object that was extracted.", "Run the outer archive again."
     ),
+    "nested-no-stem": Explanation(
+        "The members of the nested archive have no place: its name is only a suffix.",
+        "Extract the nested archive by itself with s3unzip run.",
+    ),
     "nested-prefix-taken": Explanation(
         "The members of the nested archive would go where others of the outer one are.",
         "Extract the nested archive by itself with s3unzip run and another --prefix.",
+    ),
+    "not-begun": Explanation(
+        "The run of the nested archive could not begin.",
+        "Fix the cause, then extract the nested archive with s3unzip run.",
     ),
     "not-found": Explanation(
         "A bucket does not exist, or the records of the run are gone.", MEND_AND_RESUME
@@ -123,10 +134,6 @@ _OTHER = {
         "Make room at the destination, then continue: s3unzip resume RUN.",
     ),
     "store-refused": Explanation("The store refused this member.", MEND_AND_RETRY),
-    "plan-failed": Explanation(
-        "The planner failed, so nothing was extracted.",
-        "Read the log of the planner function, fix the cause, then: s3unzip resume RUN.",
-    ),
     "tasks-failed": Explanation(
         "Some tasks did not end, so some members have no outcome.",
         "Continue the run: s3unzip resume RUN.",

@@ -1,8 +1,7 @@
 """What a check found, and the roots of the error tree.
 
-The lowest module of the package. The ZIP and deflate cores build their own errors on it
-(`zip.values`, `deflate.layout`), so that they depend on nothing else of the package.
-`errors` shows the whole tree.
+The lowest module of the package: the ZIP and deflate cores raise these errors, and depend on
+nothing else of the package. `errors` shows the whole tree.
 """
 
 from __future__ import annotations
@@ -46,3 +45,25 @@ class ArchiveError(S3UnzipError):
 
     def __reduce__(self) -> tuple[type[Self], tuple[Finding]]:
         return type(self), (self.finding,)
+
+
+class ZipFormatError(ArchiveError):
+    """The archive, or one member of it, breaks a rule of the ZIP format or of the policy."""
+
+
+class RejectedError(ZipFormatError):
+    """The central directory is broken or has two meanings: write nothing of this archive."""
+
+    exit_code = 3
+
+
+class MemberError(ZipFormatError):
+    """One member is bad; the other members can still be extracted."""
+
+
+class DeflateError(ArchiveError):
+    """The stream is corrupt, or its segments do not join: inflate it as one stream."""
+
+
+class SegmentRecordError(S3UnzipError):
+    """A stored segment cannot be read: another version wrote it, or it is damaged."""

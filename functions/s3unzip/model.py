@@ -44,11 +44,7 @@ def _prepare(kind: type) -> None:
 
 
 def decode(line: bytes | str, kind: type[T]) -> T:
-    """Return the `kind` that `line` holds.
-
-    Raises:
-        UsageError: `line` is not such a value: another version or a person wrote it.
-    """
+    """Return the `kind` that `line` holds."""
     if kind not in _prepared:
         _prepare(kind)
     try:
@@ -58,11 +54,7 @@ def decode(line: bytes | str, kind: type[T]) -> T:
 
 
 def decode_lines(data: bytes, kind: type[T]) -> list[T]:
-    """Return the `kind` of each line of `data`; twice as fast as a line at a time.
-
-    Raises:
-        UsageError: a line is not such a value: another version or a person wrote it.
-    """
+    """Return the `kind` of each line of `data`; twice as fast as a line at a time."""
     if kind not in _prepared:
         _prepare(kind)
     try:
@@ -316,9 +308,6 @@ class Requests(Struct, frozen=True, omit_defaults=True):
 
     def __add__(self, other: Requests) -> Requests:
         return Requests(*(getattr(self, n) + getattr(other, n) for n in Requests.__struct_fields__))
-
-    def __sub__(self, other: Requests) -> Requests:
-        return Requests(*(getattr(self, n) - getattr(other, n) for n in Requests.__struct_fields__))
 
 
 class TaskKind(StrEnum):
@@ -592,17 +581,27 @@ class Report(Struct, frozen=True, omit_defaults=True):
     rounds: int = 0
     after_success: SourceResult | None = None  # what became of the archive, where it was asked for
 
+    @staticmethod
+    def of(run: Run, verdict: Verdict, **known: Any) -> Report:
+        """Return the report of a run, with the fields that are `known` besides."""
+        return Report(
+            run=run.id,
+            verdict=verdict,
+            source=run.source.public,
+            pin=run.pin,
+            destination=run.destination,
+            options=run.options,
+            event_time=run.event_time,
+            **known,
+        )
+
     @property
     def ok(self) -> bool:
         """Whether every member that was asked for is in the destination."""
         return self.verdict is Verdict.COMPLETED
 
     def raise_for_verdict(self) -> None:
-        """Do nothing after a complete run.
-
-        Raises:
-            VerdictError: the verdict is another one; the message says why.
-        """
+        """Do nothing after a complete run."""
         if not self.ok:
             why = self.message or f"{self.failed:,} failed, {self.missing:,} missing"
             raise VerdictError(f"{self.run}: {self.verdict.value}: {why}")

@@ -70,11 +70,7 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
     tags: dict[str, str] = {}
 
     def check(self) -> None:
-        """Hold the properties against what S3 allows.
-
-        Raises:
-            UsageError: S3 would refuse them, or the metadata would replace the run's own.
-        """
+        """Hold the properties against what S3 allows."""
         known = self.storage_class
         if known is not None and known not in STORAGE_CLASSES:
             raise UsageError(

@@ -65,9 +65,6 @@ PRICE_LAMBDA_REQUEST = 0.20 / 1_000_000
 # https://aws.amazon.com/step-functions/pricing/ ; Express duration is rounded up to 100 ms and
 # memory to chunks of 64 MB.
 PRICE_STANDARD_TRANSITION = 0.025 / 1_000
-PRICE_EXPRESS_REQUEST = 1.00 / 1_000_000
-PRICE_EXPRESS_GB_SECOND = 0.000_016_67
-EXPRESS_CHUNK_GB = 64 / 1024
 
 # https://aws.amazon.com/sqs/pricing/ : one request each to send, receive and delete.
 PRICE_SQS_REQUEST = 0.40 / 1_000_000
@@ -125,8 +122,6 @@ LOG_BYTES = 1_500  # an invocation
 # States that a Standard execution enters by `infra.definition`, without and with split members; the
 # tasks of inline Maps come on top.
 TRANSITIONS = 11
-TRANSITIONS_SPLIT = 17
-TRANSITIONS_OVERLAP = 16  # with slices that wait beside the scans
 TASK_TRANSITIONS = 2  # an iteration of an inline Map, or a child execution, and its task
 
 # Memory of the plan function in the environments that are shipped: a direct run is priced by it.
@@ -141,8 +136,6 @@ DIRECT_WRITES = 3
 # How often the slices that wait ask for the link, by HEAD: the shortest interval of a Retry
 # ("IntervalSeconds ... a positive integer").
 # https://docs.aws.amazon.com/step-functions/latest/dg/concepts-error-handling.html
-SLICE_POLL_SECONDS = 1
-LINK_POLL_SECONDS = 0.5  # how often the link step lists the scans that are done
 
 # --- Our own program, seconds of CPU on one core; `make bench` measures them --------------------
 
@@ -155,11 +148,7 @@ REPORT_SECONDS = 0.2  # with its reads one after the other
 DIRECT_SECONDS = 0.03  # of a direct run without its members and requests: 10 ms on a whole core
 REPORT_MEMBER_SECONDS = 2e-6
 LINK_SEGMENT_SECONDS = 0.002
-SMALL_CALLS_AT_ONCE = 32  # of the link step for each member: read, and as many written
-LINKED_MEMBERS_AT_ONCE = 4
-RECORDS_AT_ONCE = 128  # small records that the report reads
 OUTCOMES_AT_ONCE = 64  # records of tasks that it reads; one may have a MB
-DIRECT_FIRST_PUTS = 16  # likewise, when a direct run begins
 
 # Bytes of a member: in the central directory (46 and a name, APPNOTE 4.3.12) and as a row of
 # members.jsonl. Only for archives that do not exist yet.

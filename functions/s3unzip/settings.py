@@ -118,11 +118,7 @@ MAX_VALUES = {"max_few_tasks": 40}
 
 
 def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tuning:
-    """Return `base`, or the defaults, with `changes`.
-
-    Raises:
-        UsageError: an unknown name, or a value that is no positive number, too small or too large.
-    """
+    """Return `base`, or the defaults, with `changes`."""
     known = {field.name: field for field in fields(Tuning)}
     values: dict[str, int | float] = {}
     for name, value in changes.items():

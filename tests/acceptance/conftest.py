@@ -21,12 +21,12 @@ TUNING = {
     "split_from": 2 * MIB,
     "segment_bytes": 1 * MIB,
     "part_bytes": 5 * MIB,
-    "max_direct_member_bytes": 4 * MIB,  # so that larger members are copied and split
+    "max_direct_bytes": 4 * MIB,  # so that larger members are copied and split
     "max_direct_members": 400,  # so that archives of the state machine can have so few
 }
 # Members of the runs that the set stops, so that few of them keep a run active long enough. Those
 # of the case overwrite are written at once: both of its runs write the same keys.
-SLOW_PUTS = "0.2 ^/[^/]+/acceptance-[^/]+-(abort|redrive)-[^/]+/"
+SLOW_PUTS = "0.2 ^/[^/]+/acceptance-[^/]+-(abort|resume)-[^/]+/"
 
 
 @pytest.fixture(scope="module")

@@ -145,15 +145,6 @@ def test_the_next_command_is_copied(reader: Reader) -> None:
     assert screen.ask("return window.pasted") == NEXT
 
 
-def test_a_run_that_continues_did_not_fail(reader: Reader) -> None:
-    """The report between two rounds says that it is not the last one."""
-    screen = reader.open(REPORTS["continuing"])
-    verdict = screen.ask("return document.getElementById('verdict').textContent")
-    assert verdict.startswith("… Still running.")
-    assert verdict.endswith("A later report replaces this one.")
-    assert screen.ask("return document.title").startswith("nightly.zip: still running")
-
-
 @pytest.mark.parametrize("name", REPORTS)
 def test_tiles_fill_their_rows(name: str, reader: Reader) -> None:
     """On a desk the last row of tiles lacks one tile at most."""

@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass, field
 
 import pytest
-from s3unzip.settling.retry import run_of
 
 from s3unzip.errors import (
     AccessDeniedError,
@@ -17,15 +16,23 @@ from s3unzip.errors import (
 )
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.runs.watch import Items
+from s3unzip.stores.factory import StoreConfig
 from tests.servers import Asked, HttpServer, Reply
 
 MACHINE = "arn:aws:states:us-east-1:000000000000:stateMachine:Runs"
+RUN = "2026-11-23/203532-a-fcee8280"
 STACK = """<DescribeStacksResponse xmlns="http://cloudformation.amazonaws.com/doc/2010-05-15/">
 <DescribeStacksResult><Stacks><member><StackName>s3unzip-dev</StackName>
 <CreationTime>2026-01-01T00:00:00Z</CreationTime><StackStatus>CREATE_COMPLETE</StackStatus>
 <Outputs>{}</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>"""
 OUTPUT = "<member><OutputKey>{}</OutputKey><OutputValue>{}</OutputValue></member>"
-NO_KEYS = '<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"></ListBucketResult>'
+GONE: dict[str, object] = {"__type": "ExecutionDoesNotExist", "message": "no"}
+MAPS: dict[str, object] = {
+    "mapRuns": [
+        {"mapRunArn": name, "executionArn": "x", "stateMachineArn": "x", "startDate": date}
+        for date, name in enumerate(("old", "new"))
+    ]
+}
 
 States = dict[str, tuple[int, dict[str, object]]]  # status and answer by operation
 
@@ -35,25 +42,33 @@ class Account:
     """An account with one stack, whose Step Functions answer by operation."""
 
     states: States = field(default_factory=dict)
-    outputs: dict[str, str] = field(
-        default_factory=lambda: {"StateMachineArn": MACHINE, "WorkBucket": "work"}
-    )
-    called: list[str] = field(default_factory=list)
+    state: str = "RUNNING"  # of the run's one execution
+    output: str = "StateMachineArn"
 
     def __call__(self, asked: Asked) -> Reply:
         """Answer one request of any of the three services."""
         operation = asked.headers.get("x-amz-target", "").partition(".")[2]
-        if operation:
-            self.called.append(operation)
+        if operation in self.states:
             status, answer = self.states[operation]
             return Reply(status, json.dumps(answer).encode())
+        if operation:  # DescribeExecution
+            name = json.loads(asked.body)["executionArn"].rpartition(":")[2]
+            known = name == RUN.replace("/", "-")
+            described: dict[str, object] = {
+                "executionArn": "x",
+                "stateMachineArn": MACHINE,
+                "status": self.state,
+                "startDate": 1,
+            }
+            return Reply(*(200, json.dumps(described).encode()) if known else _refusal(GONE))
         if b"Action=DescribeStacks" in asked.body:
-            outputs = "".join(OUTPUT.format(*one) for one in self.outputs.items())
+            outputs = OUTPUT.format(self.output, MACHINE) + OUTPUT.format("WorkBucket", "work")
             return Reply(200, STACK.format(outputs).encode(), {"Content-Type": "text/xml"})
-        if asked.method == "POST":  # DeleteObjects
-            self.called.append("delete")
-            return Reply(200, b"<DeleteResult></DeleteResult>")
-        return Reply(200, NO_KEYS.encode(), {"Content-Type": "application/xml"})
+        return Reply(404)
+
+
+def _refusal(answer: dict[str, object]) -> tuple[int, bytes]:
+    return 400, json.dumps(answer).encode()
 
 
 def runs_at(server: HttpServer) -> DeployedRuns:
@@ -61,62 +76,22 @@ def runs_at(server: HttpServer) -> DeployedRuns:
     return DeployedRuns("dev", StoreConfig(endpoint_url=server.url))
 
 
-def failed() -> States:
-    """Return the answers of an account whose run failed."""
-    described: dict[str, object] = {
-        "executionArn": "x",
-        "stateMachineArn": MACHINE,
-        "status": "FAILED",
-        "startDate": 1,
-    }
-    return {"DescribeExecution": (200, described)}
+def test_an_active_run_is_not_resumed() -> None:
+    """The words name the command that helps."""
+    with HttpServer(Account()) as server, pytest.raises(UsageError, match=f"s3unzip watch {RUN}"):
+        runs_at(server).resume(RUN)
 
 
-def test_redrive_clears_the_stop_first() -> None:
-    """No task of a redriven run would begin while the reason to stop is on record."""
-    account = Account(failed() | {"RedriveExecution": (200, {"redriveDate": 1})})
-    with HttpServer(account) as server:
-        runs_at(server).redrive("run-1")
-    assert account.called == ["DescribeExecution", "delete", "RedriveExecution"]
-
-
-def test_a_run_that_cannot_be_redriven() -> None:
-    """What Step Functions says is passed on as a wrong request."""
-    refusal = {"__type": "ExecutionNotRedrivable", "message": "it succeeded"}
-    account = Account(failed() | {"RedriveExecution": (400, dict(refusal))})
-    with HttpServer(account) as server, pytest.raises(UsageError, match="it succeeded"):
-        runs_at(server).redrive("run-1")
-
-
-@pytest.mark.parametrize(
-    ("state", "said"),
-    [("RUNNING", "s3unzip watch run-1"), ("SUCCEEDED", "s3unzip resume run-1 --failed")],
-)
-def test_a_run_with_nothing_to_redrive(state: str, said: str) -> None:
-    """The words name the command that helps instead of a code of the service."""
-    described = {"executionArn": "x", "stateMachineArn": MACHINE, "status": state, "startDate": 1}
-    refusal = {"__type": "ExecutionNotRedrivable", "message": "InvalidAction"}
-    account = Account(
-        {"DescribeExecution": (200, described), "RedriveExecution": (400, dict(refusal))}
-    )
-    with HttpServer(account) as server, pytest.raises(UsageError, match=said) as raised:
-        runs_at(server).redrive("run-1")
-    assert "InvalidAction" not in str(raised.value)
-
-
-def test_a_run_without_execution_cannot_be_redriven() -> None:
-    """A rejected archive has nothing to go on with."""
-    gone: States = {
-        "DescribeExecution": (400, {"__type": "ExecutionDoesNotExist", "message": "no"})
-    }
-    with HttpServer(Account(gone)) as server, pytest.raises(NotFoundError):
-        runs_at(server).redrive("run-1")
+def test_a_run_without_a_plan_is_not_resumed() -> None:
+    """A run that nothing is on record of has nothing to go on with."""
+    with HttpServer(Account(state="FAILED")) as server, pytest.raises(NotFoundError):
+        runs_at(server).resume(RUN)
 
 
 def test_a_stack_that_is_not_ours() -> None:
     """A stack without the outputs is named."""
     with (
-        HttpServer(Account(outputs={"Other": "x"})) as server,
+        HttpServer(Account(output="Other")) as server,
         pytest.raises(NotFoundError, match="s3unzip-dev"),
     ):
         runs_at(server)
@@ -137,80 +112,45 @@ def test_refusals(status: int, code: str, kind: type[S3UnzipError]) -> None:
         list(runs_at(server).recent(1))
 
 
-def answers(operation: str, status: int, answer: dict[str, object]) -> States:
-    """Return the answers of an account whose run goes on, but for one operation."""
-    running = failed()["DescribeExecution"][1] | {"status": "RUNNING", "input": "{}"}
-    return {"DescribeExecution": (200, running), operation: (status, answer)}
-
-
-def test_items_are_those_of_the_latest_map() -> None:
-    """A run has several Maps one after the other; what was lost is counted together."""
-    counts = {"pending": 1, "running": 2, "succeeded": 3, "failed": 4, "timedOut": 5, "aborted": 6}
-    maps: dict[str, object] = {
-        "mapRuns": [
-            {"mapRunArn": "old", "executionArn": "x", "stateMachineArn": "x", "startDate": 1},
-            {"mapRunArn": "new", "executionArn": "x", "stateMachineArn": "x", "startDate": 2},
-        ]
-    }
-    described: dict[str, object] = {"itemCounts": counts}
-    account = Account(answers("ListMapRuns", 200, maps) | {"DescribeMapRun": (200, described)})
-    with HttpServer(account) as server:
-        assert runs_at(server).items("run-1") == Items(1, 2, 3, 15)
-        assert server.asked[-1].body == b'{"mapRunArn": "new"}'
-
-
-def test_no_map_has_begun() -> None:
-    """Between two Maps, and before the first, there is nothing to count."""
-    with HttpServer(Account(answers("ListMapRuns", 200, {"mapRuns": []}))) as server:
-        assert runs_at(server).items("run-1") is None
-
-
 @pytest.mark.parametrize(
     ("operation", "call", "action"),
     [
         ("ListMapRuns", "items", "states:DescribeMapRun"),
         ("StopExecution", "stop", "states:StopExecution"),
-        ("RedriveExecution", "redrive", "states:RedriveExecution"),
         ("DescribeExecution", "state", "states:DescribeExecution"),
     ],
 )
 def test_a_call_that_is_refused(operation: str, call: str, action: str) -> None:
     """Every command names the missing action."""
     refusal: dict[str, object] = {"__type": "AccessDeniedException", "message": "no"}
-    account = Account(answers(operation, 400, refusal))
-    with HttpServer(account) as server, pytest.raises(AccessDeniedError, match=action):
-        getattr(runs_at(server), call)("run-1")
+    with (
+        HttpServer(Account({operation: (400, refusal)})) as server,
+        pytest.raises(AccessDeniedError, match=action),
+    ):
+        getattr(runs_at(server), call)(RUN)
+
+
+def test_items_are_those_of_the_latest_map() -> None:
+    """A run has several Maps one after the other; what was lost is counted together."""
+    counts = {"pending": 1, "running": 2, "succeeded": 3, "failed": 4, "timedOut": 5, "aborted": 6}
+    states: States = {
+        "ListMapRuns": (200, MAPS),
+        "DescribeMapRun": (200, {"itemCounts": counts}),
+    }
+    with HttpServer(Account(states)) as server:
+        assert runs_at(server).items(RUN) == Items(1, 2, 3, 15)
+        assert server.asked[-1].body == b'{"mapRunArn": "new"}'
+
+
+def test_no_map_has_begun() -> None:
+    """Between two Maps, and before the first, there is nothing to count."""
+    with HttpServer(Account({"ListMapRuns": (200, {"mapRuns": []})})) as server:
+        assert runs_at(server).items(RUN) is None
 
 
 def test_a_stopped_run_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a minute it is an error, not a wait without end."""
     monkeypatch.setattr("s3unzip.operate.runs.STOP_SECONDS", 0.0)
-    account = Account(answers("StopExecution", 200, {"stopDate": 1}))
+    account = Account({"StopExecution": (200, {"stopDate": 1})})
     with HttpServer(account) as server, pytest.raises(ServiceFaultError, match="still running"):
-        runs_at(server).stop("run-1")
-
-
-@pytest.mark.parametrize(
-    ("execution", "run"),
-    [("a-1f", "a-1f"), ("a-1f-retry-0002", "a-1f"), ("a-retry-x", "a-retry-x")],
-)
-def test_the_run_of_an_execution(execution: str, run: str) -> None:
-    """A retry's execution is named after its run."""
-    assert run_of(execution) == run
-
-
-def test_items_that_wait_for_their_redrive_are_waiting() -> None:
-    """A redriven Map Run counts them apart from those that never began."""
-    listed = {"executionArn": "x", "mapRunArn": "m", "stateMachineArn": MACHINE, "startDate": 1}
-    counts = dict.fromkeys(
-        ("failed", "timedOut", "aborted", "total", "resultsWritten", "failuresNotRedrivable"), 0
-    )
-    counts |= {"pending": 2, "pendingRedrive": 3, "running": 1, "succeeded": 4, "timedOut": 5}
-    run = {"status": "RUNNING", "itemCounts": counts}
-    answers = failed() | {
-        "ListMapRuns": (200, {"mapRuns": [listed]}),
-        "DescribeMapRun": (200, dict(run)),
-    }
-    with HttpServer(Account(answers)) as server:
-        items = runs_at(server).items("run-1")
-    assert items == Items(waiting=5, running=1, succeeded=4, failed=5)
+        runs_at(server).stop(RUN)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.errors import NotFoundError
+from s3unzip.errors import ConflictError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +31,17 @@ def test_nothing_to_write(place: Place) -> None:
     assert place.work.write("outcomes/index.jsonl", []) == 0
     assert place.work.read("outcomes/index.jsonl") == b""
     assert list(place.work.names("outcomes/")) == ["outcomes/index.jsonl"]
+
+
+def test_create(place: Place) -> None:
+    """Only the first one writes, also where the other one is another process."""
+    place.work.create("report.json", b"1")
+    with pytest.raises(ConflictError, match=r"report\.json"):
+        place.stores.run_store("run-1").create("report.json", b"2")
+    assert place.work.read("report.json") == b"1"
+    place.work.delete(["report.json"])
+    place.work.create("report.json", b"3")
+    assert place.work.read("report.json") == b"3"
 
 
 def test_larger_than_one_request(place: Place) -> None:

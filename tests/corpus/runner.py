@@ -136,7 +136,7 @@ def extract(raw: bytes, options: Options | None = None, password: bytes | None =
         archive = s3unzip.open_archive(io.BytesIO(raw), options, password=password)
     except RejectedError as error:
         return Result(error.finding.code)
-    results = {member.index: _read_member(member) for member in archive}
+    results = {member.index: _read_member(member) for member in archive.members()}
     return Result(None, results, frozenset(archive.warnings))
 
 

@@ -7,32 +7,31 @@ import hashlib
 import pytest
 
 from s3unzip.model import Options, Status, Verdict
-from s3unzip.runs.records import RunRecords
 from tests.corpus.runner import CORPUS, MemberResult, Result, compare, read_differences, read_labels
-from tests.runs import Bench
+from tests.runs import World
 
 
 def extract(raw: bytes) -> Result:
     """Run one archive as a user would, at the root of the destination."""
-    bench = Bench()
-    report = bench.run(raw, Options(key_template="{member}"))
+    world = World()
+    report = world.run(raw, Options(key_template="{member}"))
     if report.verdict is Verdict.REJECTED:
-        assert not bench.out.objects
-        assert not bench.out.pending
+        assert not world.out.objects
+        assert not world.out.pending
         return Result(report.reason)
     assert report.missing == 0
     members: dict[int, MemberResult] = {}
     written: set[str] = set()
-    for _, outcome in RunRecords(bench.stores.run_store(report.run)).each_outcome():
+    for _, outcome in world.records(report.run).each_outcome():
         if outcome.status is Status.FAILED:
             members[outcome.index] = MemberResult(outcome.reason, outcome.key)
             continue
-        body = bench.out.objects[outcome.key].body
+        body = world.out.objects[outcome.key].body
         written.add(outcome.key)
         members[outcome.index] = MemberResult(
             None, outcome.key, len(body), hashlib.sha256(body).hexdigest()
         )
-    assert written == set(bench.out.objects)
+    assert written == set(world.out.objects)
     return Result(None, members, frozenset(report.warnings))
 
 

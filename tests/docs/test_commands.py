@@ -63,6 +63,7 @@ ELSEWHERE = (
     Elsewhere("zip ", "Info-ZIP is no dependency; the test makes the archive by its name"),
     Elsewhere("git ", "asks the repository's server"),
     Elsewhere("uv tool install ", "asks the package index; test_install.py installs the wheel"),
+    Elsewhere("pipx install ", "asks the package index; test_install.py installs the wheel"),
     Elsewhere("uv sync", "has made the environment of this test"),
     Elsewhere("uv run python -m acceptance", "needs a deployed stack; tests/acceptance has one"),
     Elsewhere("uv run python -m embedded.ministack", "runs until it is stopped; these tests do it"),
@@ -130,7 +131,6 @@ class World:
 
     def _substitute(self, text: str) -> str:
         text = text.replace("http://127.0.0.1:9000", self._aws.endpoint)
-        text = text.replace("uvx s3unzip", "s3unzip")
         return re.sub(r"https://[\w.-]+(/[\w./-]*)", rf"{self._web_url}\1", text)
 
     def _provide(self, text: str) -> None:
@@ -177,7 +177,6 @@ def _of_s3unzip(command: Command) -> list[str] | None:
     """Return the arguments, None where the command is another."""
     words = command.words
     words = words[2:] if words[:2] == ["uv", "run"] else words
-    words = words[1:] if words[:2] == ["uvx", "s3unzip"] else words
     return words[1:] if words[:1] == ["s3unzip"] else None
 
 

@@ -18,7 +18,7 @@ from s3unzip.model import Verdict
 from s3unzip.settings import Tuning, Variable
 from s3unzip.zip import CHECKS
 from tests.docs.archives import make_archive
-from tests.runs import Bench
+from tests.runs import World
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,13 +125,13 @@ def test_undescribed_names_stop_the_generator() -> None:
 
 def test_schemas_describe_a_run(pages: dict[str, str]) -> None:
     """The records of a run with a failure hold to their schemas."""
-    bench = Bench()
-    report = bench.run(make_archive("damaged.zip"))
+    world = World()
+    report = world.run(make_archive("damaged.zip"))
     assert report.verdict is Verdict.COMPLETED_WITH_ERRORS
-    work = bench.stores.run_store(report.run)
+    work = world.records(report.run).store
     _hold(pages, "report", work.read("report.json"))
-    _hold(pages, "summary", work.read("summary.json"))
-    for line in work.read("plan.jsonl").splitlines():
+    _hold(pages, "summary", work.read("run.json"))
+    for line in work.read("rounds/00.jsonl").splitlines():
         _hold(pages, "plan", line)
     lines = [
         line for name in work.names("outcomes/") for line in work.read(name).splitlines() if line

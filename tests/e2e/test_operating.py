@@ -180,7 +180,7 @@ def test_an_archive_whose_event_was_lost_is_found_and_begun(
     ]
     begun = operator.call("reconcile", "--env", "dev", "--start")
     assert "lost one.zip" in begun.stdout
-    assert begun.stderr == "1 queued: s3unzip runs --env dev\n"
+    assert begun.stderr == "1 started: s3unzip runs --env dev\n"
     assert pipeline.wait("lost one.zip").run == unsettled[0]["run"]
     settled = operator.call("reconcile", "--env", "dev")
     assert settled.returncode == 0, settled.stdout

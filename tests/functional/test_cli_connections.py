@@ -11,8 +11,8 @@ import pytest
 
 from s3unzip.stores.ports import ObjectFacts
 from tests.encrypting import seal_zipcrypto
+from tests.memory_server import Answer, Asked, MemoryS3, run_memory_s3
 from tests.processes import Program
-from tests.s3_tests.memory_server import Answer, Asked, MemoryS3, run_memory_s3
 from tests.zips import DEFLATE, STORED, Entry, build
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def test_the_requester_pays_for_the_source_only(places: Places) -> None:
 
 
 def test_another_profile_for_the_destination(places: Places) -> None:
-    """One profile reads, the other writes, and a redrive remembers both."""
+    """One profile reads, the other writes, and `resume` remembers both."""
     places.there.denied = {"to/a/small.txt"}
     reading = ("--endpoint-url", places.here_url, "--profile", "reader")
     writing = ("--dest-endpoint-url", places.there_url, "--dest-profile", "writer")
@@ -158,7 +158,7 @@ def test_another_profile_for_the_destination(places: Places) -> None:
     assert signers(places.here) == {"READER"}
     assert signers(places.there) == {"WRITER"}
     kept = list((places.program.folder / ".runs").rglob("*.json"))
-    assert "connections.json" in {path.name for path in kept}
+    assert "run.json" in {path.name for path in kept}
     assert not any(b"secret" in path.read_bytes() for path in kept)
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from s3unzip.stores.ports import ObjectFacts
+from tests.memory_server import MemoryS3, run_memory_s3
 from tests.processes import Ended, Program
-from tests.s3_tests.memory_server import MemoryS3, run_memory_s3
 from tests.zips import DEFLATE, Entry, build
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from tests.fuzz.boundary import run_boundary
 from tests.fuzz.mutations import mutate
 from tests.fuzz.names import run_names
 from tests.fuzz.placing import run_placing
-from tests.fuzz.runs import run_runs
+from tests.simulation.__main__ import run_seed
 from tests.zips import (
     DESCRIPTORS,
     LZMA,
@@ -154,6 +154,11 @@ def _decode_in_steps(member: Member, data: bytes, policy: Policy, step: int) -> 
             content += piece
     decoder.finish()
     return bytes(content)
+
+
+def run_runs(_: bytes, chance: Random) -> bool:
+    """Run one schedule of the simulation; return whether faults were injected."""
+    return bool(run_seed(chance.getrandbits(48)).injected)
 
 
 TARGETS = {

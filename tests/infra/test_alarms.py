@@ -1,4 +1,4 @@
-"""The alarms of the template, and that docs/howto/alarms.md tells of them as they are."""
+"""The alarms of the template, and that docs/howto/dashboard.md tells of them as they are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from infra.environment import Environment, load_environment
 from s3unzip.metric_names import METRICS, NAMESPACE
 from tests.infra.templates import Synthesized
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "alarms.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "dashboard.md"
 
 
 def alarm_names(made: Synthesized) -> list[str]:

@@ -112,7 +112,7 @@ def test_external_links_are_asked_for(site: Path, server: str) -> None:
     ("target", "source", "placed"),
     [
         ("cost.md#sizes", "docs/index.md", "cost.md#sizes"),
-        ("../cost.md", "docs/howto/kms.md", "../cost.md"),
+        ("../cost.md", "docs/howto/buckets-and-keys.md", "../cost.md"),
         ("../CONTRIBUTING.md", "docs/index.md", "contributing/index.md"),
         ("docs/design.md#words", "CONTRIBUTING.md", "../design.md#words"),
         ("CHANGELOG.md", "CONTRIBUTING.md", "changelog.md"),

@@ -27,7 +27,7 @@ from s3unzip.estimate import (
     show_dollars,
 )
 from s3unzip.model import Requests, Task, TaskKind
-from s3unzip.planning.cut import TaskCutter, Totals, choose_concurrency, order_tasks
+from s3unzip.planning.cut import TaskCutter, Totals, choose_workers, order_tasks
 from s3unzip.settings import MIB, Tuning
 from s3unzip.zip import Member
 
@@ -95,7 +95,7 @@ def cut(groups: list[Group]) -> list[Task]:
             cutter.add(piece, range(index * ROW, (index + count + 1) * ROW, ROW))
             index, offset = index + count, offset + count * pitch
     cutter.finish(index * ROW)
-    return order_tasks(cutter.tasks)
+    return [*order_tasks(cutter.tasks), *cutter.copies]
 
 
 def member(index: int, offset: int, group: Group) -> Member:
@@ -110,7 +110,7 @@ def estimated(groups: list[Group], platform: Platform) -> Estimate:
     """Return the estimate of an archive with such members."""
     tasks = cut(groups)
     count = sum(group.members for group in groups)
-    terms = Terms(count, "it", at_once=choose_concurrency(tasks, TUNING))
+    terms = Terms(count, "it", at_once=choose_workers(tasks, TUNING))
     return estimate_archive(tasks, platform, TUNING, terms)
 
 

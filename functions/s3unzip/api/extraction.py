@@ -65,9 +65,7 @@ def extract(  # noqa: PLR0913 - options of a public function
 ) -> Report:
     """Extract an archive with worker processes of this machine; return the run's report.
 
-    A member that fails does not raise: the report counts it, and `Report.raise_for_verdict`
-    raises. The run keeps records below `stores.work`, for ``s3unzip show`` and ``resume``. Nothing
-    is written before all options and the archive's directory are checked.
+    Failed members are in the report; nothing is written before all options are checked.
 
     Args:
         source: ``s3://bucket/key``, a path, or an ``http://`` or ``https://`` URL.
@@ -76,33 +74,28 @@ def extract(  # noqa: PLR0913 - options of a public function
         password: opens encrypted members. A string is used as UTF-8. It is not recorded.
         workers: worker processes. None: one for each processor.
         tuning: how the work is cut. None: the defaults, for so many workers.
-        max_cost: dollars. A run whose forecast is above it writes nothing.
-        after_success: ``delete`` or ``tag=NAME=VALUE``: done to the version that was extracted,
-            after the report of a complete run; see `Report.after_success`.
+        max_cost: dollars. A run whose estimate is above it writes nothing.
+        after_success: ``delete`` or ``tag=NAME=VALUE``, done to the archive of a complete run.
         endpoint_url: URL of the S3 server. None: AWS, or the variable ``AWS_ENDPOINT_URL``.
         stores: how S3 and web servers are reached, and where records are kept.
         progress: told of what happens.
         warn: takes a sentence for each glob that matches no member.
-        delete_extra: called after a complete run with the objects below its prefix that are no
-            members (``key`` and ``size`` in bytes); if it returns True, they are deleted.
+        delete_extra: given the objects below the prefix that are no members; True deletes them.
 
     Raises:
-        NothingSelectedError: a name is no member's, or `options` select nothing.
-        UsageError: a location or an option is wrong, or another process does this run.
-        BudgetError: the forecast cost is above `max_cost`.
-        StorageError: the archive cannot be read, or the destination cannot be written.
-        ServiceFaultError: a store failed while the run was planned.
+        UsageError: a location or an option is wrong, nothing is selected, the cost is too high.
+        StorageError, ServiceFaultError: a store refused, or failed while the run was planned.
         InterruptedRunError: Ctrl-C; finished members are on record.
     """
     options = _with_password(options or Options(), password)
     where, target = parse_source(_as_text(source)), parse_destination(_as_text(destination))
     request = _make_request(where, target, options, after_success)
-    policy = make_policy(options, password, request.destination)
-    setup = set_up(at_endpoint(stores, endpoint_url), policy, workers, tuning)
+    reached = at_endpoint(stores, endpoint_url)
+    setup = set_up(reached, make_policy(options, password, target), workers, tuning)
+    told = progress or Progress()
     if delete_extra is not None:
         check_extra(request, setup.stores.work, open_stores(setup.stores))
-    told = progress or Progress()
-    with Machine(setup, request.source, request.destination, told) as machine:
+    with Machine(setup, where, target, told) as machine:
         return _extract_one(machine, request, max_cost, told, warn, delete_extra)
 
 
@@ -178,20 +171,19 @@ def extract_all(  # noqa: PLR0913 - options of a public function
 
     Args:
         sources: archives, folders, prefixes (``s3://bucket/in/``) and globs.
-        destination: as of `extract`, for all; likewise the options that follow.
+        destination: as of `extract`.
         options: as of `extract`.
         password: as of `extract`.
         workers: as of `extract`.
         tuning: as of `extract`.
         max_cost: dollars of each archive.
-        after_success: as of `extract`, for each archive.
+        after_success: as of `extract`.
         stores: as of `extract`.
         progress: told of what happens.
 
     Raises:
         UsageError: a location or an option is wrong, or two archives have the same keys.
-        NotFoundError: a folder, a prefix or a glob has no archive.
-        StorageError, ServiceFaultError: archives cannot be listed.
+        StorageError, ServiceFaultError: a word names no archive, or they cannot be listed.
         InterruptedRunError: Ctrl-C; finished members are on record.
     """
     told, config = progress or BatchProgress(), stores or StoreConfig()

@@ -28,7 +28,7 @@ from s3unzip.context import Context, Progress
 from s3unzip.local.locking import runs_of_archive
 from s3unzip.model import Options, Request
 from s3unzip.runs.records import RunRecords
-from s3unzip.runs.written import read_written
+from s3unzip.runs.written import WrittenObjects, read_written
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
@@ -57,10 +57,10 @@ def verify(  # noqa: PLR0913 - options of a public function
         source: the archive, as `extract` takes it.
         destination: where `extract` wrote its members.
         options: as `extract` had them; they say which keys to compare.
-        deep: read every object and compute its CRC-32. Else S3 is asked for its own checksum, or
-            for the CRC-32 that the writer stored. A folder stores none, so its files are read.
-        records: records of the runs that wrote the objects, the earliest first. An object that is
-            still what a run wrote is not asked for. None: the runs of this machine.
+        deep: read every object and compute its CRC-32. Else S3's own checksum, or the CRC-32 that
+            the writer stored, is compared; of a folder all files are read.
+        records: of the runs that wrote the objects, the earliest first. An object that is still
+            what a run wrote is not asked for. None: the runs of this machine.
         at_once: requests in flight.
         max_listed: differences of each kind to list; all are counted.
         each: takes every object and its result, one call at a time.
@@ -71,22 +71,27 @@ def verify(  # noqa: PLR0913 - options of a public function
         warn: takes a sentence for each glob that matches no member.
 
     Raises:
-        NothingSelectedError: a name is no member's, or `options` select nothing.
         RejectedError: the archive is refused; there is nothing to compare with.
-        UsageError: a location or an option is wrong.
+        UsageError: a location or an option is wrong, or nothing is selected.
         StorageError, ServiceFaultError: a store refused, or failed beyond the retries.
     """
     options = options or Options()
-    request = Request(
-        parse_source(os.fspath(source)), parse_destination(os.fspath(destination)), options
-    )
-    effort = Effort(at_once, max_listed, deep=deep)
+    where, target = parse_source(os.fspath(source)), parse_destination(os.fspath(destination))
+    request = Request(where, target, options)
     config = at_endpoint(stores, endpoint_url)
-    many = open_stores(replace(config, connections=max(config.connections, at_once)))
     policy = make_policy(options, password, request.destination)
+    many = open_stores(replace(config, connections=max(config.connections, at_once)))
     context = Context(many, LocalClock(), policy, progress=progress)
+    written = None if deep else _read_written(records, request, config, context)
+    effort = Effort(at_once, max_listed, deep=deep)
+    return verify_objects(request, context, effort, written, each, judge_selection(options, warn))
+
+
+def _read_written(
+    records: Iterable[RunRecords] | None, request: Request, config: StoreConfig, context: Context
+) -> WrittenObjects:
+    """Return what runs wrote, by their records or by those of this machine."""
     if records is None:
         runs = runs_of_archive(config.work, request.source)
         records = (RunRecords.open(context.stores, run) for run in runs)
-    written = None if deep else read_written(records, request.destination)
-    return verify_objects(request, context, effort, written, each, judge_selection(options, warn))
+    return read_written(records, request.destination)

@@ -38,7 +38,7 @@ from s3unzip.planning.read import disks_of, read_tail
 from s3unzip.rates import DIRECT_MEMBER_BYTES
 from s3unzip.runs.records import OUTCOMES, REPORT, RunRecords
 from s3unzip.settings import Tuning
-from s3unzip.settling.loop import Archive, Settled, begin, settle
+from s3unzip.settling.loop import KnownArchive, Settled, begin, settle
 from s3unzip.stores import ports
 from s3unzip.stores.calls import Calls, Store
 from s3unzip.stores.memory import HeldArchive, HeldStores, MemoryRunStore
@@ -203,7 +203,7 @@ class _SmallRun:
     """A run whose records are in memory, and the end of its archive, too."""
 
     def __init__(self, run: str, tail: Tail, context: Context, tuning: Tuning) -> None:
-        self._known = Archive(run, tail.pin, tail)
+        self._known = KnownArchive(run, tail.pin, tail)
         self._context = context
         self._memory = MemoryRunStore()
         values = asdict(context) | {"tuning": tuning}

@@ -10,7 +10,7 @@ from s3unzip.aws.executions import end_run, state_of
 from s3unzip.aws.telemetry import bind_run, lambda_function, record_plan
 from s3unzip.model import Pin, Request
 from s3unzip.planning.plan import Plan
-from s3unzip.settling.loop import Archive, begin, resume
+from s3unzip.settling.loop import KnownArchive, begin, resume
 
 if TYPE_CHECKING:  # a stub
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -28,7 +28,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     bind_run(run)
     if "request" in event:
         pin = parse_field(event, "pin", Pin) if event.get("pin") else None
-        known = Archive(run, pin)
+        known = KnownArchive(run, pin)
         request = parse_field(event, "request", Request)
         settled = begin(request, step, known, planned=_measure)
     else:

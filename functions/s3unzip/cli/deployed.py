@@ -139,7 +139,7 @@ class Reconcile(Connection):
     start_again: bool = option(
         "--start",
         default=False,
-        help="Queue the archives without a run, or left after it, again.",
+        help="Queue the archives without a run again, and resume the runs of the others.",
     )
     json: bool = json()
 
@@ -157,20 +157,18 @@ class Reconcile(Connection):
                 f"{len(found.unsettled) - left:,} without a verdict"
                 + (f", {left:,} left after success\n" if left else "\n")
             )
-        lost = [one for one in found.unsettled if one.state in ("no run", "archive left")]
-        if self.start_again and lost:
-            count = reconciling.start(runs, lost)
-            sys.stderr.write(f"{count:,} queued: s3unzip runs{runs.found_by}\n")
+        if self.start_again and found.unsettled:
+            count = reconciling.start(runs, found.unsettled)
+            sys.stderr.write(f"{count:,} started: s3unzip runs{runs.found_by}\n")
         return 1 if found.unsettled else 0
 
 
 def _unsettled_line(one: Unsettled, found_by: str) -> str:
     when = datetime.fromtimestamp(one.put, UTC)
-    resume = f"  s3unzip resume {one.run}{found_by}"
-    mend = {"not finished": resume, "put back": "  s3unzip run"}
+    mend = "" if one.state == "no run" else f"  s3unzip resume {one.run}{found_by}"
     size = show_bytes(one.size)
     line = f"{when:%Y-%m-%d %H:%M}  {one.state:12}  {size:>9}  {printable(str(one.source))}"
-    return line + mend.get(one.state, "") + "\n"
+    return line + mend + "\n"
 
 
 @dataclass(frozen=True)

@@ -9,82 +9,61 @@ codes go in from their highest bit.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
-SENTINEL_TEXT: Final = b"s3unzip!"
-"""What the sentinel block inflates to."""
-
-
-class _Bits(NamedTuple):
-    """`length` bits, the first of them lowest in `value`."""
-
-    value: int
-    length: int
-
-    def __add__(self, other: tuple[object, ...]) -> _Bits:
-        if not isinstance(other, _Bits):
-            return NotImplemented
-        return _Bits(self.value | other.value << self.length, self.length + other.length)
+SENTINEL_TEXT: Final = b"s3unzip!"  # what the sentinel block inflates to
 
 
-def _field(value: int, length: int) -> _Bits:
+# Bits are texts of 0 and 1, the first bit first.
+
+
+def _field(value: int, length: int) -> str:
     """Return a header field: lowest bit first (RFC 1951, 3.1.1)."""
-    return _Bits(value, length)
+    return _code(value, length)[::-1]
 
 
-def _code(value: int, length: int) -> _Bits:
+def _code(value: int, length: int) -> str:
     """Return a Huffman code: highest bit first."""
-    return _Bits(int(f"{value:0{length}b}"[::-1], 2), length)
+    return f"{value:0{length}b}"
 
 
-_NOTHING = _Bits(0, 0)
 _END_OF_FIXED_BLOCK = _code(0, 7)
 _EMPTY_FIXED_BLOCK = _field(0b010, 3) + _END_OF_FIXED_BLOCK
 
 
-def _empty_dynamic_block() -> _Bits:
+def _empty_dynamic_block() -> str:
     """Return an empty non-final dynamic block: 91 bits, an odd number.
 
-    The code-length code has two symbols of one bit each, 1 (code 0) and 18
-    (code 1). They spell two literal/length codes of one bit, for 0 and for
-    end-of-block, and one distance code of one bit, which every inflate accepts although it is
-    incomplete.
+    The code-length code has two symbols of one bit each, 1 (code 0) and 18 (code 1). They spell two
+    literal/length codes of one bit, for 0 and for end-of-block, and one distance code of one bit,
+    which every inflate accepts although it is incomplete.
     """
     lengths = [0] * 18  # 16 17 18 0 8 7 9 6 10 5 11 4 12 3 13 2 14 1, the order of 3.2.7
     lengths[2] = lengths[17] = 1
     bits = _field(0b100, 3) + _field(0, 5) + _field(0, 5) + _field(len(lengths) - 4, 4)
-    for length in lengths:
-        bits += _field(length, 3)
-    one_bit_code = _code(0, 1)
-    zeros = _code(1, 1)
-    bits += one_bit_code  # symbol 0
-    bits += zeros + _field(138 - 11, 7)
-    bits += zeros + _field(117 - 11, 7)  # symbols 1 to 255
-    bits += one_bit_code  # symbol 256, end of block
-    bits += one_bit_code  # distance 0
-    return bits + _code(1, 1)  # end of block: the second code of the two
+    bits += "".join(_field(length, 3) for length in lengths)
+    bits += "0"  # symbol 0
+    bits += "1" + _field(138 - 11, 7) + "1" + _field(117 - 11, 7)  # symbols 1 to 255
+    bits += "0"  # symbol 256, end of block
+    bits += "0"  # distance 0
+    return bits + "1"  # end of block: the second code of the two
 
 
-def _lead_in(bit: int) -> _Bits:
-    """Return the fewest empty blocks whose length is `bit` modulo 8."""
-    bits = _empty_dynamic_block() if bit % 2 else _NOTHING
-    while bits.length % 8 != bit:
+def _lead_in(bit: int) -> tuple[int, int]:
+    """Return the fewest empty blocks whose length is `bit` modulo 8: a number, and its bits."""
+    bits = _empty_dynamic_block() if bit % 2 else ""
+    while len(bits) % 8 != bit:
         bits += _EMPTY_FIXED_BLOCK  # 10 bits: two more, modulo 8
-    return bits
+    return int(f"0{bits[::-1]}", 2), len(bits)
 
 
-_LEAD_INS: Final = tuple(_lead_in(bit) for bit in range(8))
-
-
-def _sentinel() -> _Bits:
-    """Return a final fixed block that holds `SENTINEL_TEXT`: 74 bits."""
-    bits = _field(0b011, 3)
-    for byte in SENTINEL_TEXT:
-        bits += _code(0x30 + byte, 8)  # literals 0 to 143 (3.2.6)
-    return bits + _END_OF_FIXED_BLOCK
-
-
-_SENTINEL: Final = _sentinel()
+_LEAD_INS: Final = tuple(map(_lead_in, range(8)))
+# A final fixed block that holds `SENTINEL_TEXT`: 74 bits. Literals 0 to 143: 3.2.6.
+_SENTINEL: Final = (
+    _field(0b011, 3)
+    + "".join(_code(0x30 + byte, 8) for byte in SENTINEL_TEXT)
+    + _END_OF_FIXED_BLOCK
+)
 
 
 def align(data: bytes, bit: int) -> bytes:
@@ -112,5 +91,5 @@ def seal(last: bytes, bit: int) -> bytes:
     now ends its stream with `SENTINEL_TEXT`.
     """
     kept = last[0] & (1 << bit) - 1 if bit else 0
-    value, length = _Bits(kept, bit) + _SENTINEL
-    return value.to_bytes((length + 7) // 8, "little")
+    sealed = kept | int(_SENTINEL[::-1], 2) << bit
+    return sealed.to_bytes((bit + len(_SENTINEL) + 7) // 8, "little")

@@ -20,15 +20,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Generator, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
 from s3unzip.deflate.bits import align
-from s3unzip.deflate.layout import Layout, Span
-from s3unzip.deflate.segments import FIRST_WINDOW, InflateError
+from s3unzip.deflate.segments import FIRST_WINDOW, InflateError, Layout, Span
 
 LOOKAHEAD: Final = 1 << 20
 """Bytes that must follow a candidate's first byte, where the member has so many."""
@@ -44,18 +43,8 @@ _HEADER_BITS: Final = 17  # BFINAL, BTYPE, HLIT, HDIST, HCLEN (RFC 1951, 3.2.7)
 _WORD_BYTES: Final = 8
 
 
-class _Trial(NamedTuple):
-    """An inflate of `size` bytes from a candidate on."""
-
-    size: int
-    strict: bool  # by zlib, else by ISA-L
-
-
-_TRIALS: Final = (
-    _Trial(16 << 10, strict=True),
-    _Trial(128 << 10, strict=True),
-    _Trial(LOOKAHEAD, strict=False),
-)
+# Inflates from a candidate on: bytes of data, and whether by zlib, which is strict, or by ISA-L.
+_TRIALS: Final = ((16 << 10, True), (128 << 10, True), (LOOKAHEAD, False))
 
 
 def _header_table() -> NDArray[np.bool_]:
@@ -84,23 +73,16 @@ _KRAFT: Final = _kraft_table()
 
 
 def find_boundary(data: bytes, start_bit: int, stop_bit: int, *, at_end: bool) -> int | None:
-    """Return the first boundary from `start_bit` up to, not including, `stop_bit`.
+    """Return the first boundary from `start_bit` up to, not including, `stop_bit` of `data`.
 
-    Args:
-        data: Compressed bytes; the bits count from its beginning.
-        start_bit: First bit to try.
-        stop_bit: First bit not to try.
-        at_end: Whether `data` ends with the member's data. If not, `LOOKAHEAD` bytes must
-            follow the last byte to try.
-
-    Raises:
-        ValueError: `data` is too short to decide.
+    `at_end` says that `data` ends with the member's data. If not, `LOOKAHEAD` bytes must follow the
+    last byte to try.
     """
     needed = -(-stop_bit // 8) + (0 if at_end else LOOKAHEAD)
     if not 0 <= start_bit <= stop_bit or len(data) < needed:
         raise ValueError(f"{len(data)} bytes do not decide on bits {start_bit} to {stop_bit}")
     for bit in _candidates(data, start_bit, stop_bit):
-        if all(_inflates(data, bit, trial, at_end=at_end) for trial in _TRIALS):
+        if all(_inflates(data, bit, *trial, at_end=at_end) for trial in _TRIALS):
             return bit
     return None
 
@@ -162,12 +144,12 @@ def _field(words: NDArray[np.uint64], offsets: NDArray[np.int64]) -> NDArray[np.
     return values
 
 
-def _inflates(data: bytes, bit: int, trial: _Trial, *, at_end: bool) -> bool:
-    """Return whether the trial's bytes inflate, or all up to the member's very end."""
+def _inflates(data: bytes, bit: int, size: int, strict: bool, *, at_end: bool) -> bool:  # noqa: FBT001 - of `_TRIALS`
+    """Return whether `size` bytes inflate, or all up to the member's very end."""
     start = bit // 8
-    chunk = align(data[start : start + trial.size], bit % 8)
-    last = at_end and start + trial.size >= len(data)
-    decompressobj = zlib.decompressobj if trial.strict else isal_zlib.decompressobj
+    chunk = align(data[start : start + size], bit % 8)
+    last = at_end and start + size >= len(data)
+    decompressobj = zlib.decompressobj if strict else isal_zlib.decompressobj
     inflate = decompressobj(-zlib.MAX_WBITS, zdict=FIRST_WINDOW)
     length = 0
     try:

@@ -1,4 +1,7 @@
-"""Segments of a deflate stream: inflate one, scan it while its window is unknown, link the scans.
+"""Segments of a deflate stream: place, inflate, scan while the window is unknown, link the scans.
+
+All positions count from the first byte of the member's compressed data, not of the archive. A
+`Layout` says where segments are looked for, `boundary` where they really begin.
 
 `SegmentInflater` inflates from one bit to another with a given window. It never raises for bad
 data: it returns where it arrived. `inflate_segment` is the strict form, which raises.
@@ -21,17 +24,20 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from enum import StrEnum
-from typing import Final, Literal, cast
+from typing import Final, Literal, NamedTuple, cast
 
 from isal import isal_zlib
 from msgspec import DecodeError, Struct, msgpack
 
 from s3unzip.deflate.bits import SENTINEL_TEXT, align, seal
-from s3unzip.deflate.layout import DeflateError, SegmentRecordError, Span, segment_span
-from s3unzip.finding import Finding
+from s3unzip.finding import DeflateError, Finding, SegmentRecordError
 
 Buffer = bytes | memoryview
+
+SEARCH_BYTES: Final = 2 << 20
+"""A segment's boundary is looked for in so many bytes. Blocks are shorter than that: zlib's have
+at most 32,767 symbols, libdeflate's some 300 KB and zopfli's 1 MB of output. The limit is for
+stretches without any dynamic block, where each MiB costs 0.2 s to no avail."""
 
 WINDOW_SIZE: Final = 1 << 15
 """Bytes that deflate can look back (RFC 1951, 2)."""
@@ -57,44 +63,82 @@ _VERSION: Final = 2  # of the records
 _MAX_RECORD = 2 * WINDOW_SIZE + 4_096  # bytes of a scanned segment before they are deflated
 
 
-class Ending(StrEnum):
-    """Where the inflate of a segment arrived."""
+class Span(NamedTuple):
+    """Bytes of the member's compressed data from `start` up to, not including, `stop`."""
 
-    BOUNDARY = "boundary"  # at a block header, exactly at the segment's stop bit
-    FINAL = "final"  # at the end of the stream, after its final block
-    MISSED = "missed"  # past the stop bit, which lies inside a block: a false boundary
-    BROKEN = "broken"  # nowhere: corrupt, or out of data
+    start: int
+    stop: int
+
+
+class Layout(Struct, frozen=True):
+    """A member's compressed size in bytes and the distance of its segments in bytes.
+
+    Two workers with equal layouts find equal boundaries.
+    """
+
+    size: int
+    step: int
+    search: int = SEARCH_BYTES
+
+    def __post_init__(self) -> None:
+        if min(self.size, self.step, self.search) < 1:
+            raise ValueError(f"sizes below 1 byte: {self}")
+
+    @property
+    def count(self) -> int:
+        """Number of segments looked for; joined ones make it fewer."""
+        return -(-self.size // self.step)
+
+    def search_span(self, segment: int) -> Span:
+        """Return the bytes in which the boundary of `segment` (from 1) must begin."""
+        start = segment * self.step
+        return Span(start, min(start + min(self.step, self.search), self.size))
+
+
+def cut(compressed_size: int, segment_size: int) -> Layout:
+    """Return the layout of a member in equal segments of at most `segment_size` bytes."""
+    if min(compressed_size, segment_size) < 1:
+        raise ValueError(f"cannot cut {compressed_size} bytes into segments of {segment_size}")
+    count = -(-compressed_size // segment_size)
+    return Layout(compressed_size, -(-compressed_size // count))
+
+
+def segment_span(start_bit: int, stop_bit: int | None, compressed_size: int) -> Span:
+    """Return the bytes a segment is fed with.
+
+    It begins with the byte that holds `start_bit` and ends after the byte that
+    holds the last bit before `stop_bit`; without one, at the end of the data.
+    """
+    return Span(start_bit // 8, compressed_size if stop_bit is None else -(-stop_bit // 8))
 
 
 class Arrival(Struct, frozen=True):
-    """How a segment's inflate ended."""
+    """How a segment's inflate ended.
 
-    ending: Ending
+    "boundary": at a block header, exactly at the segment's stop bit. "final": at the end of the
+    stream, after its final block. "missed": past the stop bit, which lies inside a block, so it is
+    a false boundary. "broken": nowhere, because the data is corrupt or ends.
+    """
+
+    ending: Literal["boundary", "final", "missed", "broken"]
     length: int  # bytes of output in all
-    used: int  # of FINAL: bytes of the member's data up to and with the stream's last byte
-    fault: Finding | None = None  # of BROKEN
+    used: int = 0  # of "final": bytes of the member's data up to and with the stream's last byte
+    fault: Finding | None = None  # of "broken"
 
 
 class SegmentInflater:
     """An inflate of the bits from `start_bit` to `stop_bit` of a member's compressed data.
 
-    Feed it the bytes of `layout.segment_span`, cut anywhere; then `finish`.
-    Memory: two buffers of some hundred KiB, whatever the ratio.
-
-    Args:
-        start_bit: A block header; 0 for the beginning of the stream.
-        stop_bit: The header to arrive at; None for the end of the stream.
-        window: The bytes before the segment, at most the last 32 KiB.
+    Feed it the bytes of `segment_span`, cut anywhere; then `finish`. Both bits are those of block
+    headers; the stop is None for the end of the stream. `window` is the output before the segment,
+    at most the last 32 KiB. Memory: two buffers of some hundred KiB, whatever the ratio.
     """
 
     def __init__(self, start_bit: int, stop_bit: int | None = None, window: bytes = b"") -> None:
         if start_bit < 0 or (stop_bit is not None and stop_bit < start_bit + 16):
             raise ValueError(f"no segment from bit {start_bit} to bit {stop_bit}")
-        self._inflate = (
-            isal_zlib.decompressobj(-zlib.MAX_WBITS, zdict=window)
-            if window
-            else isal_zlib.decompressobj(-zlib.MAX_WBITS)
-        )
+        given = {"zdict": window} if window else {}
+        self._inflate = isal_zlib.decompressobj(-zlib.MAX_WBITS, **given)
         self._first_bit = start_bit % 8
         self._last_bit = 0 if stop_bit is None else stop_bit % 8
         self._last_byte = b""
@@ -102,8 +146,7 @@ class SegmentInflater:
         self._stop = None if stop_bit is None else -(-stop_bit // 8)
         self._used = 0
         self._fault: Finding | None = None
-        self.length = 0
-        """Bytes of output so far."""
+        self.length = 0  # bytes of output so far
 
     @property
     def ended(self) -> bool:
@@ -147,8 +190,8 @@ class SegmentInflater:
                 "stream-truncated", f"the deflate stream goes on after its {self._position} bytes"
             )
         if self._fault is not None:
-            return b"", Arrival(Ending.BROKEN, self.length, 0, self._fault)
-        return b"", Arrival(Ending.FINAL, self.length, self._used)
+            return b"", Arrival("broken", self.length, fault=self._fault)
+        return b"", Arrival("final", self.length, self._used)
 
     def _seal(self) -> tuple[bytes, Arrival]:
         """End the stream at the stop bit with an extra block, and check whether it is read."""
@@ -158,8 +201,8 @@ class SegmentInflater:
         if self._fault is None and sealed and output.endswith(SENTINEL_TEXT):
             output = output[: -len(SENTINEL_TEXT)]
             self.length = length + len(output)
-            return output, Arrival(Ending.BOUNDARY, self.length, 0)
-        return b"", Arrival(Ending.MISSED, length, 0)
+            return output, Arrival("boundary", self.length)
+        return b"", Arrival("missed", length)
 
     def _drain(self, data: Buffer) -> Iterator[bytes]:
         """Yield all output of `data`; ISA-L holds some back in itself while a piece is full."""
@@ -179,25 +222,26 @@ class SegmentInflater:
                 return
 
 
-class SymbolicTail(Struct, frozen=True):
-    """The last bytes of a segment's output after the first and after the second window.
+class ScannedSegment(Struct, frozen=True):
+    """A segment from bit to bit of the member's compressed data, and what it leaves behind.
 
-    Both have 32 KiB, also where the segment wrote less: the made-up window
-    counts as output before it, so parts of the older window are carried
-    along as positions. Only a segment at the beginning of the stream, which
-    has nothing before it, may have less.
+    `first` and `second` are its last bytes of output after the first and after the second window.
+    Both have 32 KiB, also where the segment wrote less: the made-up window counts as output before
+    it, so parts of the older window are carried along as positions. Only a segment at the beginning
+    of the stream, which has nothing before it, may have less.
     """
 
+    start_bit: int
+    stop_bit: int | None  # None: to the end of the stream
+    arrival: Arrival
     first: bytes
     second: bytes
 
     def resolve(self, window: bytes, history: int) -> bytes:
-        """Return the true tail, which is the window of the next segment.
+        """Return the true last bytes, which are the window of the next segment.
 
-        Args:
-            window: What came before the segment, up to 32 KiB of it.
-            history: Bytes of output from the beginning of the stream to the end of the
-                segment; the tail has no more than that.
+        `window` is what came before the segment, up to 32 KiB of it; `history` the bytes of output
+        from the beginning of the stream to the end of the segment.
 
         Raises:
             IndexError: A byte was copied from before the beginning of the stream.
@@ -217,21 +261,11 @@ class SymbolicTail(Struct, frozen=True):
                 resolved[at] = padded[position]
         return bytes(resolved)
 
-
-class ScannedSegment(Struct, frozen=True):
-    """A segment from bit to bit of the member's compressed data, and what it leaves behind."""
-
-    start_bit: int
-    stop_bit: int | None  # None: to the end of the stream
-    arrival: Arrival
-    tail: SymbolicTail
-
     def to_bytes(self) -> bytes:
         """Return the segment as deflated MessagePack: from 100 bytes to 65 KiB."""
-        first, second = self.tail.first, self.tail.second
         # Deflate looks back 32 KiB, so it would not find an equal second tail.
-        other = None if second == first else second
-        fields = (_VERSION, self.start_bit, self.stop_bit, self.arrival, first, other)
+        other = None if self.second == self.first else self.second
+        fields = (_VERSION, self.start_bit, self.stop_bit, self.arrival, self.first, other)
         return zlib.compress(msgpack.encode(fields), 1)
 
     @staticmethod
@@ -249,29 +283,25 @@ class ScannedSegment(Struct, frozen=True):
             _, start_bit, stop_bit, arrival, first, other = _SCANNED.decode(plain)
         except (zlib.error, DecodeError) as error:
             raise SegmentRecordError(f"not a scanned segment of this version: {error}") from error
-        tail = SymbolicTail(first, first if other is None else other)
-        if len(tail.first) != len(tail.second):
+        second = first if other is None else other
+        if len(first) != len(second):
             raise SegmentRecordError("the two tails of a scanned segment differ in length")
-        return ScannedSegment(start_bit, stop_bit, arrival, tail)
+        return ScannedSegment(start_bit, stop_bit, arrival, first, second)
 
 
 _SCANNED = msgpack.Decoder(tuple[Literal[2], int, int | None, Arrival, bytes, bytes | None])
 
 
 class SegmentScan:
-    """A scan of the bits from `start_bit` to `stop_bit`: feed it `layout.segment_span`.
+    """A scan of the bits from `start_bit` to `stop_bit`: feed it `segment_span`.
 
-    Memory: about 1 MiB, whatever the segment.
-
-    Args:
-        start_bit: The segment's boundary; 0 for the beginning of the stream.
-        stop_bit: The boundary to arrive at; None for the end of the stream.
+    It has two inflates at first, and the last 32 KiB of the output of each. Memory: about 1 MiB.
     """
 
     def __init__(self, start_bit: int, stop_bit: int | None = None) -> None:
         self._start_bit, self._stop_bit = start_bit, stop_bit
-        self._first = _Track(start_bit, stop_bit, FIRST_WINDOW if start_bit else b"")
-        self._second = _Track(start_bit, stop_bit, SECOND_WINDOW) if start_bit else None
+        self._tails = [FIRST_WINDOW, SECOND_WINDOW] if start_bit else [b""]
+        self._inflaters = [SegmentInflater(start_bit, stop_bit, tail) for tail in self._tails]
 
     def feed(self, chunk: Buffer) -> None:
         """Take the next bytes.
@@ -280,45 +310,28 @@ class SegmentScan:
             ValueError: More bytes than up to the stop bit.
         """
         for at in range(0, len(chunk), _STRIDE):
-            part = chunk[at : at + _STRIDE]
-            self._first.feed(part)
-            if self._second is not None:
-                self._second.feed(part)
-                if self._second.tail == self._first.tail:
-                    self._second = None
+            for number, inflater in enumerate(self._inflaters):
+                for piece in inflater.feed(chunk[at : at + _STRIDE]):
+                    self._append(number, piece)
+            if self._tails[1:] == self._tails[:1]:
+                del self._inflaters[1:], self._tails[1:]
 
     def finish(self) -> ScannedSegment:
         """Return the result for the bytes that were fed; bad data is a value, too."""
-        arrival = self._first.finish()
-        tail = second = self._first.tail
-        if self._second is not None:
-            self._second.finish()
-            second = self._second.tail
-        if arrival.ending in {Ending.MISSED, Ending.BROKEN}:
-            tail = second = b""
-        return ScannedSegment(self._start_bit, self._stop_bit, arrival, SymbolicTail(tail, second))
+        arrivals = []
+        for number, inflater in enumerate(self._inflaters):
+            piece, arrival = inflater.finish()
+            self._append(number, piece)
+            arrivals.append(arrival)
+        first, second = self._tails[0], self._tails[-1]
+        if arrivals[0].ending in {"missed", "broken"}:
+            first = second = b""
+        return ScannedSegment(self._start_bit, self._stop_bit, arrivals[0], first, second)
 
-
-class _Track:
-    """One of the two inflates, and the last 32 KiB of its output."""
-
-    def __init__(self, start_bit: int, stop_bit: int | None, window: bytes) -> None:
-        self._inflater = SegmentInflater(start_bit, stop_bit, window)
-        self.tail = window
-
-    def feed(self, chunk: Buffer) -> None:
-        for piece in self._inflater.feed(chunk):
-            self._append(piece)
-
-    def finish(self) -> Arrival:
-        piece, arrival = self._inflater.finish()
-        self._append(piece)
-        return arrival
-
-    def _append(self, piece: bytes) -> None:
+    def _append(self, number: int, piece: bytes) -> None:
         if len(piece) < WINDOW_SIZE:
-            piece = self.tail + piece
-        self.tail = piece[-WINDOW_SIZE:]
+            piece = self._tails[number] + piece
+        self._tails[number] = piece[-WINDOW_SIZE:]
 
 
 class LinkedSegment(Struct, frozen=True):
@@ -354,11 +367,8 @@ _LINKED = msgpack.Decoder(tuple[Literal[2], LinkedSegment])
 def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iterator[LinkedSegment]:
     """Yield the segments of the stream in order, each with its window.
 
-    Holds one window and one scan at a time, a few ms a segment.
-
-    Args:
-        scans: By rising `start_bit`, the first from bit 0.
-        compressed_size: Bytes of the member's compressed data, all of which the stream must use.
+    `scans` come by rising `start_bit`, the first from bit 0. The stream must use all of the
+    member's `compressed_size` bytes. Holds one window and one scan at a time, a few ms a segment.
 
     Raises:
         DeflateError: The scans make no whole stream: corrupt data, or a false boundary. One
@@ -369,25 +379,19 @@ def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iter
         if scan.start_bit < expected:
             continue
         if scan.start_bit > expected:
-            raise _unlinked(f"no scan starts at bit {expected}")
-        arrival = scan.arrival
+            break
         _check(scan, compressed_size)
-        yield LinkedSegment(
-            scan.start_bit,
-            scan.stop_bit,
-            segment_span(scan.start_bit, scan.stop_bit, compressed_size),
-            window,
-            offset,
-            arrival.length,
-        )
-        if scan.stop_bit is None:
+        start_bit, stop_bit, length = scan.start_bit, scan.stop_bit, scan.arrival.length
+        span = segment_span(start_bit, stop_bit, compressed_size)
+        yield LinkedSegment(start_bit, stop_bit, span, window, offset, length)
+        if stop_bit is None:
             return
-        expected = scan.stop_bit
-        offset += arrival.length
+        expected = stop_bit
+        offset += length
         try:
-            window = scan.tail.resolve(window, offset)
+            window = scan.resolve(window, offset)
         except IndexError as error:
-            raise _unlinked(f"segment from bit {scan.start_bit}: {error}") from error
+            raise _unlinked(f"segment from bit {start_bit}: {error}") from error
     raise _unlinked(f"no scan starts at bit {expected}")
 
 
@@ -396,29 +400,22 @@ def _check(scan: ScannedSegment, compressed_size: int) -> None:
     arrival = scan.arrival
     if arrival.fault is not None:
         raise DeflateError(arrival.fault)
-    if arrival.ending is Ending.FINAL and arrival.used != compressed_size:
-        raise DeflateError(
-            Finding(
-                "compressed-trailing-bytes",
-                f"the stream ends after {arrival.used} of {compressed_size} compressed bytes",
-            )
-        )
-    if arrival.ending is not (Ending.FINAL if scan.stop_bit is None else Ending.BOUNDARY):
+    if arrival.ending == "final" and arrival.used != compressed_size:
+        message = f"the stream ends after {arrival.used} of {compressed_size} compressed bytes"
+        raise DeflateError(Finding("compressed-trailing-bytes", message))
+    if arrival.ending != ("final" if scan.stop_bit is None else "boundary"):
         raise _unlinked(f"segment from bit {scan.start_bit} ended as {arrival.ending}")
 
 
 def _unlinked(fact: str) -> DeflateError:
-    return DeflateError(
-        Finding("corrupt-stream", f"segments do not join: {fact}; fall back to one stream")
-    )
+    message = f"segments do not join: {fact}; fall back to one stream"
+    return DeflateError(Finding("corrupt-stream", message))
 
 
 def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterator[bytes]:
-    """Yield the segment's output in pieces of at most `inflate.PIECE_SIZE` bytes.
+    """Yield the segment's output in pieces of at most `PIECE_SIZE` bytes.
 
-    Args:
-        segment: As `link` gave it.
-        chunks: The bytes of ``segment.span``, cut anywhere.
+    `chunks` are the bytes of ``segment.span``, cut anywhere.
 
     Raises:
         DeflateError: The bytes are not those that were scanned, or corrupt. Pieces may have
@@ -431,7 +428,7 @@ def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterato
                 raise _unlike(segment, f"more than {segment.length} bytes")
             yield piece
     piece, arrival = inflater.finish()
-    wanted = Ending.FINAL if segment.stop_bit is None else Ending.BOUNDARY
+    wanted = "final" if segment.stop_bit is None else "boundary"
     if arrival.fault is not None:
         raise DeflateError(arrival.fault)
     if (arrival.ending, arrival.length) != (wanted, segment.length):
@@ -441,10 +438,8 @@ def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterato
 
 
 def _unlike(segment: LinkedSegment, found: str) -> DeflateError:
-    return DeflateError(
-        Finding(
-            "size-mismatch",
-            f"the segment from bit {segment.start_bit} of the member's data gave {found}, "
-            f"its scan {segment.length} bytes; fall back to one stream",
-        )
+    message = (
+        f"the segment from bit {segment.start_bit} of the member's data gave {found}, "
+        f"its scan {segment.length} bytes; fall back to one stream"
     )
+    return DeflateError(Finding("size-mismatch", message))

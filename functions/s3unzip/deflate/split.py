@@ -1,7 +1,6 @@
 """All steps composed on one machine: the reference for how workers use this package.
 
-``read(span)`` gives the bytes of a span of the member's compressed data in
-chunks.
+``read(span)`` gives the bytes of a span of the member's compressed data in chunks.
 """
 
 from __future__ import annotations
@@ -14,20 +13,21 @@ from typing import Final
 
 from isal.isal_zlib import crc32_combine
 
-from s3unzip.deflate.layout import Layout, Span, cut, segment_span
 from s3unzip.deflate.segments import (
     Buffer,
-    Ending,
+    Layout,
     ScannedSegment,
     SegmentScan,
+    Span,
+    cut,
     inflate_segment,
     link_segments,
+    segment_span,
 )
 
 Read = Callable[[Span], Iterable[Buffer]]
 
-ATTEMPTS: Final = 3
-"""Boundaries a scan tries to arrive at before it gives up; each that it misses costs a scan."""
+ATTEMPTS: Final = 3  # boundaries to try to arrive at; each that is missed costs a scan
 
 
 def preload() -> None:
@@ -55,16 +55,10 @@ def scan_segment(
 ) -> ScannedSegment | None:
     """Scan `segment` up to the next boundary, or return None: it joins the one before it.
 
-    Reads about 1.5 MiB to find each boundary, and the segment once. After
-    `ATTEMPTS` false boundaries the scan is returned as it is, and `link_segments`
-    refuses it.
-
-    Args:
-        layout: Of the member.
-        segment: From 0.
-        read: Gives the member's compressed bytes.
-        longest: Steps that a segment may have. For a longer one None is returned, and
-            `link_segments` refuses the rest. None: no limit.
+    Reads about 1.5 MiB to find each boundary, and the segment once. After `ATTEMPTS` false
+    boundaries the scan is returned as it is, and `link_segments` refuses it. `longest` limits the
+    steps that a segment may have: for a longer one None is returned, and `link_segments` refuses
+    the rest.
     """
     start_bit = locate(layout, segment, read)
     if start_bit is None:
@@ -82,7 +76,7 @@ def scan_segment(
         for chunk in read(segment_span(start_bit, stop_bit, layout.size)):
             scan.feed(chunk)
         scanned = scan.finish()
-        if scanned.arrival.ending is not Ending.MISSED:
+        if scanned.arrival.ending != "missed":
             break
     return scanned
 

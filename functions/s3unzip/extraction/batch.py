@@ -36,14 +36,7 @@ REFUSALS = 20  # rejected PUTs without one success after which the run ends
 
 
 def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
-    """Extract `rows`, which come in archive order.
-
-    Raises:
-        DeadlineError: the worker's time is nearly over; `attempt` has what is done.
-        StorageError: the store refuses every member.
-        SourceChangedError, AccessDeniedError, ...: what stops the run.
-        ServiceFaultError: a call's budget is spent.
-    """
+    """Extract `rows`, which come in archive order."""
     tuning = attempt.context.tuning
     rows = _without_unchanged(attempt, rows)
     writer = _Writer(attempt)
@@ -127,9 +120,6 @@ def extract_small(
         row: the member.
         bound: offset in the archive that the member may not pass.
         window: the archive's bytes; nothing before the member is taken any more.
-
-    Raises:
-        MemberError: a check of the local header, the data or what follows failed.
     """
     run, policy = attempt.run, attempt.context.policy
     member = row.member
@@ -165,11 +155,7 @@ class Window:
         self.bytes_read = 0
 
     def take(self, start: int, stop: int) -> memoryview:
-        """Return bytes [start, stop) of the archive; bytes before `start` are dropped.
-
-        Raises:
-            ServiceFaultError: the stream ended before `stop`.
-        """
+        """Return bytes [start, stop) of the archive; bytes before `start` are dropped."""
         held_stop = self._start + len(self._held)
         if stop > held_stop:
             self._fill(start, stop)
@@ -236,11 +222,7 @@ class _Writer:
             attempt.extracted(row, clock.now() - started, len(body), etag)
 
     def _refuse(self, row: PlannedMember, refusal: StorageError) -> None:
-        """Keep the refusal until it is known whose it is.
-
-        Raises:
-            StorageError: the store refuses all that it is given.
-        """
+        """Keep the refusal until it is known whose it is."""
         with self._lock:
             self._refused.append((row, refusal))
             if not self._taken and len(self._refused) >= REFUSALS:
@@ -306,11 +288,7 @@ class PutPool(Generic[T]):
         )
 
     def close(self) -> None:
-        """Wait for all that was submitted.
-
-        Raises:
-            S3UnzipError: the first error of a PUT.
-        """
+        """Wait for all that was submitted."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:

@@ -38,12 +38,7 @@ class CopyRefusedError(StorageError):
 
 
 def copy_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
-    """Copy the one member of `rows`, or this task's slice of it.
-
-    Raises:
-        SourceChangedError, AccessDeniedError, ...: what stops the run.
-        ServiceFaultError: a call's budget is spent.
-    """
+    """Copy the one member of `rows`, or this task's slice of it."""
     for row in rows:
         target = MemberUpload(attempt, row)
         if attempt.task.slice is not None:
@@ -165,11 +160,7 @@ def _copy_parts(
 
 
 def _verify(parts: tuple[Part, ...], data: MemberData, row: PlannedMember) -> None:
-    """Compare the copy with the directory.
-
-    Raises:
-        MemberError: the member's bytes in the archive are not what the directory says.
-    """
+    """Compare the copy with the directory."""
     if combine_parts(parts) == (row.member.size, row.member.crc32):
         return
     # Emulators return no part checksum or a wrong one; the range itself is the arbiter.

@@ -39,11 +39,7 @@ from s3unzip.stores.ports import Buffer, Destination, PartLimits, Upload
 
 
 def choose_part_size(size: int, min_part: int, limits: PartLimits) -> int:
-    """Return the part size with which an object of `size` bytes fits the store's limits.
-
-    Raises:
-        MemberError: the object is larger than the store takes.
-    """
+    """Return the part size with which an object of `size` bytes fits the store's limits."""
     if size > limits.object_bytes:
         message = f"{size} bytes; the destination takes objects up to {limits.object_bytes}"
         raise MemberError(Finding("object-too-large", message))
@@ -72,11 +68,7 @@ def combine_parts(parts: Iterable[Part]) -> tuple[int, int] | None:
 
 
 def check_whole(parts: Iterable[Part], row: PlannedMember) -> None:
-    """Compare what was uploaded with the directory.
-
-    Raises:
-        MemberError: size or CRC-32 differ.
-    """
+    """Compare what was uploaded with the directory."""
     combined = combine_parts(parts)
     if combined != (row.member.size, row.member.crc32):
         size, crc = combined or (0, 0)
@@ -88,11 +80,7 @@ def check_whole(parts: Iterable[Part], row: PlannedMember) -> None:
 
 
 def check_size(parts: Iterable[Part], row: PlannedMember, size: int) -> None:
-    """Compare the length of what was uploaded with what it should be.
-
-    Raises:
-        MemberError: it differs.
-    """
+    """Compare the length of what was uploaded with what it should be."""
     found = sum(part.size for part in parts)
     if found != size:
         message = f"the parts have {found} bytes, not {size}"
@@ -249,7 +237,7 @@ class MemberUpload(Struct, frozen=True):
         abort_upload(self.attempt, upload)
 
     def abort_quietly(self, upload: Upload) -> None:
-        """Drop the upload while another error is on its way; the lifecycle rule drops what stays."""
+        """Drop the upload while another error is on its way; a lifecycle rule drops what stays."""
         self.attempt.calls.count("abort")
         try:
             self.attempt.destination.abort_upload(upload)
@@ -263,7 +251,7 @@ def abort_upload(step: Step, upload: Upload) -> None:
 
 
 def abort_uploads(step: Step, keys: Iterable[str], kept: Collection[str] = ()) -> int:
-    """Abort the uploads of `keys`, but for those with the ids `kept`; return how many there were."""
+    """Abort the uploads of `keys`, but for those with the ids `kept`; return their number."""
     wanted = set(keys)
     if not wanted:
         return 0
@@ -281,10 +269,6 @@ def complete_once(
 
     Returns:
         The object's ETag without quotes; None where the answer that had it was lost.
-
-    Raises:
-        ConflictError: the run never overwrites, and the key exists.
-        NotFoundError: the upload is gone, and the object is not the member.
     """
     options, destination = step.run.options, step.destination
     if_absent = must_be_absent(options)

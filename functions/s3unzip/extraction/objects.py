@@ -160,9 +160,6 @@ def open_content(
 
     Its `crc32` and its `warnings` are known, and its bytes are known to be right, once all of them
     were yielded.
-
-    Raises:
-        MemberError: it is encrypted without a password, or its method is not read.
     """
     if options.as_gzip is None:
         return MemberDecoder(member, policy, opened)
@@ -177,11 +174,7 @@ def decode_small(
     options: Options,
     warnings: list[Finding],
 ) -> tuple[Buffer, int]:
-    """Return a small member's object and the CRC-32 of its content; add to `warnings`.
-
-    Raises:
-        MemberError: the content is not what the directory declares.
-    """
+    """Return a small member's object and the CRC-32 of its content; add to `warnings`."""
     if options.as_gzip is None:
         body = decode_whole(member, data, policy, opened, warnings)
         return body, member.crc32 if member.declares_crc else crc32(body)

@@ -66,10 +66,9 @@ def scan_segment(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 
     The only step that needs numpy. It is imported in a thread, while the first reads wait for S3.
     """
-    from s3unzip.deflate.split import preload  # noqa: PLC0415 - numpy
-    from s3unzip.deflate.split import scan_segment as scan
+    from s3unzip.deflate import split  # noqa: PLC0415 - numpy
 
-    preload()
+    split.preload()
     task = attempt.task
     for row in rows:
         try:
@@ -79,7 +78,7 @@ def scan_segment(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         layout = deflate.Layout(row.member.compressed_size, segment_step(task))
         # A segment is inflated twice: beyond half of the member one stream is as quick.
         longest = max(1, layout.count // 2)
-        scanned = scan(layout, task.part, _Reader(data).read, longest)
+        scanned = split.scan_segment(layout, task.part, _Reader(data).read, longest)
         if scanned is not None:
             attempt.records.write_scanned(row.member.index, task.part, scanned)
     attempt.has_no_outcome = True

@@ -57,21 +57,13 @@ class MemberData(Struct, frozen=True):
         return self.step.calls.run("get", lambda: self.step.archive.read(want))
 
     def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """Yield bytes [start, stop) of the member's data, some read ahead of need.
-
-        Raises:
-            DeadlineError: the worker's time is nearly over.
-        """
+        """Yield bytes [start, stop) of the member's data, some read ahead of need."""
         begin = self.span.start
         end = self.member.compressed_size if stop is None else stop
         yield from read_pieces(self.step, ByteRange(begin + start, begin + end))
 
     def check_after(self) -> None:
-        """Check the data descriptor and what follows it.
-
-        Raises:
-            MemberError: the descriptor disagrees with the directory.
-        """
+        """Check the data descriptor and what follows it."""
         start = self.span.stop
         stop = min(self.member.stop, start + AFTER_LENGTH)
         after = self.read(ByteRange(start, stop)) if stop > start else b""
@@ -80,11 +72,7 @@ class MemberData(Struct, frozen=True):
 
 
 def read_pieces(step: Step, want: ByteRange) -> Iterator[memoryview]:
-    """Yield a range of the archive, some of it read ahead of need.
-
-    Raises:
-        DeadlineError: the worker's time is nearly over.
-    """
+    """Yield a range of the archive, some of it read ahead of need."""
     for piece in stream_ahead(step.archive, want, step.calls, step.context.tuning):
         step.check_time()
         step.add_read(len(piece))
@@ -92,11 +80,7 @@ def read_pieces(step: Step, want: ByteRange) -> Iterator[memoryview]:
 
 
 def open_data(step: Step, row: PlannedMember) -> MemberData:
-    """Read and check the local header of a large member.
-
-    Raises:
-        MemberError: the local header disagrees with the directory.
-    """
+    """Read and check the local header of a large member."""
     member = row.member
 
     def read(want: ByteRange) -> bytes:
@@ -118,11 +102,7 @@ def header_bound(member: Member) -> int:
 
 
 def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Policy) -> OpenedMember:
-    """Read and check a local header: one short range, a second only for a long header.
-
-    Raises:
-        MemberError: the local header disagrees with the directory.
-    """
+    """Read and check a local header: one short range, a second only for a long header."""
     max_stop = min(member.stop, member.offset + MAX_HEADER)
     for length in (HEAD_LENGTH, MAX_HEADER):
         head = read(ByteRange(member.offset, min(member.offset + length, max_stop)))
@@ -133,13 +113,7 @@ def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Polic
 
 
 def stream_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
-    """Extract the one member of `rows`; it becomes visible only when it is whole and right.
-
-    Raises:
-        DeadlineError: the worker's time is nearly over; the upload is dropped.
-        SourceChangedError, AccessDeniedError, ...: what stops the run.
-        ServiceFaultError: a call's budget is spent.
-    """
+    """Extract the one member of `rows`; it becomes visible only when it is whole and right."""
     for row in rows:
         target = MemberUpload(attempt, row)
         if target.wanted():
@@ -174,11 +148,7 @@ def stream_whole(target: MemberUpload) -> None:
 def _upload(
     target: MemberUpload, upload: Upload, data: MemberData, part_size: int
 ) -> tuple[MemberUpload, tuple[Part, ...]]:
-    """Upload the parts; return them, and the target with what is known of the member now.
-
-    Raises:
-        MemberError: the member is not what the directory declares.
-    """
+    """Upload the parts; return them, and the target with what is known of the member now."""
     attempt, row, options = target.attempt, target.row, target.attempt.run.options
     content = open_content(data.member, attempt.context.policy, data.opened, options)
     writer = PartWriter(

@@ -51,7 +51,7 @@ from s3unzip.settling.nested import (
 )
 from s3unzip.settling.next_step import resume_command
 from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.factory import StoreConfig, check_reachable
 from s3unzip.stores.folder import FolderDestination
 from s3unzip.zip import Policy
 
@@ -114,8 +114,16 @@ class Machine:
             check: called with what was read before anything is written; may raise to stop here.
             planned: called with the plan before the first task begins; may raise likewise.
         """
+        stores = self._setup.stores
+
+        def checked(reading: Reading) -> None:
+            if check is not None:
+                check(reading)
+            if stores.check_reachable and stores.at_destination().endpoint_url is not None:
+                check_reachable(stores, request.source, request.destination)
+
         context, workers = self.context, self._workers
-        return run_archive(request, context, workers, check, planned, self._locks.take)
+        return run_archive(request, context, workers, checked, planned, self._locks.take)
 
     def check_cost(self, plan: Plan, max_cost: float) -> None:
         """Refuse a plan whose cost is above `max_cost` dollars (`BudgetError`).
@@ -216,8 +224,16 @@ def run_archive(
             claim(run)
         _forget(run, context)
 
-    known = loop.Archive(tail=tail)
-    settled = loop.begin(request, context, known, calls, claimed, planned)
+    def fits(plan: Plan) -> None:
+        if planned is not None:
+            planned(plan)
+        destination = context.stores.destination(request.destination)
+        if isinstance(destination, FolderDestination):
+            inflates = request.options.as_gzip is None
+            destination.check_room(plan.summary.bytes_out if inflates else plan.summary.bytes_in)
+
+    known = loop.KnownArchive(tail=tail)
+    settled = loop.begin(request, context, known, calls, claimed, fits)
     return _go_round(settled, context, workers)
 
 

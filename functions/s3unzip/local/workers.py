@@ -183,7 +183,7 @@ class Tally:
 
     def _tell_trouble(self, message: str) -> None:
         """Pass a line on, once for all workers: they meet the same store."""
-        about = message.partition(", retrying")[0]
+        about = message.partition(" (")[0].partition(", retrying")[0]  # not the cause
         since = time.monotonic() - self._troubles.get(about, -math.inf)
         if since > TROUBLE_SECONDS and self._progress is not None:
             self._troubles[about] = time.monotonic()

@@ -16,12 +16,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from s3unzip.errors import AccessDeniedError, S3UnzipError
-from s3unzip.model import Location, Outcome, Report, Request, Status, Verdict, run_stem
+from s3unzip.model import Location, Outcome, Pin, Report, Request, Status, Verdict, run_id
 from s3unzip.operate.doctor import Answer, CheckResult, CheckStatus, Deployment, ask, not_checked
 from s3unzip.operate.runs import find_end
 from s3unzip.planning.keys import parse_template
+from s3unzip.runs.records import RUNS
 
-RECENT = 100  # runs among which the canary's is looked for
 POLL_SECONDS = 0.5
 MAX_DELETED = 1_000  # limit of one DeleteObjects
 
@@ -91,11 +91,11 @@ class Canary:
         self._deployment = deployment
         self._token = f"s3unzip-doctor-{secrets.token_hex(4)}"
         orders = self._runs.orders
-        self._name = self._token + orders.trigger.suffix
-        self._archive = Location("s3", orders.trigger.bucket, orders.trigger.prefix + self._name)
+        key = orders.trigger.prefix + self._token + orders.trigger.suffix
+        self._archive = Location("s3", orders.trigger.bucket, key)
         self._request = Request(self._archive, orders.destination, orders.options)
         self._template = parse_template(self._request)
-        self._run: str | None = None  # known when its first record is there
+        self._run: str | None = None  # as the planner computes it, when the archive is put
 
     @property
     def replaces_marker(self) -> bool:
@@ -106,7 +106,7 @@ class Canary:
         """Put the archive.
 
         Raises:
-            AccessDeniedError: s3:PutObject is missing.
+            AccessDeniedError: s3:PutObject or s3:GetObject is missing.
         """
         out, where = io.BytesIO(), self._archive
         with zipfile.ZipFile(out, "w") as archive:
@@ -114,7 +114,11 @@ class Canary:
                 archive.writestr(member.path, member.content, member.method)
         body = out.getvalue()
         put = partial(self._s3.put_object, Bucket=where.bucket, Key=where.key, Body=body)
-        ask("s3:PutObject", put)
+        answer = ask("s3:PutObject", put)
+        pin = Pin(len(body), answer.get("ETag"), answer.get("VersionId"))
+        head = partial(self._s3.head_object, Bucket=where.bucket, Key=where.key)
+        modified = ask("s3:GetObject", head)["LastModified"].timestamp()
+        self._run = run_id(self._request, pin, modified)
 
     def check(self, seconds: float) -> Answer:
         """Wait for the run's report, and compare its objects with the archive's members.
@@ -162,7 +166,7 @@ class Canary:
             kept = f"; runs/{run}/ is kept for diagnosis" if run is not None else ""
             return Answer.ok(f"{count} objects deleted{kept}")
         work = self._runs.work_location
-        count += remove_versions(s3, work.bucket, f"{work.key}runs/{run}/")
+        count += remove_versions(s3, work.bucket, f"{work.key}{RUNS}{run}/")
         return Answer.ok(f"{count} objects deleted, nothing is left")
 
     def left_behind(self, error: S3UnzipError) -> Answer:
@@ -179,24 +183,16 @@ class Canary:
 
     def _await_report(self, until: float) -> Report | None:
         """Return the report after the run's execution has ended; None after the time limit."""
-        while time.monotonic() < until:
-            self._run = self._run or self._find_run()
-            report = None if self._run is None else find_end(self._runs, self._run)
+        while self._run is not None and time.monotonic() < until:
+            report = find_end(self._runs, self._run)
             if report is not None:
                 return report
             time.sleep(POLL_SECONDS)
         return None
 
-    def _find_run(self) -> str | None:
-        """Return the run of the archive, whose name no other has; None until it has begun."""
-        stem = f"-{run_stem(self._archive)}-"
-        runs = (entry.id for entry in self._runs.recent(RECENT))
-        return next((run for run in runs if stem in run), None)
-
     def _late(self, seconds: float) -> Answer:
-        run, state = self._run, None
-        if run is not None:
-            state = self._runs.state(run)
+        run = self._run
+        state = self._runs.state(run) if run is not None else None
         if state is None:
             return Answer.failure(
                 f"no run began for the canary in {seconds:.0f} s",
@@ -213,7 +209,8 @@ class Canary:
         key_of = self._template.key_of()
         contents = {key_of(one.path): one.content for one in canary_members(self._token)}
         records = self._runs.records(report.run)
-        keys = [one.key for one in records.outcome_lines(Outcome) if one.status is Status.EXTRACTED]
+        outcomes = records.outcome_lines(Outcome)
+        keys = [one.key for one in outcomes if one.status is Status.EXTRACTED]
         wrong = [key for key in keys if self._read(key) != contents.get(key)]
         if wrong:
             return Answer.failure(

@@ -338,7 +338,7 @@ def check_rights(deployment: Deployment) -> Answer:
 def _check_policy(deployment: Deployment, owner: str, roles: list[str]) -> Answer:
     """Say whether the policy of another account's bucket names each role."""
     bucket = deployment.runs.outputs["DestinationBucket"]
-    advice = f"its owner allows them: docs/howto/cross-account.md; the roles: {', '.join(roles)}"
+    advice = f"its owner allows them: docs/howto/buckets-and-keys.md; the roles: {', '.join(roles)}"
     try:
         policy = deployment.ask("s3:GetBucketPolicy", Bucket=bucket)["Policy"]
     except S3UnzipError:  # MethodNotAllowed: only the owner may
@@ -480,7 +480,7 @@ def check_dead_letters(deployment: Deployment) -> Answer:
         return Answer.warning(
             f"{sum(depths.values()):,} messages are in {', '.join(names)}",
             "read the messages and the functions' logs, fix the cause, then move the messages "
-            "back: docs/howto/alarms.md, DeadLetters",
+            "back: docs/howto/dashboard.md, DeadLetters",
         )
     return Answer.ok(f"none in {', '.join(url.rsplit('/', 1)[-1] for url in queues)}")
 
@@ -502,7 +502,7 @@ def check_alarms(deployment: Deployment) -> Answer:
     on = [one["AlarmName"] for one in alarms if one.get("StateValue") == "ALARM"]
     if on:
         return Answer.warning(
-            f"in ALARM: {', '.join(on)}", "docs/howto/alarms.md says what to do for each"
+            f"in ALARM: {', '.join(on)}", "docs/howto/dashboard.md says what to do for each"
         )
     return Answer.ok(f"{len(alarms)} alarms, each with an action, none in ALARM")
 

@@ -87,12 +87,14 @@ def reconcile(runs: DeployedRuns, since: float) -> Reconciliation:
 
 
 def start(runs: DeployedRuns, archives: Iterable[Unsettled]) -> int:
-    """Queue the events of `archives` again; return how many.
-
-    No existing run restarts; one whose archive is left deletes or tags it.
-    """
-    events = [ArchiveEvent(archive.source, archive.put) for archive in archives]
-    return send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events, "reconcile")
+    """Queue the events of archives without a run, and resume the other runs; return how many."""
+    found = list(archives)
+    events = [ArchiveEvent(one.source, one.put) for one in found if one.state == "no run"]
+    send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events, "reconcile")
+    for one in found:
+        if one.state != "no run":
+            runs.resume(one.run)
+    return len(found)
 
 
 def _look(
@@ -118,7 +120,7 @@ def _look(
     state = runs.state(run)
     if state == RUNNING:
         return RUNNING
-    began = state is not None or records.exists()
+    began = state is not None or records.find_plan() is not None
     return Unsettled(source, pin.size, put, run, "not finished" if began else "no run")
 
 

@@ -11,7 +11,7 @@ import itertools
 import json
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,13 +21,7 @@ from msgspec.structs import replace
 from s3unzip.aws.aws_faults import asking, read_fault
 from s3unzip.aws.environment import Capacity, RunDefaults, read_orders, read_scale
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
-from s3unzip.model import (
-    Location,
-    Report,
-    execution_name,
-    run_of_execution,
-    run_stem,
-)
+from s3unzip.model import AGAIN, Location, Report, execution_name, run_of_execution, run_stem
 from s3unzip.runs.records import RUNS, RunRecords
 from s3unzip.runs.watch import Items, RunEntry
 from s3unzip.settling.next_step import in_environment
@@ -43,6 +37,7 @@ if TYPE_CHECKING:  # stubs
 STACK = "s3unzip-{}"  # as the files in infra/environments name it
 RUNNING, STOPPED = "RUNNING", "ABORTED"
 MAX_RUNS = 1_000  # that are searched for the beginning of an id
+STEM_AT = len("2026-11-23/201532-")  # where the stem begins in an id
 STOP_SECONDS = 60.0  # limit of waiting for a stopped execution to end
 
 
@@ -158,15 +153,13 @@ class DeployedRuns:
 
     def recent(self, limit: int) -> Iterator[RunEntry]:
         """Yield runs, the latest archive's first; those at work that have no record yet, too."""
-        begun = sorted(self._running(), reverse=True)
+        begun = self._running()
         listed = (
             run for day in reversed(self._folders("")) for run in reversed(self._folders(day))
         )
-        known: set[str] = set()
-        for run in itertools.chain(begun, itertools.islice(listed, limit)):
-            if run not in known and len(known) < limit:
-                known.add(run)
-                yield RunEntry(run, RUNNING if run in begun else "", _time_of(run))
+        known = {*begun, *itertools.islice(listed, limit)}
+        for run in sorted(known, reverse=True)[:limit]:
+            yield RunEntry(run, RUNNING if run in begun else "", _time_of(run))
 
     def _running(self) -> set[str]:
         """Return the runs whose executions are at work; at most so many as one answer has."""
@@ -189,11 +182,15 @@ class DeployedRuns:
         return [prefix.removeprefix(root).rstrip("/") for prefix in found]
 
     def find(self, name: str) -> str:
-        """Return the full id of the latest run, or of the run whose id begins with `name`.
+        """Return the full id of a run.
+
+        Args:
+            name: ``latest``, an id, the name of an execution, the beginning of an id or of what
+                follows the time in it: the archive's stem.
 
         Raises:
             NotFoundError: there is none.
-            UsageError: several ids begin with `name`.
+            UsageError: several begin so.
         """
         name = run_of_execution(name)
         if name == "latest":
@@ -201,7 +198,8 @@ class DeployedRuns:
             if latest is None:
                 raise NotFoundError(f"no run of {self.environment} has begun yet")
             return latest.id
-        found = [one.id for one in self.recent(MAX_RUNS) if one.id.startswith(name)]
+        ids = [one.id for one in self.recent(MAX_RUNS)]
+        found = [one for one in ids if one.startswith(name) or one[STEM_AT:].startswith(name)]
         if name in found or (not found and self.state(name) is not None):
             return name
         if not found:
@@ -211,14 +209,16 @@ class DeployedRuns:
         return found[0]
 
     def of_archive(self, source: Location) -> list[str]:
-        """Return the ids of the runs of archives with the name of `source`, the earliest first."""
-        stem = f"-{run_stem(source)}-"
-        return [
-            run
-            for day in self._folders("")
-            for run in self._folders(day)
-            if stem in run.partition("/")[2]
-        ]
+        """Return the ids of the runs of the archive that is at `source` now, the earliest first.
+
+        Those of its day and of the day before are listed: a run over a replaced archive has the id
+        of the run that met the older version, and is later than the others.
+        """
+        modified = self.stores.source(source).tail(source, 1).modified or 0.0
+        put, stem = datetime.fromtimestamp(modified, UTC), f"-{run_stem(source)}-"
+        days = (put - timedelta(days=1), put)
+        found = [run for day in days for run in self._folders(f"{day:%Y-%m-%d}") if stem in run]
+        return sorted(found, key=lambda run: (run.endswith(AGAIN), run))
 
     def state(self, run: str) -> str | None:
         """Return the state of the run's last execution; None: it never had one."""
@@ -246,21 +246,21 @@ class DeployedRuns:
             failed: whether the members that failed are done again, too.
 
         Raises:
-            NotFoundError: nothing is on record of the run.
+            NotFoundError: there is no such run.
             UsageError: the run is active.
         """
-        _, state, number = self._last(run)
+        last, state, number = self._last(run)
         if state == RUNNING:
             raise UsageError(f"{run}: is running; wait for its end: s3unzip watch {run}")
-        if not self.records(run).exists():
-            raise NotFoundError(f"{run}: nothing is on record of it; put the archive again")
+        records, given = self.records(run), json.dumps({"run": run, "failed": failed})
+        if records.find_plan() is None and records.find_report() is None:
+            if state is None:
+                raise NotFoundError(f"{run}: nothing is on record of it; put the archive again")
+            with asking("states:DescribeExecution"):  # it ended before it had a plan
+                given = self._states.describe_execution(executionArn=self._arn(last))["input"]
         name = execution_name(f"{run}-r{number + 1}")
         with asking("states:StartExecution"):
-            self._states.start_execution(
-                stateMachineArn=self._machine,
-                name=name,
-                input=json.dumps({"run": run, "failed": failed}),
-            )
+            self._states.start_execution(stateMachineArn=self._machine, name=name, input=given)
         return name
 
     def stop(self, run: str) -> bool:

@@ -84,11 +84,7 @@ def marker_key(prefix: str) -> str:
 
 
 def parse_template(request: Request) -> KeyTemplate:
-    """Return the key template of `request`.
-
-    Raises:
-        UsageError: an unknown field, no member field, or a key that would leave the prefix.
-    """
+    """Return the key template of `request`."""
     text = request.options.key_template
     names = set(_FIELD.findall(text))
     if names - MEMBER_FIELDS - ARCHIVE_FIELDS or re.search(r"[{}]", _FIELD.sub("", text)):

@@ -109,18 +109,13 @@ def _reject(
 ) -> Report:
     finding = refusal.finding
     now = context.clock.now()
-    return Report(
-        run=run.id,
-        verdict=Verdict.REJECTED,
-        source=run.source.public,
-        pin=run.pin,
-        destination=run.destination,
-        options=run.options,
+    return Report.of(
+        run,
+        Verdict.REJECTED,
         reason=finding.code,
         message=describe(finding.code, finding.message),
         offset=finding.offset,
         reasons={finding.code: 1},
-        event_time=run.event_time,
         started=started,
         finished=now,
         plan_seconds=now - started,

@@ -76,13 +76,7 @@ class Reading(Struct, frozen=True):
 
 
 def read_archive(request: Request, context: Context, calls: Calls) -> Reading:
-    """Read and check the directory of the archive of `request`.
-
-    Raises:
-        RejectedError: the archive is refused.
-        StorageError: it cannot be read.
-        ServiceFaultError: it cannot be read now.
-    """
+    """Read and check the directory of the archive of `request`."""
     source = context.stores.source(request.source)
     tail = read_tail(source, request.source, context, calls)
     archive = source.pinned(request.source, tail.pin)
@@ -92,12 +86,7 @@ def read_archive(request: Request, context: Context, calls: Calls) -> Reading:
 def read_tail(
     source: ports.Source, location: Location, context: Context, calls: Calls
 ) -> ports.Tail:
-    """Read the end of an archive, and learn which version it is.
-
-    Raises:
-        StorageError: it cannot be read.
-        ServiceFaultError: it cannot be read now.
-    """
+    """Read the end of an archive, and learn which version it is."""
     max_parts = context.policy.limits.parts
     return read_whole_tail(source, location, context.tuning.tail_bytes, max_parts, calls)
 
@@ -124,11 +113,6 @@ def read_directory(
         template: makes the keys that are checked against each other.
         context: the policy, and the sizes of ranges.
         calls: counts and retries the requests.
-
-    Raises:
-        RejectedError: the archive is refused.
-        StorageError: it cannot be read.
-        ServiceFaultError: it cannot be read now.
     """
     if tail.refusal is not None:
         raise RejectedError(tail.refusal)
@@ -233,10 +217,6 @@ def read_whole_tail(
     """Return the last bytes and the pin of an archive, which may have several parts.
 
     A part that is missing is told in the `refusal` of the tail, so that the run can be named.
-
-    Raises:
-        StorageError: the archive cannot be read.
-        ServiceFaultError: it cannot be read now.
     """
     if is_first_piece(location):
         return _read_pieces(source, location, length, max_parts, calls)
@@ -350,9 +330,6 @@ def check_parts(
     """Check that each part has a member where the directory says that its first one is.
 
     Reads four bytes of each part on which a member begins.
-
-    Raises:
-        RejectedError: a part has other bytes: parts were mixed up, or are of different archives.
     """
     if not disks.is_split:
         return

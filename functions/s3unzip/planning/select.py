@@ -124,9 +124,6 @@ def check_selection(
         options: of the run.
         selected: members that were selected.
         excluded: members that were not.
-
-    Raises:
-        NothingSelectedError: a name is no member's, or no member is selected.
     """
     told = list(unmatched)
     wrong = [one for one in told if one.is_name] or (told if not selected else [])

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from s3unzip.errors import ConflictError, NotFoundError, SegmentRecordError, UsageError
 from s3unzip.model import (
@@ -354,11 +353,6 @@ def round_name(number: int) -> str:
 def outcomes_name(task: str) -> str:
     """Return the name of a task's report and outcomes."""
     return f"{OUTCOMES}{task}.jsonl"
-
-
-def public_plan(plan: PlanSummary) -> PlanSummary:
-    """Return a plan to show: without the query and the password of its archive's URL."""
-    return replace(plan, run=replace(plan.run, source=plan.run.source.public))
 
 
 def join_lines(values: Iterable[object]) -> Iterator[bytes]:

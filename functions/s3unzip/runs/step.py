@@ -60,11 +60,7 @@ class Step:
             self.warnings[finding.code] += 1
 
     def check_time(self) -> None:
-        """Check that the worker may go on.
-
-        Raises:
-            DeadlineError: its time limit is near.
-        """
+        """Check that the worker may go on."""
         margin = self.context.tuning.margin_seconds
         if self.context.clock.remaining() < margin:
             raise DeadlineError(f"{self.name}: {margin:.0f} s before the worker's time limit")
@@ -92,10 +88,6 @@ def stops_run(
         records: of the run.
         step: its name, for messages.
         find_stop: says why the run must end, if the caller has read that; None: it is read here.
-
-    Raises:
-        RunStoppedError: another step met it.
-        SourceChangedError, AccessDeniedError, ...: this step met it; it is on record.
     """
     stop = (find_stop or records.find_stop)()
     if stop is not None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from s3unzip.model import Location
+from s3unzip.model import Location, Run
 from s3unzip.runs.records import RunRecords
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
@@ -74,15 +74,17 @@ def read_written(runs: Iterable[RunRecords], destination: Location) -> WrittenOb
         return written
     for records in runs:
         plan = records.find_plan()
-        if plan is None or plan.run.destination.bucket != destination.bucket:
+        report = None if plan is not None else records.find_report()  # a small run has no plan
+        run = report or (plan and plan.run)
+        if run is None or run.destination.bucket != destination.bucket:
             continue
-        told = False
+        has_etags = False
         for line in records.outcome_lines(_Line):
             if line.etag is not None:
                 written.add(line.key, line.size, line.crc32, line.etag)
-                told = True
-        if told:
-            written.runs.append(plan.run.id)
+                has_etags = True
+        if has_etags:
+            written.runs.append(run.id if isinstance(run, Run) else run.run)
     return written
 
 

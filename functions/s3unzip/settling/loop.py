@@ -19,13 +19,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from s3unzip.context import Context
-from s3unzip.errors import NotFoundError
 from s3unzip.extraction.multipart import abort_uploads
 from s3unzip.extraction.slices import finish_member, link_copies, link_scans
-from s3unzip.extraction.task import run_task
 from s3unzip.model import (
     Next,
-    OnConflict,
     Outcome,
     Pin,
     PlanSummary,
@@ -63,7 +60,7 @@ class Settled(NamedTuple):
     report: Report | None = None  # of a run that ended
 
 
-class Archive(Struct, frozen=True):
+class KnownArchive(Struct, frozen=True):
     """The version of an archive that a run is of, if the caller knows it already."""
 
     run: str | None = None
@@ -74,7 +71,7 @@ class Archive(Struct, frozen=True):
 def begin(
     request: Request,
     context: Context,
-    known: Archive | None = None,
+    known: KnownArchive | None = None,
     calls: Calls | None = None,
     check: Callable[[Reading], None] | None = None,
     planned: Callable[[Plan], None] | None = None,
@@ -89,7 +86,7 @@ def begin(
         check: is given what was read before anything is written; it may raise to end it there.
         planned: is given the plan before the first round is written; it may raise likewise.
     """
-    known, calls = known or Archive(), calls or context.calls()
+    known, calls = known or KnownArchive(), calls or context.calls()
     if known.run is not None:
         records = RunRecords.open(context.stores, known.run, calls)
         if records.find_plan() is not None:
@@ -183,7 +180,7 @@ def resume(
     plan, report = records.find_plan(), records.find_report()
     if plan is None and report is not None:  # a small archive's plan was in memory
         request = Request(report.source, report.destination, report.options, report.event_time)
-        return begin(request, context, Archive(run, report.pin), calls)
+        return begin(request, context, KnownArchive(run, report.pin), calls)
     plan = plan or records.read_plan()
     step = Step(plan.run, "resume", context, calls)
     records.delete_stop()
@@ -433,48 +430,3 @@ def keep_outcome(step: Step, outcome: Outcome) -> None:
         started=step.started,
     )
     step.records.write_outcomes(report, [outcome])
-
-
-# Around the loop
-
-
-def find_successor(report: Report, context: Context) -> Request | None:
-    """Return the request for the archive that replaced a run's meanwhile; None: it is the same.
-
-    A run that ends after the one of a newer version may have written over its members.
-    """
-    if report.verdict is Verdict.REJECTED or report.options.on_conflict is OnConflict.NEVER:
-        return None
-    if report.source.scheme != "s3" or report.pin is None:
-        return None
-    source = context.stores.source(report.source)
-    try:
-        now = context.calls().run("head", lambda: source.head(report.source))
-    except NotFoundError:
-        return None
-    if now == report.pin:
-        return None
-    return Request(report.source, report.destination, report.options, again=report.run)
-
-
-def run_here(
-    request: Request,
-    context: Context,
-    known: Archive | None = None,
-    calls: Calls | None = None,
-) -> Settled:
-    """Do a whole run in this thread; it is not ended where the worker's time is nearly over.
-
-    Used where the records are in memory, by the intake function for a small archive.
-    """
-    step = begin(request, context, known, calls)
-    while step.report is None:
-        run = RunRecords.open(context.stores, step.next.run).read_plan().run
-        for task in step.next.tasks or RunRecords.open(context.stores, run.id).read_round(
-            step.next.round
-        ):
-            run_task(run, task, context)
-        if context.clock.remaining() < context.tuning.margin_seconds:
-            return step
-        step = settle(step.next, context)
-    return step

@@ -38,7 +38,7 @@ class Reason(Struct, frozen=True, array_like=True):
     advice: str
 
 
-class FailedMember(Struct, frozen=True, array_like=True):
+class FailureRow(Struct, frozen=True, array_like=True):
     """A failure as the table shows it."""
 
     key: str  # relative to the destination
@@ -83,7 +83,7 @@ class PageData(Struct, frozen=True):
     bill: tuple[tuple[str, str, str, float], ...]  # service, item, "1,000 requests", dollars
     reasons: tuple[Reason, ...]  # most frequent first
     warnings: tuple[Reason, ...]
-    failures: tuple[FailedMember, ...]
+    failures: tuple[FailureRow, ...]
     details: tuple[tuple[str, str], ...]  # name and value: pin, options
     next: str | None  # the command that goes on from here
     version: str  # of s3unzip
@@ -175,13 +175,13 @@ def _ranked(counts: Mapping[str, int], run: str, where: str) -> tuple[Reason, ..
     return tuple(shown)
 
 
-def _failures(report: Report) -> tuple[FailedMember, ...]:
+def _failures(report: Report) -> tuple[FailureRow, ...]:
     """Return the listed failures that fit the page's budget, in the report's order."""
-    listed: list[FailedMember] = []
+    listed: list[FailureRow] = []
     left = FAILURE_BYTES
     below = report.destination.key
     for failure in report.failures:
-        line = FailedMember(
+        line = FailureRow(
             key=clip(failure.key.removeprefix(below), NAME_CHARS),
             reason=clip(failure.reason, TEXT_CHARS),
             message=clip(failure.message, TEXT_CHARS),

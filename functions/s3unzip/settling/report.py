@@ -95,36 +95,23 @@ def make_report(  # noqa: PLR0913, PLR0917 - all that a report is made of
 ) -> Report:
     """Return the report of a run that ended.
 
-    Args:
-        step: the settling step.
-        plan: of the run.
-        tally: the sums over all that is on record.
-        stop: why the run had to end, if it had to.
-        left: the tasks that are left.
-        requests: of the settling steps before this one.
-        rounds: so far.
+    `requests` are those of the settling steps before this one.
     """
     run = plan.run
     missing = plan.failed + plan.selected - tally.members
     verdict, reason, message = _find_verdict(tally, stop, missing)
     if message is None and plan.excluded and not plan.selected:
         message = f"nothing is selected: the options exclude all {plan.excluded:,} members"
-    report = Report(
-        run=run.id,
-        verdict=verdict,
-        source=run.source.public,
-        pin=run.pin,
-        destination=run.destination,
-        options=run.options,
+    report = Report.of(
+        run,
+        verdict,
         reason=reason,
         message=message,
         members=plan.members,
         directories=plan.directories,
         excluded=plan.excluded,
-        extracted=tally.counts[Status.EXTRACTED],
-        unchanged=tally.counts[Status.UNCHANGED],
-        failed=tally.counts[Status.FAILED],
         missing=missing,
+        **{status.value: tally.counts[status] for status in Status},
         reasons=dict(tally.reasons.most_common()),
         warnings=dict(tally.warnings + Counter(plan.warnings)),
         failures=tuple(tally.failures),
@@ -133,7 +120,6 @@ def make_report(  # noqa: PLR0913, PLR0917 - all that a report is made of
         bytes_in=tally.bytes_read + plan.bytes_read,
         bytes_out=tally.bytes_written,
         requests=tally.requests + plan.requests + requests + step.calls.requests,
-        event_time=run.event_time,
         started=plan.started,
         finished=step.context.clock.now(),
         plan_seconds=plan.plan_seconds,
@@ -182,19 +168,14 @@ def refuse_cost(plan: Plan, context: Context) -> Report | None:
         f"above the limit of {show_dollars(limit, cost)}: raise "
         f"runs.max_cost of the environment {context.environment}"
     )
-    return Report(
-        run=run.id,
-        verdict=Verdict.REJECTED,
-        source=run.source.public,
-        pin=run.pin,
-        destination=run.destination,
-        options=run.options,
+    return Report.of(
+        run,
+        Verdict.REJECTED,
         reason=BUDGET,
         message=message,
         members=summary.members,
         directories=summary.directories,
         reasons={BUDGET: 1},
-        event_time=run.event_time,
         started=summary.started,
         finished=context.clock.now(),
         plan_seconds=summary.plan_seconds,

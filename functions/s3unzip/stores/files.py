@@ -125,7 +125,8 @@ class FileSource:
         """Return the last `length` bytes and the pin."""
         with _opened(location.key) as file:
             pin = _pin_of(file)
-            return Tail(_read(file, max(0, pin.size - length), pin.size), pin)
+            data = _read(file, max(0, pin.size - length), pin.size)
+            return Tail(data, pin, os.fstat(file.fileno()).st_mtime)
 
     def head(self, location: Location) -> Pin:
         """Return what is there now."""

@@ -353,13 +353,14 @@ class FolderDestination:
         return PartLimits(min_bytes=1)
 
     def check_room(self, wanted: int) -> None:
-        """Check that a folder that is missing or empty has room for `wanted` bytes.
+        """Check that files can be made, and that an empty folder has room for `wanted` bytes."""
+        if next(self._folder.scan(""), None) is None:
+            self._check_free(wanted)
+        place = self._folder.own_place(uuid.uuid4().hex[:16])
+        self._folder.write(place, ())
+        self._folder.unlink(place)
 
-        Raises:
-            StoreFullError: it has not.
-        """
-        if next(self._folder.scan(""), None) is not None:
-            return
+    def _check_free(self, wanted: int) -> None:
         root = Path(self._folder.root)
         there = next(one for one in (root, *root.parents) if one.is_dir())
         free = shutil.disk_usage(there).free

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 from urllib.parse import unquote, urljoin
 from urllib.request import getproxies, proxy_bypass
@@ -82,7 +83,7 @@ class WebSource:
                 span, size = _answered(answer, location)
                 if span == ByteRange(max(0, size - length), size):
                     data = b"".join(_body(answer, span.length, location))
-                    return Tail(data, Pin(size, _validator(answer)))
+                    return Tail(data, Pin(size, _validator(answer)), _modified(answer))
             elif answer.status not in {200, 416, 501}:
                 raise _refusal(answer.status, location)
         count_request("head")
@@ -233,7 +234,7 @@ class _Requests:
                 else:  # a body that was not read is not needed
                     answer.close()
                 answer.release_conn()
-        except (HTTPError, UnicodeError) as error:
+        except (HTTPError, OverflowError, ValueError) as error:  # the latter of a chunk's length
             raise self._fault(error, location) from None
 
     def _follow(
@@ -379,6 +380,14 @@ def _validator(answer: BaseHTTPResponse) -> str | None:
     """Return the ETag, else the date of the last change, else nothing."""
     found = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
     return found if found and len(found) <= MAX_VALIDATOR else None
+
+
+def _modified(answer: BaseHTTPResponse) -> float | None:
+    """Return the date of the last change in Unix seconds, if the server tells it."""
+    try:
+        return parsedate_to_datetime(answer.headers.get("Last-Modified", "")).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _answered(answer: BaseHTTPResponse, location: Location) -> tuple[ByteRange, int]:

@@ -16,13 +16,13 @@ from typing import NoReturn
 from isal import isal_zlib
 from msgspec.structs import replace
 
-from s3unzip.finding import Finding
+from s3unzip.finding import Finding, MemberError
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.ciphers import open_cipher
 from s3unzip.zip.codecs import CODECS, IGZIP_ERROR, RAW, StreamError, explain_igzip
 from s3unzip.zip.local import OpenedMember
 from s3unzip.zip.records import FLAG_REPARSE, METHOD_DEFLATE, METHOD_STORED
-from s3unzip.zip.values import Buffer, Member, MemberError
+from s3unzip.zip.values import Buffer, Member
 
 PIECE_LENGTH = 1 << 20
 

@@ -9,15 +9,14 @@ other readers may read it instead of this one. `index` reads the directory's hea
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 
 from msgspec import Struct
 
-from s3unzip.finding import Finding
+from s3unzip.finding import Finding, RejectedError
 from s3unzip.zip import records
 from s3unzip.zip.checks import MIB, Policy
 from s3unzip.zip.disks import ONE_DISK, Disks
-from s3unzip.zip.values import ByteRange, Reads, RejectedError, reject
+from s3unzip.zip.values import ByteRange, Reads, reject
 
 # The last bytes that can hold the end record, its longest comment, and the ZIP64 records.
 TAIL_LENGTH = (
@@ -109,146 +108,49 @@ def locate_directory(
     """
     if len(tail) > size:
         raise ValueError(f"a tail of {len(tail)} bytes for an archive of {size}")
-    view = _ArchiveEnd(tail, size)
+    view = _ArchiveEnd(tail, size, policy)
     window_start = max(0, size - records.EOCD_LENGTH - records.MAX_COMMENT)
     window = yield from view.read(window_start, size)
     if records.EOCD_SIGNATURE not in window:
         head = yield from view.read(0, min(size, FOREIGN_HEAD))
         reject("no-eocd", describe_foreign(head, size, len(window)))
-    warnings: list[Finding] = []
-    at = find_eocd(window, window_start, policy, warnings)
-    eocd = records.Eocd._make(records.EOCD.unpack_from(window, at - window_start))
+    at = _find_eocd(view, window, window_start)
+    eocd = records.read_eocd(window, at - window_start)
     if eocd.disk:
         view.disks = disks
-    end = yield from read_zip64(view, eocd, at, policy, warnings)
-    _check_limits(end, policy)
+    end, stop, shift = yield from _read_zip64(view, eocd, at)
+    _check_limits(end, stop, policy)
     if not end.entries and not end.directory_size:
-        yield from _check_empty(view, end.bound)
-    start, prefix = yield from _place_directory(view, end, warnings)
+        yield from _check_empty(view, stop)
+    prefix = yield from _find_prefix(view, end, stop, shift)
     if prefix and (yield from view.read(0, 4)) == records.LOCAL_SIGNATURE:
         reject("stacked-archive", f"the {prefix} bytes before it start a ZIP of their own", 0)
+    start = end.directory_offset + prefix
     return DirectoryLocation(
         start=start,
-        stop=end.bound,
+        stop=stop,
         entries=end.entries,
         prefix=prefix,
         size=size,
-        is_zip64=end.zip64_shift is not None,
-        held=view.data[max(0, start - view.start) : max(0, end.bound - view.start)],
-        warnings=tuple(warnings),
+        is_zip64=shift is not None,
+        held=tail[max(0, start - view.start) : max(0, stop - view.start)],
+        warnings=tuple(view.warnings),
         disks=view.disks,
-        entries_here=end.entries_here,
+        entries_here=end.disk_entries,
     )
-
-
-def _check_empty(view: _ArchiveEnd, bound: int) -> Reads[None]:
-    """Refuse an empty directory after what looks like another: readers that search would use it."""
-    start = max(0, bound - LOOKED)
-    before = yield from view.read(start, bound)
-    at = before.find(records.CENTRAL_SIGNATURE)
-    while at >= 0:
-        if _is_central(before, at):
-            message = f"no members declared, and a directory header at {start + at}"
-            reject("cd-ambiguous", message, start + at)
-        at = before.find(records.CENTRAL_SIGNATURE, at + 1)
-    at = before.find(records.ZIP64_EOCD_SIGNATURE)
-    while at >= 0:
-        size = int.from_bytes(before[at + 4 : at + 12], "little")
-        if records.ZIP64_EOCD_LENGTH - 12 <= size <= len(before) - at - 12:
-            message = f"an end record without members, and a ZIP64 end record at {start + at}"
-            reject("zip64-ambiguous", message, start + at)
-        at = before.find(records.ZIP64_EOCD_SIGNATURE, at + 1)
-
-
-def _check_limits(end: EndRecords, policy: Policy) -> None:
-    limits = policy.limits
-    if end.directory_offset + end.directory_size > end.bound:
-        message = (
-            f"the directory ends at {end.directory_offset + end.directory_size},"
-            f" the end record begins at {end.bound}"
-        )
-        reject("cd-out-of-bounds", message, end.bound)
-    if end.directory_size > limits.directory_size:
-        message = f"{end.directory_size} bytes, the limit is {limits.directory_size}"
-        reject("cd-too-large", message, end.directory_offset)
-    if end.entries > limits.members:
-        reject("too-many-entries", f"{end.entries} declared, the limit is {limits.members}")
-    if end.entries * records.CENTRAL_LENGTH > end.directory_size:
-        message = f"{end.entries} members declared in {end.directory_size} bytes"
-        reject("cd-size", message, end.directory_offset)
-
-
-def _place_directory(
-    view: _ArchiveEnd, end: EndRecords, warnings: list[Finding]
-) -> Reads[tuple[int, int]]:
-    """Return the directory's start and the prefix, if exactly one interpretation is valid.
-
-    Either offsets are absolute, or all of them lack the bytes before the archive (the stub of a
-    self-extractor), or the archive has two meanings.
-    """
-    declared = end.directory_offset
-    prefix = end.bound - end.directory_size - declared
-    shift = end.zip64_shift
-    if shift is not None and shift != prefix:
-        message = f"the locator is off by {shift}, the directory by {prefix}"
-        reject("zip64-locator-mismatch", message, end.bound)
-    if prefix == 0:
-        return declared, 0
-    if view.disks.is_split:
-        message = f"{prefix} bytes between the directory and its end record"
-        reject("gap-before-eocd", message, declared + end.directory_size)
-    adjusted = declared + prefix
-    at_declared = yield from view.read(declared, min(declared + 4, end.bound))
-    if end.directory_size < records.CENTRAL_LENGTH:
-        if end.directory_size == 0 and at_declared != records.CENTRAL_SIGNATURE:
-            warnings.append(_warn_prefix(prefix))
-            return adjusted, prefix
-        reject("gap-before-eocd", f"{prefix} bytes between directory and end record", declared)
-    at_adjusted = yield from view.read(adjusted, adjusted + 4)
-    if at_declared == records.CENTRAL_SIGNATURE == at_adjusted:
-        reject("cd-ambiguous", f"directories at {declared} and {adjusted}", declared)
-    if at_adjusted != records.CENTRAL_SIGNATURE:
-        message = f"{prefix} bytes between the directory and its end record"
-        reject("gap-before-eocd", message, declared + end.directory_size)
-    warnings.append(_warn_prefix(prefix))
-    return adjusted, prefix
-
-
-def _warn_prefix(prefix: int) -> Finding:
-    message = f"{prefix} bytes before the archive that its offsets do not count"
-    return Finding("prefix-unadjusted", message, 0)
-
-
-class EndRecords(NamedTuple):
-    """The values of the end records together; `bound` is where the first record begins.
-
-    `directory_offset` is absolute. `entries_here` is how many headers begin on the disk that has
-    the record.
-    """
-
-    bound: int
-    entries: int
-    entries_here: int
-    directory_size: int
-    directory_offset: int
-    zip64_shift: int | None
 
 
 class _ArchiveEnd:
     """The archive's last bytes by absolute offset; reads of earlier bytes are requested."""
 
-    def __init__(self, data: bytes, size: int, disks: Disks = ONE_DISK) -> None:
-        self.data = data
-        self.size = size
-        self.start = size - len(data)
-        self.disks = disks
+    def __init__(self, data: bytes, size: int, policy: Policy | None = None) -> None:
+        self.data, self.start = data, size - len(data)
+        self.policy = policy or Policy()
+        self.disks = ONE_DISK
+        self.warnings: list[Finding] = []
 
     def read(self, start: int, stop: int) -> Reads[bytes]:
-        """Return bytes [start, stop) of the archive.
-
-        Raises:
-            RejectedError: the archive gives fewer.
-        """
+        """Return bytes [start, stop) of the archive; refuse an archive that gives fewer."""
         if start >= self.start:
             return self.data[start - self.start : stop - self.start]
         outside = ByteRange(start, min(stop, self.start))
@@ -258,65 +160,116 @@ class _ArchiveEnd:
             reject("no-eocd", message, start)
         return answer + self.data[: max(0, stop - self.start)]
 
-
-def find_eocd(window: bytes, base: int, policy: Policy, warnings: list[Finding]) -> int:
-    """Return the absolute offset of the one end record (4.3.16) in `window`."""
-    exact: list[int] = []
-    last_short = last = None
-    at = window.find(records.EOCD_SIGNATURE)
-    while at >= 0:
-        if at + records.EOCD_LENGTH <= len(window):
-            stop = at + records.EOCD_LENGTH + int.from_bytes(window[at + 20 : at + 22], "little")
-            last = at
-            if stop == len(window):
-                exact.append(at)
-            elif stop < len(window):
-                last_short = at
-        at = window.find(records.EOCD_SIGNATURE, at + 1)
-    if len(exact) > 1:
-        message = f"end records at {base + exact[0]} and {base + exact[-1]} both end the archive"
-        reject("multiple-eocd", message, base + exact[0])
-    if exact:
-        inner = window.find(records.EOCD_SIGNATURE, exact[0] + 1)
-        if inner >= 0:
-            message = f"an end record inside the comment of the one at {base + exact[0]}"
-            reject("eocd-signature-in-comment", message, base + inner)
-        return base + exact[0]
-    return base + _resolve_inexact(window, base, (last_short, last), policy, warnings)
+    def find(self, code: str, message: str, offset: int) -> None:
+        """Record a finding: it rejects the archive, or is a warning."""
+        if not self.policy.tolerates(code):
+            reject(code, message, offset)
+        self.warnings.append(Finding(code, message, offset))
 
 
-def _resolve_inexact(
-    window: bytes,
-    base: int,
-    found: tuple[int | None, int | None],
-    policy: Policy,
-    warnings: list[Finding],
-) -> int:
-    """Choose among end records of which none ends with the archive."""
-    last_short, last = found
-    if last is None:
-        reject("no-eocd", f"no end record in the last {len(window)} bytes")
-    if last_short is None or (last != last_short and not policy.lenient):
-        reject("eocd-comment-truncated", "the comment runs past the end", base + last)
-    length = int.from_bytes(window[last_short + 20 : last_short + 22], "little")
-    stop = last_short + records.EOCD_LENGTH + length
-    message = f"{len(window) - stop} bytes after the end of the archive"
-    finding = Finding("trailing-data", message, base + stop)
-    if not policy.tolerates("trailing-data"):
-        raise RejectedError(finding)
-    warnings.append(finding)
-    return last_short
+def _check_empty(view: _ArchiveEnd, stop: int) -> Reads[None]:
+    """Refuse an empty directory after what looks like another: readers that search would use it."""
+    start = max(0, stop - LOOKED)
+    before = yield from view.read(start, stop)
+    for at in records.find_all(before, records.CENTRAL_SIGNATURE):
+        if _is_central(before, at):
+            message = f"no members declared, and a directory header at {start + at}"
+            reject("cd-ambiguous", message, start + at)
+    for at in records.find_all(before, records.ZIP64_EOCD_SIGNATURE):
+        size = int.from_bytes(before[at + 4 : at + 12], "little")
+        if records.ZIP64_EOCD_LENGTH - 12 <= size <= len(before) - at - 12:
+            message = f"an end record without members, and a ZIP64 end record at {start + at}"
+            reject("zip64-ambiguous", message, start + at)
 
 
-def read_zip64(
-    view: _ArchiveEnd, eocd: records.Eocd, at: int, policy: Policy, warnings: list[Finding]
-) -> Reads[EndRecords]:
-    """Join the end record with its ZIP64 records, if there are any (4.3.14, 4.3.15)."""
-    needs = (
-        records.SENTINEL_32 in (eocd.directory_size, eocd.directory_offset)
-        or records.SENTINEL_16 in (eocd.disk, eocd.directory_disk)
-        or records.SENTINEL_16 in (eocd.entries, eocd.disk_entries)
+def _check_limits(end: records.EndRecord, stop: int, policy: Policy) -> None:
+    start, size, entries, limits = (
+        end.directory_offset,
+        end.directory_size,
+        end.entries,
+        policy.limits,
     )
+    if start + size > stop:
+        message = f"the directory ends at {start + size}, the end record begins at {stop}"
+        reject("cd-out-of-bounds", message, stop)
+    if size > limits.directory_size:
+        reject("cd-too-large", f"{size} bytes, the limit is {limits.directory_size}", start)
+    if entries > limits.members:
+        reject("too-many-entries", f"{entries} declared, the limit is {limits.members}")
+    if entries * records.CENTRAL_LENGTH > size:
+        reject("cd-size", f"{entries} members declared in {size} bytes", start)
+
+
+def _find_prefix(
+    view: _ArchiveEnd, end: records.EndRecord, stop: int, shift: int | None
+) -> Reads[int]:
+    """Return the bytes that offsets lack, if exactly one interpretation is valid.
+
+    Either offsets are absolute, or all of them lack the bytes before the archive (the stub of a
+    self-extractor), or the archive has two meanings.
+    """
+    declared, size = end.directory_offset, end.directory_size
+    prefix = stop - size - declared
+    if shift is not None and shift != prefix:
+        message = f"the locator is off by {shift}, the directory by {prefix}"
+        reject("zip64-locator-mismatch", message, stop)
+    if prefix == 0:
+        return 0
+    at_declared = yield from view.read(declared, min(declared + 4, stop))
+    is_empty = size == 0 and at_declared != records.CENTRAL_SIGNATURE
+    at_adjusted = b""
+    if size >= records.CENTRAL_LENGTH and not view.disks.is_split:
+        at_adjusted = yield from view.read(declared + prefix, declared + prefix + 4)
+        if at_declared == records.CENTRAL_SIGNATURE == at_adjusted:
+            reject("cd-ambiguous", f"directories at {declared} and {declared + prefix}", declared)
+    if view.disks.is_split or not (is_empty or at_adjusted == records.CENTRAL_SIGNATURE):
+        message = f"{prefix} bytes between the directory and its end record"
+        reject("gap-before-eocd", message, declared + size)
+    view.find(
+        "prefix-unadjusted", f"{prefix} bytes before the archive that its offsets do not count", 0
+    )
+    return prefix
+
+
+def _find_eocd(view: _ArchiveEnd, window: bytes, base: int) -> int:
+    """Return the absolute offset of the one end record (4.3.16) in `window`, which is at `base`."""
+    found = [
+        (at, records.find_eocd_stop(window, at))
+        for at in records.find_all(window, records.EOCD_SIGNATURE)
+        if at + records.EOCD_LENGTH <= len(window)
+    ]
+    exact = [base + at for at, stop in found if stop == len(window)]
+    if len(exact) > 1:
+        message = f"end records at {exact[0]} and {exact[-1]} both end the archive"
+        reject("multiple-eocd", message, exact[0])
+    if exact:
+        inner = window.find(records.EOCD_SIGNATURE, exact[0] - base + 1)
+        if inner >= 0:
+            message = f"an end record inside the comment of the one at {exact[0]}"
+            reject("eocd-signature-in-comment", message, base + inner)
+        return exact[0]
+    if not found:
+        reject("no-eocd", f"no end record in the last {len(window)} bytes")
+    short = [(at, stop) for at, stop in found if stop < len(window)]
+    last, _ = found[-1]
+    if not short or (last != short[-1][0] and not view.policy.lenient):
+        reject("eocd-comment-truncated", "the comment runs past the end", base + last)
+    at, stop = short[-1]
+    message = f"{len(window) - stop} bytes after the end of the archive"
+    view.find("trailing-data", message, base + stop)
+    return base + at
+
+
+def _read_zip64(
+    view: _ArchiveEnd, eocd: records.EndRecord, at: int
+) -> Reads[tuple[records.EndRecord, int, int | None]]:
+    """Join the end record at `at` with its ZIP64 records, if there are any (4.3.14, 4.3.15).
+
+    Returns the record whose values count, its directory's offset absolute; where the directory must
+    end; and how far the locator is off, None without one.
+    """
+    needs = records.SENTINEL_32 in (eocd.directory_size, eocd.directory_offset)
+    needs |= records.SENTINEL_16 in eocd[:4]
     locator_at = at - records.ZIP64_LOCATOR_LENGTH
     raw = b""
     if locator_at >= 0:
@@ -324,34 +277,35 @@ def read_zip64(
     if not raw.startswith(records.ZIP64_LOCATOR_SIGNATURE):
         if needs:
             yield from _explain_no_locator(view, eocd, at)
-        return _join_values(view.disks, eocd, at, None)
-    locator = records.Zip64Locator._make(records.ZIP64_LOCATOR.unpack(raw))
-    declared = view.disks.place(locator.record_disk, locator.record_offset)
+        return _place_directory(view.disks, eocd, at), at, None
+    locator_disk, locator_offset, count = records.ZIP64_LOCATOR.unpack(raw)
+    declared = view.disks.place(locator_disk, locator_offset)
     directory = view.disks.place(eocd.directory_disk, eocd.directory_offset)
     if not needs and directory + eocd.directory_size > locator_at:
         yield from _refuse_ambiguous(view, declared, locator_at)
-        return _join_values(view.disks, eocd, at, None)
-    record_at = yield from _find_zip64_record(view, declared, locator_at, policy, warnings)
+        return _place_directory(view.disks, eocd, at), at, None
+    record_at = yield from _find_zip64_record(view, declared, locator_at)
     fixed = yield from view.read(record_at, record_at + records.ZIP64_EOCD_LENGTH)
-    record = records.Zip64Eocd._make(records.ZIP64_EOCD.unpack(fixed))
+    record = records.read_zip64_eocd(fixed)
     _compare_zip64(view.disks, eocd, record, at)
-    if locator.record_disk > view.disks.last or max(1, locator.disks) != len(view.disks.starts):
-        reject("multi-disk", f"the locator speaks of {locator.disks} disks", locator_at)
-    return _join_values(view.disks, record, record_at, record_at - declared)
+    if locator_disk > view.disks.last or max(1, count) != len(view.disks.starts):
+        reject("multi-disk", f"the locator speaks of {count} disks", locator_at)
+    return _place_directory(view.disks, record, record_at), record_at, record_at - declared
 
 
-def _join_values(
-    disks: Disks, record: records.Eocd | records.Zip64Eocd, at: int, zip64_shift: int | None
-) -> EndRecords:
-    """Return the values of the record at `at`, once its disk numbers are checked."""
-    _check_disks(disks, record, at)
-    disk, offset = record.directory_disk, record.directory_offset
-    if lack := disks.find_lack(disk, offset):
+def _place_directory(disks: Disks, record: records.EndRecord, at: int) -> records.EndRecord:
+    """Return the record at `at` with an absolute offset, once its disk numbers are checked.
+
+    It must name its own disk, and one for the directory before it.
+    """
+    disk, directory_disk, here, entries, _, offset = record
+    if disk != disks.disk_of(at) or directory_disk > disk:
+        reject("multi-disk", f"disk {disk}, directory on disk {directory_disk}", at)
+    if here > entries or (directory_disk == disk and here != entries):
+        reject("multi-disk", f"{here} of {entries} members on this disk", at)
+    if lack := disks.find_lack(directory_disk, offset):
         reject("multi-disk", f"the directory begins on {lack}", at)
-    start = disks.place(disk, offset)
-    return EndRecords(
-        at, record.entries, record.disk_entries, record.directory_size, start, zip64_shift
-    )
+    return record._replace(directory_offset=disks.place(directory_disk, offset))
 
 
 def _refuse_ambiguous(view: _ArchiveEnd, declared: int, locator_at: int) -> Reads[None]:
@@ -367,7 +321,7 @@ def _refuse_ambiguous(view: _ArchiveEnd, declared: int, locator_at: int) -> Read
                 reject("zip64-ambiguous", message, place)
 
 
-def _explain_no_locator(view: _ArchiveEnd, eocd: records.Eocd, at: int) -> Reads[None]:
+def _explain_no_locator(view: _ArchiveEnd, eocd: records.EndRecord, at: int) -> Reads[None]:
     """Refuse sentinels without a locator; report a locator that is near but misplaced.
 
     A count of exactly 65,535 alone is a count and no sentinel, because writers use ZIP64 only above
@@ -382,46 +336,35 @@ def _explain_no_locator(view: _ArchiveEnd, eocd: records.Eocd, at: int) -> Reads
         reject("zip64-locator-missing", "the end record needs ZIP64, no locator before it", at)
 
 
-def _check_disks(disks: Disks, record: records.Eocd | records.Zip64Eocd, at: int) -> None:
-    """Check that the record at `at` names its own disk, and one for the directory before it."""
-    disk, directory_disk = record.disk, record.directory_disk
-    if disk != disks.disk_of(at) or directory_disk > disk:
-        reject("multi-disk", f"disk {disk}, directory on disk {directory_disk}", at)
-    here, entries = record.disk_entries, record.entries
-    if here > entries or (directory_disk == disk and here != entries):
-        reject("multi-disk", f"{here} of {entries} members on this disk", at)
-
-
-def _find_zip64_record(
-    view: _ArchiveEnd, declared: int, locator_at: int, policy: Policy, warnings: list[Finding]
-) -> Reads[int]:
+def _find_zip64_record(view: _ArchiveEnd, declared: int, locator_at: int) -> Reads[int]:
     """Return where the ZIP64 end record is: it must end at the locator.
 
     The locator may be short by exactly the prefix, so the record is first
     looked for right before the locator, then where the locator says.
     """
     plain_at = locator_at - records.ZIP64_EOCD_LENGTH
+    raw = b""
     if plain_at >= 0:
         raw = yield from view.read(plain_at, plain_at + 12)
-        if raw.startswith(records.ZIP64_EOCD_SIGNATURE):
-            _check_record_size(raw, plain_at, locator_at)
-            if declared < plain_at:
-                yield from _refuse_second_record(view, declared, plain_at)
-            elif declared > plain_at:
-                message = f"points at {declared}, the record is at {plain_at}"
-                reject("zip64-locator-mismatch", message, locator_at)
-            return plain_at
-    if declared + records.ZIP64_EOCD_LENGTH > locator_at:
-        reject("zip64-locator-mismatch", f"points at {declared}, no record there", locator_at)
-    raw = yield from view.read(declared, declared + 12)
+    if raw.startswith(records.ZIP64_EOCD_SIGNATURE):
+        _check_record_size(raw, plain_at, locator_at)
+        if declared > plain_at:
+            message = f"points at {declared}, the record is at {plain_at}"
+            reject("zip64-locator-mismatch", message, locator_at)
+        if declared < plain_at:
+            raw = yield from view.read(declared, declared + 4)
+            if raw == records.ZIP64_EOCD_SIGNATURE:
+                message = f"records at {declared} and {plain_at}"
+                reject("multiple-zip64-eocd", message, declared)
+        return plain_at
+    raw = b""
+    if declared <= plain_at:
+        raw = yield from view.read(declared, declared + 12)
     if not raw.startswith(records.ZIP64_EOCD_SIGNATURE):
         reject("zip64-locator-mismatch", f"points at {declared}, no record there", locator_at)
     _check_record_size(raw, declared, locator_at)
-    length = locator_at - declared - records.ZIP64_EOCD_LENGTH
-    finding = Finding("zip64-extensible-data", f"{length} bytes of extensible data", declared)
-    if not policy.tolerates("zip64-extensible-data"):
-        raise RejectedError(finding)
-    warnings.append(finding)
+    message = f"{plain_at - declared} bytes of extensible data"
+    view.find("zip64-extensible-data", message, declared)
     return declared
 
 
@@ -432,27 +375,21 @@ def _check_record_size(raw: bytes, record_at: int, locator_at: int) -> None:
         reject("zip64-record-size", message, record_at)
 
 
-def _refuse_second_record(view: _ArchiveEnd, declared: int, record_at: int) -> Reads[None]:
-    raw = yield from view.read(declared, declared + 4)
-    if raw == records.ZIP64_EOCD_SIGNATURE:
-        reject("multiple-zip64-eocd", f"records at {declared} and {record_at}", declared)
-
-
-def _compare_zip64(disks: Disks, eocd: records.Eocd, record: records.Zip64Eocd, at: int) -> None:
+def _compare_zip64(
+    disks: Disks, eocd: records.EndRecord, record: records.EndRecord, at: int
+) -> None:
     """Refuse an end record whose fields are neither sentinels nor the ZIP64 record's.
 
     The ZIP64 record may be on another disk: then it has another number and another count.
     """
-    is_apart = disks.is_split and disks.disk_of(at) != record.disk
-    disk, entries_here = (disks.last, 0) if is_apart else (record.disk, record.disk_entries)
-    for name, value, sentinel, wide in (
-        ("disk", eocd.disk, records.SENTINEL_16, disk),
-        ("directory disk", eocd.directory_disk, records.SENTINEL_16, record.directory_disk),
-        ("members on this disk", eocd.disk_entries, records.SENTINEL_16, entries_here),
-        ("members", eocd.entries, records.SENTINEL_16, record.entries),
-        ("directory size", eocd.directory_size, records.SENTINEL_32, record.directory_size),
-        ("directory offset", eocd.directory_offset, records.SENTINEL_32, record.directory_offset),
-    ):
+    if disks.is_split and disks.disk_of(at) != record.disk:
+        record = record._replace(disk=disks.last, disk_entries=0)
+    names = (
+        "disk", "directory disk", "members on this disk", "members", "directory size",
+        "directory offset",
+    )  # fmt: skip
+    sentinels = (records.SENTINEL_16,) * 4 + (records.SENTINEL_32,) * 2
+    for name, value, sentinel, wide in zip(names, eocd, sentinels, record, strict=True):
         if value not in (sentinel, wide):
             message = f"{name} is {value}, in the ZIP64 record {wide}"
             reject("zip64-eocd-mismatch", message, at)
@@ -501,14 +438,12 @@ def _find_inside(view: _ArchiveEnd, stop: int) -> Reads[int | None]:
     while start < stop:
         piece = yield from view.read(start, min(stop, start + _SEARCH_PIECE))
         data, base = held + piece, start - len(held)
-        at = data.find(records.EOCD_SIGNATURE)
-        while at >= 0:
+        for at in records.find_all(data, records.EOCD_SIGNATURE):
             if _is_end(data, at, len(data)):
-                end = records.Eocd._make(records.EOCD.unpack_from(data, at))
+                end = records.read_eocd(data, at)
                 directory = at - end.directory_size
                 if end.entries and directory >= 0 and _is_central(data, directory):
                     return base + at
-            at = data.find(records.EOCD_SIGNATURE, at + 1)
         held, start = data[-_SEARCH_PIECE:], start + len(piece)
     return None
 
@@ -523,11 +458,9 @@ def find_archive(data: bytes, base: int, stop: int) -> int | None:
         (records.LOCAL_SIGNATURE, _is_local),
         (records.EOCD_SIGNATURE, _is_end),
     ):
-        at = data.find(signature)
-        while at >= 0:
+        for at in records.find_all(data, signature):
             if is_record(data, at, stop - base):
                 return base + at
-            at = data.find(signature, at + 1)
     return None
 
 
@@ -555,29 +488,26 @@ def _is_central(data: bytes, at: int) -> bool:
 def _is_end(data: bytes, at: int, stop: int) -> bool:
     if at + records.EOCD_LENGTH > len(data):
         return False
-    end = records.Eocd._make(records.EOCD.unpack_from(data, at))
+    end = records.read_eocd(data, at)
     return (
         end.disk == end.directory_disk
         and end.disk_entries == end.entries
-        and at + records.EOCD_LENGTH + end.comment_length <= stop
+        and records.find_eocd_stop(data, at) <= stop
         and end.directory_size >= end.entries * records.CENTRAL_LENGTH
         and (end.entries > 0 or end.directory_size == 0)
     )
 
 
 def describe_foreign(head: bytes, size: int, searched: int) -> str:
-    """Return in words why a file is no whole ZIP archive.
+    """Return in words why a file of `size` bytes is no whole ZIP archive.
 
-    Args:
-        head: its first `FOREIGN_HEAD` bytes, or all of a smaller file.
-        size: of the file, bytes.
-        searched: bytes at its end that hold no end record.
+    `head` is its first `FOREIGN_HEAD` bytes, or all of a smaller file; `searched` is how many bytes
+    at its end hold no end record.
     """
     if size == 0:
         return "the file is empty"
     place = "it holds" if searched == size else f"its last {searched:,} bytes hold"
-    kind = _guess(head)
-    return f"{place} no end record; the first bytes look like {kind}"
+    return f"{place} no end record; the first bytes look like {_guess(head)}"
 
 
 def _guess(head: bytes) -> str:

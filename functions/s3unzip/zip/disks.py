@@ -75,15 +75,14 @@ def count_disks(tail: bytes) -> int:
     at = _find_last_end(tail)
     if at is None:
         return 1
-    eocd = records.Eocd._make(records.EOCD.unpack_from(tail, at))
+    eocd = records.read_eocd(tail, at)
     if eocd.disk != records.SENTINEL_16:
         return eocd.disk + 1
-    raw = tail[max(0, at - records.ZIP64_LOCATOR_LENGTH) : at]
-    if len(raw) < records.ZIP64_LOCATOR_LENGTH or not raw.startswith(
-        records.ZIP64_LOCATOR_SIGNATURE
-    ):
+    raw = tail[max(0, at - records.ZIP64_LOCATOR.size) : at]
+    if len(raw) < records.ZIP64_LOCATOR.size or raw[:4] != records.ZIP64_LOCATOR_SIGNATURE:
         return 1
-    return max(1, records.Zip64Locator._make(records.ZIP64_LOCATOR.unpack(raw)).disks)
+    count: int = records.ZIP64_LOCATOR.unpack(raw)[2]
+    return max(1, count)
 
 
 def count_entries(tail: bytes) -> int | None:
@@ -94,30 +93,26 @@ def count_entries(tail: bytes) -> int | None:
     at = _find_last_end(tail)
     if at is None:
         return None
-    eocd = records.Eocd._make(records.EOCD.unpack_from(tail, at))
+    eocd = records.read_eocd(tail, at)
     if eocd.entries != records.SENTINEL_16:
         return eocd.entries
     start = at - records.ZIP64_LOCATOR_LENGTH - records.ZIP64_EOCD_LENGTH
     raw = tail[max(0, start) : at - records.ZIP64_LOCATOR_LENGTH]
     if len(raw) < records.ZIP64_EOCD_LENGTH or not raw.startswith(records.ZIP64_EOCD_SIGNATURE):
         return None
-    return records.Zip64Eocd._make(records.ZIP64_EOCD.unpack(raw)).entries
+    return records.read_zip64_eocd(raw).entries
 
 
 def _find_last_end(tail: bytes) -> int | None:
     """Return where the end record begins that ends with the archive, else the last one."""
     window = tail[-(records.EOCD_LENGTH + records.MAX_COMMENT) :]
-    base = len(tail) - len(window)
-    last = None
-    at = window.rfind(records.EOCD_SIGNATURE)
-    while at >= 0:
-        if at + records.EOCD_LENGTH <= len(window):
-            stop = at + records.EOCD_LENGTH + int.from_bytes(window[at + 20 : at + 22], "little")
-            if stop == len(window):
-                return base + at
-            last = base + at if last is None else last
-        at = window.rfind(records.EOCD_SIGNATURE, 0, at)
-    return last
+    found = [
+        at
+        for at in records.find_all(window, records.EOCD_SIGNATURE)
+        if at + records.EOCD_LENGTH <= len(window)
+    ]
+    whole = [at for at in found if records.find_eocd_stop(window, at) == len(window)]
+    return len(tail) - len(window) + (whole or found)[-1] if found else None
 
 
 def first_members(members: Sequence[Member], disks: Disks) -> Iterator[tuple[int, Member]]:

@@ -13,7 +13,7 @@ from itertools import chain
 from struct import Struct
 from typing import NamedTuple, NoReturn
 
-from s3unzip.finding import Finding
+from s3unzip.finding import Finding, RejectedError
 from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.directory import DirectoryLocation
@@ -41,7 +41,7 @@ from s3unzip.zip.names import (
     show_name,
     utf8_length,
 )
-from s3unzip.zip.values import Cipher, RejectedError, reject
+from s3unzip.zip.values import Cipher, reject
 
 # 4.3.12: head; time and date, CRC-32, sizes; lengths of name, extra field and comment; traits;
 # offset.
@@ -74,29 +74,83 @@ class _HeaderForm(NamedTuple):
     findings: tuple[tuple[str, str], ...]  # code and message, if it is a file
 
 
-class _HeaderReader:
-    """Reads headers one by one into a table, and makes the checks of single headers."""
+def _holds_data(form: _HeaderForm, compressed: int) -> bool:
+    """Return whether the compressed bytes are more than those of empty content."""
+    max_empty = _EMPTY_STREAM.get(form.method, _EMPTY_OTHER)
+    return compressed > max_empty + (_MAX_OVERHEAD if form.is_encrypted else 0)
+
+
+class DirectoryReader:
+    """Reads a directory's bytes in pieces of any size, and checks the index that they make.
+
+    `key_of` returns the destination key of a member's path: keys must be unique and short enough.
+    `reserved` is a key that the run writes itself. Memory: one piece and about 300 bytes a header;
+    see `Limits`.
+    """
 
     def __init__(
-        self, location: DirectoryLocation, policy: Policy, table: HeaderTable, warnings: Warnings
+        self,
+        location: DirectoryLocation,
+        policy: Policy,
+        key_of: Callable[[str], str] = str,
+        reserved: str | None = None,
     ) -> None:
-        self._location, self._policy, self._table = location, policy, table
-        self._warnings = warnings
-        self.failures = RefusedMembers(table, [])
+        self._location, self._policy, self._key_of = location, policy, key_of
+        self._reserved = None if reserved is None else fold_key(reserved)
+        self._table = HeaderTable()
+        self._failures = RefusedMembers(self._table, [])
+        self._warnings = Warnings(policy.limits.kept_warnings)
+        for finding in location.warnings:
+            self._warnings.add(finding)
         self._forms: dict[bytes, _HeaderForm] = {}
         # Of the header that is being read: its name, its offset, the finding that fails it.
         self._raw, self._offset = b"", 0
         self._failure: tuple[str, str] | None = None
+        self._rest = b""
+        self._position = location.start  # of `_rest`
+        self._here = location.disks.starts[location.disks.disk_of(location.stop)]
+        self._read_here = 0  # headers that begin there or later
+        self._declared = self._names_size = 0
+        self._directories: set[int] = set()
+        self._folded = FoldedKeys()
 
-    def read(
+    def feed(self, chunk: bytes) -> None:
+        """Read the headers that `chunk` completes.
+
+        Raises:
+            RejectedError: a bad signature, more members than the limit, a member that cannot lie
+                before the directory, or the declared sizes or the names exceed their limit.
+        """
+        data = self._rest + chunk if self._rest else bytes(chunk)
+        at, base, end = 0, len(self._table.kinds), len(data)
+        limit, unpack, read = self._policy.limits.members, _HEADER.unpack_from, self._read
+        while end - at >= records.CENTRAL_LENGTH:
+            fixed = unpack(data, at)
+            if len(self._table.kinds) >= limit:
+                reject("too-many-entries", f"the limit is {limit}")
+            if fixed[0][:4] != records.CENTRAL_SIGNATURE:
+                self._refuse_signature()
+            extra_at = at + records.CENTRAL_LENGTH + fixed[5]
+            extra_stop = extra_at + fixed[6]
+            stop = extra_stop + fixed[7]
+            if stop > end:
+                break
+            read(fixed, data[at + records.CENTRAL_LENGTH : extra_at], data[extra_at:extra_stop])
+            self._read_here += self._position + at >= self._here
+            at = stop
+        self._rest = data[at:]
+        self._position += at
+        self._declared += sum(self._table.sizes[base:])
+        if self._declared > self._policy.limits.total_size:
+            limit = self._policy.limits.total_size
+            reject("bomb-total", f"{self._declared} bytes declared so far, the limit is {limit}")
+        self._check_names(base)
+
+    def _read(
         self, fixed: tuple[bytes, int, int, int, int, int, int, int, bytes, int],
         raw: bytes, block: bytes,
     ) -> None:  # fmt: skip
-        """Read one header: its fixed fields, its name and its extra block.
-
-        Raises:
-            RejectedError: the header cannot belong to this archive.
-        """
+        """Read one header: its fixed fields, its name and its extra block."""
         head, stamp, crc32, compressed, size, _, _, _, traits, offset = fixed
         form = self._forms.get(head + traits) or self._learn(head, traits)
         extras = records.walk_extras(block) if block else records.NO_EXTRAS
@@ -107,15 +161,18 @@ class _HeaderReader:
             )
         end = self._begin(raw, disk, offset) + records.LOCAL_LENGTH + len(raw) + compressed
         if end > self._location.start:
-            self._refuse_end(end, lacks=lacks)
+            message = f"it would end at {end}, the directory begins at {self._location.start}"
+            message += "; a ZIP64 value is missing" if lacks else ""
+            self._reject("member-out-of-bounds", message)
         if block or lacks:
             is_literal = not extras.of(records.ZIP64) and self._is_literal(form, size, compressed)
             self._check_extras(extras, lacks=lacks and not is_literal)
         path, raw_name, is_folder, is_named = self._read_name(form, extras)
         method, cipher = form.method, None
         if is_folder:
-            if size or crc32 or compressed:
-                self._check_folder(form, size, compressed, crc32)
+            if size or crc32 or (compressed and _holds_data(form, compressed)):
+                message = f"a directory of {size} bytes, {compressed} compressed"
+                self._find("dir-with-data", message)
         elif form.is_folder and is_named and self._is_folder(form, size, compressed, crc32):
             is_folder = True
         else:
@@ -128,7 +185,7 @@ class _HeaderReader:
         kind = FOLDER if is_folder else MEMBER
         if self._failure:
             kind = FAILED if is_named and not is_folder else NAMELESS
-            self.failures.add(len(self._table.kinds), *self._failure)
+            self._failures.add(len(self._table.kinds), *self._failure)
         mtime = records.read_extended_time(extras) if block else None
         mtime = records.read_dos_time(stamp) if mtime is None else mtime
         facts = mtime, crc32, method, form.flags, form.mode, cipher
@@ -194,12 +251,6 @@ class _HeaderReader:
                 self._reject("multi-disk", f"the member begins on {lack}")
         return self._offset
 
-    def _refuse_end(self, end: int, *, lacks: bool) -> None:
-        message = f"it would end at {end}, the directory begins at {self._location.start}"
-        if lacks:
-            message += "; a ZIP64 value is missing"
-        self._reject("member-out-of-bounds", message)
-
     def _check_extras(self, extras: records.Extras, *, lacks: bool) -> None:
         if extras.overrun:
             self._find("cd-extra-malformed", "an extra field is longer than its block")
@@ -248,20 +299,19 @@ class _HeaderReader:
 
     def _choose_name(self, form: _HeaderForm, extras: records.Extras) -> tuple[bytes, bool]:
         """Return the bytes to take the name from, and whether they are UTF-8."""
-        unicode_path = records.read_unicode_path(extras, self._raw)
-        if unicode_path.duplicate:
-            self._reject("unicode-path-duplicate", "more than one Unicode path field")
-        if unicode_path.stale:
-            self._find("unicode-path-stale", "the Unicode path field is for another name")
+        chosen, odd = records.read_unicode_path(extras, self._raw)
+        if odd == "unicode-path-duplicate":
+            self._reject(odd, "more than one Unicode path field")
+        elif odd:
+            self._find(odd, "the Unicode path field is for another name")
         is_utf8 = bool(form.flags & records.FLAG_UTF8)
-        if unicode_path.name is None:
+        if chosen is None:
             return self._raw, is_utf8
         if not is_utf8:
             self._find("unicode-path-used", "the name is taken from the Unicode path field")
-            return unicode_path.name, True
-        if unicode_path.name != self._raw:
-            message = f"the Unicode path is {show_name(unicode_path.name)!r}"
-            self._reject("unicode-path-mismatch", message)
+            return chosen, True
+        if chosen != self._raw:
+            self._reject("unicode-path-mismatch", f"the Unicode path is {show_name(chosen)!r}")
         return self._raw, True
 
     def _is_folder(self, form: _HeaderForm, size: int, compressed: int, crc32: int) -> bool:
@@ -274,11 +324,6 @@ class _HeaderReader:
         message = f"a directory by its attributes, without a slash: taken as a {taken}"
         self._find("dir-attr-without-slash", message)
         return is_empty
-
-    def _check_folder(self, form: _HeaderForm, size: int, compressed: int, crc32: int) -> None:
-        if size or crc32 or _holds_data(form, compressed):
-            message = f"a directory of {size} bytes, {compressed} compressed"
-            self._find("dir-with-data", message)
 
     def _read_cipher(
         self, form: _HeaderForm, extras: records.Extras, compressed: int
@@ -319,90 +364,11 @@ class _HeaderReader:
             code = "bomb-ratio" if method == records.METHOD_DEFLATE else "high-ratio"
             self._find(code, f"declares {size} bytes in {compressed}")
 
-
-def _holds_data(form: _HeaderForm, compressed: int) -> bool:
-    """Return whether the compressed bytes are more than those of empty content."""
-    max_empty = _EMPTY_STREAM.get(form.method, _EMPTY_OTHER)
-    return compressed > max_empty + (_MAX_OVERHEAD if form.is_encrypted else 0)
-
-
-class DirectoryReader:
-    """Reads a directory's bytes in pieces of any size, and checks the index that they make.
-
-    Its memory is bounded by one piece and about 300 bytes a header; see `Limits`.
-
-    Args:
-        location: of the directory.
-        policy: the limits, and what is only a warning.
-        key_of: returns the destination key of a member's path. Keys must be unique and short
-            enough.
-        reserved: a key that the run writes itself.
-    """
-
-    def __init__(
-        self,
-        location: DirectoryLocation,
-        policy: Policy,
-        key_of: Callable[[str], str] = str,
-        reserved: str | None = None,
-    ) -> None:
-        self._location, self._policy, self._key_of = location, policy, key_of
-        self._reserved = None if reserved is None else fold_key(reserved)
-        self._table = HeaderTable()
-        self._warnings = Warnings(policy.limits.kept_warnings)
-        for finding in location.warnings:
-            self._warnings.add(finding)
-        self._headers = _HeaderReader(location, policy, self._table, self._warnings)
-        self._failures = self._headers.failures
-        self._rest = b""
-        self._position = location.start  # of `_rest`
-        self._here = location.disks.starts[location.disks.disk_of(location.stop)]
-        self._read_here = 0  # headers that begin there or later
-        self._declared = self._names_size = 0
-        self._directories: set[int] = set()
-        self._folded = FoldedKeys()
-
-    def feed(self, chunk: bytes) -> None:
-        """Read the headers that `chunk` completes.
-
-        Raises:
-            RejectedError: a bad signature, more members than the limit, a member that cannot lie
-                before the directory, or the declared sizes or the names exceed their limit.
-        """
-        data = self._rest + chunk if self._rest else bytes(chunk)
-        at, base, end = 0, len(self._table.kinds), len(data)
-        limit, unpack, read = self._policy.limits.members, _HEADER.unpack_from, self._headers.read
-        while end - at >= records.CENTRAL_LENGTH:
-            fixed = unpack(data, at)
-            if len(self._table.kinds) >= limit:
-                reject("too-many-entries", f"the limit is {limit}")
-            if fixed[0][:4] != records.CENTRAL_SIGNATURE:
-                self._refuse_signature()
-            extra_at = at + records.CENTRAL_LENGTH + fixed[5]
-            extra_stop = extra_at + fixed[6]
-            stop = extra_stop + fixed[7]
-            if stop > end:
-                break
-            read(fixed, data[at + records.CENTRAL_LENGTH : extra_at], data[extra_at:extra_stop])
-            self._read_here += self._position + at >= self._here
-            at = stop
-        self._rest = data[at:]
-        self._position += at
-        self._check_budgets(base)
-        self._check_names(base)
-
     def _refuse_signature(self) -> NoReturn:
         declared, read = self._location.entries, len(self._table.kinds)
         if read == declared:
             reject("cd-trailing-bytes", f"no header after the last of {declared}")
         reject("cd-bad-signature", f"header {read} of {declared} has no signature")
-
-    def _check_budgets(self, base: int) -> None:
-        limits = self._policy.limits
-        self._declared += sum(self._table.sizes[base:])
-        if self._declared > limits.total_size:
-            message = f"{self._declared} bytes declared so far, the limit is {limits.total_size}"
-            reject("bomb-total", message)
 
     def _check_names(self, base: int) -> None:
         """Check the names of the headers from `base` on, and the keys that members would have."""

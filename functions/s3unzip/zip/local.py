@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from s3unzip.finding import Finding
+from s3unzip.finding import Finding, MemberError
 from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.names import check_name, decode_name
-from s3unzip.zip.values import SHOWN_NAME, Buffer, Member, MemberError
+from s3unzip.zip.values import SHOWN_NAME, Buffer, Member
 
 # Enough for nearly every local header in one read.
 HEAD_LENGTH = 1024
@@ -130,7 +130,7 @@ def _check_extras(
         member.fail("lfh-zip64-duplicate", "two local records.ZIP64 extra fields")
     if not extras.of(records.UNICODE_PATH):
         return
-    chosen = records.read_unicode_path(extras, member.name_bytes).name
+    chosen, _ = records.read_unicode_path(extras, member.name_bytes)
     is_utf8 = chosen is not None or bool(member.flags & records.FLAG_UTF8)
     raw = member.name_bytes if chosen is None else chosen
     text, _ = decode_name(raw, is_utf8=is_utf8, policy=policy)
@@ -147,9 +147,9 @@ def _check_sizes(
 ) -> None:
     """Compare CRC and sizes; with a descriptor they may also be zero or sentinels."""
     crc32, compressed, size = local
-    values = records.resolve_zip64(extras, size, compressed)
+    size, compressed, *_ = records.resolve_zip64(extras, size, compressed)
     wanted = (member.crc32, member.compressed_size, member.size)
-    found = (crc32, values.compressed_size, values.size)
+    found = (crc32, compressed, size)
     if found == wanted:
         return
     if flags & records.FLAG_DESCRIPTOR and all(

@@ -17,9 +17,9 @@ from typing import NamedTuple, overload
 
 from msgspec import Struct, field
 
-from s3unzip.finding import Finding
+from s3unzip.finding import Finding, RejectedError
 from s3unzip.zip.names import cut_name
-from s3unzip.zip.values import Cipher, Member, RejectedError
+from s3unzip.zip.values import Cipher, Member
 
 # What becomes of a header. The first two have a key, and the keys are compared with each other.
 MEMBER, FAILED = 0, 1

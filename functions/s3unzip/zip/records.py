@@ -6,6 +6,7 @@ All numbers are little-endian. Other modules interpret the fields.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from datetime import date
 from functools import lru_cache
 from struct import Struct
@@ -62,12 +63,11 @@ ATTRIBUTE_REPARSE_POINT = 0x400
 
 # 4.3.7. Modification time and date are skipped.
 LOCAL = Struct("<4sxxHHxxxxIIIHH")
-# 4.3.16
-EOCD = Struct("<4sHHHHIIH")
-# 4.3.14
-ZIP64_EOCD = Struct("<4sQHHIIQQQQ")
-# 4.3.15
-ZIP64_LOCATOR = Struct("<4sIQI")
+# 4.3.16 and 4.3.14, from the number of the disk to the offset of the directory
+_EOCD = Struct("<4xHHHHII")
+_ZIP64_EOCD = Struct("<16xIIQQQQ")
+# 4.3.15: disk and offset of the ZIP64 end record, number of disks
+ZIP64_LOCATOR = Struct("<4xIQI")
 
 CENTRAL_LENGTH = 46
 LOCAL_LENGTH = 30
@@ -83,26 +83,9 @@ AES = 0x9901
 _AES_PAYLOAD = 7  # version, "AE", strength, method
 
 
-class Eocd(NamedTuple):
-    """End of central directory record, APPNOTE 4.3.16."""
+class EndRecord(NamedTuple):
+    """What an end record says, the one of ZIP64 (4.3.14) or the other (4.3.16)."""
 
-    signature: bytes
-    disk: int
-    directory_disk: int
-    disk_entries: int
-    entries: int
-    directory_size: int
-    directory_offset: int
-    comment_length: int
-
-
-class Zip64Eocd(NamedTuple):
-    """ZIP64 end of central directory record, APPNOTE 4.3.14."""
-
-    signature: bytes
-    record_size: int
-    made_by: int
-    needed: int
     disk: int
     directory_disk: int
     disk_entries: int
@@ -111,13 +94,27 @@ class Zip64Eocd(NamedTuple):
     directory_offset: int
 
 
-class Zip64Locator(NamedTuple):
-    """ZIP64 end of central directory locator, APPNOTE 4.3.15."""
+def read_eocd(data: bytes, at: int) -> EndRecord:
+    """Return the end record at `at`."""
+    return EndRecord._make(_EOCD.unpack_from(data, at))
 
-    signature: bytes
-    record_disk: int
-    record_offset: int
-    disks: int
+
+def read_zip64_eocd(data: bytes) -> EndRecord:
+    """Return the ZIP64 end record that `data` begins with."""
+    return EndRecord._make(_ZIP64_EOCD.unpack_from(data))
+
+
+def find_eocd_stop(data: bytes, at: int) -> int:
+    """Return where the end record at `at` ends, with its comment."""
+    return at + EOCD_LENGTH + int.from_bytes(data[at + 20 : at + 22], "little")
+
+
+def find_all(data: bytes, signature: bytes) -> Iterator[int]:
+    """Yield the places of a signature."""
+    at = data.find(signature)
+    while at >= 0:
+        yield at
+        at = data.find(signature, at + 1)
 
 
 def name_unsupported(method: int) -> str | None:
@@ -158,23 +155,14 @@ def walk_extras(block: bytes) -> Extras:
     return Extras(fields, stray=end - at)
 
 
-class Zip64Values(NamedTuple):
-    """Sizes, offset and disk with sentinels replaced; `missing` if a sentinel had no value."""
-
-    size: int
-    compressed_size: int
-    offset: int
-    disk: int
-    missing: bool
-
-
 def resolve_zip64(  # the four fields of 4.5.3, in the order that the field holds them
     extras: Extras, size: int, compressed_size: int, offset: int = 0, disk: int = 0
-) -> Zip64Values:
+) -> tuple[int, int, int, int, bool]:
     """Replace each sentinel by its value from the ZIP64 extra field (4.5.3).
 
     Only fields that are sentinels have a value, in this fixed order. Some writers always write all
-    three values, so bytes that are left over are ignored.
+    three values, so bytes that are left over are ignored. The last value returned says that a
+    sentinel had no value.
     """
     payload = next(iter(extras.of(ZIP64)), b"")
     at, missing = 0, False
@@ -192,7 +180,7 @@ def resolve_zip64(  # the four fields of 4.5.3, in the order that the field hold
         at += length
         missing |= len(found) < length
         resolved.append(int.from_bytes(found, "little") if len(found) == length else value)
-    return Zip64Values(resolved[0], resolved[1], resolved[2], resolved[3], missing)
+    return resolved[0], resolved[1], resolved[2], resolved[3], missing
 
 
 def read_extended_time(extras: Extras) -> int | None:
@@ -217,37 +205,28 @@ def read_aes(extras: Extras) -> tuple[int, Cipher] | None:
     return int.from_bytes(found[0][5:7], "little"), Cipher(version, strength)
 
 
-class UnicodePath(NamedTuple):
-    """The Unicode path fields (0x7075, 4.6.9) of one block.
+def read_unicode_path(extras: Extras, raw_name: bytes) -> tuple[bytes | None, str | None]:
+    """Return the UTF-8 name of the Unicode path field (0x7075, 4.6.9), or the code of its fault.
 
-    `name` is the UTF-8 name of the one field that fits the raw name, if any.
+    Its version is 1, and the CRC-32 of the raw name must fit.
     """
-
-    name: bytes | None
-    duplicate: bool
-    stale: bool
-
-
-def read_unicode_path(extras: Extras, raw_name: bytes) -> UnicodePath:
-    """Read the Unicode path fields: version 1, and the CRC-32 of the raw name must fit."""
     found = extras.of(UNICODE_PATH)
     if len(found) != 1:
-        return UnicodePath(None, duplicate=len(found) > 1, stale=False)
+        return None, "unicode-path-duplicate" if found else None
     payload = found[0]
     fits = (
         len(payload) >= 5
         and payload[0] == 1
         and int.from_bytes(payload[1:5], "little") == zlib.crc32(raw_name)
     )
-    return UnicodePath(payload[5:] if fits else None, duplicate=False, stale=not fits)
+    return (payload[5:], None) if fits else (None, "unicode-path-stale")
 
 
 @lru_cache(maxsize=1 << 16)
 def read_dos_time(stamp: int) -> int | None:
     """Return Unix seconds of a DOS date (high 16 bits) and time (low 16), taken as UTC.
 
-    DOS times have no zone; taking them as UTC gives the same answer on every
-    machine. Return None for an invalid date: many writers leave zeros.
+    None for an invalid date: many writers leave zeros.
     """
     day, time = stamp >> 16, stamp & 0xFFFF
     hour, minute, second = time >> 11, time >> 5 & 0x3F, (time & 0x1F) * 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import NamedTuple, NoReturn, TypeVar
 
-from s3unzip.finding import ArchiveError, Finding
+from s3unzip.finding import Finding, MemberError, RejectedError
 
 T = TypeVar("T")
 Buffer = bytes | memoryview
@@ -17,26 +17,8 @@ Buffer = bytes | memoryview
 SHOWN_NAME = 200  # characters of a name in messages
 
 
-class ZipFormatError(ArchiveError):
-    """The archive, or one member of it, breaks a rule of the ZIP format or of the policy."""
-
-
-class RejectedError(ZipFormatError):
-    """The central directory is broken or has two meanings: write nothing of this archive."""
-
-    exit_code = 3
-
-
-class MemberError(ZipFormatError):
-    """One member is bad; the other members can still be extracted."""
-
-
 def reject(code: str, message: str, offset: int | None = None) -> NoReturn:
-    """Refuse the archive.
-
-    Raises:
-        RejectedError: always.
-    """
+    """Refuse the archive."""
     raise RejectedError(Finding(code, message, offset))
 
 
@@ -134,9 +116,5 @@ class Member(NamedTuple):
         return Finding(code, message, self.offset if at is None else at, self.path[:SHOWN_NAME])
 
     def fail(self, code: str, message: str, at: int | None = None) -> NoReturn:
-        """Refuse the member.
-
-        Raises:
-            MemberError: always.
-        """
+        """Refuse the member."""
         raise MemberError(self.finding(code, message, at))

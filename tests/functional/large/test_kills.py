@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from s3unzip.extraction.task import run_task
 from s3unzip.model import OnConflict, Options
 from s3unzip.settings import Tuning
-from s3unzip.settling.loop import Archive, Settled, begin, settle
+from s3unzip.settling.loop import KnownArchive, Settled, begin, settle
 from tests import zips
 from tests.functional.large.dying import FailsAfter, KilledError, Lifetime
 from tests.functional.large.encoders import log_lines
@@ -111,7 +111,7 @@ def test_a_killed_plan_is_made_again(kind: str) -> None:
         with pytest.raises(KilledError):
             begin(request, world.context)
         world.stores = None
-        report = world.finish(begin(request, world.context, Archive(run)))
+        report = world.finish(begin(request, world.context, KnownArchive(run)))
         assert report.verdict == "COMPLETED"
         assert world.contents() == {"m": case.entry.content}
 

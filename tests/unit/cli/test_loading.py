@@ -62,6 +62,19 @@ def test_a_command_loads_only_what_it_needs(archive: str) -> None:
     assert not loaded & {"pydantic", "botocore.session", "boto3", "rich.table", "numpy"}
 
 
+def test_all_but_the_functions_work_without_powertools() -> None:
+    """It comes with the extra `functions`; neither commands nor the Python API import it."""
+    script = """
+import importlib, pkgutil, sys
+sys.modules["aws_lambda_powertools"] = sys.modules["aws_xray_sdk"] = None
+import s3unzip
+for found in pkgutil.walk_packages(s3unzip.__path__, "s3unzip."):
+    if not found.name.startswith("s3unzip.aws.") and not found.name.endswith("__main__"):
+        importlib.import_module(found.name)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 @pytest.mark.parametrize("name", ["redrive", "retry", "simulate", "backlog"])
 def test_commands_that_went_name_their_successors(
     name: str, capsys: pytest.CaptureFixture[str]

@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
-from tests.unit.handlers.pipeline import Functions
 
 from s3unzip.operate.doctor import Deployment
-from s3unzip.operate.runs import DeployedRuns
-from s3unzip.stores.factory import StoreConfig
+from tests.account import Account
 from tests.unit.aws.contexts import Invocation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.account import Account
+from tests.unit.operate.site import Site
 
 
 @pytest.fixture
-def functions(account: Account, monkeypatch: pytest.MonkeyPatch) -> Functions:
-    """The functions of the environment dev, deployed."""
+def site(account: Account, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """The environment dev, deployed."""
     account.deploy()
     for name, value in account.variables.items():
         monkeypatch.setenv(name, value)
-    return Functions(account, Invocation())
+    return Site(account, Invocation())
 
 
 @pytest.fixture
-def open_runs(account: Account) -> Callable[[], DeployedRuns]:
-    """A function that opens the runs of the environment dev."""
-    return lambda: DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
-
-
-@pytest.fixture
-def deployment(functions: Functions, open_runs: Callable[[], DeployedRuns]) -> Deployment:
+def deployment(site: Site) -> Deployment:
     """The environment dev; tests add resources to it, or change outputs and variables."""
-    del functions  # deployed
-    return Deployment(open_runs())
+    return Deployment(site.runs)

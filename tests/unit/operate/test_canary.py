@@ -6,18 +6,15 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.unit.handlers.pipeline import Functions, object_created
 
 from s3unzip.errors import AccessDeniedError
 from s3unzip.operate.canary import Canary, remove_versions, try_canary
 from s3unzip.operate.doctor import CheckStatus, Deployment
-from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Variable
-from s3unzip.stores.factory import StoreConfig
 from tests.servers import Asked, HttpServer, Reply
 from tests.unit.aws.contexts import Invocation
 from tests.unit.operate.scripted import answering, deny, make_client
-from tests.unit.operate.test_runs import end
+from tests.unit.operate.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,10 +28,10 @@ PATIENCE = 60.0  # seconds; the report is there before it is waited for
 @pytest.fixture
 def deploy(
     account: Account, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[Deployment, Functions]]:
+) -> Callable[..., tuple[Deployment, Site]]:
     """A function that deploys the environment with variables of its own."""
 
-    def make(**variables: str) -> tuple[Deployment, Functions]:
+    def make(**variables: str) -> tuple[Deployment, Site]:
         account.deploy(**variables)
         for bucket in ("arrivals", "members"):
             account.client("s3").put_bucket_versioning(
@@ -42,26 +39,24 @@ def deploy(
             )
         for name, value in account.variables.items():
             monkeypatch.setenv(name, value)
-        deployment = Deployment(DeployedRuns("dev", StoreConfig(endpoint_url=account.url)))
-        return deployment, Functions(account, Invocation())
+        site = Site(account, Invocation())
+        return Deployment(site.runs), site
 
     return make
 
 
-def plan(functions: Functions) -> str | None:
-    """Plan the archive that lies there; return its run, None where it was refused."""
-    (key,) = functions.account.objects("arrivals")
-    functions.plan(object_created(key))
-    return next(iter(functions.account.executions()), None)
+def plan(site: Site) -> str | None:
+    """Take the event of the archive that lies there; return its run, None if it was refused."""
+    ((key, body),) = site.account.objects("arrivals").items()
+    del body
+    return site.notify(key)
 
 
-def run(functions: Functions) -> str:
+def run(site: Site) -> str:
     """Do the whole run of the archive that lies there."""
-    run = plan(functions)
-    assert run is not None
-    functions.extract(run)
-    functions.report(run)
-    end(functions, run)
+    run = plan(site)
+    assert run
+    site.work(run)
     return run
 
 
@@ -86,15 +81,15 @@ def left(account: Account) -> list[str]:
     ],
 )
 def test_it_is_extracted_and_nothing_is_left(
-    deploy: Callable[..., tuple[Deployment, Functions]],
+    deploy: Callable[..., tuple[Deployment, Site]],
     account: Account,
     options: dict[str, object],
 ) -> None:
     """This holds for all options of the environment."""
-    deployment, functions = deploy(**{Variable.OPTIONS: json.dumps(options)})
+    deployment, site = deploy(**{Variable.OPTIONS: json.dumps(options)})
     canary = Canary(deployment)
     canary.put()
-    run(functions)
+    run(site)
     found = canary.check(PATIENCE)
     assert (found.status, found.message[:14]) == (OK, "5 of 5 members"), found
     removed = canary.remove(keep_run=False)
@@ -103,30 +98,30 @@ def test_it_is_extracted_and_nothing_is_left(
 
 
 def test_a_run_that_is_refused(
-    deploy: Callable[..., tuple[Deployment, Functions]], account: Account
+    deploy: Callable[..., tuple[Deployment, Site]], account: Account
 ) -> None:
     """The result has the report's message, and the run's records are kept."""
-    deployment, functions = deploy(**{Variable.MAX_COST: "0.0000001"})
+    deployment, site = deploy(**{Variable.LIMITS: '{"members": 2}'})
     canary = Canary(deployment)
     canary.put()
-    assert plan(functions) is None
+    assert not plan(site)
     found = canary.check(PATIENCE)
     assert found.status is FAILURE
     assert "REJECTED" in found.message
-    assert "runs.max_cost" in found.message
+    assert "5 declared, the limit is 2" in found.message
     assert "is kept for diagnosis" in canary.remove(keep_run=True).message
     assert all(key.startswith("runs/") for key in left(account))
     assert any(key.endswith("report.json") for key in left(account))
 
 
 def test_an_object_that_is_not_what_was_put(
-    deploy: Callable[..., tuple[Deployment, Functions]], account: Account
+    deploy: Callable[..., tuple[Deployment, Site]], account: Account
 ) -> None:
     """The objects are read, not only listed."""
-    deployment, functions = deploy()
+    deployment, site = deploy()
     canary = Canary(deployment)
     canary.put()
-    run(functions)
+    run(site)
     key = next(key for key in account.objects("members") if key.endswith("stored.bin"))
     account.put(key, b"something else", bucket="members")
     found = canary.check(PATIENCE)
@@ -135,24 +130,24 @@ def test_an_object_that_is_not_what_was_put(
 
 
 def test_filters_that_select_nothing(
-    deploy: Callable[..., tuple[Deployment, Functions]], account: Account
+    deploy: Callable[..., tuple[Deployment, Site]], account: Account
 ) -> None:
     """The run completes but proves little, which is a warning."""
-    deployment, functions = deploy(**{Variable.OPTIONS: '{"include": ["*.none"]}'})
+    deployment, site = deploy(**{Variable.OPTIONS: '{"include": ["*.none"]}'})
     canary = Canary(deployment)
     canary.put()
-    run(functions)
+    assert not plan(site)  # a run without tasks ends at once
     assert canary.check(PATIENCE).status is WARNING
     canary.remove(keep_run=False)
     assert left(account) == []
 
 
-def test_a_run_that_does_not_end(deploy: Callable[..., tuple[Deployment, Functions]]) -> None:
+def test_a_run_that_does_not_end(deploy: Callable[..., tuple[Deployment, Site]]) -> None:
     """The result has its state, and the command to watch it."""
-    deployment, functions = deploy()
+    deployment, site = deploy()
     canary = Canary(deployment)
     canary.put()
-    plan(functions)
+    plan(site)
     found = canary.check(0.0)
     assert found.status is FAILURE
     assert "its run is RUNNING" in found.message
@@ -160,7 +155,7 @@ def test_a_run_that_does_not_end(deploy: Callable[..., tuple[Deployment, Functio
 
 
 def test_a_marker_that_archives_share(
-    deploy: Callable[..., tuple[Deployment, Functions]], account: Account
+    deploy: Callable[..., tuple[Deployment, Site]], account: Account
 ) -> None:
     """The canary would replace it, so it is not tried."""
     options = json.dumps({"marker": True, "key_template": "{member}"})
@@ -172,7 +167,7 @@ def test_a_marker_that_archives_share(
 
 
 def test_an_archive_that_may_not_be_put(
-    deploy: Callable[..., tuple[Deployment, Functions]],
+    deploy: Callable[..., tuple[Deployment, Site]],
 ) -> None:
     """The missing action is named, and nothing is to be removed."""
     deployment, _ = deploy()
@@ -182,7 +177,7 @@ def test_an_archive_that_may_not_be_put(
 
 
 def test_objects_that_may_not_be_deleted(
-    deploy: Callable[..., tuple[Deployment, Functions]],
+    deploy: Callable[..., tuple[Deployment, Site]],
 ) -> None:
     """The result names what is left, with the token to search for."""
     deployment, _ = deploy()
@@ -196,22 +191,20 @@ def test_objects_that_may_not_be_deleted(
 
 
 def test_a_run_that_cannot_be_judged(
-    deploy: Callable[..., tuple[Deployment, Functions]], account: Account
+    deploy: Callable[..., tuple[Deployment, Site]], account: Account
 ) -> None:
     """Members that the operator may not read leave the run unjudged, and are removed."""
-    deployment, functions = deploy()
+    deployment, site = deploy()
     canary = Canary(deployment)
     canary.put()
-    run(functions)
+    run(site)
     with answering(deployment, deny, "s3"), pytest.raises(AccessDeniedError, match="s3:GetObject"):
         canary.check(PATIENCE)
     canary.remove(keep_run=False)
     assert left(account) == []
 
 
-def test_no_run_begins(
-    deploy: Callable[..., tuple[Deployment, Functions]], account: Account
-) -> None:
+def test_no_run_begins(deploy: Callable[..., tuple[Deployment, Site]], account: Account) -> None:
     """Where no event arrives the checks before the canary say why; the archive is removed."""
     deployment, _ = deploy()
     canary, removal = try_canary(deployment, 0.1)

@@ -79,7 +79,7 @@ def test_version(
     [
         ((1_000, 1_000, None), 800, OK, "800"),
         ((1_000, 1_000, None), 950, WARNING, "leave too few"),
-        ((10, 10, None), 100, FAILURE, "lower runs.concurrency to 10"),
+        ((10, 10, None), 100, FAILURE, "lower runs.max_workers to 10"),
         ((1_000, 600, 400), 400, OK, "400 are reserved for extract"),
         ((1_000, 600, 300), 400, FAILURE, "raise functions.extract.reserved_concurrency"),
     ],
@@ -96,7 +96,7 @@ def test_concurrency(
     deployment.resources = RESOURCES
     deployment.runs.variables = {
         **deployment.runs.variables,
-        Variable.WORKERS: str(workers),
+        Variable.TUNING: json.dumps({"max_workers": workers}),
     }
 
     def answer(asked: Asked) -> Reply:

@@ -21,7 +21,7 @@ from tests.zips import Entry, build
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tests.unit.handlers.pipeline import Functions
+    from tests.unit.operate.site import Site
 
 BUCKET = "s3://arrivals/"
 ARCHIVE = build(Entry("a", b"a" * 500))
@@ -40,7 +40,7 @@ class Terminal(io.StringIO):
 class Shell:
     """Somebody who types ``s3unzip submit`` in an environment."""
 
-    functions: Functions
+    site: Site
     capsys: pytest.CaptureFixture[str]
     monkeypatch: pytest.MonkeyPatch
     out: str = ""
@@ -59,23 +59,21 @@ class Shell:
     def put(self, *keys: str, body: bytes = ARCHIVE) -> None:
         """Put archives, whose events do not come."""
         for key in keys:
-            self.functions.account.put(key, body)
+            self.site.account.put(key, body)
 
     def queued(self) -> list[str]:
         """Take the messages out of the queue; return the keys that they are about."""
-        account = self.functions.account
+        account = self.site.account
         messages = account.receive(account.variables["S3UNZIP_QUEUE_URL"])
         assert {one["source"] for one in messages} <= {"s3unzip.submit"}
         return sorted(one["detail"]["object"]["key"] for one in messages)
 
 
 @pytest.fixture
-def shell(
-    functions: Functions, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Shell:
+def shell(site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
     """A shell."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", functions.account.url)
-    return Shell(functions, capsys, monkeypatch)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", site.account.url)
+    return Shell(site, capsys, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +104,8 @@ def test_submitted_twice(shell: Shell) -> None:
     shell.put("a.zip")
     for _ in range(2):
         assert shell(BUCKET, "--yes") == 0
-        assert shell.functions.plan() == []
-    assert len(shell.functions.account.executions()) == 1
+        shell.site.take()
+    assert len(shell.site.account.executions()) == 1
 
 
 @pytest.mark.parametrize(

@@ -127,18 +127,12 @@ def stopped() -> Report:
     return replace(unfinished(), reason="stopped", message="the run was stopped by a signal")
 
 
-def continuing() -> Report:
-    """Return a run that tries its last tasks again."""
-    return replace(unfinished(), message="tasks left: 3; the run continues", continues=True)
-
-
 def interrupted() -> Report:
     """Return a run that was stopped and resumed eleven hours later."""
     return replace(made_up("resumed", 900, 3, 40_000.0), task_seconds=30.0)
 
 
 REPORTS = {
-    "continuing": continuing(),
     "changed": replace(unfinished(), verdict=Verdict.SOURCE_CHANGED),
     "single": made_up("backup", 1, 1),
     "stopped": stopped(),

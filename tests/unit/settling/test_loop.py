@@ -8,9 +8,6 @@ from msgspec.structs import replace
 from s3unzip.errors import AccessDeniedError, UsageError
 from s3unzip.extraction.task import run_task
 from s3unzip.model import (
-    OnConflict,
-    Options,
-    Report,
     Request,
     TaskKind,
     Verdict,
@@ -19,14 +16,11 @@ from s3unzip.model import (
 from s3unzip.planning.read import Reading, read_tail
 from s3unzip.runs.step import stop_for
 from s3unzip.settling.loop import (
-    Archive,
+    KnownArchive,
     begin,
-    find_successor,
-    run_here,
     settle,
     settle_failed,
 )
-from s3unzip.stores.memory import HeldStores, MemoryRunStore
 from s3unzip.stores.ports import ObjectFacts
 from tests.functional.large.encoders import log_lines
 from tests.memory import MemoryBucket
@@ -67,7 +61,7 @@ def test_a_run_that_was_planned_goes_on() -> None:
     first = begin(request, world.context)
     run = world.records(first.next.run).read_plan().run
     run_task(run, first.next.tasks[0], world.context)
-    again = begin(request, world.context, Archive(first.next.run))
+    again = begin(request, world.context, KnownArchive(first.next.run))
     assert len(again.next.tasks) == 3
     assert world.finish(again).verdict is Verdict.COMPLETED
     assert world.contents() == CONTENTS
@@ -148,7 +142,7 @@ def test_another_version_than_the_one_named_is_a_verdict() -> None:
     run = name_of(world, request)
     pin = world.buckets.source(request.source).head(request.source)
     world.request(build(*SMALL, Entry("new", b"1")))
-    step = begin(request, world.context, Archive(run, pin))
+    step = begin(request, world.context, KnownArchive(run, pin))
     assert step.report is not None
     assert (step.report.verdict, step.report.run) == (Verdict.SOURCE_CHANGED, run)
     assert world.contents() == {}
@@ -199,53 +193,6 @@ def test_an_execution_that_failed_before_its_plan_is_reported() -> None:
     assert (failed.verdict, failed.message) == ("FAILED", "the plan function timed out")
     assert settle_failed("unknown", "it failed", world.context) is None
     assert world.resume(run).verdict is Verdict.COMPLETED
-
-
-def replaced(world: World, options: Options | None = None) -> tuple[Report, Request | None]:
-    """Extract an archive that is replaced afterwards."""
-    report = world.run(ARCHIVE, options)
-    world.request(build(*SMALL, Entry("new", b"1")))
-    return report, find_successor(report, world.context)
-
-
-def test_a_replaced_archive_has_a_successor() -> None:
-    """The run over the newest version is named by the older one; it extracts what is there now."""
-    world = World()
-    report, request = replaced(world)
-    assert request is not None
-    after = world.run_request(request)
-    assert (after.run, after.verdict) == (f"{report.run}-again", Verdict.COMPLETED)
-    assert world.contents() == {**CONTENTS, "new": b"1"}
-    assert find_successor(after, world.context) is None
-
-
-def test_without_overwriting_or_an_archive_there_is_no_successor() -> None:
-    """What nothing may overwrite needs no repair, and what is gone cannot be read."""
-    world = World()
-    assert replaced(world, Options(on_conflict=OnConflict.NEVER))[1] is None
-    report = world.run(ARCHIVE)
-    assert find_successor(report, world.context) is None
-    world.buckets.bucket("ingest").delete([report.source.key])
-    assert find_successor(report, world.context) is None
-
-
-def test_a_small_archive_runs_in_memory() -> None:
-    """One read of the archive, and nothing in the run store but what the caller writes."""
-    world = World()
-    request = world.request(ARCHIVE)
-    calls = world.context.calls()
-    source = world.buckets.source(request.source)
-    tail = read_tail(source, request.source, world.context, calls)
-    memory = MemoryRunStore()
-    held = HeldStores(world.buckets, tail, memory)
-    context = replace(world.context, stores=held)
-    step = run_here(request, context, Archive(None, tail.pin, tail), calls)
-    assert step.report is not None
-    assert step.report.verdict is Verdict.COMPLETED
-    assert calls.requests.get == 1
-    assert world.contents() == CONTENTS
-    assert {"report.json", "outcomes/batch-0000000.jsonl"} <= set(memory.objects)
-    assert world.buckets.runs == {}
 
 
 def test_a_direct_run_is_resumed_by_its_report() -> None:
@@ -333,10 +280,3 @@ def test_records_of_another_version_are_refused() -> None:
     work.write("run.json", [b'{"id": "old", "source": {}}'])
     with pytest.raises(UsageError, match="old: its records are of another version of s3unzip"):
         world.resume("old")
-
-
-def test_a_successor_of_nothing_is_not_asked_for() -> None:
-    """A run on one machine reads a file, which has no events."""
-    world = World()
-    report = replace(world.run(ARCHIVE), source=replace(world.run(ARCHIVE).source, scheme="file"))
-    assert find_successor(report, world.context) is None

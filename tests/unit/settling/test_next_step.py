@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from s3unzip.explanations import Help, explain, find_help, other_codes
-from s3unzip.model import Connections, GzipForm, Location, OnConflict, Options, Report, Verdict
+from s3unzip.model import GzipForm, Location, OnConflict, Options, Report, Verdict
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.settling.next_step import MAX_COMMAND, next_command, repeat_command
+from s3unzip.stores.factory import StoreConfig
 from s3unzip.zip import CHECKS
 
 SOURCE, TARGET = Location("s3", "in", "my archive.zip"), Location("s3", "out", "to/")
-PIPE = Location("stdin", "", "stdin")
-REACHED = Connections("http://s3.local:9000", profile="a b", allow=("download",))
+REACHED = StoreConfig(endpoint_url="http://s3.local:9000", profile="a b")
 RUN_AGAIN = "run 's3://in/my archive.zip' s3://out/to/ --on-conflict skip-unchanged"
 CODES = sorted(CHECKS.keys() | other_codes())
 COMMANDS = {
@@ -78,7 +78,7 @@ def test_a_command_by_reason(codes: tuple[str, ...], here: str, there: str) -> N
 
 def test_how_the_stores_are_reached() -> None:
     """A new run needs the options again, a run that is continued only its environment does."""
-    options = "--endpoint-url http://s3.local:9000 --profile 'a b' --allow download"
+    options = "--endpoint-url http://s3.local:9000 --profile 'a b'"
     assert next_command(failed("encrypted"), None, REACHED) == (
         f"s3unzip {RUN_AGAIN} {options} --password-file FILE"
     )

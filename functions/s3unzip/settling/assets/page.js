@@ -232,12 +232,10 @@ const VERDICTS = {
   SOURCE_CHANGED: ["bad", "✕ Source changed."],
   FAILED: ["bad", "✕ Failed."],
   STOPPED: ["warn", "■ Stopped."],
-  CONTINUES: ["warn", "… Still running."],
 };
 
-// A run that continues, or that somebody stopped, did not fail.
-function ending({ verdict, reason, continues }) {
-  if (continues) { return "CONTINUES"; }
+// A run that somebody stopped did not fail.
+function ending({ verdict, reason }) {
   return verdict === "FAILED" && reason === "stopped" ? "STOPPED" : verdict;
 }
 
@@ -256,7 +254,6 @@ function sentence(data) {
     SOURCE_CHANGED: "The archive was replaced while it was read, so the run stopped. Start again to extract the new one.",
     FAILED: goes,
     STOPPED: goes,
-    CONTINUES: `${left}. A later report replaces this one.`,
   }[ending(data)];
 }
 

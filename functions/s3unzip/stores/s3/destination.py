@@ -177,6 +177,8 @@ class S3Destination:
             request["StartAfter"] = after
         while True:
             answer: Mapping[str, Any] = self._session.lister.list_objects_v2(**request)
+            if PAGE not in answer:
+                raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the answer is no list")
             page: ListPage = answer[PAGE]
             yield page.objects
             if not page.is_truncated:

@@ -22,6 +22,7 @@ from botocore.exceptions import (
     SSLError,
     SSOError,
 )
+from botocore.parsers import ResponseParserError
 from msgspec import Struct
 from obstore.exceptions import BaseError
 
@@ -58,6 +59,7 @@ S3_ERRORS = (
     FileNotFoundError,
     OverflowError,
     RecursionError,
+    ResponseParserError,
     ValueError,
 )
 

@@ -1,1 +1,0 @@
-"""The tests of ceph/s3-tests that speak of what s3unzip relies on, run against our servers."""
