@@ -104,6 +104,9 @@ MEANINGS = {
 
 # Paragraphs of the pages.
 TEXTS = {
+    "cli": """\
+`As run:` names options that a command shares with `run`, where they are described.
+""",
     "variables": """\
 Credentials and regions are found as boto3 finds them: `AWS_PROFILE`, `AWS_REGION`,
 `~/.aws/config` and the rest. Besides:

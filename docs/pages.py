@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from docs.declarations import Declared
 
 WIDTH = 100
+OPTION = re.compile(
+    r"^  -.*\n?(?:^ {4,}(?! *-).*\n?)*", re.MULTILINE
+)  # of a help text, with its lines
 MISTAKES = ROOT / "docs" / "mistakes.toml"
 PLACES = {
     "{folder}": "/data",
@@ -57,10 +62,17 @@ def make_cli() -> str:
     top = click.Context(
         PROGRAM, info_name="s3unzip", terminal_width=WIDTH, help_option_names=["-h", "--help"]
     )
-    parts = ["# Command line\n", fenced(PROGRAM.get_help(top))]
-    for name in COMMANDS:
-        below = click.Context(load_command(name), parent=top, info_name=name, terminal_width=WIDTH)
-        parts += [f"## s3unzip {name}\n", fenced(below.get_help())]
+    parts = ["# Command line\n", fenced(PROGRAM.get_help(top)), TEXTS["cli"]]
+    helps = {
+        name: click.Context(
+            load_command(name), parent=top, info_name=name, terminal_width=WIDTH
+        ).get_help()
+        for name in COMMANDS
+    }
+    known = {_flat(option) for option in OPTION.findall(helps["run"])}
+    for name, text in helps.items():
+        shown = text if name == "run" else _without(text, known)
+        parts += [f"## s3unzip {name}\n", fenced(shown)]
     check_described("docs/meanings.py: HOST_VARIABLES", host_variables(), HOST_VARIABLES)
     parts += [
         make_json_section(),
@@ -70,6 +82,22 @@ def make_cli() -> str:
         "Exit codes: [errors.md](errors.md).",
     ]
     return "\n".join(parts) + "\n"
+
+
+def _flat(option: str) -> str:
+    return " ".join(option.split())
+
+
+def _without(text: str, known: set[str]) -> str:
+    """Return the help of a command; of options that `run` has too only the names."""
+    options = OPTION.findall(text)
+    shared = [option for option in options if _flat(option) in known]
+    for option in shared:
+        text = text.replace(option, "", 1)
+    names = ", ".join(re.findall(r"--[a-z-]+", option)[0] for option in shared)
+    text = re.sub(r"^[A-Z][^\n]*:\n(?=\n|\Z)", "", text, flags=re.MULTILINE)  # a group without any
+    also = fill(f"As run: {names}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    return re.sub(r"\n{3,}", "\n\n", text).rstrip() + (f"\n\n{also}" if names else "")
 
 
 def make_settings() -> str:

@@ -27,14 +27,7 @@ from botocore.config import Config
 
 from embedded.ministack import PYTHON, REGION, EmbeddedAws, EmbeddedAwsError
 from infra import bundle
-from infra.bundle import (
-    ROOT,
-    CompileError,
-    Target,
-    compile_folder,
-    copy_package,
-    install_dependencies,
-)
+from infra.bundle import ROOT, CompileError, Target
 
 BUILT = ROOT / "build" / "embedded"
 ACCOUNT = "000000000000"
@@ -87,7 +80,7 @@ def prepare_dependencies() -> Path:
         if folder.exists():
             return folder
         scratch = BUILT / f".making-{os.getpid()}"
-        install_dependencies(scratch, Target(str(PYTHON)))
+        bundle.install_dependencies(scratch, Target(str(PYTHON)))
         # Each worker is a cold start: keep byte code, so that workers do not compile the same
         # files.
         compiled = [str(PYTHON), "-m", "compileall", "-q", "-j", "0", str(scratch)]
@@ -105,10 +98,10 @@ def make_asset(folder: Path) -> dict[str, str]:
     Raises:
         EmbeddedAwsError: the interpreter cannot compile the package.
     """
-    copy_package(folder)
+    bundle.copy_package(folder)
     if PYTHON.exists():
         try:
-            compile_folder(folder, str(PYTHON))
+            bundle.compile_folder(folder, str(PYTHON))
         except CompileError as error:
             raise EmbeddedAwsError(str(error)) from error
     return {"S3UNZIP_ASSET": str(folder)}

@@ -56,6 +56,13 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     return program
 
 
+def _named(program: Program, words: str) -> list[str]:
+    """Return the words of a command, ids of runs in the place of their archives."""
+    runs = [json.loads(line)["run"] for line in program.run("runs", "--json").out.splitlines()]
+    stems = {run.split("-", 3)[3].rpartition("-")[0]: run for run in runs}
+    return words.format_map(stems).split() if "{" in words else words.split()
+
+
 def test_every_command_has_json() -> None:
     """Each command of the program has the option, and a schema of what it prints."""
     for name in COMMANDS:
@@ -70,8 +77,8 @@ def test_every_command_has_json() -> None:
     [
         ("ls", "ls archive.zip", 0),
         ("ls", "ls nested.zip", 1),
-        ("forecast", "plan archive.zip s3://bucket/x --on aws", 0),
-        ("forecast", "plan archive.zip out", 0),
+        ("estimate", "plan archive.zip s3://bucket/x --on aws", 0),
+        ("estimate", "plan archive.zip out", 0),
         ("run", "run archive.zip out -w 1", 0),
         ("run", "run nested.zip again --nested 1 -w 1", 1),
         ("run", "run broken.zip again -w 1", 3),
@@ -80,25 +87,25 @@ def test_every_command_has_json() -> None:
         ("verification", "verify archive.zip out", 0),
         ("verification", "verify archive.zip bad", 1),
         ("runs", "runs", 0),
-        ("report", "show damaged", 1),
-        ("failures", "show damaged --failures", 1),
-        ("watch", "watch damaged", 1),
-        ("report", "resume archive -w 1", 0),
-        ("report", "resume damaged -w 1", 1),
-        ("report", "resume damaged --failed -w 1", 1),
-        ("abort", "abort damaged", 0),
+        ("report", "show {damaged}", 1),
+        ("failures", "show {damaged} --failures", 1),
+        ("watch", "watch {damaged}", 1),
+        ("report", "resume {archive} -w 1", 0),
+        ("report", "resume {damaged} -w 1", 1),
+        ("report", "resume {damaged} --failed -w 1", 1),
+        ("abort", "abort {damaged}", 0),
     ],
 )
 def test_output_holds_to_its_schema(program: Program, schema: str, words: str, code: int) -> None:
     """Every line on stdout validates, and the exit code is the one without ``--json``."""
-    ended = program.run(*words.split(), "--json")
+    ended = program.run(*_named(program, words), "--json")
     assert ended.code == code, ended.err
     check_lines(schema, ended.out)
 
 
 def test_watch_prints_figures_then_the_report(program: Program) -> None:
     """The last line is the report; those before it are figures."""
-    ended = program.run("watch", "archive", "--json")
+    ended = program.run(*_named(program, "watch {archive}"), "--json")
     *figures, report = check_lines("watch", ended.out)
     assert figures[-1]["extracted"] == report["extracted"] > 0
     assert report["verdict"] == "COMPLETED"

@@ -53,6 +53,7 @@ from s3unzip.settling.next_step import resume_command
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, check_reachable
 from s3unzip.stores.folder import FolderDestination
+from s3unzip.stores.ports import SignsRequests
 from s3unzip.zip import Policy
 
 _log = logging.getLogger("s3unzip.machine")
@@ -231,6 +232,8 @@ def run_archive(
         if isinstance(destination, FolderDestination):
             inflates = request.options.as_gzip is None
             destination.check_room(plan.summary.bytes_out if inflates else plan.summary.bytes_in)
+        elif isinstance(destination, SignsRequests):
+            destination.check_credentials()
 
     known = loop.KnownArchive(tail=tail)
     settled = loop.begin(request, context, known, calls, claimed, fits)

@@ -177,6 +177,15 @@ class Destination(Protocol):
 
 
 @runtime_checkable
+class SignsRequests(Protocol):
+    """A destination whose requests are signed."""
+
+    def check_credentials(self) -> None:
+        """Raise the error of a wrong profile or of missing credentials; no request is sent."""
+        ...
+
+
+@runtime_checkable
 class CopiesParts(Protocol):
     """A destination whose store can copy ranges of an archive by itself."""
 

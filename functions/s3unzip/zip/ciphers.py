@@ -28,9 +28,6 @@ def open_cipher(
 
     It decrypts the data in order. Its `doubt` is added to a finding about the plain data: it says
     that the password may be wrong, where nothing has proved it right.
-
-    Raises:
-        MemberError: there is no password.
     """
     if member.cipher is None:
         return None
@@ -69,11 +66,7 @@ class _ZipCrypto:
         self._header_left = _ZIPCRYPTO_HEADER
 
     def decrypt(self, data: Buffer) -> Buffer:
-        """Return the plain bytes of the next input; there may be fewer of them.
-
-        Raises:
-            MemberError: the password is wrong.
-        """
+        """Return the plain bytes of the next input; there may be fewer of them."""
         plain: bytes = self._decrypt(bytes(data))
         if not self._header_left:
             return plain
@@ -118,11 +111,7 @@ class _WinZipAes:
         return self._aes.decrypt(body)
 
     def finish(self) -> None:
-        """Compare the authentication code.
-
-        Raises:
-            MemberError: somebody altered the encrypted data.
-        """
+        """Compare the authentication code."""
         if not hmac.compare_digest(self._hmac.digest()[:_AES_MAC], bytes(self._code)):
             message = "the authentication code is another: the bytes were altered"
             self._member.fail("aes-mac-mismatch", message)

@@ -1,6 +1,10 @@
 """The decompressors by method (APPNOTE 4.4.5), each bounded in output and memory.
 
-`decode` checks the size, the CRC-32 and the end of a stream.
+Call `push` with the next input after `pull` has returned nothing. `pull` returns at most
+`max_length` bytes, and nothing when it needs input or the stream has ended; a stream that is
+corrupt, or wants too much memory, fails the member. `ended` says whether the stream has ended.
+`spare` is the number of bytes pushed after that, or any number above 0 where the library only
+reports that there were some. `decode` checks the size, the CRC-32 and the end of a stream.
 """
 
 from __future__ import annotations
@@ -9,7 +13,8 @@ import lzma
 import sys
 from bz2 import BZ2Decompressor
 from collections.abc import Callable
-from typing import Protocol, cast
+from functools import partial
+from typing import NoReturn, cast
 
 from isal import isal_zlib
 
@@ -64,47 +69,10 @@ _ZSTD_MAGICS = (
 _MIN_WINDOW_LOG, _MAX_WINDOW_LOG = 10, 31
 
 
-class StreamError(Exception):
-    """A codec cannot continue; `decode` converts this to a `MemberError` with its code."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class Codec(Protocol):
-    """One stream's decompressor.
-
-    Call `push` with the next input after `pull` has returned nothing. `pull` returns at most
-    `max_length` bytes, and nothing when it needs input or the stream has ended. `spare` is the
-    number of bytes pushed after the end of the stream, or any number above 0 where the library
-    only reports that there were some.
-    """
-
-    @property
-    def ended(self) -> bool:
-        """Whether the stream has ended."""
-
-    @property
-    def spare(self) -> int:
-        """Bytes pushed that lie after the stream's end."""
-
-    def push(self, data: Buffer) -> None:
-        """Take the next input."""
-
-    def pull(self, max_length: int) -> Buffer:
-        """Return up to `max_length` bytes of output.
-
-        Raises:
-            StreamError: the stream is corrupt, or wants too much memory.
-        """
-
-
 class Uncompressed:
     """No compression (method 0): the stream ends where the directory says."""
 
-    def __init__(self, member: Member, policy: Policy) -> None:
-        del policy
+    def __init__(self, member: Member, _: Policy) -> None:
         self._left = member.compressed_size
         self._data = memoryview(b"")
         self.spare = 0
@@ -135,8 +103,8 @@ def explain_igzip(error: Exception) -> str:
 class Deflate:
     """One raw deflate stream."""
 
-    def __init__(self, member: Member, policy: Policy) -> None:
-        del member, policy
+    def __init__(self, member: Member, _: Policy) -> None:
+        self._member = member
         self._stream = isal_zlib.decompressobj(RAW)
         self._data = memoryview(b"")  # not given to the stream yet
         self._kept: Buffer = b""  # given, and given back
@@ -160,7 +128,7 @@ class Deflate:
             self._data = memoryview(data)
 
     def pull(self, max_length: int) -> Buffer:
-        """Return up to `max_length` bytes; see `Codec`."""
+        """Return up to `max_length` bytes."""
         piece = b""
         while not self._stream.eof:
             given = self._kept
@@ -169,7 +137,7 @@ class Deflate:
             try:
                 piece = self._stream.decompress(given, max_length)
             except IGZIP_ERROR as error:
-                raise StreamError("corrupt-stream", explain_igzip(error)) from error
+                self._member.fail("corrupt-stream", explain_igzip(error))
             self._kept = self._stream.unconsumed_tail
             if piece or not (self._kept or self._data):
                 break
@@ -186,11 +154,11 @@ class Deflate64:
     that ends with the member must end in that byte.
     """
 
-    def __init__(self, member: Member, policy: Policy) -> None:
+    def __init__(self, member: Member, _: Policy) -> None:
         # Few archives need it, and its import loads twenty other modules.
         import inflate64  # noqa: PLC0415
 
-        del policy
+        self._member = member
         self._stream = inflate64.Inflater()
         self._left = member.compressed_size
         self._data = memoryview(b"")
@@ -208,7 +176,7 @@ class Deflate64:
         self._count_spare()
 
     def pull(self, max_length: int) -> Buffer:
-        """Return up to `max_length` bytes; see `Codec`."""
+        """Return up to `max_length` bytes."""
         while not (self._output or self._stream.eof):
             length = min(_DEFLATE64_SLICE, max(1, self._left - 1))
             if len(self._data) < length:
@@ -218,7 +186,7 @@ class Deflate64:
             try:
                 self._output = memoryview(self._stream.inflate(bytes(taken)))
             except (ValueError, EOFError) as error:
-                raise StreamError("corrupt-stream", f"deflate64: {error}") from error
+                self._member.fail("corrupt-stream", f"deflate64: {error}")
             self._count_spare()
         piece, self._output = self._output[:max_length], self._output[max_length:]
         return piece
@@ -230,27 +198,24 @@ class Deflate64:
 
 
 class Chain:
-    """A `Codec` of several streams in a row that together are the content of one member.
+    """Several streams in a row that together are the content of one member.
 
     ``cat a.bz2 b.bz2`` is a bzip2 file, and parallel compressors write such files. xz files can
     also have several streams (xz file format 1.2.1, section 2: "a file contains one or more
     streams"), with padding of four zeros at a time between them; so have zstd files (RFC 8878, 3).
 
-    Args:
-        name: of the format, for messages.
-        start: makes the decompressor of one stream.
-        magics: each stream begins with one of them; they are equally long.
-        padding: bytes that may stand between streams, and after the last.
+    `start` makes the decompressor of one stream. Each stream begins with one of `magics`, which are
+    equally long. `padding` may stand between streams, and after the last.
     """
 
     def __init__(
         self,
-        name: str,
+        member: Member,
         start: Callable[[], BZ2Decompressor | lzma.LZMADecompressor | zstd.ZstdDecompressor],
         magics: tuple[bytes, ...],
         padding: bytes = b"",
     ) -> None:
-        self._name, self._start, self._magics, self._padding = name, start, magics, padding
+        self._member, self._start, self._magics, self._padding = member, start, magics, padding
         self._stream = start()
         self._data = memoryview(b"")  # what no stream was given
         self._given = memoryview(b"")  # that, and before it the last slice that one was given
@@ -277,7 +242,7 @@ class Chain:
             self._data = memoryview(data)
 
     def pull(self, max_length: int) -> Buffer:
-        """Return up to `max_length` bytes; see `Codec`."""
+        """Return up to `max_length` bytes."""
         while not self._stream.eof or self._next_stream():
             if self._stream.needs_input and not self._data:
                 break
@@ -294,7 +259,7 @@ class Chain:
         try:
             piece = self._stream.decompress(taken, max_length)
         except (OSError, EOFError, ValueError, lzma.LZMAError, zstd.ZstdError) as error:
-            raise _explain(self._name, error) from error
+            _fail(self._member, error)
         if self._stream.eof:
             # A stream takes all of one slice before the next: what it left is of the last.
             slice_length = len(self._given) - len(self._data)
@@ -317,9 +282,9 @@ class Chain:
         return False
 
 
-def _explain(name: str, error: Exception) -> StreamError:
+def _fail(member: Member, error: Exception) -> NoReturn:
     code = "memory-bound" if "emory" in str(error) else "corrupt-stream"
-    return StreamError(code, f"{name}: {error}")
+    member.fail(code, f"{_NAMES[member.method]}: {error}")
 
 
 class Lzma:
@@ -331,6 +296,7 @@ class Lzma:
     """
 
     def __init__(self, member: Member, policy: Policy) -> None:
+        self._member = member
         self._has_marker = bool(member.flags & records.FLAG_LZMA_EOS)
         self._size = self._left = member.size
         self._unseen = member.compressed_size
@@ -360,7 +326,7 @@ class Lzma:
             self._data = b"".join((self._data, data)) if self._data else data
 
     def pull(self, max_length: int) -> Buffer:
-        """Return up to `max_length` bytes; see `Codec`.
+        """Return up to `max_length` bytes.
 
         Some writers add an end marker to a stream of known size. liblzma accepts it, unless its
         input is cut inside the marker. So the last byte of output is pulled alone, when the input
@@ -381,7 +347,7 @@ class Lzma:
         try:
             piece = self._stream.decompress(data, max_length)
         except (lzma.LZMAError, EOFError) as error:
-            raise _explain("lzma", error) from error
+            _fail(self._member, error)
         self._left -= len(piece)
         return piece
 
@@ -391,48 +357,44 @@ class Lzma:
             return None
         head = bytes(self._data[:length])
         if int.from_bytes(head[2:4], "little") != _PROPERTIES_LENGTH:
-            raise StreamError("corrupt-stream", f"lzma: odd properties {head.hex()}")
+            self._member.fail("corrupt-stream", f"lzma: odd properties {head.hex()}")
         dictionary = int.from_bytes(head[5:9], "little")
         dictionary = min(dictionary, max(self._size, _SMALLEST_DICTIONARY))
         if dictionary > self._limit:
             message = f"lzma: a dictionary of {dictionary} bytes, the limit is {self._limit}"
-            raise StreamError("memory-bound", message)
+            self._member.fail("memory-bound", message)
         known = _UNKNOWN_SIZE if self._has_marker else self._size
         header = head[4:5] + dictionary.to_bytes(4, "little") + known.to_bytes(8, "little")
         self._data = b"".join((header, self._data[length:]))
         return lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=self._limit + _OVERHEAD)
 
 
-def _open_bzip2(member: Member, policy: Policy) -> Chain:
+def _open_bzip2(member: Member, _: Policy) -> Chain:
     """Return bzip2 streams; their memory is bounded by the format (900 KB blocks)."""
-    del member, policy
-    return Chain("bzip2", BZ2Decompressor, (b"BZh",))
+    return Chain(member, BZ2Decompressor, (b"BZh",))
 
 
 def _open_xz(member: Member, policy: Policy) -> Chain:
     """Return xz streams, and the padding between them."""
-    del member
     limit = policy.limits.decoder_memory + _OVERHEAD
-
-    def start() -> lzma.LZMADecompressor:
-        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=limit)
-
-    return Chain("xz", start, (b"\xfd7zXZ\0",), padding=bytes(4))
+    start = partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=limit)
+    return Chain(member, start, (b"\xfd7zXZ\0",), padding=bytes(4))
 
 
 def _open_zstd(member: Member, policy: Policy) -> Chain:
     """Return Zstandard frames, skippable ones among them; none has a window above the limit."""
-    del member
     log = max(_MIN_WINDOW_LOG, policy.limits.decoder_memory.bit_length() - 1)
     options = {int(zstd.DecompressionParameter.window_log_max): min(log, _MAX_WINDOW_LOG)}
-
-    def start() -> zstd.ZstdDecompressor:
-        return zstd.ZstdDecompressor(options=options)
-
-    return Chain("zstd", start, _ZSTD_MAGICS)
+    return Chain(member, partial(zstd.ZstdDecompressor, options=options), _ZSTD_MAGICS)
 
 
-CODECS: dict[int, Callable[[Member, Policy], Codec]] = {
+_NAMES = {
+    records.METHOD_BZIP2: "bzip2",
+    records.METHOD_LZMA: "lzma",
+    records.METHOD_ZSTD: "zstd",
+    records.METHOD_XZ: "xz",
+}
+CODECS: dict[int, Callable[[Member, Policy], Uncompressed | Deflate | Deflate64 | Chain | Lzma]] = {
     records.METHOD_STORED: Uncompressed,
     records.METHOD_DEFLATE: Deflate,
     records.METHOD_DEFLATE64: Deflate64,

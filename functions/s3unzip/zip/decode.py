@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from s3unzip.finding import Finding, MemberError
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.ciphers import open_cipher
-from s3unzip.zip.codecs import CODECS, IGZIP_ERROR, RAW, StreamError, explain_igzip
+from s3unzip.zip.codecs import CODECS, IGZIP_ERROR, RAW, explain_igzip
 from s3unzip.zip.local import OpenedMember
 from s3unzip.zip.records import FLAG_REPARSE, METHOD_DEFLATE, METHOD_STORED
 from s3unzip.zip.values import Buffer, Member
@@ -94,7 +94,7 @@ class MemberDecoder:
 
     @property
     def spare(self) -> int:
-        """Bytes after the end of the compressed stream; see `Codec`."""
+        """Bytes after the end of the compressed stream."""
         return self._codec.spare
 
     def decode(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
@@ -132,8 +132,8 @@ class MemberDecoder:
         left = self._member.size - self.size
         try:
             return self._codec.pull(min(PIECE_LENGTH, left + 1))
-        except StreamError as error:
-            self._fail(error.code, str(error))
+        except MemberError as error:
+            raise self._doubt(error.finding) from error.__context__
 
     def _fail(self, code: str, message: str) -> NoReturn:
         raise self._doubt(self._member.finding(code, message))

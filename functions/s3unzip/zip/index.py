@@ -115,12 +115,7 @@ class DirectoryReader:
         self._folded = FoldedKeys()
 
     def feed(self, chunk: bytes) -> None:
-        """Read the headers that `chunk` completes.
-
-        Raises:
-            RejectedError: a bad signature, more members than the limit, a member that cannot lie
-                before the directory, or the declared sizes or the names exceed their limit.
-        """
+        """Read the headers that `chunk` completes."""
         data = self._rest + chunk if self._rest else bytes(chunk)
         at, base, end = 0, len(self._table.kinds), len(data)
         limit, unpack, read = self._policy.limits.members, _HEADER.unpack_from, self._read
@@ -419,11 +414,7 @@ class DirectoryReader:
         self._table.kinds[place] = kind
 
     def finish(self) -> Index:
-        """Check that the directory ended after a header, and what needs every header.
-
-        Raises:
-            RejectedError: the count is wrong, members overlap, or two have one key.
-        """
+        """Check that the directory ended after a header, and what needs every header."""
         self._check_end()
         self._resolve_repeated()
         self._warn_clashes()

@@ -127,9 +127,6 @@ class HeaderTable:
 
         Args:
             start: of the directory.
-
-        Raises:
-            RejectedError: a member reaches the next one.
         """
         offsets, stops = self.offsets, self.stops
         order: Sequence[int] = range(len(offsets))

@@ -73,6 +73,13 @@ class S3Destination:
         """Amazon S3's limits; compatible stores have these or looser ones."""
         return PartLimits()
 
+    def check_credentials(self) -> None:
+        """Raise the error of a wrong profile or of missing credentials; no request is sent."""
+        try:
+            self._session.check_credentials(self._bucket)
+        except S3_ERRORS as error:
+            raise self.fault(error, "PutObject", "") from None
+
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
         """Write one object whole; S3 verifies its CRC64NVME. Return its ETag without quotes."""
         try:

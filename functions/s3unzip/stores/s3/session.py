@@ -271,6 +271,10 @@ class Session:
         credentials = None if found is None else obstore_credentials(found)
         return open_store(bucket, endpoint, self.access, credentials, config, limits)
 
+    def check_credentials(self, bucket: str) -> None:
+        """Find what requests to `bucket` are signed with; none is sent."""
+        self._credentials(bucket)
+
     def _credentials(self, bucket: str) -> Callable[[], ReadOnlyCredentials] | None:
         """Return what requests are signed with; None: they are not signed.
 
