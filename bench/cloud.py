@@ -16,11 +16,7 @@ import zipfile
 from pathlib import Path
 
 from bench.measure import RUNS, median, print_figure, print_step, run_command
-from embedded.deploy import (
-    prepare_dependencies,
-    start_aws,
-    synthesize,
-)
+from embedded.deploy import prepare_dependencies, start_aws, synthesize
 from embedded.pipeline import DeployedPipeline
 from infra.bundle import Target, build_bundle, find_python, find_uv
 from infra.cdk_cli import COMMAND

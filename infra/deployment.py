@@ -30,12 +30,7 @@ from infra.account import (
     list_runs,
 )
 from infra.cdk_cli import CdkCliError, run_cdk
-from infra.environment import (
-    FOLDER,
-    Environment,
-    EnvironmentFileError,
-    load_environment,
-)
+from infra.environment import FOLDER, Environment, EnvironmentFileError, load_environment
 
 BEGIN_SECONDS = 300.0  # limit from a put to its run: event, queue, plan of a large archive
 UNRESERVED = 100  # of the account's concurrency, which no function may reserve

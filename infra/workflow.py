@@ -35,12 +35,7 @@ from infra.environment import Environment
 from infra.functions import Functions
 from infra.rights import allow
 from infra.storage import Storage
-from s3unzip.errors import (
-    AccessDeniedError,
-    NotFoundError,
-    StoreFullError,
-    UsageError,
-)
+from s3unzip.errors import AccessDeniedError, NotFoundError, StoreFullError, UsageError
 
 RUN_DAYS = 7  # maximum of an execution; a Standard workflow may take a year
 # A retry would fail in the same way. Lambda reports the name of the class.

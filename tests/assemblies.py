@@ -7,7 +7,6 @@ writes them in the time of two: most of a synthesis is the start of jsii and the
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -44,14 +43,6 @@ def synthesize_environment(environment: Environment, folder: Path) -> Assembly:
     code = folder / "code"
     make_asset(code)
     return _write(environment, folder / "cdk.out", code)
-
-
-def replace_asset(assembly: Assembly, code: Path, folder: Path) -> Assembly:
-    """Copy an assembly into `folder`; the functions' code is the folder `code`."""
-    shutil.copytree(assembly.folder, folder, ignore=shutil.ignore_patterns("asset.*"))
-    (staged,) = assembly.folder.glob("asset.*")
-    (folder / staged.name).symlink_to(code)
-    return Assembly(folder, assembly.stack)
 
 
 def _write_variants(folder: Path) -> None:

@@ -142,16 +142,3 @@ class World:
         for name, content in contents.items():
             assert self.content(name) == content, name
         assert self.out.pending == {}
-
-
-def run_in_process(request: Request, context: Context) -> tuple[Report, PlanSummary]:
-    """Extract an archive in this process; return the report and the plan."""
-    plans: list[PlanSummary] = []
-    step = begin(request, context, planned=lambda plan: plans.append(plan.summary))
-    while step.report is None:
-        records = RunRecords.open(context.stores, step.next.run)
-        run = records.read_plan().run
-        for task in step.next.tasks or records.read_round(step.next.round):
-            run_task(run, task, context)
-        step = settle(step.next, context)
-    return step.report, plans[0]

@@ -10,16 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.zips import (
-    EOCD,
-    SENTINEL,
-    ZIP64_EOCD,
-    ZIP64_LOCATOR,
-    Entry,
-    Fields,
-    Shape,
-    pack_record,
-)
+from tests.zips import EOCD, SENTINEL, ZIP64_EOCD, ZIP64_LOCATOR, Entry, Fields, Shape, pack_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

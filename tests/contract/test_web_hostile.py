@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.errors import (
-    RangesUnsupportedError,
-    S3UnzipError,
-    StorageError,
-)
+from s3unzip.errors import RangesUnsupportedError, S3UnzipError, StorageError
 from s3unzip.model import Location, Pin
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.web import WebSource

@@ -9,16 +9,7 @@ import pytest
 from s3unzip.errors import UsageError
 from s3unzip.local.machine import run_nested
 from s3unzip.local.workers import Workers
-from s3unzip.model import (
-    Budget,
-    GzipForm,
-    NestedRun,
-    OnConflict,
-    Options,
-    Report,
-    Verdict,
-    decode,
-)
+from s3unzip.model import Budget, GzipForm, NestedRun, OnConflict, Options, Report, Verdict, decode
 from s3unzip.settling.loop import begin
 from s3unzip.settling.nested import nested_requests
 from s3unzip.zip import Policy

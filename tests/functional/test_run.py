@@ -9,14 +9,7 @@ import pytest
 
 from s3unzip.cli.output import print_report
 from s3unzip.errors import AccessDeniedError, ThrottledError
-from s3unzip.model import (
-    OnConflict,
-    Options,
-    Report,
-    Requests,
-    Verdict,
-    decode,
-)
+from s3unzip.model import OnConflict, Options, Report, Requests, Verdict, decode
 from s3unzip.settling.loop import begin
 from s3unzip.stores.ports import ObjectFacts
 from tests.memory import MemoryBucket, MemoryStores

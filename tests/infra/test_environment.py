@@ -12,11 +12,7 @@ from msgspec.structs import asdict
 
 from infra import environment as checks
 from infra.bundle import ROOT
-from infra.environment import (
-    FOLDER,
-    EnvironmentFileError,
-    load_environment,
-)
+from infra.environment import FOLDER, EnvironmentFileError, load_environment
 from infra.sections import LimitsSection, ObjectsSection, OptionsSection
 from s3unzip.model import GzipForm, OnConflict, Options
 from s3unzip.object_properties import ObjectProperties

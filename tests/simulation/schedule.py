@@ -32,13 +32,7 @@ from tests.simulation.archives import (
 )
 from tests.simulation.faults import RATES, Fault, FaultPlan
 from tests.simulation.machine import MACHINE
-from tests.simulation.promises import (
-    NEVER,
-    OVERWRITE,
-    SKIP_UNCHANGED,
-    Promises,
-    ViolationError,
-)
+from tests.simulation.promises import NEVER, OVERWRITE, SKIP_UNCHANGED, Promises, ViolationError
 from tests.simulation.scheduler import Process, Scheduler, StuckError
 from tests.simulation.services import Services
 from tests.simulation.stores import SimulatedStores

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tools.branches import (
-    CONTROL_PLANE,
-    add,
-    count_branches,
-    find_low,
-    list_missing,
-)
+from tools.branches import CONTROL_PLANE, add, count_branches, find_low, list_missing
 
 
 def report(**files: tuple[int, int]) -> dict[str, Any]:

@@ -15,13 +15,7 @@ from s3unzip.model import OnConflict, Options, Report, Task, TaskKind
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import begin, settle
 from tests import zips
-from tests.functional.large.encoders import (
-    ENCODERS,
-    Encoder,
-    encode_zlib,
-    log_lines,
-    mixed_files,
-)
+from tests.functional.large.encoders import ENCODERS, Encoder, encode_zlib, log_lines, mixed_files
 from tests.memory import MemoryWork
 from tests.runs import KEY, TINY, World
 

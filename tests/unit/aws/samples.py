@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from s3unzip.model import (
-    Location,
-    Options,
-    Pin,
-    PlanSummary,
-    Report,
-    Run,
-    Verdict,
-)
+from s3unzip.model import Location, Options, Pin, PlanSummary, Report, Run, Verdict
 
 RUN = Run(
     id="a-0",

@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3unzip.cli.figures import (
-    printable,
-    printable_name,
-    show_bytes,
-    show_count,
-    show_seconds,
-)
+from s3unzip.cli.figures import printable, printable_name, show_bytes, show_count, show_seconds
 
 
 def test_controls_are_shown() -> None:

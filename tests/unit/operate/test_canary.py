@@ -81,9 +81,7 @@ def left(account: Account) -> list[str]:
     ],
 )
 def test_it_is_extracted_and_nothing_is_left(
-    deploy: Callable[..., tuple[Deployment, Site]],
-    account: Account,
-    options: dict[str, object],
+    deploy: Callable[..., tuple[Deployment, Site]], account: Account, options: dict[str, object]
 ) -> None:
     """This holds for all options of the environment."""
     deployment, site = deploy(**{Variable.OPTIONS: json.dumps(options)})
@@ -166,9 +164,7 @@ def test_a_marker_that_archives_share(
     assert left(account) == []
 
 
-def test_an_archive_that_may_not_be_put(
-    deploy: Callable[..., tuple[Deployment, Site]],
-) -> None:
+def test_an_archive_that_may_not_be_put(deploy: Callable[..., tuple[Deployment, Site]]) -> None:
     """The missing action is named, and nothing is to be removed."""
     deployment, _ = deploy()
     with answering(deployment, deny, "s3"):
@@ -176,9 +172,7 @@ def test_an_archive_that_may_not_be_put(
     assert (found.status, found.message[:31]) == (WARNING, "not checked: s3:PutObject: Acce"), found
 
 
-def test_objects_that_may_not_be_deleted(
-    deploy: Callable[..., tuple[Deployment, Site]],
-) -> None:
+def test_objects_that_may_not_be_deleted(deploy: Callable[..., tuple[Deployment, Site]]) -> None:
     """The result names what is left, with the token to search for."""
     deployment, _ = deploy()
     results = try_canary(deployment, 0.1)

@@ -414,11 +414,7 @@ def test_some_alarms_without_action(deployment: Deployment, account: Account) ->
     ],
 )
 def test_subscriptions(
-    deployment: Deployment,
-    account: Account,
-    arns: list[str],
-    expected: CheckStatus,
-    word: str,
+    deployment: Deployment, account: Account, arns: list[str], expected: CheckStatus, word: str
 ) -> None:
     """Moto confirms e-mail at once, AWS when somebody follows the link."""
     deployment.resources = RESOURCES

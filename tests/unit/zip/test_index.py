@@ -10,15 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from s3unzip.errors import RejectedError
-from s3unzip.zip import (
-    DirectoryReader,
-    Index,
-    Limits,
-    Policy,
-    drive,
-    fold_key,
-    locate_directory,
-)
+from s3unzip.zip import DirectoryReader, Index, Limits, Policy, drive, fold_key, locate_directory
 from s3unzip.zip.checks import MIB
 from s3unzip.zip.names import has_long_marks
 from tests.corpus.core import Cut, read_index

@@ -8,14 +8,7 @@ import struct
 import pytest
 
 from s3unzip.errors import RejectedError
-from s3unzip.zip import (
-    ByteRange,
-    DirectoryLocation,
-    Limits,
-    Policy,
-    drive,
-    locate_directory,
-)
+from s3unzip.zip import ByteRange, DirectoryLocation, Limits, Policy, drive, locate_directory
 from tests.zips import Entry, Shape, build
 
 MANY = [Entry(f"folder/file-{number:04}", b"x" * 50) for number in range(300)]

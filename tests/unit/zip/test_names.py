@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from s3unzip.zip.names import (
-    MAX_MARKS,
-    cut_name,
-    has_long_marks,
-    show_name,
-)
+from s3unzip.zip.names import MAX_MARKS, cut_name, has_long_marks, show_name
 from s3unzip.zip.values import SHOWN_NAME
 
 MARK = "\u0301"  # a combining acute accent

@@ -1,0 +1,1 @@
+"""The rules that the embedded AWS adds to MiniStack."""

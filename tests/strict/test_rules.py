@@ -1,0 +1,164 @@
+"""The rules of the embedded AWS, by state machines that need no function."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from embedded.deploy import make_client
+from embedded.ministack import PYTHON, EmbeddedAws
+from tests.patience import looks
+
+ROLE = "arn:aws:iam::000000000000:role/any"
+LARGE = "x" * 262_144
+PASS = {"Type": "Pass", "End": True}
+
+
+class Account:
+    """Step Functions and S3 of one embedded AWS."""
+
+    def __init__(self, aws: EmbeddedAws) -> None:
+        self.states = make_client("stepfunctions", aws.environment)
+        self.s3 = make_client("s3", aws.environment)
+        self._machines = 0
+
+    def make(self, **states: dict[str, Any]) -> str:
+        """Return the ARN of a state machine of these states; the first one is where it starts."""
+        self._machines += 1
+        definition = json.dumps({"StartAt": next(iter(states)), "States": states})
+        name = f"machine-{self._machines}"
+        made = self.states.create_state_machine(name=name, definition=definition, roleArn=ROLE)
+        return str(made["stateMachineArn"])
+
+    def run(self, machine: str, given: object = None, **named: str) -> dict[str, Any]:
+        """Return what DescribeExecution says of an execution that has ended."""
+        text = json.dumps({} if given is None else given)
+        started = self.states.start_execution(stateMachineArn=machine, input=text, **named)
+        for _ in looks():
+            found = self.states.describe_execution(executionArn=started["executionArn"])
+            if found["status"] != "RUNNING":
+                return dict(found)
+        raise AssertionError(started)
+
+
+@pytest.fixture(scope="module")
+def account() -> Iterator[Account]:
+    """An embedded AWS with its rules."""
+    if not PYTHON.exists():
+        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+    with EmbeddedAws(variables={"SFN_WAIT_SCALE": "0.01"}) as running:
+        yield Account(running)
+
+
+def test_payloads_are_bounded(account: Account) -> None:
+    """A state's output of 256 KiB and more fails the execution, and States.ALL does not help."""
+    half = LARGE[: len(LARGE) // 2]
+    doubled = {"Type": "Pass", "Parameters": {"a.$": "$.a", "b.$": "$.a"}, "End": True}
+    ended = account.run(account.make(Double=doubled), {"a": half})
+    assert (ended["status"], ended["error"]) == ("FAILED", "States.DataLimitExceeded")
+    assert account.run(account.make(Double=doubled), {"a": half[:-99]})["status"] == "SUCCEEDED"
+    with pytest.raises(account.states.exceptions.ClientError, match="length less than or equal"):
+        account.run(account.make(Same=PASS), {"a": LARGE})
+
+
+def map_over(account: Account, key: str, **more: object) -> dict[str, Any]:
+    """Return a Distributed Map over the lines of an object; a child fails where its item is odd."""
+    account.s3.create_bucket(Bucket="lists")
+    lines = "".join(json.dumps({"n": n, "odd": n % 2}) + "\n" for n in range(6))
+    account.s3.put_object(Bucket="lists", Key=key, Body=lines.encode())
+    choice = {"Variable": "$.odd", "NumericEquals": 1, "Next": "Bad"}
+    return {
+        "Type": "Map",
+        "ItemReader": {
+            "Resource": "arn:aws:states:::s3:getObject",
+            "ReaderConfig": {"InputType": "JSONL"},
+            "Parameters": {"Bucket": "lists", "Key.$": "$.key"},
+        },
+        "MaxConcurrencyPath": "$.workers",
+        "ItemProcessor": {
+            "ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"},
+            "StartAt": "Odd?",
+            "States": {
+                "Odd?": {"Type": "Choice", "Choices": [choice], "Default": "Good"},
+                "Good": PASS,
+                "Bad": {"Type": "Fail", "Error": "Odd"},
+            },
+        },
+        "End": True,
+        **more,
+    }
+
+
+def test_failures_of_children(account: Account) -> None:
+    """Those that are tolerated are in the files of the ResultWriter; any more fails the Map."""
+    writer = {
+        "Resource": "arn:aws:states:::s3:putObject",
+        "Parameters": {"Bucket": "lists", "Prefix.$": "States.Format('{}-result', $.key)"},
+        "WriterConfig": {"OutputType": "JSONL", "Transformation": "COMPACT"},
+    }
+    given = {"key": "six.jsonl", "workers": 2}
+    few = map_over(account, "six.jsonl", ToleratedFailurePercentage=40, ResultWriter=writer)
+    ended = account.run(account.make(Map=few), given)
+    assert ended["error"] == "States.ExceedToleratedFailureThreshold"
+    all_of_them = few | {"ToleratedFailurePercentage": 100, "ResultPath": None}
+    ended = account.run(account.make(Map=all_of_them), given)
+    assert (ended["status"], json.loads(ended["output"])) == ("SUCCEEDED", given)
+    (run,) = account.states.list_map_runs(executionArn=ended["executionArn"])["mapRuns"]
+    told = account.states.describe_map_run(mapRunArn=run["mapRunArn"])
+    assert (told["maxConcurrency"], told["itemCounts"]["failed"]) == (2, 3)
+    listed = account.s3.list_objects_v2(Bucket="lists", Prefix="six.jsonl-result/")["Contents"]
+    folder = run["mapRunArn"].rsplit(":", 1)[1]
+    names = {one["Key"].partition(f"/{folder}/")[2] for one in listed}
+    assert {"manifest.json", "SUCCEEDED_0.jsonl", "FAILED_0.jsonl"} <= names
+
+
+def test_what_a_map_returns_is_bounded_without_a_writer(account: Account) -> None:
+    """Null for ResultPath does not help."""
+    state = map_over(account, "large.jsonl", ToleratedFailurePercentage=100, ResultPath=None)
+    state["ItemProcessor"]["States"]["Good"] = {
+        "Type": "Pass",
+        "Result": LARGE[:99_000],
+        "End": True,
+    }
+    ended = account.run(account.make(Map=state), {"key": "large.jsonl", "workers": 1})
+    assert ended["error"] == "States.DataLimitExceeded"
+
+
+def test_a_list_that_is_not_there(account: Account) -> None:
+    """The Map fails by the name that AWS gives to it."""
+    state = map_over(account, "here.jsonl", ToleratedFailurePercentage=100)
+    ended = account.run(account.make(Map=state), {"key": "elsewhere.jsonl", "workers": 1})
+    assert (ended["status"], ended["error"]) == ("FAILED", "States.ItemReaderFailed")
+
+
+def test_names_of_executions(account: Account) -> None:
+    """One is at work by its name and input; another input, or its end, makes the name known."""
+    machine, states = (
+        account.make(Wait={"Type": "Wait", "Seconds": 60, "Next": "End"}, End=PASS),
+        (account.states),
+    )
+    once = states.start_execution(stateMachineArn=machine, name="same", input="{}")
+    again = states.start_execution(stateMachineArn=machine, name="same", input="{}")
+    assert again["executionArn"] == once["executionArn"]
+    for given in ('{"a": 1}', "{}"):
+        with pytest.raises(states.exceptions.ExecutionAlreadyExists):
+            states.start_execution(stateMachineArn=machine, name="same", input=given)
+        states.stop_execution(executionArn=once["executionArn"])
+    for name in ("a/b", "n" * 81, "no name"):
+        with pytest.raises(states.exceptions.InvalidName):
+            states.start_execution(stateMachineArn=machine, name=name, input="{}")
+    assert account.run(machine, name="n" * 80)["status"] == "SUCCEEDED"
+
+
+def test_a_stopped_execution_stays_stopped(account: Account) -> None:
+    """It enters no further state."""
+    machine = account.make(Wait={"Type": "Wait", "Seconds": 100, "Next": "End"}, End=PASS)
+    arn = account.states.start_execution(stateMachineArn=machine, input="{}")["executionArn"]
+    account.states.stop_execution(executionArn=arn)
+    for _ in looks(2.0):
+        assert account.states.describe_execution(executionArn=arn)["status"] == "ABORTED"
+    events = account.states.get_execution_history(executionArn=arn)["events"]
+    assert not any(event["type"] == "PassStateEntered" for event in events)
