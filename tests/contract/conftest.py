@@ -51,9 +51,7 @@ def aws_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture(params=["memory", "folder", "ministack", "versitygw"])
 def place(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    aws_variables: None,
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, aws_variables: None
 ) -> Place:
     """An empty place of each kind."""
     kind: str = request.param

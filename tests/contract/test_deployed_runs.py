@@ -133,10 +133,7 @@ def test_a_call_that_is_refused(operation: str, call: str, action: str) -> None:
 def test_items_are_those_of_the_latest_map() -> None:
     """A run has several Maps one after the other; what was lost is counted together."""
     counts = {"pending": 1, "running": 2, "succeeded": 3, "failed": 4, "timedOut": 5, "aborted": 6}
-    states: States = {
-        "ListMapRuns": (200, MAPS),
-        "DescribeMapRun": (200, {"itemCounts": counts}),
-    }
+    states: States = {"ListMapRuns": (200, MAPS), "DescribeMapRun": (200, {"itemCounts": counts})}
     with HttpServer(Account(states)) as server:
         assert runs_at(server).items(RUN) == Items(1, 2, 3, 15)
         assert server.asked[-1].body == b'{"mapRunArn": "new"}'

@@ -182,10 +182,7 @@ def test_a_body_that_breaks(where: Location) -> None:
 def test_a_body_that_ends_early_but_politely() -> None:
     """A body with fewer bytes than requested is a fault."""
     reply = Reply(206, BODY[:7], content_range(0, 7))
-    with (
-        answering(lambda asked: reply) as stores,
-        pytest.raises(ServiceFaultError),
-    ):
+    with answering(lambda asked: reply) as stores, pytest.raises(ServiceFaultError):
         one_read(stores)
 
 

@@ -26,9 +26,7 @@ def there(**metadata: str) -> Reply:
     """Return the answer for an object of 11 bytes."""
     headers = {f"x-amz-meta-{name.replace('_', '-')}": text for name, text in metadata.items()}
     return Reply(
-        200,
-        bytes(11),
-        {"Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT", "ETag": '"e"', **headers},
+        200, bytes(11), {"Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT", "ETag": '"e"', **headers}
     )
 
 
@@ -86,7 +84,7 @@ def test_another_owner() -> None:
                 Location("s3", "work", ""),
                 endpoint_url=server.url,
                 destination_owner="111122223333",
-            ),
+            )
         )
         with pytest.raises(AccessDeniedError):
             stores.destination(WHERE).head("key")

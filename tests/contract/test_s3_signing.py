@@ -117,7 +117,7 @@ def test_a_copy_says_who_pays_for_its_source(pays: bool) -> None:  # noqa: FBT00
                 endpoint_url=server.url,
                 region="us-east-1",
                 request_payer=pays,
-            ),
+            )
         )
         out = stores.destination(at(""))
         upload = out.create_upload("k", ObjectFacts("a/b", {}))

@@ -174,9 +174,7 @@ def test_members_are_the_same_after_all(pipeline: DeployedPipeline) -> None:
     assert pipeline.members("fails/") == wanted
 
 
-def test_archive_that_was_extracted_is_tagged(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_archive_that_was_extracted_is_tagged(tmp_path_factory: pytest.TempPathFactory) -> None:
     """By the function that does a small one, and by that which settles a larger one."""
     assembly = synthesize_once(tmp_path_factory, "tag")
     with start_aws(auth=True, wait_scale=0.02) as aws:

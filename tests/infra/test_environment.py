@@ -38,11 +38,7 @@ def test_shipped_environments_are_right(name: str) -> None:
         ('name = "s3unzip-dev"', "", "stack.name: this setting is missing"),
         ("retain = false", "retian = false", "stack.retain: this setting is missing"),
         ("expire_days = 30", "expires = 30", "ingest.expires: there is no such setting"),
-        (
-            "timeout = 300",
-            "timeout = 901",
-            "functions.plan.timeout must be at most 900; it is 901",
-        ),
+        ("timeout = 300", "timeout = 901", "functions.plan.timeout must be at most 900; it is 901"),
         ("members = 4_000_000", "members = 0", "limits.members must be more than 0; it is 0"),
         (
             "members = 4_000_000",

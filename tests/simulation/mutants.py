@@ -153,7 +153,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "event-counts-wrong",
             '        "extracted": report.extracted,\n',
             '        "extracted": report.members,\n',
-        ),
+        )
     ],
     "aws/intake.py": [
         (
@@ -189,31 +189,29 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "same-size-is-the-same",
             "(found.size, found.crc32) == (self.size, self.crc32)",
             "found.size == self.size",
-        ),
+        )
     ],
-    "extraction/copy.py": [
-        ("copy-not-verified", "        _verify(parts, data, row)\n", ""),
-    ],
+    "extraction/copy.py": [("copy-not-verified", "        _verify(parts, data, row)\n", "")],
     "planning/plan.py": [
         (
             "refused-members-lost",
             "        records.write_outcomes(*_refused_members(reading))\n",
             "        pass\n",
-        ),
+        )
     ],
     "model.py": [
         (
             "run-without-its-version",
             "encode((request.source, pin, request.destination, request.options))",
             "encode((request.source, request.destination, request.options))",
-        ),
+        )
     ],
     "extraction/multipart.py": [
         (
             "buffer-used-again-too-early",
             "self._pending.append((sent, self._buffer))",
             "self._pending.append((sent, bytearray())); self._free.append(self._buffer)",
-        ),
+        )
     ],
     "settling/nested.py": [
         (
@@ -232,7 +230,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "archive-of-a-failed-run-deleted",
             "report.verdict is not Verdict.COMPLETED:",
             "report.verdict is Verdict.REJECTED:",
-        ),
+        )
     ],
 }
 MUTANTS = tuple(
