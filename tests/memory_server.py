@@ -230,11 +230,7 @@ def _told_parts(body: bytes) -> list[Part]:
     space = root.tag.rpartition("}")[0]
     space = space + "}" if space else ""
     return [
-        Part(
-            int(node.findtext(f"{space}PartNumber", "0")),
-            node.findtext(f"{space}ETag", ""),
-            0,
-        )
+        Part(int(node.findtext(f"{space}PartNumber", "0")), node.findtext(f"{space}ETag", ""), 0)
         for node in root.iterfind(f"{space}Part")
     ]
 
@@ -287,12 +283,7 @@ def _span(text: str, size: int) -> tuple[int, ByteRange]:
         return 200, ByteRange(0, size)
     first, _, last = text.removeprefix("bytes=").partition("-")
     start, stop = (
-        (int(first), int(last) + 1 if last else size)
-        if first
-        else (
-            max(0, size - int(last)),
-            size,
-        )
+        (int(first), int(last) + 1 if last else size) if first else (max(0, size - int(last)), size)
     )
     if start >= size:
         raise RefusalError(416, "InvalidRange")

@@ -41,12 +41,7 @@ def mistaken_world(folder: Path) -> Iterator[dict[str, str]]:
         HttpServer(_answer_s3) as s3,
         nobody() as url,
     ):
-        yield {
-            "{folder}": str(folder),
-            "{web}": web.url,
-            "{s3}": s3.url,
-            "{nobody}": url,
-        }
+        yield {"{folder}": str(folder), "{web}": web.url, "{s3}": s3.url, "{nobody}": url}
 
 
 def _write_files(folder: Path) -> None:

@@ -30,11 +30,7 @@ def test_branches_are_counted_by_package() -> None:
             infra__stack=(7, 8),
         )
     )
-    assert counts == {
-        "functions/s3unzip": (5, 6),
-        "functions/s3unzip/cli": (4, 6),
-        "infra": (7, 8),
-    }
+    assert counts == {"functions/s3unzip": (5, 6), "functions/s3unzip/cli": (4, 6), "infra": (7, 8)}
     assert add(counts) == (16, 20)
 
 

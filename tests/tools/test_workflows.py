@@ -29,12 +29,7 @@ def test_a_workflow_has_no_more_rights_than_it_says(name: str) -> None:
     assert workflow["permissions"] == {}
     for job in workflow["jobs"].values():
         assert job["permissions"]
-        assert job["permissions"].keys() <= {
-            "contents",
-            "id-token",
-            "attestations",
-            "pages",
-        }
+        assert job["permissions"].keys() <= {"contents", "id-token", "attestations", "pages"}
         assert job["timeout-minutes"] <= 60
 
 

@@ -42,13 +42,7 @@ def test_durations_read_well(seconds: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("size", "text"),
-    [
-        (0, "0 B"),
-        (1_023, "1023 B"),
-        (1_536, "1.5 KiB"),
-        (3 * 1024**3, "3 GiB"),
-        (2**43, "8 TiB"),
-    ],
+    [(0, "0 B"), (1_023, "1023 B"), (1_536, "1.5 KiB"), (3 * 1024**3, "3 GiB"), (2**43, "8 TiB")],
 )
 def test_sizes_read_well(size: int, text: str) -> None:
     """Sizes have binary units, with one decimal if it matters."""

@@ -171,12 +171,7 @@ def test_an_object_is_still_the_one_that_was_written(
 
 @pytest.mark.parametrize(
     ("body", "crc"),
-    [
-        (GZIPPED, crc32(BODY)),
-        (GZIPPED[:-1], None),
-        (GZIPPED + b"more", None),
-        (BODY, None),
-    ],
+    [(GZIPPED, crc32(BODY)), (GZIPPED[:-1], None), (GZIPPED + b"more", None), (BODY, None)],
     ids=["whole", "cut short", "with a rest", "plain"],
 )
 def test_a_gzip_file_is_read_to_its_end(body: bytes, crc: int | None) -> None:

@@ -63,11 +63,7 @@ def test_advice_and_next_command_agree(code: str) -> None:
             "resume run-1 --failed --password-file FILE",
             "resume run-1 --failed --env dev",
         ),
-        (
-            ("encrypted",),
-            f"{RUN_AGAIN} --password-file FILE",
-            "show run-1 --failures --env dev",
-        ),
+        (("encrypted",), f"{RUN_AGAIN} --password-file FILE", "show run-1 --failures --env dev"),
     ],
 )
 def test_a_command_by_reason(codes: tuple[str, ...], here: str, there: str) -> None:
