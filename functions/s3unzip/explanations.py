@@ -30,7 +30,7 @@ class Help(Enum):
 
 NEW_COPY = "Fetch the archive again, or ask its author for a sound copy."
 REBUILD = "Make the archive again from its files; programs would read this one in different ways."
-RENAME = "Rename the member in the archive and upload it again."
+RENAME = "Rename the member in the archive, then extract the archive again."
 LENIENT = "If you trust the archive, --lenient lets this pass with a warning."
 RAISE_LIMIT = (
     "If you trust the archive, raise the limit: [limits] of the environment's file, "

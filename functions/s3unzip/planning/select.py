@@ -18,7 +18,8 @@ def compile_glob(pattern: str, *, any_case: bool = False) -> re.Pattern[str]:
 
     ``*`` and ``?`` stay within one folder, ``**`` crosses them. A pattern
     without a slash is matched against the last part of the path, as in
-    .gitignore; one that ends in a slash takes everything below that folder.
+    .gitignore; one that ends in a slash takes everything below that folder. Slashes at the beginning
+    of a pattern or of a name do not matter.
     """
     if pattern.endswith("/"):
         pattern += "**"
@@ -29,7 +30,7 @@ def compile_glob(pattern: str, *, any_case: bool = False) -> re.Pattern[str]:
         pattern.lstrip("/"),
         flags=re.DOTALL,
     )
-    whole = rf"\A(?:{text})\Z" if anchored else rf"\A(?:.*/)?(?:{text})\Z"
+    whole = rf"\A/*(?:{text})\Z" if anchored else rf"\A(?:.*/)?(?:{text})\Z"
     return re.compile(whole, re.DOTALL | re.IGNORECASE if any_case else re.DOTALL)
 
 

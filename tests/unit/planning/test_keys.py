@@ -77,6 +77,8 @@ def test_gzip_members_end_in_gz() -> None:
         ("a/", "a/x/y", True),
         ("/top", "top", True),
         ("/top", "a/top", False),
+        ("//etc/a", "/etc/a", True),
+        ("etc/a", "/etc/a", True),
         ("?.txt", "ab.txt", False),
         ("[ab].txt", "b.txt", True),
         ("[!ab].txt", "b.txt", False),
