@@ -81,6 +81,13 @@ def drop_output() -> None:
     os.close(nothing)
 
 
+def confirm(question: str) -> bool:
+    """Ask somebody at the terminal; only a yes is one."""
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
 def _text(raw: io.FileIO, before: TextIO | None, errors: str | None = None) -> io.TextIOWrapper:
     encoding = getattr(before, "encoding", None) or "utf-8"
     strictness = errors or getattr(before, "errors", None) or "strict"
