@@ -65,15 +65,16 @@ def option(words: str, text: str, default: Any = None, **settings: Any) -> Any:
     Args:
         words: the names of the option, and the placeholder of its value.
         text: its help.
-        default: its value where it is not given.
+        default: its value where it is not given; (): it may be given several times.
         settings: those of `click.Option` or `click.Argument`.
     """
     names = [word for word in words.split() if word.startswith("-")]
     settings |= {"help": text, "metavar": next((w for w in words.split() if w not in names), None)}
     if names:
-        default = () if settings.get("multiple") else default
         settings |= {"default": default, "show_envvar": True, "show_default": bool(default)}
-        settings |= {"is_flag": True} if default is False else {}
+        settings |= {"is_flag": default is False, "multiple": default == ()}
+    elif default == ():
+        settings["nargs"] = -1
     return field(default=default, metadata={"names": names, "settings": settings})
 
 
@@ -91,23 +92,16 @@ class Given:
         "SRC...",
         "Archives: s3://bucket/key, a path, http(s)://...; a folder, a prefix, a glob.",
         (),
-        nargs=-1,
     )
     dest: str = option("DEST", "Where members go: s3://bucket/prefix or a folder.", "")
-    names: tuple[str, ...] = option(
-        "MEMBER...", "Names as ls shows them, folders/ or globs.", (), nargs=-1
-    )
+    names: tuple[str, ...] = option("MEMBER...", "Names as ls shows them, folders/ or globs.", ())
     run: str = option("RUN", "A run's id, the beginning of one, or latest.")
 
     include: tuple[str, ...] = option(
-        "--include -i GLOB", "Only members that match; repeatable.", multiple=True
+        "--include -i GLOB", "Only members that match; repeatable.", ()
     )
-    exclude: tuple[str, ...] = option(
-        "--exclude -x GLOB", "No members that match; repeatable.", multiple=True
-    )
-    member: tuple[str, ...] = option(
-        "--member -m NAME", "Only this member; repeatable.", multiple=True
-    )
+    exclude: tuple[str, ...] = option("--exclude -x GLOB", "No members that match; repeatable.", ())
+    member: tuple[str, ...] = option("--member -m NAME", "Only this member; repeatable.", ())
     limit: int | None = option(
         "--limit N", "Only the first N of the selected members.", type=SEVERAL
     )
@@ -145,11 +139,9 @@ class Given:
     storage_class: str | None = option(
         "--storage-class CLASS", "Of every object in S3, such as STANDARD_IA."
     )
-    tag: tuple[str, ...] = option(
-        "--tag KEY=VALUE", "Tag of every object in S3; repeatable.", multiple=True
-    )
+    tag: tuple[str, ...] = option("--tag KEY=VALUE", "Tag of every object in S3; repeatable.", ())
     metadata: tuple[str, ...] = option(
-        "--metadata NAME=VALUE", "Metadata of every object in S3; repeatable.", multiple=True
+        "--metadata NAME=VALUE", "Metadata of every object in S3; repeatable.", ()
     )
     cache_control: str | None = option(
         "--cache-control TEXT", "Cache-Control header of every object in S3."
@@ -157,7 +149,7 @@ class Given:
     content_type: tuple[str, ...] = option(
         "--content-type GLOB=TYPE",
         "Type of members that match, instead of their suffix's; the first match counts.",
-        multiple=True,
+        (),
     )
 
     password_file: str | None = option(
@@ -183,8 +175,8 @@ class Given:
     allow: tuple[str, ...] = option(
         "--allow <other-hosts>",
         "Let an HTTP source redirect to other hosts.",
+        (),
         type=choice([OTHER_HOSTS]),
-        multiple=True,
     )
     no_sign_request: bool = option(
         "--no-sign-request", "Read a public archive in S3 without credentials.", False

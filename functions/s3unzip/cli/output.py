@@ -124,13 +124,7 @@ def _print_head(report: Report, title: str, out: TextIO, where: str | None) -> N
 
 
 def _advise(code: str, run: str = "", where: str | None = None) -> str:
-    """Return the advice about a code.
-
-    Args:
-        code: of a check or a fault.
-        run: to go on with.
-        where: options that find the run's environment; None: there is no run to go on with.
-    """
+    """Return the advice about a code; `where` is None where there is no run to go on with."""
     if where is None:
         return re.sub(r": s3unzip resume RUN( --failed)?", "", explain(code).advice)
     return advise(code, run, where)
@@ -250,7 +244,7 @@ class RunDisplay(BatchProgress):
         self.plan: PlanSummary | None = None
         self._phase = "plan"
         self._since = time.monotonic()  # of the phase
-        self._note = self._trouble = ""
+        self.note = self._trouble = ""
         self._failures = self._archives = self._ended_archives = 0
         self._live: Live | None = None
         self._ended = threading.Event()
@@ -297,10 +291,6 @@ class RunDisplay(BatchProgress):
         self._ended_archives += 1
         if end.error is not None:
             self.say(_name_once(end))
-
-    def note(self, text: str) -> None:
-        """Show what the figures have no place for."""
-        self._note = text
 
     def finished(self, counts: Mapping[str, int]) -> None:
         """Take increments."""
@@ -354,7 +344,7 @@ class RunDisplay(BatchProgress):
             f"{show_bytes(counts['bytes_written'])} of {show_bytes(plan.bytes_out)}",
             f"{(done - done_then) / passed:,.0f} members/s, {show_bytes(written)}/s",
             left,
-            self._note,
+            self.note,
         )
 
     def _figures_without_plan(self, counts: Counter[str], done: int, seconds: float) -> Figures:
@@ -373,7 +363,7 @@ class RunDisplay(BatchProgress):
             read = f"{show_bytes(counts['bytes_read'])} read" if counts["bytes_read"] else ""
             rate, equal = f"{done / seconds:,.0f} objects/s", f"{counts['extracted']:,} equal"
             return Figures("comparing", None, equal, f"{failed:,} not", read, rate)
-        return Figures(WORDS.get(self._phase, self._phase), None, note=self._note)
+        return Figures(WORDS.get(self._phase, self._phase), None, note=self.note)
 
     def _console(self) -> Console:
         from rich.console import Console
@@ -457,43 +447,34 @@ class RunOutput(RunDisplay):
         sys.stderr.writelines(lines)
 
     def print_batch(self, batch: Batch, stores: StoreConfig) -> None:
-        """Print the end of all archives: a table and what is to do next, or one JSON object.
-
-        Args:
-            batch: how the archives ended.
-            stores: how they were reached.
-        """
+        """Print the end of all archives: a table and what is to do next, or one JSON object."""
         self.stop()
-        for end in batch.archives:
-            for sentence in end.warnings:
-                warn(f"{end.source}: {sentence}")
+        warnings = [(end.source, text) for end in batch.archives for text in end.warnings]
+        for source, text in warnings:
+            warn(f"{source}: {text}")
         if self._json:
             print_json(batch)
-        if not self._quiet:
-            _print_batch(batch, stores)
-
-
-def _print_batch(batch: Batch, stores: StoreConfig) -> None:
-    """Print a line for each archive, why members of some failed, then the sums."""
-    write_table([ARCHIVE_TITLES, *(_archive_cells(end) for end in batch.archives)], sys.stderr)
-    reports = [end.report for end in batch.archives if end.report is not None]
-    for report in reports:
-        reached = shown_connections(stores, report.source, report.destination)
-        following = next_command(report, None, reached)
-        if report.failed or following:
-            sys.stderr.write(f"{printable(str(report.source))}\n")
-            _print_failures(report, sys.stderr, "")
-        if following:
-            sys.stderr.write(f"  next: {printable(following)}\n")
-    done = sum(report.extracted + report.unchanged for report in reports)
-    failed = sum(report.failed + report.missing for report in reports)
-    right = sum(end.exit_code == 0 for end in batch.archives)
-    size = show_bytes(sum(report.bytes_out for report in reports))
-    sys.stderr.write(
-        f"{right:,} of {show_count(len(batch.archives), 'archive')} "
-        f"{'is' if len(batch.archives) == 1 else 'are'} extracted: "
-        f"{show_count(done, 'member')}, {size}; {show_count(failed, 'member')} failed\n"
-    )
+        if self._quiet:
+            return
+        write_table([ARCHIVE_TITLES, *map(_archive_cells, batch.archives)], sys.stderr)
+        reports = [end.report for end in batch.archives if end.report is not None]
+        for report in reports:
+            reached = shown_connections(stores, report.source, report.destination)
+            following = next_command(report, None, reached)
+            if report.failed or following:
+                sys.stderr.write(f"{printable(str(report.source))}\n")
+                _print_failures(report, sys.stderr, "")
+            if following:
+                sys.stderr.write(f"  next: {printable(following)}\n")
+        done = sum(report.extracted + report.unchanged for report in reports)
+        failed = sum(report.failed + report.missing for report in reports)
+        right = sum(end.exit_code == 0 for end in batch.archives)
+        size = show_bytes(sum(report.bytes_out for report in reports))
+        sys.stderr.write(
+            f"{right:,} of {show_count(len(batch.archives), 'archive')} "
+            f"{'is' if len(batch.archives) == 1 else 'are'} extracted: "
+            f"{show_count(done, 'member')}, {size}; {show_count(failed, 'member')} failed\n"
+        )
 
 
 def _name_once(end: ArchiveEnd) -> str:

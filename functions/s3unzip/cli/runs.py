@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
+from click.core import ParameterSource
 from msgspec import Struct, convert
 from msgspec.structs import replace
 
@@ -136,7 +137,6 @@ class Resumed(Struct, frozen=True):
 
     run: str
     environment: str
-    tasks: int | None = None  # with --failed; 0: no member failed, nothing was started
 
 
 class Aborted(Struct, frozen=True):
@@ -410,12 +410,10 @@ def _read_plan(run: str, known: AnyRuns) -> PlanSummary:
 
 def _recall_config(given: Given, known: StoreConfig) -> StoreConfig:
     """Return how the stores of a run are reached: as is typed now, else as its records say."""
-    context = click.get_current_context()
-    sources = {
-        name: context.get_parameter_source(text.lstrip("-").replace("-", "_"))
-        for name, text in OPTIONS.items()
-    }
-    typed = {name for name, one in sources.items() if one is not None and one.name == "COMMANDLINE"}
+    source_of, typed = click.get_current_context().get_parameter_source, set[str]()
+    for name, text in OPTIONS.items():
+        if source_of(text.lstrip("-").replace("-", "_")) is ParameterSource.COMMANDLINE:
+            typed.add(name)
     recalled = {
         name: getattr(known, name)
         for name in (*OPTIONS, "other_hosts")
@@ -529,32 +527,30 @@ def _display(
         display.planned(plan, gone=max(0.0, time.time() - plan.started))
     display.finished(seen.counts - told)
     display.failed([failure for _, failure in seen.failures])
-    display.note(_note(plan, seen, items))
+    display.note = _note(plan, seen, items)
     return Counter(seen.counts)
 
 
 def _progress(run: str, state: str | None, seen: RunSnapshot, items: Items | None) -> RunProgress:
     """Return what is known of a run as a line of JSON has it."""
-    summary, counts = seen.summary, seen.counts
-    if summary is None:
-        return RunProgress(run, state or "")
+    plan, counts = seen.summary, seen.counts
     return RunProgress(
         run,
         state or "",
-        summary.selected,
-        extracted=counts["extracted"],
-        unchanged=counts["unchanged"],
-        failed=counts["failed"],
-        bytes_written=counts["bytes_written"],
-        tasks=summary.tasks,
-        tasks_done=seen.tasks,
-        rounds=seen.rounds,
-        running=None if items is None else items.running,
-        waiting=None if items is None else items.waiting,
-        lost=None if items is None else items.failed,
-        throttled=seen.throttled,
-        retries=seen.retries,
-        first_object=seen.first_object,
+        None if plan is None else plan.selected,
+        counts["extracted"],
+        counts["unchanged"],
+        counts["failed"],
+        counts["bytes_written"],
+        0 if plan is None else plan.tasks,
+        seen.tasks,
+        seen.rounds,
+        None if items is None else items.running,
+        None if items is None else items.waiting,
+        None if items is None else items.failed,
+        seen.throttled,
+        seen.retries,
+        seen.first_object,
     )
 
 

@@ -43,7 +43,6 @@ WORK = BYTES + SELECTED * HEADER_BYTES
         (show_bytes(2**43), "8 TiB"),
         (show_count(1, "member"), "1 member"),
         (show_count(2_000, "member"), "2,000 members"),
-        (show_count(0, "directory", "directories"), "0 directories"),
     ],
 )
 def test_names_and_figures_read_well(shown: str, text: str) -> None:
@@ -128,7 +127,7 @@ def test_a_log_gets_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
         shown.planned(plan())
         shown.finished({"bytes_done": WORK // 2, "extracted": 10, "failed": 1})
         while "members" not in out.getvalue():
-            shown.note("")
+            shown.note = ""
     lines = out.getvalue().splitlines()
     assert any(line.startswith("extracting: 50%, 11/1,000 members, 1 failed, ") for line in lines)
     assert all("\x1b" not in line for line in lines)
