@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from s3unzip.cli.figures import print_json, printable, show_bytes, show_count
+from s3unzip.cli.figures import print_json, printable, show_bytes, show_count, show_time
 from s3unzip.cli.options import SERVER, Given, command
-from s3unzip.cli.runs import open_deployed
 from s3unzip.cli.terminal import confirm
 from s3unzip.errors import BudgetError, InterruptedRunError, UsageError
 from s3unzip.estimate import price_archives, show_dollars
@@ -46,7 +44,7 @@ def submit(given: Given) -> int:
             "submit: standard input is no terminal, so nobody can be asked; look with "
             "--dry-run first, then add --yes"
         )
-    runs, limit = open_deployed(given), given.max_cost
+    runs, limit = given.deployed(), given.max_cost
     found = find_archives(given.sources, runs)
     count, env = len(found.keys), runs.environment
     made = Submission(env, count, found.size, found.outside, price_archives(count, found.size))
@@ -104,7 +102,7 @@ def reconcile(given: Given) -> int:
 
     Exit code: 0 every archive has its verdict or is being extracted, 1 some have not, or are left.
     """
-    runs = open_deployed(given)
+    runs = given.deployed()
     found = reconciling.reconcile(runs, time.time() - given.days * DAY)
     left = sum(one.state == "archive left" for one in found.unsettled)
     if given.json:
@@ -113,7 +111,7 @@ def reconcile(given: Given) -> int:
         for one in found.unsettled:
             mend = "" if one.state == "no run" else f"  s3unzip resume {one.run}{runs.found_by}"
             sys.stdout.write(
-                f"{datetime.fromtimestamp(one.put, UTC):%Y-%m-%d %H:%M}  {one.state:12}  "
+                f"{show_time(one.put)}  {one.state:12}  "
                 f"{show_bytes(one.size):>9}  {printable(str(one.source))}{mend}\n"
             )
         sys.stdout.write(
@@ -133,7 +131,7 @@ def doctor(given: Given) -> int:
 
     Exit code: 0 all is well or there are only warnings, 1 a check failed.
     """
-    deployment, found = Deployment(open_deployed(given)), []
+    deployment, found = Deployment(given.deployed()), []
     checks = (run_check(name, deployment) for name in CHECKS)
     for one in chain(checks, () if given.no_canary else try_canary(deployment, given.wait)):
         found.append(one)

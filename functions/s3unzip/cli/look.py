@@ -6,13 +6,13 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+import s3unzip
 from s3unzip.cli.figures import (
     print_json,
     printable,
@@ -20,21 +20,24 @@ from s3unzip.cli.figures import (
     show_bytes,
     show_count,
     show_seconds,
+    show_time,
     warn,
     write_table,
 )
-from s3unzip.cli.options import (
-    MEMBERS,
-    ODD,
-    PLACES,
-    SOURCE,
-    WHERE,
-    Given,
-    command,
-    globs_of,
-)
+from s3unzip.cli.options import MEMBERS, ODD, PLACES, SOURCE, WHERE, Given, command, globs_of
 from s3unzip.cli.run import asking_for_a_prefix
 from s3unzip.errors import UsageError
+from s3unzip.estimate import (
+    Estimate,
+    Platform,
+    Terms,
+    aws,
+    check_budget,
+    count_sizes,
+    estimate_archive,
+    local,
+    show_dollars,
+)
 from s3unzip.model import Location, Options, Request, encode
 from s3unzip.stores.locations import parse_destination, parse_source
 
@@ -44,7 +47,6 @@ if TYPE_CHECKING:
 
     from s3unzip import Archive, ArchiveMember
     from s3unzip.context import Context
-    from s3unzip.estimate import Estimate, Platform
     from s3unzip.operate.runs import DeployedRuns
     from s3unzip.verification import Verification
 
@@ -85,17 +87,11 @@ class ListedMember(Struct, frozen=True, omit_defaults=True):
 
 def _open(given: Given) -> Archive:
     """Return the archive of a command."""
-    import s3unzip
-
     where = parse_source(given.src)
     given.check_places(where)
     with asking_for_a_prefix(where):
         return s3unzip.open_archive(
-            given.src,
-            given.options(),
-            password=given.password(),
-            stores=given.config(),
-            warn=warn,
+            given.src, given.options(), password=given.password(), stores=given.config(), warn=warn
         )
 
 
@@ -146,7 +142,7 @@ def _print_members(members: Iterable[ArchiveMember]) -> None:
         size += member.size
         compressed += member.compressed_size
         mtime = member.mtime
-        when = f"{datetime.fromtimestamp(mtime, UTC):%Y-%m-%d %H:%M}" if mtime is not None else ""
+        when = show_time(mtime) if mtime is not None else ""
         write(
             f"{member.size:8}  {member.method:8} {member.compressed_size:9} "
             f"{_saved(member.size, member.compressed_size):4} "
@@ -224,29 +220,21 @@ def test(given: Given) -> int:
 
 @command(
     *("src dest workers platform env", MEMBERS, WHERE, "as_gzip", ODD, PLACES, "max_cost json"),
-    dest={
-        "metavar": "[DEST]",
-        "help": "Where members would go.",
-        "required": False,
-        "default": "",
-    },
+    dest={"metavar": "[DEST]", "help": "Where members would go."},
 )
 def plan(given: Given) -> int:
     """Estimate a run: its work, time and cost; nothing is written."""
     from s3unzip.api.options import make_policy
     from s3unzip.context import Context
-    from s3unzip.estimate import check_budget
     from s3unzip.stores.clock import LocalClock
     from s3unzip.stores.factory import open_stores
 
     deployed, base, limit = None, None, given.max_cost
     options, target = given.options(), parse_destination(given.dest or ".")
     if given.env is not None:
-        from s3unzip.cli.runs import open_deployed
-
         if given.platform not in {None, "aws"}:
             raise UsageError(f"--env {given.env} is on aws, not on {given.platform}")
-        deployed = open_deployed(given)
+        deployed = given.deployed()
         options = _add_ruled(given, options, deployed.orders.options)
         target = target if given.dest else deployed.orders.destination
         base = deployed.scale.tuning
@@ -280,8 +268,6 @@ def _add_ruled(given: Given, typed: Options, ruled: Options) -> Options:
 
 def _platform(given: Given, deployed: DeployedRuns | None) -> Platform:
     """Return the platform with its usual limits, or that of the environment."""
-    from s3unzip.estimate import aws, local
-
     if deployed is not None:
         scale = deployed.scale
         return replace(scale.platform, workers=given.workers or scale.tuning.max_workers)
@@ -294,7 +280,6 @@ def _platform(given: Given, deployed: DeployedRuns | None) -> Platform:
 
 def _estimate(request: Request, context: Context, platform: Platform) -> Estimate:
     from s3unzip.api.options import judge_selection
-    from s3unzip.estimate import Terms, count_sizes, estimate_archive
     from s3unzip.planning.cut import choose_workers
     from s3unzip.planning.plan import preview_plan
 
@@ -315,8 +300,6 @@ def _estimate(request: Request, context: Context, platform: Platform) -> Estimat
 
 def print_estimate(made: Estimate, out: TextIO) -> None:
     """Print the estimate for a person."""
-    from s3unzip.estimate import show_dollars
-
     span, seconds, cost = made.duration, made.duration.expected, made.cost
     speed = f"{show_bytes(made.bytes_out / seconds)}/s"
     if made.members >= seconds:
@@ -349,8 +332,6 @@ def print_estimate(made: Estimate, out: TextIO) -> None:
 
 def _estimate_tables(made: Estimate) -> list[list[tuple[str, ...]]]:
     """Return sizes, steps, bounds and cost as tables, their titles first."""
-    from s3unzip.estimate import show_dollars
-
     shown, small = made.sizes[-MAX_BINS:], sum(one.members for one in made.sizes[:-MAX_BINS])
     spans = [(one.start, one.stop, one.members) for one in shown]
     if small:  # the smallest ones share the first row
@@ -393,7 +374,7 @@ def _estimate_tables(made: Estimate) -> list[list[tuple[str, ...]]]:
 @command(
     *("src dest", MEMBERS, WHERE, "as_gzip", ODD, PLACES, "dest_no_sign_request"),
     "deep no_records env listed at_once objects json",
-    dest={"help": "Where members went: s3://bucket/prefix or a folder."},
+    dest={"required": True, "help": "Where members went: s3://bucket/prefix or a folder."},
 )
 def verify(given: Given) -> int:
     """Compare the objects in DEST with the archive.
@@ -403,16 +384,13 @@ def verify(given: Given) -> int:
 
     Exit code: 0 all equal, 1 something is missing, different or extra.
     """
-    import s3unzip
     from s3unzip.cli.output import VERIFYING, RunDisplay
 
     where = parse_source(given.src)
     given.check_places(where, parse_destination(given.dest))
     config, runs, wanted = given.config(), None, given.objects
     if given.env is not None and not given.no_records:
-        from s3unzip.cli.runs import open_deployed
-
-        runs = open_deployed(given)
+        runs = given.deployed()
     here = () if given.no_records else None  # None: the runs of this machine
     try:
         file = Path(os.devnull if wanted is None else wanted).open("wb")  # noqa: SIM115 - closed below

@@ -82,19 +82,16 @@ def load_command(name: str) -> click.Command:
 class Program(click.Group):
     """The program: a group that loads a command when it is asked for."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
         """Return the names of the commands, the first ones that a user needs first."""
-        del ctx
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Return the command of this name, None if there is none."""
-        del ctx
         return load_command(cmd_name) if cmd_name in COMMANDS else None
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands with their summaries, none of them loaded."""
-        del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
@@ -118,11 +115,7 @@ def PROGRAM(context: click.Context) -> None:  # noqa: N802 - a constant
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command and exit with its code: errors are one line, never a traceback.
-
-    Args:
-        arguments: of the command line; None: the process's.
-    """
+    """Run a command and exit with its code: errors are one line, never a traceback."""
     stopping = Stopping()
     try:
         with stopping.like_ctrl_c():

@@ -8,6 +8,7 @@ A command is a function of what is given, with the names of what it takes::
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import sys
@@ -19,15 +20,19 @@ from urllib.parse import urlsplit
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from s3unzip.errors import UsageError
+from s3unzip.local import logs
+from s3unzip.local.processors import available_processors
 from s3unzip.model import GzipForm, Location, OnConflict, Options
+from s3unzip.object_properties import ObjectProperties
 from s3unzip.settings import Tuning, make_tuning
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.locations import runs_home
 
 if TYPE_CHECKING:
-    from s3unzip.object_properties import ObjectProperties
+    from s3unzip.operate.runs import DeployedRuns
 
 PASSWORD_VARIABLE = "S3UNZIP_PASSWORD"  # noqa: S105 - a name
 TUNING_VARIABLE = "S3UNZIP_TUNING"
@@ -62,25 +67,20 @@ SECTIONS = {
 def option(words: str, text: str, default: Any = None, **settings: Any) -> Any:
     """Return a field that is an option or, if its words have no dash, an argument.
 
-    Args:
-        words: the names of the option, and the placeholder of its value.
-        text: its help.
-        default: its value where it is not given; (): it may be given several times.
-        settings: those of `click.Option` or `click.Argument`.
+    `words` are its names and the placeholder of its value, which may be a choice; `text` is its
+    help. A default of () means that it may be given several times, one of False that it is a flag.
     """
     names = [word for word in words.split() if word.startswith("-")]
-    settings |= {"help": text, "metavar": next((w for w in words.split() if w not in names), None)}
+    metavar = next((word for word in words.split() if word not in names), None)
+    if metavar is not None and metavar.startswith("<"):
+        settings["type"] = click.Choice(metavar.strip("<>").split("|"))
+    settings |= {"help": text, "metavar": metavar}
     if names:
         settings |= {"default": default, "show_envvar": True, "show_default": bool(default)}
         settings |= {"is_flag": default is False, "multiple": default == ()}
-    elif default == ():
-        settings["nargs"] = -1
+    elif default is not None:
+        settings |= {"nargs": -1} if default == () else {"default": default, "required": False}
     return field(default=default, metadata={"names": names, "settings": settings})
-
-
-def choice(values: Iterable[object]) -> click.Choice[str]:
-    """Return the type of an option that takes one of `values`."""
-    return click.Choice([str(value) for value in values])
 
 
 @dataclass(frozen=True)
@@ -120,15 +120,12 @@ class Given:
     )
 
     on_conflict: str = option(
-        "--on-conflict <overwrite|skip-unchanged|never>",
+        f"--on-conflict <{'|'.join(OnConflict)}>",
         "What to do if DEST already has the key.",
         "overwrite",
-        type=choice(OnConflict),
     )
     as_gzip: str | None = option(
-        "--as-gzip <suffix|encoding>",
-        "Keep deflated members compressed, re-wrapped as gzip.",
-        type=choice(GzipForm),
+        f"--as-gzip <{'|'.join(GzipForm)}>", "Keep deflated members compressed, re-wrapped as gzip."
     )
     nested: int = option(
         "--nested DEPTH",
@@ -173,10 +170,7 @@ class Given:
     )
     profile: str | None = option("--profile TEXT", "Profile of ~/.aws/config.")
     allow: tuple[str, ...] = option(
-        "--allow <other-hosts>",
-        "Let an HTTP source redirect to other hosts.",
-        (),
-        type=choice([OTHER_HOSTS]),
+        f"--allow <{OTHER_HOSTS}>", "Let an HTTP source redirect to other hosts.", ()
     )
     no_sign_request: bool = option(
         "--no-sign-request", "Read a public archive in S3 without credentials.", False
@@ -267,8 +261,6 @@ class Given:
     @property
     def processes(self) -> int:
         """Worker processes of a run on this machine."""
-        from s3unzip.local.processors import available_processors
-
         return self.workers or len(available_processors())
 
     def options(self) -> Options:
@@ -308,8 +300,6 @@ class Given:
         lists = self.tag, self.metadata, self.content_type
         if (self.storage_class, self.cache_control) == (None, None) and not any(lists):
             return None
-        from s3unzip.object_properties import ObjectProperties
-
         # Another order of names is the same run; of types the first that fits counts.
         chosen = ObjectProperties(
             storage_class=self.storage_class,
@@ -333,8 +323,6 @@ class Given:
                 raise UsageError(f"{where}: {error.strerror}") from error
             secret = line.removesuffix(b"\n").removesuffix(b"\r")
         elif sys.stdin.isatty():
-            import getpass
-
             secret, lacks = getpass.getpass("Password: ").encode(), "no password was given"
         else:
             raise UsageError(
@@ -385,6 +373,12 @@ class Given:
             check_reachable=True,
         )
 
+    def deployed(self) -> DeployedRuns:
+        """Return the runs of the deployed environment; `NotFoundError`: it is not there."""
+        from s3unzip.operate.runs import DeployedRuns
+
+        return DeployedRuns(self.env or "", replace(self.config(), check_reachable=False))
+
     def check_places(self, where: Location, destination: Location | None = None) -> None:
         """Refuse options of S3 for other places."""
         if where.scheme != "s3" and (self.no_sign_request or self.request_payer):
@@ -421,11 +415,9 @@ class GroupedCommand(click.Command):
 def command(
     *names: str, **changes: dict[str, Any]
 ) -> Callable[[Callable[[Given], int]], click.Command]:
-    """Return what makes a command of a function; its docstring is the help.
+    """Return what makes a command of a function, whose docstring is the help.
 
-    Args:
-        names: of the fields of `Given` that it takes, any number in one text.
-        changes: other settings of some of them.
+    It takes the fields of `Given` that `names` name, some of them with other settings.
     """
 
     def make(act: Callable[[Given], int]) -> click.Command:
@@ -435,10 +427,9 @@ def command(
             return act(given)
 
         taken = " ".join((*names, "verbose")).split()
-        parameters = [_make_parameter(name, changes.get(name, {})) for name in taken]
         return GroupedCommand(
             act.__name__,
-            params=parameters,
+            params=[_make_parameter(name, changes.get(name, {})) for name in taken],
             callback=start,
             help=act.__doc__,
             context_settings={"help_option_names": ["-h", "--help"]},
@@ -449,18 +440,14 @@ def command(
 
 def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
     declared = Given.__dataclass_fields__[name].metadata
-    settings = declared["settings"] | changes
+    settings, names = declared["settings"] | changes, declared["names"]
     if settings.get("required"):
         settings.pop("default", None)
-    if declared["names"]:
-        return click.Option([name, *declared["names"]], **settings)
-    return click.Argument([name], **settings)
+    return (click.Option if names else click.Argument)([name, *names], **settings)
 
 
 def _start_logging(verbose: int) -> None:
     """Start logging as this process and its workers are asked to."""
-    from s3unzip.local import logs
-
     if verbose:
         os.environ[logs.LOG_LEVEL] = "info" if verbose == 1 else "debug"
     level = os.environ.get(logs.LOG_LEVEL)

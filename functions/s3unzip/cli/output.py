@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from s3unzip.context import Reached
     from s3unzip.errors import Finding
-    from s3unzip.model import ArchiveEnd, Batch, Failure, NestedRun, PlanSummary
+    from s3unzip.model import ArchiveEnd, Batch, NestedRun, PlanSummary
     from s3unzip.stores.factory import StoreConfig
 
 ARCHIVE_TITLES = ("STATE", "MEMBERS", "FAILED", "RUN", "SOURCE")
@@ -74,12 +74,8 @@ def print_report(
 ) -> None:
     """Print verdict, totals, reasons, the first failures, and what to do next.
 
-    Args:
-        report: of the run.
-        stream: to print to; None: stderr.
-        environment: of the run; None: this machine.
-        rates: whether to print how much was done in a second.
-        reached: how the run's stores are reached, or the environment.
+    `environment` is None for a run of this machine; `reached` is how the run's stores are reached,
+    or the environment. Without `rates` it is not told how much was done in a second.
     """
     out, found_by = stream or sys.stderr, in_environment(environment, reached)
     place = report.destination
@@ -187,14 +183,11 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
 
 def _print_failures(report: Report, out: TextIO, where: str | None) -> None:
     """Print the reasons, each with its first members."""
-    by_reason: dict[str, list[Failure]] = {}
-    for failure in report.failures:
-        by_reason.setdefault(failure.reason, []).append(failure)
     for code, count in report.reasons.items() if report.failed else ():
         advice = _advise(code, report.run, where)
         out.write(f"  {count:,} failed: {explain(code).sentence}{_code(code)}\n")
         out.write(f"    help: {advice}\n")
-        for one in by_reason.get(code, [])[:FAILURES_SHOWN]:
+        for one in [one for one in report.failures if one.reason == code][:FAILURES_SHOWN]:
             at = f" at byte {one.offset:,}" if one.offset is not None else ""
             out.write(f"    {printable_name(one.key)}{at}: {printable(one.message)}\n")
         if count > FAILURES_SHOWN:
@@ -239,7 +232,7 @@ class RunDisplay(BatchProgress):
         self._given = console
         self._quiet = quiet
         self._lock = threading.RLock()
-        self._counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self._history: list[tuple[float, float, int, int]] = []
         self.plan: PlanSummary | None = None
         self._phase = "plan"
@@ -276,7 +269,7 @@ class RunDisplay(BatchProgress):
     def planned(self, plan: PlanSummary, gone: float = 0.0) -> None:
         """Show the work ahead of a run that began `gone` seconds ago."""
         with self._lock:
-            self._counts.clear()
+            self.counts.clear()
             self.plan, self._phase = plan, EXTRACTING
             self._since = time.monotonic() - gone
         self._start()
@@ -295,7 +288,7 @@ class RunDisplay(BatchProgress):
     def finished(self, counts: Mapping[str, int]) -> None:
         """Take increments."""
         with self._lock:
-            self._counts.update(counts)
+            self.counts.update(counts)
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:
         """Print members that failed, the first few of the run."""
@@ -322,7 +315,7 @@ class RunDisplay(BatchProgress):
     def figures(self) -> Figures:
         """Return what is known now."""
         with self._lock:
-            counts, plan, now = Counter(self._counts), self.plan, time.monotonic()
+            counts, plan, now = Counter(self.counts), self.plan, time.monotonic()
             done = counts["extracted"] + counts["unchanged"] + counts["failed"]
             if plan is None or self._phase != EXTRACTING:
                 return self._figures_without_plan(counts, done, max(now - self._since, 1e-3))
@@ -403,7 +396,7 @@ class RunDisplay(BatchProgress):
         bar = ProgressBar(
             total=1.0, completed=now.share or 0.0, width=24 if wide else 10, pulse=now.share is None
         )
-        failed = Text(now.failed, style="red" if self._counts["failed"] else "dim")
+        failed = Text(now.failed, style="red" if self.counts["failed"] else "dim")
         first, second, whole = Table.grid(padding=(0, 1)), Table.grid(padding=(0, 2)), Table.grid()
         first.add_row(Text(now.phase), bar, now.percent.rjust(4), Text(now.left))
         second.add_row(Text(now.members), failed, *((now.size, now.rate) if wide else ()))

@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import s3unzip
 from s3unzip.cli.figures import print_json, printable, printable_name, show_bytes, warn
 from s3unzip.cli.options import AFTERWARDS, LOOK, MEMBERS, ODD, PLACES, WHERE, Given, command
 from s3unzip.cli.terminal import confirm
@@ -26,7 +27,6 @@ EXTRA_SHOWN = 10  # keys before the question
     "sources dest workers",
     *(MEMBERS, WHERE, LOOK, ODD, PLACES, "kms_key", AFTERWARDS),
     "dry_run quiet json",
-    dest={"required": False, "default": ""},
 )
 def run(given: Given) -> int:
     """Extract an archive, or several, on this machine.
@@ -58,7 +58,6 @@ def run(given: Given) -> int:
 
 def _extract_one(given: Given, where: Location, target: Location) -> int:
     """Extract one archive; return the exit code."""
-    import s3unzip
     from s3unzip.cli.output import RunOutput, shown_connections
     from s3unzip.settling.after_success import is_left
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
-from datetime import UTC, datetime
+import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,25 +21,29 @@ from s3unzip.cli.figures import (
     printable,
     show_count,
     show_seconds,
+    show_time,
     warn,
     write_table,
 )
 from s3unzip.cli.options import PLACES, SERVER, Given, command
 from s3unzip.cli.output import RunDisplay, failed_line, print_report
+from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
-from s3unzip.local.locking import LOCK, is_at_work, known_runs, runs_of_archive
+from s3unzip.local.locking import LOCK, is_at_work, known_runs
 from s3unzip.model import STEM_AT, Outcome, PlanSummary, Status, Verdict, run_of_execution
 from s3unzip.runs.records import PAGE, RunRecords
-from s3unzip.runs.step import STOPPED
+from s3unzip.runs.step import STOPPED, Step
 from s3unzip.runs.watch import Items, RunEntry, RunWatcher
+from s3unzip.settling.after_success import is_left
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import OPTIONS, StoreConfig, check_reachable, open_stores
+from s3unzip.stores.files import PRIVATE, make_folders
 from s3unzip.stores.locations import runs_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from s3unzip.model import Location, Report
+    from s3unzip.model import Report
     from s3unzip.operate.runs import DeployedRuns
     from s3unzip.runs.watch import RunSnapshot
 
@@ -50,7 +53,7 @@ LATEST = {"metavar": "[RUN]", "required": False, "default": "latest"}
 # Of two options that exclude each other, the one that is typed counts.
 RIVALS = {"unsigned": "request_payer", "request_payer": "unsigned"}
 RUNNING = "RUNNING"  # states of runs
-ENDED, UNREADABLE = "ENDED", "UNREADABLE"
+ENDED = "ENDED"
 REPORT_SECONDS = 90.0  # an execution that failed gets its report a little later
 BEGIN_SECONDS = 5.0  # between the trial of the destination, or the plan, and the first task
 FAULT_SECONDS = 120.0  # a service that does not answer so long ends the watch
@@ -60,7 +63,6 @@ class LocalRuns:
     """The runs that this machine did, with what `DeployedRuns` has; they have no executions."""
 
     environment = None
-    found_by = ""
 
     def __init__(self, config: StoreConfig) -> None:
         self.work_location = config.work
@@ -73,20 +75,14 @@ class LocalRuns:
             yield RunEntry(run, "", touched)
 
     def find(self, name: str) -> str:
-        """Return the whole id of a run, by its beginning or by that of its archive's name.
-
-        Raises:
-            NotFoundError: there is none.
-            UsageError: there are several.
-        """
+        """Return the whole id of a run, by its beginning or by that of its archive's name."""
         known, name = known_runs(self.work_location), run_of_execution(name)
         if name in known:
             return name
         if name == "latest":
-            latest = next(filter(self._is_run, known), None)
-            if latest is None:
-                raise NotFoundError("there are no runs yet: s3unzip run SRC DEST begins one")
-            return latest
+            for latest in filter(self._is_run, known):
+                return latest
+            raise NotFoundError("there are no runs yet: s3unzip run SRC DEST begins one")
         named = [run for run in known if run.startswith(name) or run[STEM_AT:].startswith(name)]
         found = list(filter(self._is_run, named))
         if not found:
@@ -100,10 +96,6 @@ class LocalRuns:
         folder = Path(self.work_location.key, "runs", run)
         left = any(entry.name != LOCK for entry in folder.iterdir())
         return left or is_at_work(self.work_location.key, run)
-
-    def of_archive(self, source: Location) -> list[str]:
-        """Return the ids of the runs of archives named like `source`, the earliest first."""
-        return runs_of_archive(self.work_location, source)
 
     def records(self, run: str) -> RunRecords:
         """Return the records of one run."""
@@ -186,14 +178,7 @@ class RunProgress(Struct, frozen=True, omit_defaults=True):
 
 def open_runs(given: Given) -> AnyRuns:
     """Return the runs of a deployed environment, or of this machine."""
-    return LocalRuns(given.config()) if given.env is None else open_deployed(given)
-
-
-def open_deployed(given: Given) -> DeployedRuns:
-    """Return the runs of the deployed environment; `NotFoundError`: it is not there."""
-    from s3unzip.operate.runs import DeployedRuns
-
-    return DeployedRuns(given.env or "", replace(given.config(), check_reachable=False))
+    return LocalRuns(given.config()) if given.env is None else given.deployed()
 
 
 def missing_report(run: str, runs: AnyRuns) -> NotFoundError:
@@ -226,10 +211,7 @@ def runs(given: Given) -> int:
 
 
 def _list_runs(known: AnyRuns, limit: int) -> Iterator[ListedRun]:
-    """Yield the latest runs first.
-
-    A run of this machine is not listed if the archive was refused before there was a record.
-    """
+    """Yield the latest runs first."""
     for entry in known.recent(limit):
         try:
             found = _list_run(entry, known)
@@ -249,7 +231,7 @@ def _list_run(entry: RunEntry, known: AnyRuns) -> ListedRun | None:
     if report is None or (entry.state == RUNNING and not refused):
         state, plan = entry.state, records.find_plan()
         if not state and plan is None and known.environment is None:
-            return None  # it is being planned, or was never planned
+            return None  # it is being planned, or was refused before there was a record
         state = state or known.state(entry.id) or "UNFINISHED"
         ends = ("", "") if plan is None else (str(plan.run.source), str(plan.run.destination))
         state = "UNFINISHED" if state == ENDED else state
@@ -272,9 +254,8 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
     figures = ("", "", "")
     if run.seconds is not None:
         figures = (show_seconds(run.seconds), f"{run.members:,}", f"{run.failed:,}")
-    when = f"{datetime.fromtimestamp(run.started, UTC):%Y-%m-%d %H:%M}"
     ends = f"{run.source} -> {run.destination}" if run.source else ""
-    return (when, run.state, *figures, run.run, printable(ends))
+    return (show_time(run.started), run.state, *figures, run.run, printable(ends))
 
 
 @command("run env", SERVER, "failures html json", run=LATEST)
@@ -286,13 +267,18 @@ def show(given: Given) -> int:
     if report is None:
         raise missing_report(name, known)
     if given.failures:
-        _show_failures(name, report, known, json=given.json)
+        for task, outcome in known.records(name).each_outcome():
+            if outcome.status is Status.FAILED and given.json:
+                print_json(FailedMember(task, outcome))
+            elif outcome.status is Status.FAILED:
+                sys.stdout.write(f"{failed_line(outcome)}\n")
+        if not report.failed:
+            out = sys.stderr if given.json else sys.stdout
+            out.write(f"{name}: {report.verdict}, no member failed\n")
     elif given.html:
         page = _page_of(report, known)
         sys.stdout.write(f"{page}\n")
         if sys.stdout.isatty():
-            import webbrowser
-
             webbrowser.open(page.as_uri())
     elif given.json:
         print_json(report)
@@ -302,27 +288,9 @@ def show(given: Given) -> int:
     return report.verdict.exit_code
 
 
-def _show_failures(run: str, report: Report, known: AnyRuns, *, json: bool) -> None:
-    """Print a line for each member that failed; a person is told that there is none."""
-    count = 0
-    for task, outcome in known.records(run).each_outcome():
-        if outcome.status is not Status.FAILED:
-            continue
-        count += 1
-        if json:
-            print_json(FailedMember(task, outcome))
-        else:
-            sys.stdout.write(f"{failed_line(outcome)}\n")
-    if not count:
-        out = sys.stderr if json else sys.stdout
-        out.write(f"{run}: {report.verdict}, no member failed\n")
-
-
 def _page_of(report: Report, known: AnyRuns) -> Path:
     """Return where the page of a run is on this machine, fetched or made if it is elsewhere."""
-    from s3unzip.context import Context
     from s3unzip.settling.report import render_page
-    from s3unzip.stores.files import PRIVATE, make_folders
 
     run, home = report.run, Path(runs_home().key)
     if known.environment is None:
@@ -386,8 +354,6 @@ def _resume_here(given: Given, known: LocalRuns) -> int:
 
 def _is_completed(run: str, known: AnyRuns, *, json: bool) -> bool:
     """Say whether nothing is left of a run, and tell it."""
-    from s3unzip.settling.after_success import is_left
-
     report = known.records(run).find_report()
     if report is None or report.verdict is not Verdict.COMPLETED or is_left(report):
         return False
@@ -428,9 +394,7 @@ def abort(given: Given) -> int:
 
     Members that are already written stay.
     """
-    from s3unzip.context import Context
     from s3unzip.local.machine import drop_uploads
-    from s3unzip.runs.step import Step
 
     known, stopped = open_runs(given), False
     name = known.find(given.run)
@@ -479,12 +443,8 @@ def watch(given: Given) -> int:
 
 
 def _follow(run: str, known: AnyRuns, display: RunDisplay, given: Given) -> Report:
-    """Show what is new until the run has its report; return it.
-
-    `NotFoundError`: the execution, or the process on this machine, left no report.
-    `ServiceFaultError`: a service did not answer for two minutes.
-    """
-    watcher, printed, told = RunWatcher(known.records(run)), None, Counter[str]()
+    """Show what is new until the run has its report; return it."""
+    watcher, printed = RunWatcher(known.records(run)), None
     answered, ended = time.monotonic(), None
     while True:
         now = time.monotonic()
@@ -504,7 +464,8 @@ def _follow(run: str, known: AnyRuns, display: RunDisplay, given: Given) -> Repo
             printed = line
             print_json(line)
             sys.stdout.flush()
-        told = _display(display, seen, items, told)
+        if seen.summary is not None:
+            _show(display, seen.summary, seen, items)
         if state != RUNNING and report is not None:
             return report
         if state not in {RUNNING, None}:
@@ -516,19 +477,13 @@ def _follow(run: str, known: AnyRuns, display: RunDisplay, given: Given) -> Repo
         time.sleep(given.every)
 
 
-def _display(
-    display: RunDisplay, seen: RunSnapshot, items: Items | None, told: Counter[str]
-) -> Counter[str]:
-    """Show what is new since `told`; return what is told now."""
-    plan = seen.summary
-    if plan is None:
-        return told
+def _show(display: RunDisplay, plan: PlanSummary, seen: RunSnapshot, items: Items | None) -> None:
+    """Show what is new."""
     if display.plan is None:
         display.planned(plan, gone=max(0.0, time.time() - plan.started))
-    display.finished(seen.counts - told)
+    display.finished(seen.counts - display.counts)
     display.failed([failure for _, failure in seen.failures])
     display.note = _note(plan, seen, items)
-    return Counter(seen.counts)
 
 
 def _progress(run: str, state: str | None, seen: RunSnapshot, items: Items | None) -> RunProgress:
