@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from docs.markdown import make_table
-from s3unzip.cli import output as lines
+from s3unzip.cli import runs as lines
 from s3unzip.cli.look import ListedMember
 from s3unzip.estimate import Estimate
 from s3unzip.local.dry_run import Decision

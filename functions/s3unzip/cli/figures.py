@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,18 +30,20 @@ def show_seconds(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def show_count(count: int, thing: str, things: str | None = None) -> str:
+def show_time(seconds: float) -> str:
+    """Return a time of day, in UTC."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
+
+
+def show_count(count: int, thing: str) -> str:
     """Return a count and what is counted: ``1 member``, ``2,000 members``."""
-    return f"{count:,} {thing if count == 1 else things or f'{thing}s'}"
+    return f"{count:,} {thing if count == 1 else f'{thing}s'}"
 
 
 def write_table(rows: Sequence[Sequence[str]], out: TextIO, right: Collection[str] = ()) -> None:
     """Write rows with aligned columns; the first row has the titles, the longest column is last.
 
-    Args:
-        rows: of equal length.
-        out: standard output or error.
-        right: titles of the columns that are aligned to the right.
+    Columns whose titles are in `right` are aligned to the right.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:

@@ -1,137 +1,74 @@
-"""Commands on an archive, nothing written: ``ls``, ``cat``, ``test``."""
+"""Commands on an archive that write nothing: ``ls``, ``cat``, ``test``, ``plan``, ``verify``."""
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections import Counter
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from s3unzip.cli.figures import print_json, printable_name, warn
-from s3unzip.cli.options import (
-    Power,
-    Reading,
-    Selection,
-    SourceConnection,
-    argument,
-    globs_of,
-    json,
-    option,
-    quiet,
-    source,
+import s3unzip
+from s3unzip.cli.figures import (
+    print_json,
+    printable,
+    printable_name,
+    show_bytes,
+    show_count,
+    show_seconds,
+    show_time,
+    warn,
+    write_table,
 )
+from s3unzip.cli.options import MEMBERS, ODD, PLACES, SOURCE, WHERE, Given, command, globs_of
 from s3unzip.cli.run import asking_for_a_prefix
 from s3unzip.errors import UsageError
-from s3unzip.model import Location, Options, Request
-from s3unzip.stores.locations import parse_source
+from s3unzip.estimate import (
+    Estimate,
+    Platform,
+    Terms,
+    aws,
+    check_budget,
+    count_sizes,
+    estimate_archive,
+    local,
+    show_dollars,
+)
+from s3unzip.model import Location, Options, Request, encode
+from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import TextIO
 
     from s3unzip import Archive, ArchiveMember
+    from s3unzip.context import Context
+    from s3unzip.operate.runs import DeployedRuns
+    from s3unzip.verification import Verification
 
 NOT_TEXT = (".zip", ".gz", ".png", ".jpg", ".exe")
-
-
-@dataclass(frozen=True)
-class Opening(Reading, SourceConnection):
-    """Opens an archive."""
-
-    src: str = source()
-
-    def open(self) -> Archive:
-        """Return the archive.
-
-        Raises:
-            UsageError: an option does not fit the archive's place.
-        """
-        import s3unzip
-
-        where = parse_source(self.src)
-        self.check_source(where)
-        with asking_for_a_prefix(where):
-            return s3unzip.open_archive(
-                self.src,
-                self.options(),
-                password=self.read_password(),
-                stores=self.config(),
-                warn=warn,
-            )
-
-
-@dataclass(frozen=True)
-class List(Selection, Opening):
-    """List an archive's members; reads only its directory."""
-
-    names: tuple[str, ...] = argument(
-        "[MEMBER]...", nargs=-1, help="Only these: names, folders/ or globs."
-    )
-    json: bool = option("--json", default=False, help="One JSON object a member.")
-
-    def options(self) -> Options:
-        """Return the options of a run."""
-        made = super().options()
-        return replace(made, include=globs_of(self.names) + made.include)
-
-    def act(self) -> int:
-        """Print a line for each member; return 1 if some are refused."""
-        from s3unzip.cli.output import print_reasons
-
-        archive = self.open()
-        if self.json:
-            for member in archive.members():
-                print_json(_describe(member))
-        else:
-            _print_table(archive.members())
-            sys.stdout.flush()
-            if archive.refused:
-                print_reasons(
-                    Counter(member.problem.code for member in archive.members() if member.problem)
-                )
-        return 1 if archive.refused else 0
-
-
-@dataclass(frozen=True)
-class Cat(Opening):
-    """Write members to stdout, checked; reads only their ranges."""
-
-    names: tuple[str, ...] = argument(
-        "MEMBER...", nargs=-1, required=True, help="Names as ls shows them, folders/ or globs."
-    )
-
-    def options(self) -> Options:
-        """Return the options of a run."""
-        return replace(super().options(), include=globs_of(self.names))
-
-    def act(self) -> int:
-        """Write the members."""
-        archive = self.open()
-        if sys.stdout.isatty() and any(name.lower().endswith(NOT_TEXT) for name in self.names):
-            raise UsageError(f"{self.names[0]}: not text; redirect it: s3unzip cat ... > file")
-        # A refused member raises here, before the first byte is written.
-        contents = [member.stream() for member in self._in_order_of_globs(archive)]
-        for content in contents:
-            for piece in content:
-                sys.stdout.buffer.write(piece)
-        sys.stdout.buffer.flush()
-        return 0
-
-    def _in_order_of_globs(self, archive: Archive) -> list[ArchiveMember]:
-        """Return members in the order of the globs, and of the directory within one glob."""
-        from s3unzip.planning.select import compile_glob
-
-        patterns = [compile_glob(pattern) for pattern in globs_of(self.names)]
-
-        def place(member: ArchiveMember) -> int:
-            fits = (at for at, pattern in enumerate(patterns) if pattern.match(member.name))
-            return next(fits, 0)
-
-        return sorted(archive.members(), key=place)
+BAR = 28  # characters of the longest bar
+MAX_BINS = 14
+REQUESTS = ("get", "put", "create", "part", "copy", "complete", "list")
+RIGHT = frozenset({"from", "below", "members", "time", "of all", "quantity", "dollars"})
+COUNTED = {
+    "missing": "missing",
+    "size": "of another size",
+    "crc": "of other content",
+    "no-crc": "without zip-crc32",
+    "extra": "extra",
+}
+SAID = {
+    "record": "by the store: the ETag is the one that it gave a run for the member's bytes",
+    "checksum": "by the store: its own CRC-32 of the object",
+    "read": "by this verify: it read the objects",
+    "metadata": "by their writer: the zip-crc32 that stands beside the objects",
+    "size": "by their size only: the archive does not tell the CRC-32",
+}
 
 
 class ListedMember(Struct, frozen=True, omit_defaults=True):
@@ -148,11 +85,40 @@ class ListedMember(Struct, frozen=True, omit_defaults=True):
     message: str | None = None  # what was found, in words
 
 
+def _open(given: Given) -> Archive:
+    """Return the archive of a command."""
+    where = parse_source(given.src)
+    given.check_places(where)
+    with asking_for_a_prefix(where):
+        return s3unzip.open_archive(
+            given.src, given.options(), password=given.password(), stores=given.config(), warn=warn
+        )
+
+
+@command(
+    *("src names", MEMBERS, ODD, SOURCE, "json"),
+    names={"metavar": "[MEMBER]...", "help": "Only these: names, folders/ or globs."},
+)
+def ls(given: Given) -> int:
+    """List an archive's members; reads only its directory."""
+    archive = _open(given)
+    if given.json:
+        for member in archive.members():
+            print_json(_describe(member))
+    else:
+        _print_members(archive.members())
+        sys.stdout.flush()
+        if archive.refused:
+            from s3unzip.cli.output import print_reasons
+
+            print_reasons(Counter(one.problem.code for one in archive.members() if one.problem))
+    return 1 if archive.refused else 0
+
+
 def _describe(member: ArchiveMember) -> ListedMember:
     from s3unzip.explanations import describe
 
-    sizes = member.name, member.size, member.compressed_size
-    problem = member.problem
+    sizes, problem = (member.name, member.size, member.compressed_size), member.problem
     if problem is not None:
         words = describe(problem.code, problem.message)
         return ListedMember(*sizes, problem=problem.code, message=words)
@@ -160,7 +126,8 @@ def _describe(member: ArchiveMember) -> ListedMember:
     return ListedMember(*sizes, method, crc32, member.mtime, member.offset)
 
 
-def _print_table(members: Iterable[ArchiveMember]) -> None:
+def _print_members(members: Iterable[ArchiveMember]) -> None:
+    """Print a table as ``unzip -v`` does."""
     write = sys.stdout.write
     write("  Length   Method       Size  Cmpr    Date    Time   CRC-32   Name\n")
     write("--------  -------- --------- ---- ---------- ----- --------  ----\n")
@@ -174,11 +141,8 @@ def _print_table(members: Iterable[ArchiveMember]) -> None:
             continue
         size += member.size
         compressed += member.compressed_size
-        when = (
-            ""
-            if member.mtime is None
-            else f"{datetime.fromtimestamp(member.mtime, UTC):%Y-%m-%d %H:%M}"
-        )
+        mtime = member.mtime
+        when = show_time(mtime) if mtime is not None else ""
         write(
             f"{member.size:8}  {member.method:8} {member.compressed_size:9} "
             f"{_saved(member.size, member.compressed_size):4} "
@@ -193,51 +157,288 @@ def _saved(size: int, compressed: int) -> str:
     return f"{100 * (size - compressed) // size if size else 0:3}%"
 
 
-@dataclass(frozen=True)
-class Test(Selection, Reading, SourceConnection, Power):
+@command("src names", ODD, SOURCE, names={"required": True})
+def cat(given: Given) -> int:
+    """Write members to stdout, checked; reads only their ranges."""
+    from s3unzip.planning.select import compile_glob
+
+    archive = _open(given)
+    if sys.stdout.isatty() and any(name.lower().endswith(NOT_TEXT) for name in given.names):
+        raise UsageError(f"{given.names[0]}: not text; redirect it: s3unzip cat ... > file")
+    patterns = [compile_glob(pattern) for pattern in globs_of(given.names)]
+
+    def place(member: ArchiveMember) -> int:
+        fits = (at for at, pattern in enumerate(patterns) if pattern.match(member.name))
+        return next(fits, 0)
+
+    # In the order of the globs, and of the directory within one. A refused member raises here,
+    # before the first byte is written.
+    contents = [member.stream() for member in sorted(archive.members(), key=place)]
+    for content in contents:
+        for piece in content:
+            sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+    return 0
+
+
+@command("src workers", MEMBERS, ODD, SOURCE, "quiet json")
+def test(given: Given) -> int:
     """Decode every member and check its CRC-32; nothing is written.
 
     It makes the checks of a run, with as many processes, and keeps no record.
 
     Exit code: 0 all members are sound, 1 some are not, 3 archive rejected.
     """
+    from s3unzip.api.options import judge_selection, make_policy
+    from s3unzip.cli.output import RunDisplay, print_test
+    from s3unzip.local.machine import Machine, Setup
+    from s3unzip.stores.memory import NOWHERE
 
-    src: str = source()
-    quiet: bool = quiet()
-    json: bool = json()
+    where, options = parse_source(given.src), replace(given.options(), key_template="{member}")
+    given.check_places(where)
+    policy = make_policy(options, given.password(), NOWHERE)
+    display = RunDisplay(quiet=given.quiet)
+    with tempfile.TemporaryDirectory(prefix="s3unzip-test-") as home:
+        stores = replace(given.config(), work=Location("file", "", f"{home}/"))
+        setup = Setup(stores, policy, given.tuning(given.processes), given.processes)
+        with (
+            Machine(setup, where, NOWHERE, display) as machine,
+            display,
+            asking_for_a_prefix(where),
+        ):
+            report = machine.run(
+                Request(where, NOWHERE, options),
+                judge_selection(options, warn),
+                lambda plan: display.planned(plan.summary),
+            )
+    if given.json:
+        print_json(report)
+    if not given.quiet:
+        print_test(report)
+    return report.verdict.exit_code
 
-    def options(self) -> Options:
-        """Return the options of a run."""
-        return replace(super().options(), key_template="{member}")
 
-    def act(self) -> int:
-        """Do a run without a destination; return the exit code."""
-        from s3unzip.api.options import judge_selection, make_policy
-        from s3unzip.cli.output import print_test
-        from s3unzip.cli.progress import RunDisplay
-        from s3unzip.local.machine import Machine, Setup
-        from s3unzip.stores.memory import NOWHERE
+@command(
+    *("src dest workers platform env", MEMBERS, WHERE, "as_gzip", ODD, PLACES, "max_cost json"),
+    dest={"metavar": "[DEST]", "help": "Where members would go."},
+)
+def plan(given: Given) -> int:
+    """Estimate a run: its work, time and cost; nothing is written."""
+    from s3unzip.api.options import make_policy
+    from s3unzip.context import Context
+    from s3unzip.stores.clock import LocalClock
+    from s3unzip.stores.factory import open_stores
 
-        where, options = parse_source(self.src), self.options()
-        self.check_source(where)
-        request = Request(where, NOWHERE, options)
-        policy = make_policy(options, self.read_password(), NOWHERE)
-        with tempfile.TemporaryDirectory(prefix="s3unzip-test-") as home:
-            stores = replace(self.config(), work=Location("file", "", f"{home}/"))
-            setup = Setup(stores, policy, self.tuning(self.processes), self.processes)
-            display = RunDisplay(quiet=self.quiet)
-            with (
-                Machine(setup, where, NOWHERE, display) as machine,
-                display,
-                asking_for_a_prefix(where),
-            ):
-                report = machine.run(
-                    request,
-                    judge_selection(options, warn),
-                    lambda plan: display.planned(plan.summary),
-                )
-        if self.json:
-            print_json(report)
-        if not self.quiet:
-            print_test(report)
-        return report.verdict.exit_code
+    deployed, base, limit = None, None, given.max_cost
+    options, target = given.options(), parse_destination(given.dest or ".")
+    if given.env is not None:
+        if given.platform not in {None, "aws"}:
+            raise UsageError(f"--env {given.env} is on aws, not on {given.platform}")
+        deployed = given.deployed()
+        options = _add_ruled(given, options, deployed.orders.options)
+        target = target if given.dest else deployed.orders.destination
+        base = deployed.scale.tuning
+        limit = deployed.scale.max_cost if limit is None else limit
+    platform = _platform(given, deployed)
+    policy = make_policy(options, given.password(), target)
+    request = Request(parse_source(given.src), target, options)
+    given.check_places(request.source)
+    tuning = given.tuning(platform.workers, base)
+    context = Context(open_stores(given.config()), LocalClock(), policy, tuning)
+    with asking_for_a_prefix(request.source):
+        made = _estimate(request, context, platform)
+    if given.json:
+        print_json(made)
+    else:
+        print_estimate(made, sys.stdout)
+    check_budget(made, limit)
+    return 0
+
+
+def _add_ruled(given: Given, typed: Options, ruled: Options) -> Options:
+    """Return the options that are typed, else those of the environment."""
+    return replace(
+        typed,
+        key_template=given.template() or ruled.key_template,
+        lenient=typed.lenient or ruled.lenient,
+        encoding=typed.encoding or ruled.encoding,
+        as_gzip=typed.as_gzip or ruled.as_gzip,
+    )
+
+
+def _platform(given: Given, deployed: DeployedRuns | None) -> Platform:
+    """Return the platform with its usual limits, or that of the environment."""
+    if deployed is not None:
+        scale = deployed.scale
+        return replace(scale.platform, workers=given.workers or scale.tuning.max_workers)
+    if given.platform in {None, "local"}:
+        return local(workers=given.processes)
+    if given.platform == "aws":
+        return aws(workers=given.workers or aws().workers)
+    raise UsageError(f"--on takes aws or local, not {given.platform!r}")
+
+
+def _estimate(request: Request, context: Context, platform: Platform) -> Estimate:
+    from s3unzip.api.options import judge_selection
+    from s3unzip.planning.cut import choose_workers
+    from s3unzip.planning.plan import preview_plan
+
+    preview = preview_plan(request, context)
+    judge_selection(request.options, warn)(preview.reading)
+    objects, where = request.options.objects, request.source
+    selected = preview.reading.selected
+    terms = Terms(
+        members=len(selected),
+        title=str(where),
+        storage_class=(objects and objects.storage_class) or "STANDARD",
+        sends_events=where.scheme == "s3" and where.bucket == request.destination.bucket,
+        at_once=choose_workers(preview.tasks, context.tuning),
+        sizes=count_sizes(member.size for member in selected),
+    )
+    return estimate_archive(preview.tasks, platform, context.tuning, terms)
+
+
+def print_estimate(made: Estimate, out: TextIO) -> None:
+    """Print the estimate for a person."""
+    span, seconds, cost = made.duration, made.duration.expected, made.cost
+    speed = f"{show_bytes(made.bytes_out / seconds)}/s"
+    if made.members >= seconds:
+        speed = f"{made.members / seconds:,.0f} members/s"
+    kinds = ", ".join(f"{members:,} by {kind}" for kind, members in made.kinds.items())
+    counts = ((kind, getattr(made.requests, kind)) for kind in REQUESTS)
+    requests = ", ".join(f"{count:,} {kind}" for kind, count in counts if count)
+    warnings = "".join(f"Warning: {printable(warning)}\n" for warning in made.warnings)
+    out.write(
+        f"{printable(made.title)} on {made.platform}\n"
+        f"{show_seconds(seconds)} ({show_seconds(span.low)} to {show_seconds(span.high)}), "
+        f"first object after {show_seconds(made.first_object)}, {speed}, "
+        f"{show_dollars(cost.total)}\n{warnings}"
+        f"\nmembers: {kinds or 0}; in {show_count(made.tasks, 'task')}, {made.at_once:,} at once\n"
+        f"read {show_bytes(made.bytes_in)}, written {show_bytes(made.bytes_out)}\n"
+        f"requests: {requests}\n"
+    )
+    for rows in _estimate_tables(made):
+        if len(rows) > 1:
+            out.write("\n")
+            write_table(rows, out, RIGHT)
+    if not cost.lines:
+        out.write("\nnothing that is paid for by use\n")
+        return
+    out.write(
+        f"{show_dollars(made.dollars.low)} to {show_dollars(made.dollars.high)}; "
+        f"{cost.unavoidable_share:.1%} is one PUT a member, which no tool avoids\n"
+    )
+
+
+def _estimate_tables(made: Estimate) -> list[list[tuple[str, ...]]]:
+    """Return sizes, steps, bounds and cost as tables, their titles first."""
+    shown, small = made.sizes[-MAX_BINS:], sum(one.members for one in made.sizes[:-MAX_BINS])
+    spans = [(one.start, one.stop, one.members) for one in shown]
+    if small:  # the smallest ones share the first row
+        spans.insert(0, (0, shown[0].start, small))
+    peak = max((members for _, _, members in spans), default=1)
+    sizes = (
+        (show_bytes(a), show_bytes(b), f"{members:,}", "█" * max(1, round(BAR * members / peak)))
+        for a, b, members in spans
+    )
+    whole = made.duration.expected or 1.0
+    steps = (
+        (one.name, show_seconds(one.seconds), f"{one.seconds / whole:.0%}", one.detail)
+        for one in made.steps
+        if one.seconds >= 0.05
+    )
+    bounds = (
+        (one.name, show_seconds(one.seconds), one.detail)
+        for one in made.bounds
+        if one.seconds >= 0.05
+    )
+    paid = [
+        (
+            show_dollars(line.dollars),
+            f"{line.quantity:,.0f} {line.unit}"
+            + ("" if line.unit == "GB-s" or line.quantity == 1 else "s"),
+            f"{line.service} {line.item}".rstrip(),
+        )
+        for line in made.cost.lines
+        if line.quantity
+    ]
+    total = [(show_dollars(made.cost.total), "", "total")] if made.cost.lines else []
+    return [
+        [("from", "below", "members", ""), *sizes],
+        [("step", "time", "of all", ""), *steps],
+        [("the tasks take at least", "time", ""), *bounds],
+        [("dollars", "quantity", "service"), *paid, *total],
+    ]
+
+
+@command(
+    *("src dest", MEMBERS, WHERE, "as_gzip", ODD, PLACES, "dest_no_sign_request"),
+    "deep no_records env listed at_once objects json",
+    dest={"required": True, "help": "Where members went: s3://bucket/prefix or a folder."},
+)
+def verify(given: Given) -> int:
+    """Compare the objects in DEST with the archive.
+
+    An object in S3 is not read if it is still the one that a run of this machine, or of the
+    environment, wrote. For other objects S3 returns its checksum or the CRC-32 from the writer.
+
+    Exit code: 0 all equal, 1 something is missing, different or extra.
+    """
+    from s3unzip.cli.output import VERIFYING, RunDisplay
+
+    where = parse_source(given.src)
+    given.check_places(where, parse_destination(given.dest))
+    config, runs, wanted = given.config(), None, given.objects
+    if given.env is not None and not given.no_records:
+        runs = given.deployed()
+    here = () if given.no_records else None  # None: the runs of this machine
+    try:
+        file = Path(os.devnull if wanted is None else wanted).open("wb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise UsageError(f"--objects {wanted}: {error.strerror}") from error
+    with file, RunDisplay() as display:
+        display.phase(VERIFYING)
+        found = s3unzip.verify(
+            given.src,
+            given.dest,
+            given.options(),
+            deep=given.deep,
+            records=here if runs is None else map(runs.records, runs.of_archive(where)),
+            at_once=given.at_once,
+            max_listed=given.listed,
+            each=None if wanted is None else lambda one: file.write(encode(one) + b"\n"),
+            password=given.password(),
+            stores=config,
+            progress=display,
+            warn=warn,
+        )
+    if given.json:
+        print_json(found)
+    else:
+        print_verification(found, sys.stdout)
+    return found.verdict.exit_code
+
+
+def print_verification(found: Verification, out: TextIO) -> None:
+    """Print the verdict, the counts and the listed differences."""
+    counts = "".join(f", {count:,} {COUNTED[kind]}" for kind, count in found.counts.items())
+    rate = found.members / max(found.seconds, 0.001)
+    out.write(
+        f"{found.verdict}  {found.source} -> {found.destination}\n"
+        f"  {show_count(found.members, 'member')}: {found.equal:,} equal{counts}\n"
+    )
+    if found.refused:
+        out.write(f"  {found.refused:,} more are refused by the archive's directory: s3unzip ls\n")
+    out.writelines(f"  {count:,} {SAID[proof]}\n" for proof, count in found.proofs.items())
+    out.write(
+        f"  in {show_seconds(found.seconds)}: {rate:,.0f} objects/s, "
+        f"{found.requests.list:,} LIST, {found.requests.head:,} HEAD, {found.requests.get:,} GET\n"
+    )
+    for one in found.differences:
+        ought = f"should be {one.expected}" if one.expected else ""
+        detail = ", ".join(filter(None, (one.found, ought)))
+        line = f"{one.kind:8} {printable_name(one.key)}{': ' if detail else ''}{detail}"
+        out.write(f"  {line}\n")
+    hidden = sum(found.counts.values()) - len(found.differences)
+    if hidden:
+        out.write(f"  and {hidden:,} more: --list {max(found.counts.values())} lists them all\n")

@@ -6,7 +6,6 @@ import os
 import re
 import sys
 import traceback
-from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -29,32 +28,22 @@ if TYPE_CHECKING:
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 COMPLETION = "_S3UNZIP_COMPLETE"  # set by the script of a shell
 
-# Where the class of a command is in this package, and the first sentence of its help: the list of
-# commands loads none of them.
+# The module of a command, and the first sentence of its help: the list of commands loads none.
 COMMANDS = {
-    "run": ("run.Run", "Extract an archive, or several, on this machine."),
-    "plan": ("plan.Plan", "Estimate a run: its work, time and cost; nothing is written."),
-    "ls": ("look.List", "List an archive's members; reads only its directory."),
-    "cat": ("look.Cat", "Write members to stdout, checked; reads only their ranges."),
-    "test": (
-        "look.Test",
-        "Decode every member and check its CRC-32; nothing is written.",
-    ),
-    "verify": ("verify.Verify", "Compare the objects in DEST with the archive."),
-    "watch": (
-        "runs.Watch",
-        "Follow a run until it ends; the exit code is its verdict's.",
-    ),
-    "runs": ("runs.Runs", "List runs, the latest first."),
-    "show": ("runs.Show", "Print the report of a run; the exit code is its verdict's."),
-    "resume": ("runs.Resume", "Continue a run: do the tasks that did not end."),
-    "abort": ("runs.Abort", "Stop a run and drop its incomplete uploads."),
-    "submit": ("deployed.Submit", "Queue archives that are already there."),
-    "reconcile": (
-        "deployed.Reconcile",
-        "Find archives whose event or verdict never came.",
-    ),
-    "doctor": ("deployed.Doctor", "Check a deployed environment, and say what to do."),
+    "run": ("run", "Extract an archive, or several, on this machine."),
+    "plan": ("look", "Estimate a run: its work, time and cost; nothing is written."),
+    "ls": ("look", "List an archive's members; reads only its directory."),
+    "cat": ("look", "Write members to stdout, checked; reads only their ranges."),
+    "test": ("look", "Decode every member and check its CRC-32; nothing is written."),
+    "verify": ("look", "Compare the objects in DEST with the archive."),
+    "watch": ("runs", "Follow a run until it ends; the exit code is its verdict's."),
+    "runs": ("runs", "List runs, the latest first."),
+    "show": ("runs", "Print the report of a run; the exit code is its verdict's."),
+    "resume": ("runs", "Continue a run: do the tasks that did not end."),
+    "abort": ("runs", "Stop a run and drop its incomplete uploads."),
+    "submit": ("deployed", "Queue archives that are already there."),
+    "reconcile": ("deployed", "Find archives whose event or verdict never came."),
+    "doctor": ("deployed", "Check a deployed environment, and say what to do."),
 }
 # Words of other tools, and of earlier versions, for what is done here by another name.
 OTHER_NAMES = {
@@ -84,96 +73,60 @@ PLAIN = (
 )
 
 
-@cache
 def load_command(name: str) -> click.Command:
     """Return the command `name` of `COMMANDS`."""
-    from s3unzip.cli.options import make_command
-
-    module, _, kind = COMMANDS[name][0].partition(".")
-    return make_command(name, getattr(import_module(f"s3unzip.cli.{module}"), kind))
+    found: click.Command = getattr(import_module(f"s3unzip.cli.{COMMANDS[name][0]}"), name)
+    return found
 
 
 class Program(click.Group):
     """The program: a group that loads a command when it is asked for."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
         """Return the names of the commands, the first ones that a user needs first."""
-        del ctx
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Return the command of this name, None if there is none."""
-        del ctx
         return load_command(cmd_name) if cmd_name in COMMANDS else None
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands with their summaries, none of them loaded."""
-        del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
 
-def _print_help_alone() -> None:
-    context = click.get_current_context()
-    if context.invoked_subcommand is None:
-        sys.stdout.write(f"{context.get_help()}\n")
-
-
-def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    if asked:
-        sys.stdout.write(f"s3unzip {__version__}\n")
-        context.exit()
-
-
-PROGRAM = Program(
+@click.group(
     "s3unzip",
+    cls=Program,
     commands=dict.fromkeys(COMMANDS, click.Command(None)),  # for near names
     invoke_without_command=True,
-    callback=_print_help_alone,
     help="Extract ZIP archives of any size from S3 to S3, in parallel, verified.",
-    params=[
-        click.Option(
-            ["--version"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=_print_version,
-            help="Print the version and exit.",
-        )
-    ],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+@click.version_option(
+    __version__, message="s3unzip %(version)s", help="Print the version and exit."
+)
+@click.pass_context
+def PROGRAM(context: click.Context) -> None:  # noqa: N802 - a constant
+    """Print the help where no command is given."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command and exit with its code: errors are one line, never a traceback.
-
-    Args:
-        arguments: of the command line; None: the process's.
-    """
+    """Run a command and exit with its code: errors are one line, never a traceback."""
     stopping = Stopping()
     try:
         with stopping.like_ctrl_c():
             code = _invoke(sys.argv[1:] if arguments is None else list(arguments))
         sys.stdout.flush()
         code = stopping.exit_code if stopping.heard else code
-    except InterruptedRunError as stopped:
-        _say(stopped)
-        sys.exit(stopping.exit_code)
-    except ArchiveError as error:
-        _tell(error)
-        sys.exit(error.exit_code)
-    except S3UnzipError as error:
-        _say(error)
-        sys.exit(error.exit_code)
-    except click.ClickException as error:
-        _say(explain_mistake(error))
-        sys.exit(error.exit_code)
-    except (KeyboardInterrupt, EOFError):
-        _say("stopped")
-        sys.exit(stopping.exit_code)
+    except (KeyboardInterrupt, EOFError, InterruptedRunError) as stopped:
+        said = stopped if isinstance(stopped, InterruptedRunError) else "stopped"
+        code = _say(said, stopping.exit_code)
     except Exception as error:  # noqa: BLE001 - the command line's outermost edge
-        sys.exit(_end_badly(error))
+        code = _end_badly(error)
     sys.exit(code)
 
 
@@ -203,40 +156,38 @@ def explain_mistake(error: click.ClickException) -> str:
 
 def _end_badly(error: Exception) -> int:
     """Say what ended the command, if anything is wrong at all; return the exit code."""
+    code: int = getattr(error, "exit_code", INTERNAL_ERROR)
+    words: object = error
+    if isinstance(error, ArchiveError):
+        from s3unzip.cli.output import tell_finding
+
+        sys.stderr.write(f"s3unzip: {tell_finding(error.finding)}\n")
+        return code
     if isinstance(error, OutputUnreadError | BrokenPipeError):  # `s3unzip ls ... | head`
         drop_output()
         return 0
-    if isinstance(error, OutputLostError):
-        drop_output()
-        _say(f"standard output: {error.strerror}; not all of it is written")
-        return OUTPUT_LOST
-    if isinstance(error, MemoryError):
-        _say("no memory left: give fewer --workers, or raise the limit (ulimit -v)")
-        return ServiceFaultError.exit_code
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and not isinstance(error, OutputLostError):
         from s3unzip.stores.files import is_known, translate_error
 
-        if not is_known(error):
-            return _end_unknown(error)
-        refused = translate_error(error, str(error.filename or "this machine"))
-        _say(refused)
-        return refused.exit_code
-    return _end_unknown(error)
+        if is_known(error):
+            words = translate_error(error, str(error.filename or "this machine"))
+            return _say(words, words.exit_code)
+    if isinstance(error, click.ClickException):
+        words = explain_mistake(error)
+    elif isinstance(error, OutputLostError):
+        drop_output()
+        words, code = f"standard output: {error.strerror}; not all of it is written", OUTPUT_LOST
+    elif isinstance(error, MemoryError):
+        words = "no memory left: give fewer --workers, or raise the limit (ulimit -v)"
+        code = ServiceFaultError.exit_code
+    elif not isinstance(error, S3UnzipError):
+        if os.environ.get("S3UNZIP_DEBUG"):
+            traceback.print_exc()
+        words = f"internal error, please report it: {type(error).__name__}: {error}"
+    return _say(words, code)
 
 
-def _end_unknown(error: Exception) -> int:
-    """Say that there is a bug; return the exit code."""
-    if os.environ.get("S3UNZIP_DEBUG"):
-        traceback.print_exc()
-    _say(f"internal error, please report it: {type(error).__name__}: {error}")
-    return INTERNAL_ERROR
-
-
-def _tell(error: ArchiveError) -> None:
-    from s3unzip.cli.output import tell_finding
-
-    sys.stderr.write(f"s3unzip: {tell_finding(error.finding)}\n")
-
-
-def _say(message: object) -> None:
+def _say(message: object, code: int) -> int:
+    """Print one line; return the exit code that goes with it."""
     sys.stderr.write(f"s3unzip: {printable(str(message))}\n")
+    return code

@@ -1,17 +1,22 @@
-"""What commands print of runs: reports and tables on stderr or stdout, JSON on stdout."""
+"""What a run shows: its progress on stderr, then its report, for people or as JSON.
+
+On a terminal the progress is live, else a line every few seconds. The share has one basis: of the
+compressed bytes of the selected members, those of members that have an outcome, and of a large
+member what has passed. Each byte counts once, however often it is read. Nothing starts a thread
+before the first phase: a program that has threads cannot be forked safely, and its workers are
+forked before that.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 import sys
+import threading
 import time
 from collections import Counter
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import Struct
-
-from s3unzip import Progress
 from s3unzip.api.progress import BatchProgress
 from s3unzip.cli.figures import (
     print_json,
@@ -23,28 +28,40 @@ from s3unzip.cli.figures import (
     warn,
     write_table,
 )
-from s3unzip.cli.progress import Figures, RunDisplay
 from s3unzip.explanations import advise, describe, explain
-from s3unzip.model import Location, Outcome, Request, Verdict
+from s3unzip.model import Location, Outcome, Report, Request, Verdict
 from s3unzip.planning.keys import parse_template
 from s3unzip.settling.next_step import in_environment, next_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import TextIO
+    from collections.abc import Mapping, Sequence
+    from typing import Self, TextIO
+
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
 
     from s3unzip.context import Reached
     from s3unzip.errors import Finding
-    from s3unzip.local.dry_run import Decision
-    from s3unzip.model import ArchiveEnd, Batch, Failure, NestedRun, Report
+    from s3unzip.model import ArchiveEnd, Batch, NestedRun, PlanSummary
     from s3unzip.stores.factory import StoreConfig
-    from s3unzip.stores.ports import ListedObject
 
-EXTRA_SHOWN = 10  # keys before the question
-TITLES = ("STARTED (UTC)", "STATE", "TOOK", "MEMBERS", "FAILED", "RUN", "SOURCE -> DESTINATION")
-RIGHT = {"TOOK", "MEMBERS", "FAILED"}
 ARCHIVE_TITLES = ("STATE", "MEMBERS", "FAILED", "RUN", "SOURCE")
 FAILURES_SHOWN = 5  # of each reason
+RATE_SECONDS = 10.0  # the rates shown are means of so long
+LINE_SECONDS = 10.0  # between two lines where there is no terminal
+MIN_SECONDS, MIN_SHARE = 5.0, 0.05  # of a phase, before the time left means anything
+WIDE = 70  # columns from which on bytes and rates are shown
+MAX_FAILURES = 20  # shown as they come; the report counts them all
+EXTRACTING, VERIFYING = "extract", "verify"
+WORDS = {
+    "plan": "reading the directory",
+    "scan": "scanning for places to split",
+    "link": "joining what was scanned",
+    EXTRACTING: "extracting",
+    "report": "writing the report",
+    VERIFYING: "reading the central directory, listing the destination ...",
+}
 
 
 def print_report(
@@ -57,21 +74,16 @@ def print_report(
 ) -> None:
     """Print verdict, totals, reasons, the first failures, and what to do next.
 
-    Args:
-        report: of the run.
-        stream: to print to; None: stderr.
-        environment: of the run; None: this machine.
-        rates: whether to print how much was done in a second.
-        reached: how the run's stores are reached, or the environment.
+    `environment` is None for a run of this machine; `reached` is how the run's stores are reached,
+    or the environment. Without `rates` it is not told how much was done in a second.
     """
-    out = stream or sys.stderr
-    whence, where = printable(str(report.source)), printable(str(members_place(report)))
-    out.write(f"{report.verdict}  {whence} -> {where}\n")
-    if report.message:
-        out.write(f"  {printable(report.message)}{_code(report.reason, report.offset)}\n")
-    found_by = in_environment(environment, reached)
-    if report.reason:
-        out.write(f"  help: {advise(report.reason, report.run, found_by)}\n")
+    out, found_by = stream or sys.stderr, in_environment(environment, reached)
+    place = report.destination
+    if report.verdict is not Verdict.REJECTED:  # then the folder or prefix of the members
+        prefix = parse_template(Request(report.source, place, report.options)).prefix
+        place = Location(place.scheme, place.bucket, prefix[: prefix.rfind("/") + 1])
+    title = f"{report.verdict}  {report.source} -> {place}"
+    _print_head(report, title, out, found_by)
     if report.verdict is not Verdict.REJECTED:
         _print_totals(report, out, rates=rates)
     _print_failures(report, out, found_by)
@@ -83,44 +95,43 @@ def print_report(
         out.write(f"  next: {printable(following)}\n")
 
 
-def members_place(report: Report) -> Location:
-    """Return the folder or prefix in which the members of a run are."""
-    place = report.destination
-    if report.verdict is Verdict.REJECTED:
-        return place
-    prefix = parse_template(Request(report.source, place, report.options)).prefix
-    return Location(place.scheme, place.bucket, prefix[: prefix.rfind("/") + 1])
-
-
-def print_test(report: Report, stream: TextIO | None = None) -> None:
+def print_test(report: Report) -> None:
     """Print whether the members of an archive are sound, and what is wrong with the others."""
-    out = stream or sys.stderr
-    sound = report.verdict is Verdict.COMPLETED
-    out.write(f"{'SOUND' if sound else report.verdict.value}  {printable(str(report.source))}\n")
-    if report.message:
-        out.write(f"  {printable(report.message)}{_code(report.reason, report.offset)}\n")
-    if report.reason:
-        out.write(f"  help: {_advise_without_run(report.reason)}\n")
+    out, word = sys.stderr, report.verdict.value
+    title = f"{'SOUND' if report.verdict is Verdict.COMPLETED else word}  {report.source}"
+    _print_head(report, title, out, None)
     if report.verdict is not Verdict.REJECTED:
-        seconds = show_seconds(max(report.finished - report.started, 1e-9))
         verbs = ("is" if report.extracted == 1 else "are", "is" if report.failed == 1 else "are")
-        out.write(f"  {show_count(report.extracted, 'member')} {verbs[0]} sound, ")
-        out.write(f"{report.failed:,} {verbs[1]} not; ")
-        out.write(f"{show_bytes(report.bytes_out)} decoded in {seconds}\n")
+        out.write(
+            f"  {show_count(report.extracted, 'member')} {verbs[0]} sound, "
+            f"{report.failed:,} {verbs[1]} not; {show_bytes(report.bytes_out)} decoded in "
+            f"{show_seconds(max(report.finished - report.started, 1e-9))}\n"
+        )
     _print_failures(report, out, None)
 
 
-def _advise_without_run(code: str) -> str:
-    """Return the advice about a code where there is no run to go on with."""
-    return re.sub(r": s3unzip resume RUN( --failed)?", "", explain(code).advice)
+def _print_head(report: Report, title: str, out: TextIO, where: str | None) -> None:
+    """Print how a run ended, and why."""
+    out.write(f"{printable(title)}\n")
+    if report.message:
+        out.write(f"  {printable(report.message)}{_code(report.reason, report.offset)}\n")
+    if report.reason:
+        out.write(f"  help: {_advise(report.reason, report.run, where)}\n")
 
 
-def print_reasons(counts: Mapping[str, int], stream: TextIO | None = None) -> None:
+def _advise(code: str, run: str = "", where: str | None = None) -> str:
+    """Return the advice about a code; `where` is None where there is no run to go on with."""
+    if where is None:
+        return re.sub(r": s3unzip resume RUN( --failed)?", "", explain(code).advice)
+    return advise(code, run, where)
+
+
+def print_reasons(counts: Mapping[str, int]) -> None:
     """Print how many members were refused for what, each with its explanation."""
-    out = stream or sys.stderr
     for code, count in counts.items():
-        out.write(f"{count:,} refused: {explain(code).sentence}{_code(code)}\n")
-        out.write(f"  help: {_advise_without_run(code)}\n")
+        sys.stderr.write(
+            f"{count:,} refused: {explain(code).sentence}{_code(code)}\n  help: {_advise(code)}\n"
+        )
 
 
 def tell_finding(finding: Finding) -> str:
@@ -128,7 +139,7 @@ def tell_finding(finding: Finding) -> str:
     whose = f"{printable_name(finding.member)}: " if finding.member is not None else ""
     words = printable(describe(finding.code, finding.message))
     code = _code(finding.code, finding.offset)
-    return f"{whose}{words}{code}\n  help: {_advise_without_run(finding.code)}"
+    return f"{whose}{words}{code}\n  help: {_advise(finding.code)}"
 
 
 def _code(code: str | None, offset: int | None = None) -> str:
@@ -137,6 +148,7 @@ def _code(code: str | None, offset: int | None = None) -> str:
 
 
 def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
+    """Print how much was done, by how many requests, and the warnings."""
     counts = [
         (report.extracted, "extracted"),
         (report.unchanged, "unchanged"),
@@ -146,181 +158,257 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
         (report.directories, "directory" if report.directories == 1 else "directories"),
     ]
     shown = ", ".join(f"{count:,} {name}" for count, name in counts if count)
-    out.write(f"  {show_count(report.members, 'member')}: {shown or 'none'}\n")
-    seconds = max(report.finished - report.started, 1e-9)
-    done = report.extracted + report.unchanged
-    out.write(f"  {show_bytes(report.bytes_in)} read, {show_bytes(report.bytes_out)} written")
+    seconds, speed = max(report.finished - report.started, 1e-9), ""
     if rates:
-        out.write(
+        done = report.extracted + report.unchanged
+        speed = (
             f" in {show_seconds(seconds)}: {done / seconds:,.0f} members/s, "
             f"{show_bytes(report.bytes_out / seconds)}/s"
         )
-    out.write("\n")
-    requests = report.requests
-    retried = f", {requests.retries:,} retried" if requests.retries else ""
-    slowed = f", {requests.throttled:,} throttled" if requests.throttled else ""
+    asked = report.requests
+    retried = f", {asked.retries:,} retried" if asked.retries else ""
+    slowed = f", {asked.throttled:,} throttled" if asked.throttled else ""
     out.write(
-        f"  requests: {requests.get:,} GET, {requests.put:,} PUT, "
-        f"{show_count(requests.part + requests.copy, 'part')}, "
-        f"{requests.head + requests.list:,} HEAD and LIST{retried}{slowed}\n"
+        f"  {show_count(report.members, 'member')}: {shown or 'none'}\n"
+        f"  {show_bytes(report.bytes_in)} read, {show_bytes(report.bytes_out)} written{speed}\n"
+        f"  requests: {asked.get:,} GET, {asked.put:,} PUT, "
+        f"{show_count(asked.part + asked.copy, 'part')}, "
+        f"{asked.head + asked.list:,} HEAD and LIST{retried}{slowed}\n"
     )
-    for code, count in report.warnings.items():
-        sentence = explain(code).sentence
-        out.write(f"  {count:,} with a warning: {sentence}{_code(code)}\n")
+    out.writelines(
+        f"  {count:,} with a warning: {explain(code).sentence}{_code(code)}\n"
+        for code, count in report.warnings.items()
+    )
 
 
 def _print_failures(report: Report, out: TextIO, where: str | None) -> None:
-    """Print the reasons, each with its first members.
-
-    Args:
-        report: of the run.
-        out: to print to.
-        where: options that find the run's environment; None: there is no run to go on with.
-    """
-    if not report.failed:
-        return
-    by_reason: dict[str, list[Failure]] = {}
-    for failure in report.failures:
-        by_reason.setdefault(failure.reason, []).append(failure)
-    for code, count in report.reasons.items():
+    """Print the reasons, each with its first members."""
+    for code, count in report.reasons.items() if report.failed else ():
+        advice = _advise(code, report.run, where)
         out.write(f"  {count:,} failed: {explain(code).sentence}{_code(code)}\n")
-        known = where is not None
-        advice = advise(code, report.run, where or "") if known else _advise_without_run(code)
         out.write(f"    help: {advice}\n")
-        for failure in by_reason.get(code, [])[:FAILURES_SHOWN]:
-            out.write(f"    {_failure_line(failure.key, failure.offset, failure.message)}\n")
-        more = count - FAILURES_SHOWN
-        if more > 0:
-            show = f": s3unzip show {report.run} --failures{where}" if known else ""
-            out.write(f"    and {more:,} more{show}\n")
+        for one in [one for one in report.failures if one.reason == code][:FAILURES_SHOWN]:
+            at = f" at byte {one.offset:,}" if one.offset is not None else ""
+            out.write(f"    {printable_name(one.key)}{at}: {printable(one.message)}\n")
+        if count > FAILURES_SHOWN:
+            show = f": s3unzip show {report.run} --failures{where}" if where is not None else ""
+            out.write(f"    and {count - FAILURES_SHOWN:,} more{show}\n")
 
 
-def _failure_line(key: str, offset: int | None, message: str) -> str:
-    at = f" at byte {offset:,}" if offset is not None else ""
-    return f"{printable_name(key)}{at}: {printable(message)}"
-
-
-def print_failed(outcome: Outcome) -> None:
-    """Print a line for a failed member."""
+def failed_line(outcome: Outcome) -> str:
+    """Return what is said of a failed member."""
     code = outcome.reason or "unknown"
-    words = describe(code, outcome.message)
-    sys.stdout.write(f"{_failure_line(outcome.key, None, words)}{_code(code)}\n")
+    words = printable(describe(code, outcome.message))
+    return f"{printable_name(outcome.key)}: {words}{_code(code)}"
 
 
-def print_nested(nested: NestedRun, stream: TextIO | None = None) -> None:
-    """Print what became of an archive inside the archive."""
-    out = stream or sys.stderr
-    said = nested.message or ""
-    if nested.reason:
-        said = describe(nested.reason, nested.message) + _code(nested.reason)
-    out.write(f"nested {nested.verdict or 'not extracted'}  {printable_name(nested.key)}\n")
-    if said:
-        out.write(f"  {printable(said)}\n")
-    if nested.run is not None:
-        out.write(f"  run {nested.run}\n")
+class Figures(NamedTuple):
+    """What is known of a phase at one moment, in words; empty where it means nothing."""
+
+    phase: str
+    share: float | None  # 0 to 1
+    members: str = ""
+    failed: str = ""
+    size: str = ""
+    rate: str = ""
+    left: str = ""
+    note: str = ""
+
+    @property
+    def percent(self) -> str:
+        """The share, rounded down: 100 % is all; empty where there is none."""
+        return "" if self.share is None else f"{math.floor(100 * self.share)}%"
+
+    def line(self) -> str:
+        """Return one line for a log."""
+        figures = (self.percent, *self[2:])
+        return f"{self.phase}: {', '.join(filter(None, figures)) or '...'}"
 
 
-class FailedMember(Struct, frozen=True):
-    """A line of ``s3unzip show --failures``."""
+class RunDisplay(BatchProgress):
+    """Shows phase, share, members, failures and the time left; of several archives their number."""
 
-    task: str  # that the member failed in; "index": the plan
-    outcome: Outcome
+    def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
+        self._given = console
+        self._quiet = quiet
+        self._lock = threading.RLock()
+        self.counts: Counter[str] = Counter()
+        self._history: list[tuple[float, float, int, int]] = []
+        self.plan: PlanSummary | None = None
+        self._phase = "plan"
+        self._since = time.monotonic()  # of the phase
+        self.note = self._trouble = ""
+        self._failures = self._archives = self._ended_archives = 0
+        self._live: Live | None = None
+        self._ended = threading.Event()
+        self._lines: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Remove the display from the terminal, print no more lines."""
+        self._ended.set()
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        if self._lines is not None:
+            self._lines.join()
+            self._lines = None
+
+    def phase(self, name: str) -> None:
+        """Show that a phase begins: plan, scan, link, extract, report or verify."""
+        with self._lock:
+            self._phase, self._since = name, time.monotonic()
+            self._history.clear()
+        self._start()
+
+    def planned(self, plan: PlanSummary, gone: float = 0.0) -> None:
+        """Show the work ahead of a run that began `gone` seconds ago."""
+        with self._lock:
+            self.counts.clear()
+            self.plan, self._phase = plan, EXTRACTING
+            self._since = time.monotonic() - gone
+        self._start()
+
+    def found(self, archives: int, size: int) -> None:  # noqa: ARG002 - shown as archives
+        """Show the work ahead."""
+        self._archives, self._since = archives, time.monotonic()
+        self._start()
+
+    def ended(self, end: ArchiveEnd) -> None:
+        """Count an archive; say what is wrong with one that ended without a report."""
+        self._ended_archives += 1
+        if end.error is not None:
+            self.say(_name_once(end))
+
+    def finished(self, counts: Mapping[str, int]) -> None:
+        """Take increments."""
+        with self._lock:
+            self.counts.update(counts)
+
+    def failed(self, outcomes: Sequence[Outcome]) -> None:
+        """Print members that failed, the first few of the run."""
+        for outcome in outcomes:
+            self._failures += 1
+            if self._failures <= MAX_FAILURES:
+                self.say(f"failed: {failed_line(outcome)}")
+            elif self._failures == MAX_FAILURES + 1:
+                self.say("more members failed; the report lists them")
+
+    def trouble(self, message: str) -> None:
+        """Print that a store does not answer; each worker tells it, one line is enough."""
+        if message != self._trouble:
+            self._trouble = message
+            self.say(printable(message))
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        from rich.text import Text
+
+        if not self._quiet:
+            self._console().print(Text(text), soft_wrap=True)
+
+    def figures(self) -> Figures:
+        """Return what is known now."""
+        with self._lock:
+            counts, plan, now = Counter(self.counts), self.plan, time.monotonic()
+            done = counts["extracted"] + counts["unchanged"] + counts["failed"]
+            if plan is None or self._phase != EXTRACTING:
+                return self._figures_without_plan(counts, done, max(now - self._since, 1e-3))
+            share = min(1.0, max(0.0, counts["bytes_done"] / max(1, plan.work)))
+            self._history.append((now, share, done, counts["bytes_written"]))
+            while len(self._history) > 2 and now - self._history[1][0] > RATE_SECONDS:
+                self._history.pop(0)
+            then, share_then, done_then, written_then = self._history[0]
+            elapsed, passed = now - self._since, max(now - then, 1e-3)
+        speed, left = (share - share_then) / passed, ""
+        if speed > 0 and elapsed >= MIN_SECONDS and MIN_SHARE <= share < 1:
+            left = f"about {show_seconds((1 - share) / speed)} left"
+        written = (counts["bytes_written"] - written_then) / passed
+        return Figures(
+            WORDS[EXTRACTING],
+            share,
+            f"{done:,}/{plan.selected:,} members",
+            f"{counts['failed']:,} failed",
+            f"{show_bytes(counts['bytes_written'])} of {show_bytes(plan.bytes_out)}",
+            f"{(done - done_then) / passed:,.0f} members/s, {show_bytes(written)}/s",
+            left,
+            self.note,
+        )
+
+    def _figures_without_plan(self, counts: Counter[str], done: int, seconds: float) -> Figures:
+        """Return the figures of several archives, of a verify, or of another phase."""
+        failed, size = counts["failed"], counts["bytes_written"]
+        if self._archives:
+            return Figures(
+                f"{self._ended_archives:,}/{self._archives:,} archives",
+                self._ended_archives / self._archives,
+                f"{done:,} members",
+                f"{failed:,} failed",
+                show_bytes(size),
+                f"{done / seconds:,.0f} members/s, {show_bytes(size / seconds)}/s",
+            )
+        if self._phase == VERIFYING and done:
+            read = f"{show_bytes(counts['bytes_read'])} read" if counts["bytes_read"] else ""
+            rate, equal = f"{done / seconds:,.0f} objects/s", f"{counts['extracted']:,} equal"
+            return Figures("comparing", None, equal, f"{failed:,} not", read, rate)
+        return Figures(WORDS.get(self._phase, self._phase), None, note=self.note)
+
+    def _console(self) -> Console:
+        from rich.console import Console
+
+        if self._given is None:
+            self._given = Console(stderr=True, highlight=False)
+        return self._given
+
+    def _start(self) -> None:
+        """Begin to show, on a terminal or in lines."""
+        if self._quiet or self._live is not None or self._lines is not None:
+            return
+        console = self._console()
+        if console.is_terminal and not console.is_dumb_terminal:
+            from rich.live import Live
+
+            self._live = Live(
+                get_renderable=self.draw, console=console, refresh_per_second=5, transient=True
+            )
+            self._live.start()
+            return
+        self._lines = threading.Thread(target=self._print_lines, daemon=True, name="progress")
+        self._lines.start()
+
+    def _print_lines(self) -> None:
+        while not self._ended.wait(LINE_SECONDS):
+            self.say(self.figures().line())
+
+    def draw(self) -> Table:
+        """Draw a bar with its figures; a narrow terminal gets two short lines."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        now = self.figures()
+        wide = self._console().width >= WIDE
+        bar = ProgressBar(
+            total=1.0, completed=now.share or 0.0, width=24 if wide else 10, pulse=now.share is None
+        )
+        failed = Text(now.failed, style="red" if self.counts["failed"] else "dim")
+        first, second, whole = Table.grid(padding=(0, 1)), Table.grid(padding=(0, 2)), Table.grid()
+        first.add_row(Text(now.phase), bar, now.percent.rjust(4), Text(now.left))
+        second.add_row(Text(now.members), failed, *((now.size, now.rate) if wide else ()))
+        whole.add_row(first)
+        whole.add_row(second)
+        if now.note:
+            whole.add_row(Text(now.note, style="dim"))
+        return whole
 
 
-class Resumed(Struct, frozen=True):
-    """What ``s3unzip resume --env`` did."""
-
-    run: str
-    environment: str
-    tasks: int | None = None  # with --failed; 0: no member failed, nothing was started
-
-
-class Aborted(Struct, frozen=True):
-    """What ``s3unzip abort`` did."""
-
-    run: str
-    environment: str | None  # None: the run is one of this machine
-    stopped: bool  # whether an execution was running
-    uploads: int  # incomplete uploads that were dropped
-
-
-class ListedRun(Struct, frozen=True, omit_defaults=True):
-    """One line of ``s3unzip runs``."""
-
-    run: str
-    state: str  # the verdict; RUNNING, WAITING, STOPPED or UNFINISHED where there is none
-    started: float  # Unix seconds
-    seconds: float | None = None
-    source: str = ""
-    destination: str = ""
-    members: int = 0
-    extracted: int = 0
-    unchanged: int = 0
-    failed: int = 0
-
-
-class RunProgress(Struct, frozen=True, omit_defaults=True):
-    """A line of ``s3unzip watch --json``, printed when a figure changes; the report is the last."""
-
-    run: str
-    state: str = ""  # of the execution; empty on one machine
-    members: int | None = None  # that the run selected; None: its plan is still made
-    extracted: int = 0  # by tasks that ended
-    unchanged: int = 0  # likewise
-    failed: int = 0  # likewise
-    bytes_written: int = 0  # likewise
-    tasks: int = 0  # of the first round
-    tasks_done: int = 0
-    rounds: int = 0
-    running: int | None = None  # tasks of the Map at work
-    waiting: int | None = None  # likewise
-    lost: int | None = None  # likewise: without a result
-    throttled: int = 0  # requests
-    retries: int = 0  # requests
-    first_object: float | None = None  # Unix seconds
-
-
-def print_runs(runs: Iterable[ListedRun]) -> None:
-    """Print a header and a line for each run, columns aligned; the longest column is the last."""
-    rows = [_cells(run) for run in runs]
-    if not rows:
-        sys.stderr.write("no runs yet: s3unzip run SRC DEST begins one\n")
-        return
-    write_table([TITLES, *rows], sys.stdout, RIGHT)
-
-
-def print_decisions(decisions: Iterable[Decision], *, json: bool) -> int:
-    """Print what a run would do; return 1 if it could not do all of it."""
-    counts: Counter[str] = Counter()
-    for one in decisions:
-        counts[one.action] += 1
-        if json:
-            print_json(one)
-            continue
-        why = f"  {printable(one.message or '')} ({one.reason})" if one.message else ""
-        sys.stdout.write(f"{one.action:9}  {one.size:12,}  {printable_name(one.key)}{why}\n")
-    shown = ", ".join(f"{count:,} {action}" for action, count in counts.items())
-    sys.stderr.write(f"dry run, nothing is written: {shown or 'no members'}\n")
-    return 1 if counts["fail"] or counts["refuse"] else 0
-
-
-def _cells(run: ListedRun) -> tuple[str, ...]:
-    when = datetime.fromtimestamp(run.started, UTC)
-    ends = f"{run.source} -> {run.destination}" if run.source else ""
-    done = run.seconds is not None
-    return (
-        f"{when:%Y-%m-%d %H:%M}",
-        run.state,
-        show_seconds(run.seconds) if run.seconds is not None else "",
-        f"{run.members:,}" if done else "",
-        f"{run.failed:,}" if done else "",
-        run.run,
-        printable(ends),
-    )
-
-
-class RunOutput(RunDisplay, Progress):
-    """What a run shows: live progress, its report, what became of archives inside the archive."""
+class RunOutput(RunDisplay):
+    """What ``run`` shows: progress, each report, what became of archives inside the archive."""
 
     def __init__(self, *, quiet: bool, json: bool) -> None:
         super().__init__(quiet=quiet)
@@ -341,144 +429,69 @@ class RunOutput(RunDisplay, Progress):
         self.nested_runs.append(run)
         if self._json:
             print_json(run)
-        if not self._quiet:
-            print_nested(run)
+        if self._quiet:
+            return
+        said = run.message or ""
+        if run.reason:
+            said = describe(run.reason, run.message) + _code(run.reason)
+        lines = [f"nested {run.verdict or 'not extracted'}  {printable_name(run.key)}\n"]
+        lines += [f"  {printable(said)}\n"] if said else []
+        lines += [f"  run {run.run}\n"] if run.run is not None else []
+        sys.stderr.writelines(lines)
 
-
-class BatchOutput(RunDisplay, BatchProgress):
-    """Shows how many archives have ended, the members and bytes of all, and the end of each."""
-
-    def __init__(self, *, quiet: bool, json: bool) -> None:
-        super().__init__(quiet=quiet)
-        self._json = json
-        self._archives = 0
-        self._ended_archives = 0
-
-    def found(self, archives: int, size: int) -> None:  # noqa: ARG002 - shown as archives
-        """Show the work ahead."""
-        self._archives = archives
-        self._since = time.monotonic()
-        self._start()
-
-    def figures(self) -> Figures:
-        """Return what is known now."""
-        with self._lock:
-            counts = dict(self._counts)
-        done = sum(counts.get(name, 0) for name in ("extracted", "unchanged", "failed"))
-        seconds = max(time.monotonic() - self._since, 1e-3)
-        written = counts.get("bytes_written", 0)
-        return Figures(
-            f"{self._ended_archives:,}/{self._archives:,} archives",
-            self._ended_archives / max(1, self._archives),
-            f"{done:,} members",
-            f"{counts.get('failed', 0):,} failed",
-            show_bytes(written),
-            f"{done / seconds:,.0f} members/s, {show_bytes(written / seconds)}/s",
-        )
-
-    def ended(self, end: ArchiveEnd) -> None:
-        """Count an archive; say what is wrong with one that ended without a report."""
-        self._ended_archives += 1
-        if end.error is not None:
-            self.say(_name_once(end.source, end.error))
-
-    def print(self, batch: Batch, stores: StoreConfig) -> None:
+    def print_batch(self, batch: Batch, stores: StoreConfig) -> None:
         """Print the end of all archives: a table and what is to do next, or one JSON object."""
         self.stop()
-        for end in batch.archives:
-            for sentence in end.warnings:
-                warn(f"{end.source}: {sentence}")
+        warnings = [(end.source, text) for end in batch.archives for text in end.warnings]
+        for source, text in warnings:
+            warn(f"{source}: {text}")
         if self._json:
             print_json(batch)
-        if not self._quiet:
-            print_batch(batch, stores)
+        if self._quiet:
+            return
+        write_table([ARCHIVE_TITLES, *map(_archive_cells, batch.archives)], sys.stderr)
+        reports = [end.report for end in batch.archives if end.report is not None]
+        for report in reports:
+            reached = shown_connections(stores, report.source, report.destination)
+            following = next_command(report, None, reached)
+            if report.failed or following:
+                sys.stderr.write(f"{printable(str(report.source))}\n")
+                _print_failures(report, sys.stderr, "")
+            if following:
+                sys.stderr.write(f"  next: {printable(following)}\n")
+        done = sum(report.extracted + report.unchanged for report in reports)
+        failed = sum(report.failed + report.missing for report in reports)
+        right = sum(end.exit_code == 0 for end in batch.archives)
+        size = show_bytes(sum(report.bytes_out for report in reports))
+        sys.stderr.write(
+            f"{right:,} of {show_count(len(batch.archives), 'archive')} "
+            f"{'is' if len(batch.archives) == 1 else 'are'} extracted: "
+            f"{show_count(done, 'member')}, {size}; {show_count(failed, 'member')} failed\n"
+        )
 
 
-def print_batch(batch: Batch, stores: StoreConfig) -> None:
-    """Print a line for each archive, why members of some failed, then the sums.
-
-    Args:
-        batch: how the archives ended.
-        stores: how they were reached.
-    """
-    from s3unzip.cli.run import shown_of
-
-    write_table([ARCHIVE_TITLES, *(_archive_cells(end) for end in batch.archives)], sys.stderr)
-    for report in (end.report for end in batch.archives if end.report is not None):
-        following = next_command(report, None, shown_of(report, stores))
-        if report.failed or following:
-            sys.stderr.write(f"{printable(str(report.source))}\n")
-            _print_failures(report, sys.stderr, "")
-        if following:
-            sys.stderr.write(f"  next: {printable(following)}\n")
-    reports = [end.report for end in batch.archives if end.report is not None]
-    done = sum(report.extracted + report.unchanged for report in reports)
-    failed = sum(report.failed + report.missing for report in reports)
-    right = sum(end.exit_code == 0 for end in batch.archives)
-    size = show_bytes(sum(report.bytes_out for report in reports))
-    sys.stderr.write(
-        f"{right:,} of {show_count(len(batch.archives), 'archive')} "
-        f"{'is' if len(batch.archives) == 1 else 'are'} extracted: "
-        f"{show_count(done, 'member')}, {size}; {show_count(failed, 'member')} failed\n"
-    )
-
-
-def _name_once(source: str, error: str) -> str:
+def _name_once(end: ArchiveEnd) -> str:
     """Return an error with the archive that it is about; most of them name it themselves."""
-    return error if error.startswith(f"{source}:") else f"{source}: {error}"
+    error = end.error or ""
+    return error if error.startswith(f"{end.source}:") else f"{end.source}: {error}"
 
 
 def _archive_cells(end: ArchiveEnd) -> tuple[str, ...]:
     report = end.report
     if report is None:
-        return ("ERROR", "", "", "", printable(_name_once(end.source, end.error or "")))
+        return ("ERROR", "", "", "", printable(_name_once(end)))
     count = f"{report.extracted + report.unchanged:,}"
     failed = f"{report.failed + report.missing:,}"
     why = f": {printable(report.message)}" if report.message else ""
     return (report.verdict.value, count, failed, report.run, printable(end.source) + why)
 
 
-class Question:
-    """Decides about what is no member, on a terminal by asking; `kept`: whether any of it stays."""
+def shown_connections(config: StoreConfig, *places: Location) -> StoreConfig:
+    """Return the options that a command needs to reach `places` again, as short as it can be.
 
-    def __init__(
-        self,
-        max_deleted: int,
-        stop_display: Callable[[], object],
-        *,
-        quiet: bool,
-    ) -> None:
-        self.kept = False
-        self._max_deleted = max_deleted
-        self._stop_display = stop_display
-        self._quiet = quiet
-
-    def __call__(self, found: Sequence[ListedObject]) -> bool:
-        """Return whether to delete `found`; say on stderr what becomes of it."""
-        self._stop_display()
-        noun = "object" if len(found) == 1 else "objects"
-        size = show_bytes(sum(one.size for one in found))
-        verb = "is no member" if len(found) == 1 else "are no members"
-        what = f"{len(found):,} {noun} ({size}) {verb} of the archive"
-        if len(found) > self._max_deleted:
-            limit = f"--delete-extra is {self._max_deleted:,}"
-            return self._keep(f"{what}; nothing is deleted, because {limit}")
-        if sys.stdin.isatty() and not self._ask(found, what):
-            return self._keep("nothing is deleted")
-        if not self._quiet:
-            sys.stderr.write(f"deleting {len(found):,} {noun} ({size})\n")
-        return True
-
-    def _keep(self, text: str) -> bool:
-        sys.stderr.write(f"{text}\n")
-        self.kept = True
-        return False
-
-    def _ask(self, found: Sequence[ListedObject], what: str) -> bool:
-        sys.stderr.write(f"{what}:\n")
-        sys.stderr.writelines(f"  {printable_name(one.key)}\n" for one in found[:EXTRA_SHOWN])
-        if len(found) > EXTRA_SHOWN:
-            sys.stderr.write(f"  and {len(found) - EXTRA_SHOWN:,} more; --dry-run lists them all\n")
-        sys.stderr.write("Delete them? [y/N] ")
-        sys.stderr.flush()
-        return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    What comes from the environment's variables is not repeated, nor are options of S3 where no
+    place is in S3.
+    """
+    if all(place.scheme != "s3" for place in places):
+        return type(config)(other_hosts=config.other_hosts)
+    return config.recorded().typed()

@@ -2,77 +2,33 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import click
-from msgspec.structs import replace
-
-from s3unzip.cli.figures import warn
-from s3unzip.cli.options import (
-    AFTERWARDS,
-    Layout,
-    Objects,
-    Power,
-    Reading,
-    RunConnection,
-    Selection,
-    Writing,
-    argument,
-    json,
-    option,
-    quiet,
-)
+import s3unzip
+from s3unzip.cli.figures import print_json, printable, printable_name, show_bytes, warn
+from s3unzip.cli.options import AFTERWARDS, LOOK, MEMBERS, ODD, PLACES, WHERE, Given, command
+from s3unzip.cli.terminal import confirm
 from s3unzip.errors import AccessDeniedError, NotFoundError, UsageError
-from s3unzip.model import Location, Options, Request
+from s3unzip.model import Location, Request
 from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from s3unzip.model import Report
-    from s3unzip.stores.factory import StoreConfig
+    from s3unzip.stores.ports import ListedObject
 
-
-@dataclass(frozen=True)
-class Ending(RunConnection):
-    """What is done after a complete run."""
-
-    section = AFTERWARDS
-
-    after_success: str | None = option(
-        "--after-success",
-        metavar="ACTION",
-        help="Delete the archive, or tag=NAME=VALUE, if all of it is extracted.",
-    )
-    delete_extra: int | None = option(
-        "--delete-extra",
-        metavar="N",
-        type=click.IntRange(min=1),
-        help="Delete up to N other objects below the prefix; asks first on a terminal.",
-    )
-    marker: bool = option(
-        "--marker",
-        default=False,
-        help="Write the object _SUCCESS last, if all members are extracted.",
-    )
-
-    def options(self) -> Options:
-        """Return the options of a run."""
-        return replace(super().options(), marker=self.marker)
-
-    def check_change(self) -> None:
-        """Check that the archive may be changed after the run: not if it is read without rights."""
-        if self.after_success and self.no_sign_request:
-            raise UsageError(
-                "--after-success: with --no-sign-request the archive is reached without "
-                "credentials, so it cannot be changed; leave out one of them"
-            )
+EXTRA_SHOWN = 10  # keys before the question
 
 
-@dataclass(frozen=True)
-class Run(Selection, Layout, Objects, Writing, Reading, Ending, Power):
+@command(
+    "sources dest workers",
+    *(MEMBERS, WHERE, LOOK, ODD, PLACES, "kms_key", AFTERWARDS),
+    "dry_run quiet json",
+)
+def run(given: Given) -> int:
     """Extract an archive, or several, on this machine.
 
     SRC is an archive, a folder, a prefix (s3://bucket/in/) or a glob; several may be given.
@@ -83,124 +39,136 @@ class Run(Selection, Layout, Objects, Writing, Reading, Ending, Power):
     2 wrong request, 6 a store refused, 7 no member selected,
     74 stdout cannot be written, 130 stopped (143 by SIGTERM, 129 by SIGHUP).
     """
+    from s3unzip.api.several import names_several
 
-    src: tuple[str, ...] = argument(
-        "SRC...",
-        nargs=-1,
-        help="Archives: s3://bucket/key, a path, http(s)://...; a folder, a prefix, a glob.",
-    )
-    dest: str = argument(
-        "DEST", default="", help="Where members go: s3://bucket/prefix or a folder."
-    )
-    dry_run: bool = option(
-        "--dry-run", default=False, help="List the keys and what would be done; write nothing."
-    )
-    quiet: bool = quiet()
-    json: bool = json()
+    if not given.sources:  # one word is taken as DEST
+        lacks = "Missing argument 'DEST'"
+        if not given.dest:
+            lacks = "give an archive, and where its members go: s3unzip run SRC DEST"
+        raise UsageError(f"{lacks} (see s3unzip run --help)")
+    if given.after_success and given.no_sign_request:
+        raise UsageError(
+            "--after-success: with --no-sign-request the archive is reached without credentials, "
+            "so it cannot be changed; leave out one of them"
+        )
+    if len(given.sources) > 1 or names_several(given.sources[0]):
+        return _extract_several(given)
+    return _extract_one(given, parse_source(given.sources[0]), parse_destination(given.dest))
 
-    def act(self) -> int:
-        """Extract what is named; return the exit code."""
-        from s3unzip.api.several import names_several
 
-        given = click.get_current_context().get_parameter_source("dest")
-        if given is not None and given.name == "DEFAULT":
-            raise UsageError(
-                "give an archive, and where its members go: s3unzip run SRC DEST "
-                "(see s3unzip run --help)"
-            )
-        if not self.src:  # the only word is taken as DEST
-            raise UsageError("Missing argument 'DEST' (see s3unzip run --help)")
-        self.check_change()
-        if len(self.src) == 1 and not names_several(self.src[0]):
-            return self._extract_one(parse_source(self.src[0]), parse_destination(self.dest))
-        return self._extract_several()
+def _extract_one(given: Given, where: Location, target: Location) -> int:
+    """Extract one archive; return the exit code."""
+    from s3unzip.cli.output import RunOutput, shown_connections
+    from s3unzip.settling.after_success import is_left
 
-    def _extract_one(self, where: Location, target: Location) -> int:
-        """Extract one archive; return the exit code."""
-        import s3unzip
-        from s3unzip.cli.output import Question, RunOutput
-        from s3unzip.settling.after_success import is_left
+    given.check_places(where, target)
+    if given.dry_run:
+        return _decide(given, Request(where, target, given.options()))
+    how = _how(given)
+    output = RunOutput(quiet=given.quiet, json=given.json)
+    output.reached = shown_connections(how["stores"], where, target)
+    kept: list[str] = []
 
-        self.check_places(where, target)
-        if self.dry_run:
-            return self._decide(Request(where, target, self.options()))
-        stores = self.config()
-        output = RunOutput(quiet=self.quiet, json=self.json)
-        output.reached = shown_connections(stores, where, target)
-        limit = self.delete_extra
-        question = None if limit is None else Question(limit, output.stop, quiet=self.quiet)
-        with output, asking_for_a_prefix(where):
-            report = s3unzip.extract(
-                self.src[0],
-                self.dest,
-                self.options(),
-                password=self.read_password(),
-                workers=self.processes,
-                tuning=self.tuning(self.processes),
-                after_success=self.after_success,
-                stores=stores,
-                progress=output,
-                warn=warn,
-                delete_extra=question,
-            )
-        if report.verdict.exit_code:
-            return report.verdict.exit_code
-        if not all(one.is_right for one in output.nested_runs) or (question and question.kept):
-            return 1
-        return AccessDeniedError.exit_code if is_left(report) else 0
+    def may_delete(found: Sequence[ListedObject]) -> bool:
+        output.stop()
+        why = _ask_about_extra(found, given)
+        kept.extend(filter(None, [why]))
+        return why is None
 
-    def _extract_several(self) -> int:
-        """Extract several archives, each as its own run; return the highest exit code."""
-        from s3unzip.api.extraction import extract_all
-        from s3unzip.api.several import check_apart, find_archives
-        from s3unzip.cli.output import BatchOutput
+    question = None if given.delete_extra is None else may_delete
+    with output, asking_for_a_prefix(where):
+        report = s3unzip.extract(
+            given.sources[0], given.dest, progress=output, warn=warn, delete_extra=question, **how
+        )
+    if report.verdict.exit_code:
+        return report.verdict.exit_code
+    if kept or not all(one.is_right for one in output.nested_runs):
+        return 1
+    return AccessDeniedError.exit_code if is_left(report) else 0
 
-        if self.delete_extra:
-            raise UsageError("--delete-extra: is for one archive; run them one by one")
-        target, stores = parse_destination(self.dest), self.config()
-        for word in self.src:
-            scheme, separator, _ = word.partition("://")
-            self.check_places(Location(scheme.lower() if separator else "file", "", word), target)
-        if self.dry_run:
-            found = find_archives(self.src, stores)
-            requests = [Request(one.source, target, self.options()) for one in found]
-            check_apart(requests)
-            return max([self._decide(request) for request in requests])
-        output = BatchOutput(quiet=self.quiet, json=self.json)
-        with output:
-            batch = extract_all(
-                self.src,
-                self.dest,
-                self.options(),
-                password=self.read_password(),
-                workers=self.processes,
-                tuning=self.tuning(self.processes),
-                after_success=self.after_success,
-                stores=stores,
-                progress=output,
-            )
-        output.print(batch, stores)
-        return batch.exit_code
 
-    def _decide(self, request: Request) -> int:
-        """Print what a run would do about each member; return the exit code."""
-        from s3unzip.api.options import judge_selection, make_policy
-        from s3unzip.cli.output import print_decisions
-        from s3unzip.context import Context
-        from s3unzip.local.dry_run import decide
-        from s3unzip.local.extra import check_extra
-        from s3unzip.stores.clock import LocalClock
-        from s3unzip.stores.factory import open_stores
+def _how(given: Given) -> dict[str, Any]:
+    """Return the arguments of `extract` and `extract_all` that are the same."""
+    return {
+        "stores": given.config(),
+        "options": given.options(),
+        "password": given.password(),
+        "workers": given.processes,
+        "tuning": given.tuning(given.processes),
+        "after_success": given.after_success,
+    }
 
-        policy = make_policy(request.options, self.read_password(), request.destination)
-        config, deletes = self.config(), self.delete_extra is not None
-        context = Context(open_stores(config), LocalClock(), policy)
-        if deletes:
-            check_extra(request, config.work, context.stores)
+
+def _extract_several(given: Given) -> int:
+    """Extract several archives, each as its own run; return the highest exit code."""
+    from s3unzip.api.extraction import extract_all
+    from s3unzip.api.several import check_apart, find_archives
+    from s3unzip.cli.output import RunOutput
+
+    if given.delete_extra:
+        raise UsageError("--delete-extra: is for one archive; run them one by one")
+    target, how = parse_destination(given.dest), _how(given)
+    for word in given.sources:
+        scheme, separator, _ = word.partition("://")
+        given.check_places(Location(scheme.lower() if separator else "file", "", word), target)
+    if given.dry_run:
+        found = find_archives(given.sources, how["stores"])
+        requests = [Request(one.source, target, how["options"]) for one in found]
+        check_apart(requests)
+        return max([_decide(given, request) for request in requests])
+    with RunOutput(quiet=given.quiet, json=given.json) as output:
+        batch = extract_all(given.sources, given.dest, progress=output, **how)
+    output.print_batch(batch, how["stores"])
+    return batch.exit_code
+
+
+def _decide(given: Given, request: Request) -> int:
+    """Print what a run would do about each member; return 1 if it could not do all of it."""
+    from s3unzip.api.options import judge_selection, make_policy
+    from s3unzip.context import Context
+    from s3unzip.local.dry_run import decide
+    from s3unzip.local.extra import check_extra
+    from s3unzip.stores.clock import LocalClock
+    from s3unzip.stores.factory import open_stores
+
+    policy = make_policy(request.options, given.password(), request.destination)
+    config, deletes = given.config(), given.delete_extra is not None
+    context = Context(open_stores(config), LocalClock(), policy)
+    if deletes:
+        check_extra(request, config.work, context.stores)
+    counts: Counter[str] = Counter()
+    with asking_for_a_prefix(request.source):
         judge = judge_selection(request.options, warn)
-        with asking_for_a_prefix(request.source):
-            decisions = decide(request, context, judge, delete_extra=deletes)
-            return print_decisions(decisions, json=self.json)
+        for one in decide(request, context, judge, delete_extra=deletes):
+            counts[one.action] += 1
+            if given.json:
+                print_json(one)
+                continue
+            why = f"  {printable(one.message or '')} ({one.reason})" if one.message else ""
+            sys.stdout.write(f"{one.action:9}  {one.size:12,}  {printable_name(one.key)}{why}\n")
+    shown = ", ".join(f"{count:,} {action}" for action, count in counts.items())
+    sys.stderr.write(f"dry run, nothing is written: {shown or 'no members'}\n")
+    return 1 if counts["fail"] or counts["refuse"] else 0
+
+
+def _ask_about_extra(found: Sequence[ListedObject], given: Given) -> str | None:
+    """Decide about what is no member, on a terminal by asking; return why it stays, or None."""
+    count = f"{len(found):,} object{'' if len(found) == 1 else 's'}"
+    size = show_bytes(sum(one.size for one in found))
+    verb = "is no member" if len(found) == 1 else "are no members"
+    what, limit = f"{count} ({size}) {verb} of the archive", given.delete_extra or 0
+    why = None
+    if len(found) > limit:
+        why = f"{what}; nothing is deleted, because --delete-extra is {limit:,}"
+    elif sys.stdin.isatty():
+        sys.stderr.write(f"{what}:\n")
+        sys.stderr.writelines(f"  {printable_name(one.key)}\n" for one in found[:EXTRA_SHOWN])
+        if len(found) > EXTRA_SHOWN:
+            sys.stderr.write(f"  and {len(found) - EXTRA_SHOWN:,} more; --dry-run lists them all\n")
+        why = None if confirm("Delete them?") else "nothing is deleted"
+    if why or not given.quiet:
+        sys.stderr.write(f"{why or f'deleting {count} ({size})'}\n")
+    return why
 
 
 @contextmanager
@@ -215,21 +183,3 @@ def asking_for_a_prefix(where: Location) -> Iterator[None]:
         raise NotFoundError(
             f"{error}; is it a prefix? then end it with a slash: {where}/"
         ) from None
-
-
-def shown_connections(config: StoreConfig, *places: Location) -> StoreConfig:
-    """Return the options that a command needs to reach `places` again, as short as it can be.
-
-    What comes from the environment's variables is not repeated, nor are options of S3 where no
-    place is in S3.
-    """
-    from s3unzip.stores.factory import StoreConfig
-
-    if all(place.scheme != "s3" for place in places):
-        return StoreConfig(other_hosts=config.other_hosts)
-    return config.recorded().typed()
-
-
-def shown_of(report: Report, config: StoreConfig) -> StoreConfig:
-    """Return the options that a command needs to reach the places of a run again."""
-    return shown_connections(config, report.source, report.destination)

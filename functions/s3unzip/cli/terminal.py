@@ -42,22 +42,16 @@ class OutputUnreadError(Exception):
     """Nobody reads standard output any more."""
 
 
-class _Output(io.FileIO):
+class _Stream(io.FileIO):
     def write(self, data: ReadableBuffer, /) -> int | None:  # type: ignore[override]  # as FileIO
         try:
             return super().write(data)
-        except BrokenPipeError as error:
-            raise OutputUnreadError from error
         except OSError as error:
+            if self.fileno() == ERRORS:
+                return memoryview(data).nbytes  # nobody reads it
+            if isinstance(error, BrokenPipeError):
+                raise OutputUnreadError from error
             raise OutputLostError(error.errno, error.strerror) from error
-
-
-class _Errors(io.FileIO):
-    def write(self, data: ReadableBuffer, /) -> int | None:  # type: ignore[override]  # as FileIO
-        try:
-            return super().write(data)
-        except OSError:
-            return memoryview(data).nbytes  # nobody reads it
 
 
 def mend_streams() -> None:
@@ -70,8 +64,8 @@ def mend_streams() -> None:
             os.open(os.devnull, os.O_RDONLY if number == OUTPUT else os.O_RDWR)
     if sys.stdin is None:
         sys.stdin = open(INPUT, closefd=False)  # noqa: SIM115 - for as long as the process
-    sys.stdout = _text(_Output(OUTPUT, "wb", closefd=False), sys.stdout)
-    sys.stderr = _text(_Errors(ERRORS, "wb", closefd=False), sys.stderr, errors="backslashreplace")
+    sys.stdout = _text(OUTPUT, sys.stdout)
+    sys.stderr = _text(ERRORS, sys.stderr, errors="backslashreplace")
 
 
 def drop_output() -> None:
@@ -81,7 +75,16 @@ def drop_output() -> None:
     os.close(nothing)
 
 
-def _text(raw: io.FileIO, before: TextIO | None, errors: str | None = None) -> io.TextIOWrapper:
+def confirm(question: str) -> bool:
+    """Ask somebody at the terminal; only a yes is one."""
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _text(number: int, before: TextIO | None, errors: str | None = None) -> io.TextIOWrapper:
+    """Return the stream of this number in the place of another one."""
+    raw = _Stream(number, "wb", closefd=False)
     encoding = getattr(before, "encoding", None) or "utf-8"
     strictness = errors or getattr(before, "errors", None) or "strict"
     by_line = errors is not None or raw.isatty()
@@ -121,7 +124,11 @@ class Stopping:
         try:
             yield
         finally:
-            self._restore()
+            if signal.SIGALRM in self._before:
+                signal.setitimer(signal.ITIMER_REAL, *self._timer)
+            for one, handler in self._before.items():
+                signal.signal(one, handler)
+            self._before.clear()
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         del frame
@@ -139,13 +146,6 @@ class Stopping:
         if not _is_handled():
             raise KeyboardInterrupt
         signal.setitimer(signal.ITIMER_REAL, 0.0)
-
-    def _restore(self) -> None:
-        if signal.SIGALRM in self._before:
-            signal.setitimer(signal.ITIMER_REAL, *self._timer)
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before.clear()
 
 
 def _is_handled() -> bool:

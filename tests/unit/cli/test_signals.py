@@ -64,64 +64,47 @@ def wait_for_the_timer() -> bool:
     return any(not signal.getitimer(signal.ITIMER_REAL)[1] for _ in looks())
 
 
-def record_in_except() -> bool:
-    """Handle the interrupt."""
-    try:
-        signal.raise_signal(signal.SIGINT)
-    except KeyboardInterrupt:
-        return wait_for_the_timer()
-    return False
-
-
-def record_after_another_error() -> bool:
-    """Handle an error that came while the interrupt was handled."""
-    try:
-        signal.raise_signal(signal.SIGINT)
-    except KeyboardInterrupt:
-        try:
-            int("no number")
-        except ValueError:
-            return wait_for_the_timer()
-    return False
-
-
-@pytest.mark.parametrize("record", [record_in_except, record_after_another_error])
-def test_what_is_handled_is_not_raised_again(record: Callable[[], bool]) -> None:
-    """What a command puts on record after Ctrl-C is not interrupted, however long it takes."""
+@pytest.mark.parametrize("with_another", [False, True])
+def test_what_is_handled_is_not_raised_again(with_another: bool) -> None:  # noqa: FBT001 - a case
+    """What a command puts on record after Ctrl-C is not interrupted, also after another error."""
+    waited = False
     with Stopping().like_ctrl_c():
-        assert record()
-
-
-def test_what_is_done_in_any_case_is_not_interrupted() -> None:
-    """The exception is on its way to its handler meanwhile."""
-    waited = list[bool]()
-
-    def stop() -> None:
-        try:
-            signal.raise_signal(signal.SIGINT)
-        finally:
-            waited.append(wait_for_the_timer())
-
-    with pytest.raises(KeyboardInterrupt), Stopping().like_ctrl_c():
-        stop()
-    assert waited == [True]
-
-
-def test_the_second_one_interrupts_what_the_first_began() -> None:
-    """A user who presses Ctrl-C again does not want to wait."""
-    reached = list[str]()
-
-    def stop() -> None:
         try:
             signal.raise_signal(signal.SIGINT)
         except KeyboardInterrupt:
-            reached.append("records")
-            signal.raise_signal(signal.SIGINT)
-            reached.append("more records")
+            try:
+                int("no number" if with_another else "1")
+                waited = wait_for_the_timer()
+            except ValueError:
+                waited = wait_for_the_timer()
+    assert waited
 
+
+def record_finally(waited: list[bool]) -> None:
+    """Do something in any case, while the exception is on its way to its handler."""
+    try:
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        waited.append(wait_for_the_timer())
+
+
+def record_and_stop(waited: list[bool]) -> None:
+    """Do something when the first signal came, and hear a second one."""
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        waited.append(True)
+        signal.raise_signal(signal.SIGINT)
+        waited.append(False)
+
+
+@pytest.mark.parametrize("record", [record_finally, record_and_stop])
+def test_only_a_second_one_interrupts(record: Callable[[list[bool]], None]) -> None:
+    """What is done in any case ends; a user who presses Ctrl-C again does not want to wait."""
+    waited = list[bool]()
     with pytest.raises(KeyboardInterrupt), Stopping().like_ctrl_c():
-        stop()
-    assert reached == ["records"]
+        record(waited)
+    assert waited == [True]
 
 
 def test_one_that_is_ignored_stays_so() -> None:

@@ -127,6 +127,16 @@ def test_words_that_name_nothing(shell: Shell, word: str, code: int, says: str) 
     assert shell.queued() == []
 
 
+def test_a_prefix_with_archives_of_others_only(shell: Shell) -> None:
+    """What the environment does not take is counted, and one line says that nothing is left."""
+    shell.put("odd/A.zIp")
+    for more in ("--yes", "--dry-run"):
+        assert shell(f"{BUCKET}odd/", more) == 0
+        assert shell.out.startswith("0 archives to extract")
+        assert "left out: 1 that dev does not take" in shell.out
+        assert shell.err == "nothing is queued: there is no archive that dev takes\n"
+
+
 def test_a_budget_of_the_whole(shell: Shell) -> None:
     """Above it nothing is queued, whether or not it is a dry run."""
     shell.put("a.zip")

@@ -1,0 +1,171 @@
+"""What commands print: names, figures, and the progress of a run on terminals and in logs."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from s3unzip.cli import output
+from s3unzip.cli.figures import printable, printable_name, show_bytes, show_count, show_seconds
+from s3unzip.cli.output import RunDisplay
+from s3unzip.model import HEADER_BYTES, Options, Outcome, Pin, PlanSummary, Run, Status
+from s3unzip.stores.locations import parse_destination, parse_source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SELECTED, BYTES = 1_000, 100_000_000
+WORK = BYTES + SELECTED * HEADER_BYTES
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (printable("a\x1b[2Jb\u202egpj.exe"), r"a\x1b[2Jb\u202egpj.exe"),
+        (printable("\U000e0001"), r"\U000e0001"),
+        (printable("caf\u00e9 \u65e5"), "caf\u00e9 \u65e5"),
+        (printable_name("\u202e"), r"\u202e"),
+        (printable_name(r"\u202e"), r"\\u202e"),
+        (printable_name(r"\x202e"), r"\\x202e"),
+        (show_seconds(0.04), "0.0 s"),
+        (show_seconds(12.34), "12.3 s"),
+        (show_seconds(245.0), "4 min 05 s"),
+        (show_seconds(3_725.0), "1 h 02 min"),
+        (show_bytes(0), "0 B"),
+        (show_bytes(1_023), "1023 B"),
+        (show_bytes(1_536), "1.5 KiB"),
+        (show_bytes(3 * 1024**3), "3 GiB"),
+        (show_bytes(2**43), "8 TiB"),
+        (show_count(1, "member"), "1 member"),
+        (show_count(2_000, "member"), "2,000 members"),
+    ],
+)
+def test_names_and_figures_read_well(shown: str, text: str) -> None:
+    """Controls become escapes, which differ from their text; units and plurals are people's."""
+    assert shown == text
+
+
+@given(st.lists(st.text(st.sampled_from("\\xu20e\n\u202e\xad"), max_size=9), max_size=40))
+def test_names_that_look_alike_are_alike(names: list[str]) -> None:
+    """The shown text distinguishes names and is printable."""
+    shown = {printable_name(name) for name in names}
+    assert len(shown) == len(set(names))
+    assert all(text.isprintable() for text in shown)
+
+
+def display(
+    columns: int = 200, *, quiet: bool = False, gone: float | None = None, terminal: bool = False
+) -> tuple[RunDisplay, io.StringIO]:
+    """Return a display and what it writes; `gone` seconds ago a thousand members were planned."""
+    out = io.StringIO()
+    console = Console(file=out, width=columns, force_terminal=terminal, color_system=None)
+    shown = RunDisplay(console, quiet=quiet)
+    if gone is not None:
+        shown.planned(plan(), gone)
+    return shown, out
+
+
+def plan() -> PlanSummary:
+    """Return the plan of a run of a thousand members."""
+    source, destination = parse_source("/a.zip"), parse_destination("/out")
+    run = Run("r", source, Pin(1), destination, Options(), "", created=0.0)
+    return PlanSummary(run, SELECTED, selected=SELECTED, bytes_in=BYTES, bytes_out=2 * BYTES)
+
+
+@pytest.mark.parametrize("phase", ["plan", "scan", "link", "report"])
+def test_other_phases_are_named_and_have_no_share(phase: str) -> None:
+    """Reading the directory and scanning are no part of what extraction has done."""
+    shown, _ = display(quiet=True, gone=0.0)
+    shown.finished({"bytes_read": BYTES // 2})
+    shown.phase(phase)
+    now = shown.figures()
+    assert (now.phase, now.share, now.left) == (output.WORDS[phase], None, "")
+
+
+@pytest.mark.parametrize(
+    ("counts", "percent"),
+    [
+        ({"bytes_done": WORK // 2, "bytes_read": 3 * BYTES}, "50%"),
+        ({"bytes_read": BYTES, "bytes_copied": BYTES, "extracted": 999}, "0%"),
+        ({"bytes_done": WORK - 1, "extracted": SELECTED}, "99%"),
+        ({"bytes_done": WORK}, "100%"),
+        ({"bytes_done": -1}, "0%"),
+    ],
+)
+def test_the_share_has_one_basis(counts: Mapping[str, int], percent: str) -> None:
+    """Work done of all work; 100 % is all of it, and what was only read counts nothing."""
+    shown, _ = display(quiet=True, gone=0.0)
+    shown.finished(counts)
+    assert shown.figures().percent == percent
+    shown.planned(plan())  # what was told before the plan of a retry is of another plan
+    now = shown.figures()
+    assert (now.percent, now.members) == ("0%", f"0/{SELECTED:,} members")
+
+
+@pytest.mark.parametrize(
+    ("gone", "done", "told"), [(0.0, 2, False), (3_600.0, 100, False), (3_600.0, 2, True)]
+)
+def test_the_time_left_is_told_when_it_means_something(gone: float, done: int, told: bool) -> None:  # noqa: FBT001 - a case
+    """Not in the first seconds of the extraction, nor before a part of it is done."""
+    shown, _ = display(quiet=True, gone=gone)
+    shown.figures()
+    shown.finished({"bytes_done": WORK // done})
+    assert shown.figures().left.endswith(" left") is told
+
+
+def test_a_log_gets_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Phase, share, members, failures and bytes, again and again, and none after the end."""
+    monkeypatch.setattr(output, "LINE_SECONDS", 0.01)
+    shown, out = display()
+    with shown:
+        shown.phase("plan")
+        shown.planned(plan())
+        shown.finished({"bytes_done": WORK // 2, "extracted": 10, "failed": 1})
+        while "members" not in out.getvalue():
+            shown.note = ""
+    lines = out.getvalue().splitlines()
+    assert any(line.startswith("extracting: 50%, 11/1,000 members, 1 failed, ") for line in lines)
+    assert all("\x1b" not in line for line in lines)
+    shown.stop()
+    assert out.getvalue().splitlines() == lines
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_failures_are_told_as_they_come(quiet: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001 - a case
+    """The first ones in words with their code, then a hint at the report; quiet says nothing."""
+    monkeypatch.setattr(output, "LINE_SECONDS", 0.01)
+    shown, out = display(quiet=quiet)
+    failures = [
+        Outcome(n, f"out/f{n}\x1b", Status.FAILED, reason="crc-mismatch", message="the data has 1")
+        for n in range(output.MAX_FAILURES + 5)
+    ]
+    with shown:
+        if quiet:
+            shown.phase("extract")
+        shown.failed(failures)
+    lines = out.getvalue().splitlines()
+    assert len(lines) == (0 if quiet else output.MAX_FAILURES + 1)
+    first = (
+        "failed: out/f0\\x1b: The data does not have the declared CRC-32: the data has 1 "
+        "(crc-mismatch)"
+    )
+    ends = [first, "more members failed; the report lists them"]
+    assert lines[:1] + lines[-1:] == ([] if quiet else ends)
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+def test_a_terminal_of_any_width_is_enough(columns: int) -> None:
+    """No figure is cut off, at 40 columns neither."""
+    shown, _ = display(columns, terminal=True, gone=0.0)
+    with shown:
+        shown.finished({"bytes_done": WORK // 2, "extracted": 500})
+        rendered = shown._console().render_lines(shown.draw())
+    drawn = "\n".join("".join(segment.text for segment in line) for line in rendered)
+    for text in ("extracting", "50%", "500/1,000 members", "0 failed"):
+        assert text in drawn
+    assert "…" not in drawn
