@@ -113,7 +113,7 @@ def _compile(made: Path) -> str | None:
 
 def copy_package(folder: Path) -> None:
     """Copy the part of the package that Lambda runs into `folder`."""
-    ignored = shutil.ignore_patterns("__pycache__", "cli")
+    ignored = shutil.ignore_patterns("__pycache__", "__main__.py", "cli")
     shutil.copytree(PACKAGE, folder / "s3unzip", ignore=ignored)
 
 

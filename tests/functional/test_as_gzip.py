@@ -161,5 +161,5 @@ def test_a_folder_keeps_no_encoding() -> None:
     folder = Location("file", "", "/out")
     with pytest.raises(UsageError, match="suffix"):
         check_options(Request(source, folder, ENCODING))
-    with pytest.raises(UsageError, match="trust-crc"):
+    with pytest.raises(UsageError, match="trust_crc"):
         check_options(Request(source, folder, Options(trust_crc=True)))

@@ -61,6 +61,14 @@ class Lifetime:
                 return True
         raise KilledError
 
+    def read(self) -> None:
+        """Count one call that changes nothing: whether it is answered makes no difference.
+
+        Raises:
+            KilledError: the worker is dead already, or dies now.
+        """
+        end(now=self.spend())
+
 
 class FailsAfter:
     """The stores of a worker with a lifetime."""
@@ -100,12 +108,12 @@ class DyingSource:
 
     def tail(self, location: Location, length: int) -> Tail:
         """Return the end of an object."""
-        self._life.spend()
+        self._life.read()
         return self._source.tail(location, length)
 
     def head(self, location: Location) -> Pin:
         """Return what is there now."""
-        self._life.spend()
+        self._life.read()
         return self._source.head(location)
 
     def pinned(self, location: Location, pin: Pin) -> DyingArchive:
@@ -121,13 +129,13 @@ class DyingArchive:
 
     def read(self, want: ByteRange) -> bytes:
         """Return a range."""
-        self._life.spend()
+        self._life.read()
         return self._archive.read(want)
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         """Yield a range in pieces."""
         for piece in self._archive.stream(want):
-            self._life.spend()
+            self._life.read()
             yield piece
 
 
@@ -151,22 +159,22 @@ class DyingDestination:
 
     def head(self, key: str) -> StoredObject | None:
         """Return what is stored."""
-        self._life.spend()
+        self._life.read()
         return self._bucket.head(key)
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
         """Yield keys, sizes and ETags."""
-        self._life.spend()
+        self._life.read()
         return self._bucket.list_objects(prefix, first, last)
 
     def read(self, key: str) -> Iterator[Buffer]:
         """Yield an object's bytes."""
-        self._life.spend()
+        self._life.read()
         return self._bucket.read(key)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects."""
-        self._life.spend()
+        self._life.read()
         self._bucket.delete(keys)
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
@@ -209,7 +217,7 @@ class DyingDestination:
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
         """Yield incomplete uploads."""
-        self._life.spend()
+        self._life.read()
         return self._bucket.uploads(prefix)
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
@@ -238,17 +246,17 @@ class DyingWork:
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return an object or a range of it."""
-        self._life.spend()
+        self._life.read()
         return self._work.read(name, span)
 
     def stream(self, name: str) -> Iterator[bytes]:
         """Yield an object in pieces."""
-        self._life.spend()
+        self._life.read()
         return self._work.stream(name)
 
     def names(self, prefix: str) -> Iterator[str]:
         """Yield names."""
-        self._life.spend()
+        self._life.read()
         return self._work.names(prefix)
 
     def delete(self, names: Sequence[str]) -> None:
