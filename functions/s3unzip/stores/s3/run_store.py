@@ -6,6 +6,7 @@ of pieces that come only once, so its caller could not repeat it.
 
 from __future__ import annotations
 
+import math
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -101,27 +102,32 @@ class S3RunStore:
         """Return the object, or bytes [start, stop) of it."""
         if span is not None and span[0] >= span[1]:
             return b""
-        return self._run("get", lambda: self._read(name, span))
-
-    def _read(self, name: str, span: tuple[int, int] | None) -> bytes:
-        try:
-            options: GetOptions = {} if span is None else {"range": span}
-            store = self._session.reader(self._bucket)
-            data = obstore.get(store, self._prefix + name, options=options).bytes().to_bytes()
-        except S3_ERRORS as error:
-            raise self._session.understand(error, self._call(name)) from None
+        data = self._run("get", lambda: self._read(name, span)[0])
         if span is not None and len(data) != span[1] - span[0]:
             raise ServiceFaultError(f"{self._call(name)}: {len(data)} bytes of {span} came")
         return data
 
+    def _read(
+        self, name: str, span: tuple[int, int] | None, most: float = math.inf
+    ) -> tuple[bytes, Pin]:
+        """Return the object if it has at most so many bytes, and its version."""
+        try:
+            options: GetOptions = {} if span is None else {"range": span}
+            store = self._session.reader(self._bucket)
+            answer = obstore.get(store, self._prefix + name, options=options)
+            pin = Pin(answer.meta["size"], answer.meta["e_tag"])
+            return (answer.bytes().to_bytes() if pin.size <= most else b""), pin
+        except S3_ERRORS as error:
+            raise self._session.understand(error, self._call(name)) from None
+
     def stream(self, name: str) -> Iterator[bytes]:
-        """Yield the object in pieces; a body that breaks is read on where it broke."""
-        found = self._run("head", lambda: self._store.head(self._prefix + name))
-        if found is None:
-            raise NotFoundError(f"{self._call(name)}: no such object")
-        where = Location("s3", self._bucket, self._prefix + name)
-        archive = S3Archive(self._session, where, Pin(found.size, found.etag and f'"{found.etag}"'))
-        for piece in self._calls.stream(archive, ByteRange(0, found.size), "work"):
+        """Yield the object in pieces; a large body that breaks is read on where it broke."""
+        data, pin = self._run("get", lambda: self._read(name, None, PART))
+        if data or not pin.size:
+            yield data
+            return
+        archive = S3Archive(self._session, Location("s3", self._bucket, self._prefix + name), pin)
+        for piece in self._calls.stream(archive, ByteRange(0, pin.size), "work"):
             yield bytes(piece)
 
     def names(self, prefix: str) -> Iterator[str]:
