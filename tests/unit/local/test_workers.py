@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import NoReturn
 
@@ -101,8 +102,9 @@ class Folder:
 
 
 def pids() -> list[int]:
-    """Return the process ids of the workers."""
-    return [child.pid for child in multiprocessing.active_children() if child.pid is not None]
+    """Return the process ids of the workers; other tests have children of another kind."""
+    found = multiprocessing.active_children()
+    return [child.pid for child in found if isinstance(child, ForkServerProcess) and child.pid]
 
 
 def test_processes_extract_an_archive(tmp_path: Path) -> None:
