@@ -10,8 +10,8 @@ from s3unzip.errors import UsageError
 from s3unzip.local.machine import run_nested
 from s3unzip.local.workers import Workers
 from s3unzip.model import Budget, GzipForm, NestedRun, OnConflict, Options, Report, Verdict, decode
+from s3unzip.settling.after import nested_requests
 from s3unzip.settling.loop import begin
-from s3unzip.settling.nested import nested_requests
 from s3unzip.zip import Policy
 from tests.encrypting import seal_aes
 from tests.runs import World

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from s3unzip.errors import AccessDeniedError, UsageError
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Request, TaskKind, Verdict, run_id
-from s3unzip.planning.read import Reading, read_tail
+from s3unzip.planning.plan import Reading, read_tail
 from s3unzip.runs.step import stop_for
 from s3unzip.settling.loop import KnownArchive, begin, settle, settle_failed
 from s3unzip.stores.ports import ObjectFacts
