@@ -60,32 +60,28 @@ class S3RunStore:
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
         """Write an object whole or not at all; return its size in bytes."""
-        facts = ObjectFacts(_type_of(name), {})
-        key = self._prefix + name
-        run = self._run
+        key, facts = self._prefix + name, _facts_of(name)
         bodies = _gather(pieces)
         first = next(bodies, b"")
         second = next(bodies, None)
         if second is None:
-            run("put", lambda: self._store.put(key, first, facts, if_absent=False))
+            self._run("put", lambda: self._store.put(key, first, facts, if_absent=False))
             return len(first)
-        upload = Upload(key, run("create", lambda: self._store.create_upload(key, facts)))
+        upload = Upload(key, self._run("create", lambda: self._store.create_upload(key, facts)))
         parts: list[Part] = []
-        size = 0
         try:
             for body in chain((first, second), bodies):
-                parts.append(self._part(upload, len(parts) + 1, size, body))
-                size += len(body)
+                sent = sum(part.size for part in parts)
+                parts.append(self._part(upload, len(parts) + 1, sent, body))
             self._complete(upload, parts)
         except BaseException as error:
             self._abort(upload, error)
             raise
-        return size
+        return sum(part.size for part in parts)
 
     def create(self, name: str, body: bytes) -> None:
         """Write a small object, of all who try at once one."""
-        facts = ObjectFacts(_type_of(name), {})
-        key = self._prefix + name
+        key, facts = self._prefix + name, _facts_of(name)
         self._run("put", lambda: self._store.put(key, body, facts, if_absent=True))
 
     def _abort(self, upload: Upload, error: BaseException) -> None:
@@ -102,23 +98,24 @@ class S3RunStore:
         """Return the object, or bytes [start, stop) of it."""
         if span is not None and span[0] >= span[1]:
             return b""
-        data = self._run("get", lambda: self._read(name, span)[0])
-        if span is not None and len(data) != span[1] - span[0]:
-            raise ServiceFaultError(f"{self._call(name)}: {len(data)} bytes of {span} came")
-        return data
+        return self._run("get", lambda: self._read(name, span)[0])
 
     def _read(
         self, name: str, span: tuple[int, int] | None, most: float = math.inf
     ) -> tuple[bytes, Pin]:
-        """Return the object if it has at most so many bytes, and its version."""
+        """Return an object that has at most so many bytes, and its version."""
         try:
             options: GetOptions = {} if span is None else {"range": span}
             store = self._session.reader(self._bucket)
             answer = obstore.get(store, self._prefix + name, options=options)
             pin = Pin(answer.meta["size"], answer.meta["e_tag"])
-            return (answer.bytes().to_bytes() if pin.size <= most else b""), pin
+            data = answer.bytes().to_bytes() if pin.size <= most else b""
         except S3_ERRORS as error:
-            raise self._session.understand(error, self._call(name)) from None
+            call = Call("GetObject", self._bucket, self._prefix + name)
+            raise self._session.understand(error, call) from None
+        if span is not None and len(data) != span[1] - span[0]:
+            raise ServiceFaultError(f"{self._prefix}{name}: {len(data)} bytes of {span} came")
+        return data, pin
 
     def stream(self, name: str) -> Iterator[bytes]:
         """Yield the object in pieces; a large body that breaks is read on where it broke."""
@@ -168,12 +165,9 @@ class S3RunStore:
 
         self._run("complete", attempt)
 
-    def _call(self, name: str) -> Call:
-        return Call("GetObject", self._bucket, self._prefix + name)
 
-
-def _type_of(name: str) -> str:
-    return TYPES.get(name.rpartition(".")[2], "application/octet-stream")
+def _facts_of(name: str) -> ObjectFacts:
+    return ObjectFacts(TYPES.get(name.rpartition(".")[2], "application/octet-stream"), {})
 
 
 def _gather(pieces: Iterable[bytes]) -> Iterator[bytes]:
