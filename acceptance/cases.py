@@ -128,11 +128,11 @@ def do_small(site: Site, *, name: str, count: int) -> Done:
 
 def do_stored(site: Site) -> Done:
     """Copy one stored member server-side."""
-    tuning = site.scale.tuning
+    tuning = site.defaults.tuning
     size = round(max(tuning.copy_from, tuning.small_member, above_direct(tuning)) * ABOVE)
     put = site.put("stored", one_member(stored_member("copied.bin", size)))
     report = complete(site, put)
-    kind = TaskKind.STREAM if site.orders.options.as_gzip else TaskKind.COPY
+    kind = TaskKind.STREAM if site.defaults.options.as_gzip else TaskKind.COPY
     expect_kind(site, put, kind)
     return Done(f"{report.verdict}, {kind} of {size / MIB:.1f} MiB", (report,))
 
@@ -147,7 +147,7 @@ def do_split(site: Site) -> Done:
 
 def split_member(site: Site) -> Member:
     """Return a deflated member that the deployed environment splits."""
-    return large_member("huge.txt", split_size(site.scale.tuning, SHARE * 0.85), SHARE)
+    return large_member("huge.txt", split_size(site.defaults.tuning, SHARE * 0.85), SHARE)
 
 
 def do_encrypted(site: Site) -> Done:

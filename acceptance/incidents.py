@@ -35,7 +35,7 @@ LOOK_BACK = 120.0  # seconds before the put, for clock skew
 
 def first_members(site: Site) -> int:
     """Return the members of an archive that the state machine extracts."""
-    return max(FIRST_MEMBERS, site.scale.tuning.max_direct_members + 1)
+    return max(FIRST_MEMBERS, site.defaults.tuning.max_direct_members + 1)
 
 
 def meet_at_work(site: Site, name: str, count: int) -> Put:
@@ -62,7 +62,7 @@ def do_duplicate(site: Site) -> Done:
         announced = listener.count(put.run)
     if after != before:
         raise Mismatch(f"{len(after ^ before)} object versions changed with the second event")
-    if len(before) != FEW + site.orders.options.marker:  # and its _SUCCESS
+    if len(before) != FEW + site.defaults.options.marker:  # and its _SUCCESS
         raise Mismatch(f"{len(before)} object versions of {FEW} members")
     if announced != 1:
         raise Mismatch(f"{announced} completion events of one run")
@@ -92,7 +92,7 @@ def snapshot(site: Site, name: str) -> set[tuple[str, str, str]]:
 
 def do_overwrite(site: Site) -> Done:
     """Replace an archive by one with the same names during its run: no object is a mix."""
-    if site.orders.options.on_conflict is OnConflict.NEVER:
+    if site.defaults.options.on_conflict is OnConflict.NEVER:
         raise NotApplicableError("on_conflict is never: the older archive's objects stay")
     old = meet_at_work(site, "overwrite", first_members(site))
     count = old.archive.count

@@ -74,11 +74,11 @@ class Site:
         self.token = token
         self.seconds = seconds
         self.runs = DeployedRuns(environment, StoreConfig(connections=HEADS))
-        self.orders, self.scale = self.runs.orders, self.runs.scale
+        self.defaults = self.runs.defaults
         self.s3, self.sqs = self.runs.client("s3"), self.runs.client("sqs")
-        self.ingest = self.orders.trigger.bucket
+        self.ingest = self.defaults.trigger.bucket
         self.event_bus = self.runs.variables.get(Variable.EVENT_BUS) or "default"
-        options = self.orders.options
+        options = self.defaults.options
         if options.include or options.exclude:
             raise UsageError(
                 f"environment {environment}: extracts only some members (options.include, "
@@ -101,13 +101,13 @@ class Site:
 
     def key(self, name: str) -> str:
         """Return the key of the archive `name`."""
-        trigger = self.orders.trigger
+        trigger = self.defaults.trigger
         return f"{trigger.prefix}{self.token}/{self.token}-{name}{trigger.suffix}"
 
     def request(self, key: str) -> Request:
         """Return the request of an event of `key`."""
         return Request(
-            Location("s3", self.ingest, key), self.orders.destination, self.orders.options
+            Location("s3", self.ingest, key), self.defaults.destination, self.defaults.options
         )
 
     def member_prefix(self, name: str) -> str:
@@ -164,7 +164,7 @@ class Site:
 
     def verify(self, put: Put, password: bytes | None = None) -> Verification:
         """Compare the destination with the archive, as `s3unzip verify` does."""
-        options = self.orders.options
+        options = self.defaults.options
         context = Context(
             stores=self.runs.stores,
             clock=LocalClock(),

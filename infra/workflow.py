@@ -35,11 +35,10 @@ from infra.environment import Environment
 from infra.functions import Functions
 from infra.rights import allow
 from infra.storage import Storage
-from s3unzip.errors import AccessDeniedError, NotFoundError, StoreFullError, UsageError
 
 RUN_DAYS = 7  # maximum of an execution; a Standard workflow may take a year
 # A retry would fail in the same way. Lambda reports the name of the class.
-FINAL = (AccessDeniedError, NotFoundError, StoreFullError, UsageError)
+FINAL = ["AccessDeniedError", "NotFoundError", "RunStoppedError", "StoreFullError", "UsageError"]
 # Lambda has no free concurrency (developer guide of Step Functions, "Handling errors").
 THROTTLED = "Lambda.TooManyRequestsException"
 # About 40 hours: the waits have full jitter, so thousands do not retry at the same moment.
@@ -211,7 +210,7 @@ class Workflow(Construct):
 
 def _retry(task: tasks.LambdaInvoke, waits: int) -> None:
     """Retry a task: CDK adds six attempts in two minutes for faults of the Lambda service."""
-    task.add_retry(errors=[error.__name__ for error in FINAL], max_attempts=0)
+    task.add_retry(errors=FINAL, max_attempts=0)
     task.add_retry(
         errors=[THROTTLED],
         interval=cdk.Duration.seconds(1),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
 # No function imports these, so a change in them does not make a deployed function stale.
-NOT_DEPLOYED = ("cli", "local", "operate")
+NOT_DEPLOYED = ("__main__.py", "cli", "local", "operate")
 UNKNOWN = "unknown"
 
 
@@ -27,7 +27,7 @@ def package_version() -> str:
 def source_fingerprint(package: Path = PACKAGE) -> str:
     """Return 16 hexadecimal digits that change when a file changes that the functions use.
 
-    Paths and contents count; times, compiled files and the folders `NOT_DEPLOYED` do not.
+    Paths and contents count; times, compiled files and what is `NOT_DEPLOYED` do not.
     """
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*")):

@@ -102,11 +102,10 @@ MAP_START_SECONDS = 1.0
 MAP_END_SECONDS = 6.0
 
 # Assumption: to leave one state of a Standard execution and to enter the next. Before the tasks of
-# an inline Map there are five (the first choice, the branches, the choice of the Map, the Map and
-# the task), after them three (task, Map, branches).
+# an inline Map there are four (two choices, the Map and the task), after them two (task and Map).
 STATE_SECONDS = 0.05
-INLINE_START_STATES = 5
-INLINE_END_STATES = 3
+INLINE_START_STATES = 4
+INLINE_END_STATES = 2
 
 # Assumptions: S3 event -> EventBridge -> SQS -> planner, and StartExecution to its first state.
 EVENT_SECONDS = 1.5
@@ -119,9 +118,9 @@ COLD_START_P99 = 2.0
 # Assumption: START, END, REPORT and one structured line of the function.
 LOG_BYTES = 1_500  # an invocation
 
-# States that a Standard execution enters by `infra.definition`, without and with split members; the
-# tasks of inline Maps come on top.
-TRANSITIONS = 11
+# States that an execution of one round enters by `infra.workflow`, with Plan; each further round
+# enters three. The states of the tasks come on top.
+TRANSITIONS = 7
 TASK_TRANSITIONS = 2  # an iteration of an inline Map, or a child execution, and its task
 
 # Memory of the plan function in the environments that are shipped: a direct run is priced by it.
@@ -130,12 +129,8 @@ TASK_TRANSITIONS = 2  # an iteration of an inline Map, or a child execution, and
 # https://bitesizedserverless.com/bite/lambda-cold-start-bootstrap/
 DIRECT_MEMORY_MB = 576
 
-# PUTs of a direct run besides the members': the claim, the records, the report.
-DIRECT_WRITES = 3
-
-# How often the slices that wait ask for the link, by HEAD: the shortest interval of a Retry
-# ("IntervalSeconds ... a positive integer").
-# https://docs.aws.amazon.com/step-functions/latest/dg/concepts-error-handling.html
+# PUTs of a direct run besides the members': the outcomes and the report.
+DIRECT_WRITES = 2
 
 # --- Our own program, seconds of CPU on one core; `make bench` measures them --------------------
 

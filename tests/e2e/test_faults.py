@@ -25,7 +25,6 @@ from tests.zips import DEFLATE, Entry, build
 
 FAULT_SECONDS = 120.0  # after which a message that failed comes again, at the latest
 NEXT = re.compile(r'"archive not taken".*?"next_seconds": ?([0-9.]+)')
-
 AGAIN = re.compile("-replaced-.*-again$")
 
 
@@ -100,16 +99,22 @@ def test_aborted_run_is_reported_and_goes_on(pipeline: DeployedPipeline) -> None
     assert report.verdict is Verdict.COMPLETED
 
 
-def test_late_news_of_a_failure_changes_no_report(pipeline: DeployedPipeline) -> None:
-    """An event of an execution that failed before the run was completed is ignored."""
-    pipeline.put("late.zip", build(*members_of(3)))
-    report = pipeline.wait("late.zip")
-    detail = {"name": execution_name(report.run), "status": "FAILED", "input": "{}"}
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+def test_late_news_of_a_failure_changes_no_report(
+    pipeline: DeployedPipeline, seconds: float
+) -> None:
+    """What follows the end is repeated only if the execution that failed wrote the report."""
+    pipeline.put(f"late-{seconds}.zip", build(*members_of(3)))
+    report = pipeline.wait(f"late-{seconds}.zip")
+    times = {"startDate": report.started * 1_000, "stopDate": (report.started + seconds) * 1_000}
+    detail = {"name": execution_name(report.run), "status": "FAILED", "input": "{}", **times}
     settle = find_function(pipeline, "settle")["FunctionName"]
     event = json.dumps({"detail": detail})
     answer = pipeline.client("lambda").invoke(FunctionName=settle, Payload=event)
     assert json.loads(answer["Payload"].read()) == {}
     assert pipeline.find_report(report.run) == report
+    ends = [line for line in pipeline.metrics() if line.get("run") == report.run]
+    assert sum("ArchivesCompleted" in line for line in ends) == (2 if seconds else 1)
 
 
 def test_run_that_cannot_be_planned_is_reported(pipeline: DeployedPipeline) -> None:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 WRITES = ("put", "create", "part", "copy", "complete")
-READS = ("get", "head", "list")
 
 
 class Act(StrEnum):

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from infra.environment import Environment, EnvironmentFileError, load_environment
 from infra.sections import OptionsSection
-from s3unzip.aws.environment import read_orders
+from s3unzip.aws.environment import read_defaults
 from s3unzip.model import AfterSuccess, Options, SourceAction, decode
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.settings import Variable
@@ -60,7 +60,7 @@ def test_after_success(
         assert not {action for action, _ in dev.rights(name)} & actions
     assert not wanted & made.rights("extract")
     text = variables_of(made, "Settle")[Variable.AFTER_SUCCESS]
-    rule = read_orders({**NEEDED, Variable.AFTER_SUCCESS.value: text}).after_success
+    rule = read_defaults({**NEEDED, Variable.AFTER_SUCCESS.value: text}).after_success
     assert rule == AfterSuccess(SourceAction(after["action"]), tags=after.get("tags", {}))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from infra.reasons import resources_of
 from infra.workflow import INLINE_WAITS
-from s3unzip import errors
+from s3unzip import errors, rates
 from s3unzip.model import Next
 from s3unzip.settings import MAX_VALUES
 from s3unzip.settling.loop import MAX_IDLE_ROUNDS
@@ -41,7 +41,7 @@ def states_of(made: Synthesized) -> dict[str, dict[str, Any]]:
 
 def test_states(dev: Synthesized) -> None:
     """The machine plans, does a round by one of two Maps, settles, and so on."""
-    states = states_of(dev)
+    definition, states = dev.definition(), states_of(dev)
     follows = {name: state.get("Next") for name, state in states.items() if state.get("Next")}
     assert follows == {
         "Plan": "Next?",
@@ -54,6 +54,12 @@ def test_states(dev: Synthesized) -> None:
     chosen = {one["StringEquals"]: one["Next"] for one in states["Next?"]["Choices"]}
     assert chosen == {"few": "Few tasks", "many": "Many tasks"}
     assert states["Next?"]["Default"] == "Done"
+    entered, name = 1, definition["StartAt"]
+    after = {**follows, "Planned?": states["Planned?"]["Default"]}
+    following = iter(("Few tasks", "Done"))  # one round
+    while name != "Done":
+        entered, name = entered + 1, after.get(name) or next(following)
+    assert entered == rates.TRANSITIONS
 
 
 def test_data_is_what_the_functions_return(dev: Synthesized) -> None:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from bench.__main__ import NAMES, Outcome, describe, make_table, run_bench
+from bench.__main__ import Outcome, make_table, run_bench
 from bench.measure import print_figure
 
 
@@ -28,12 +28,6 @@ def test_a_figure_is_read_as_it_is_printed(capsys: pytest.CaptureFixture[str]) -
     assert outcome.figures == [("x.y", "12.35", "MB/s")]
 
 
-def test_a_silent_bench_is_said_to_be_at_work(capfd: pytest.CaptureFixture[str]) -> None:
-    """While a bench prints nothing, a line says that it is running."""
-    run_bench("large", [sys.executable, "-c", "import time; time.sleep(0.5)"], silence=0.01)
-    assert "... large: at work for 0 s" in capfd.readouterr().out
-
-
 def test_one_table_has_all_figures() -> None:
     """Each bench has a heading with its seconds; failures and long benches are marked."""
     outcomes = [
@@ -48,9 +42,3 @@ def test_one_table_has_all_figures() -> None:
         "  stream.mb_s         100  MB/s",
         "plan (1 s, FAILED with exit code 1)",
     ]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_bench_says_what_it_is(name: str) -> None:
-    """Its module exists and begins with a sentence."""
-    assert len(describe(name)) > len(name)

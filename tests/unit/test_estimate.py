@@ -121,7 +121,8 @@ def test_the_estimate_is_within_the_band_of_the_simulation(name: str) -> None:
     made = estimated(groups, aws())
     assert band.low <= made.duration.expected <= band.high
     states = sum(line.dollars for line in made.cost.lines if line.service == "Step Functions")
-    assert band.cheap <= made.cost.total <= band.dear + states
+    less = rates.PRICE_S3_WRITE  # the simulation's direct run wrote one object more
+    assert band.cheap - less <= made.cost.total <= band.dear + states
     assert made.duration.low < made.duration.expected < made.duration.high
     assert made.members == sum(group.members for group in groups)
 

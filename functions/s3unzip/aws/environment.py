@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -80,40 +80,28 @@ class Trigger(Struct, frozen=True):
             )
 
 
-class RunDefaults(NamedTuple):
-    """The common values of all runs of an environment, which are part of a run's id."""
+class RunDefaults(Struct, frozen=True, kw_only=True):
+    """What all runs of an environment have in common."""
 
     trigger: Trigger
     destination: Location
     options: Options
-    after_success: AfterSuccess | None = None
-
-
-class Capacity(NamedTuple):
-    """How an environment cuts the work, on which platform, and what a run may cost."""
-
+    after_success: AfterSuccess | None
     tuning: Tuning
     platform: Platform
-    max_cost: float | None  # dollars
+    max_cost: float | None  # dollars a run
 
 
-class LambdaConfig(Struct, frozen=True):
+class LambdaConfig(RunDefaults, frozen=True, kw_only=True):
     """The configuration of a function for its whole life."""
 
     environment: str
     stores: S3Stores
     work: Location  # the prefix of all runs
-    destination: Location
-    trigger: Trigger
-    options: Options
-    tuning: Tuning
     policy: Policy
     state_machine: str  # ARN
     event_bus: str
     queue: str  # URL; only the intake function has one
-    platform: Platform
-    max_cost: float | None  # dollars a run
-    after_success: AfterSuccess | None = None
 
     def request(self, key: str) -> Request:
         """Return the request for the archive `key` of the trigger's bucket."""
@@ -163,37 +151,31 @@ def open_worker() -> LambdaConfig:
     return read_worker(os.environ)
 
 
-def read_orders(variables: Mapping[str, str]) -> RunDefaults:
+def read_defaults(variables: Mapping[str, str]) -> RunDefaults:
     """Return the defaults of every run from `variables`; reads no secret.
 
     Raises:
         UsageError: a variable is missing or wrong.
     """
     options = decode(variables.get(Variable.OPTIONS) or "{}", Options)
-    secret = variables.get(Variable.PASSWORD_SECRET)
+    secret, rule = variables.get(Variable.PASSWORD_SECRET), variables.get(Variable.AFTER_SUCCESS)
     if secret:
         options = msgspec.structs.replace(options, password_ref=SCHEME + secret)
-    trigger = Trigger(
-        _needed(variables, Variable.TRIGGER_BUCKET),
-        variables.get(Variable.TRIGGER_PREFIX, ""),
-        variables.get(Variable.TRIGGER_SUFFIX, ""),
-    )
-    destination = parse_destination(_needed(variables, Variable.DESTINATION))
-    text = variables.get(Variable.AFTER_SUCCESS)
-    rule = decode(text, AfterSuccess) if text else None
-    return RunDefaults(trigger, destination, options, rule)
-
-
-def read_scale(variables: Mapping[str, str]) -> Capacity:
-    """Return the capacity from `variables`.
-
-    Raises:
-        UsageError: a variable is wrong.
-    """
     tuning = make_tuning(_table(variables, Variable.TUNING))
     memory = int(_number(variables, Variable.WORKER_MEMORY) or LAMBDA_VCPU_MB)
-    platform = aws(workers=tuning.max_workers, memory_mb=memory)
-    return Capacity(tuning, platform, _number(variables, Variable.MAX_COST))
+    return RunDefaults(
+        trigger=Trigger(
+            _needed(variables, Variable.TRIGGER_BUCKET),
+            variables.get(Variable.TRIGGER_PREFIX, ""),
+            variables.get(Variable.TRIGGER_SUFFIX, ""),
+        ),
+        destination=parse_destination(_needed(variables, Variable.DESTINATION)),
+        options=options,
+        after_success=decode(rule, AfterSuccess) if rule else None,
+        tuning=tuning,
+        platform=aws(workers=tuning.max_workers, memory_mb=memory),
+        max_cost=_number(variables, Variable.MAX_COST),
+    )
 
 
 def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
@@ -203,12 +185,12 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
         UsageError: a variable is missing or wrong.
         ScopeError: members at the destination would start runs.
     """
-    orders = read_orders(variables)
-    orders.trigger.check(orders.destination)
+    defaults = read_defaults(variables)
+    defaults.trigger.check(defaults.destination)
     work = Location(
         "s3", _needed(variables, Variable.WORK_BUCKET), variables.get(Variable.WORK_PREFIX, "")
     )
-    options = orders.options
+    options = defaults.options
     secret = variables.get(Variable.PASSWORD_SECRET)
     password = read_secret(SCHEME + secret, open_client("secretsmanager")) if secret else None
     return LambdaConfig(
@@ -224,8 +206,7 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
         state_machine=variables.get(Variable.STATE_MACHINE, ""),
         event_bus=variables.get(Variable.EVENT_BUS) or "default",
         queue=variables.get(Variable.QUEUE, ""),
-        **orders._asdict(),
-        **read_scale(variables)._asdict(),
+        **msgspec.structs.asdict(defaults),
     )
 
 

@@ -12,7 +12,8 @@ from s3unzip.aws.executions import end_run, state_of
 from s3unzip.aws.telemetry import bind_run, lambda_function, logger, timed
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
-from s3unzip.model import Next, Pin, Request, decode, run_of_execution
+from s3unzip.model import Next, Pin, Request, Verdict, decode, run_of_execution
+from s3unzip.runs.records import RunRecords
 from s3unzip.settling.loop import settle, settle_failed
 
 if TYPE_CHECKING:  # a stub
@@ -47,7 +48,8 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 def _end_failed(detail: dict[str, Any], config: LambdaConfig, step: Context) -> None:
     """Report a run whose execution failed, timed out or was aborted.
 
-    A report that is there stays: the event may come hours later, when the run went on and ended.
+    A report that is there stays: the event may come hours later, when the run went on and ended. If
+    this execution wrote it, what follows it is repeated, for that may have failed.
     """
     run = run_of_execution(detail["name"])
     bind_run(run)
@@ -57,7 +59,11 @@ def _end_failed(detail: dict[str, Any], config: LambdaConfig, step: Context) -> 
     request = parse_field(given, "request", Request) if "request" in given else None
     pin = parse_field(given, "pin", Pin) if given.get("pin") else None
     report = settle_failed(run, message, step, request, pin)
-    if report is None:
-        logger.info("run has a report", status=detail["status"])
-    else:
+    known = RunRecords.open(step.stores, run, step.calls()).find_report()
+    began, ended = (detail.get(name, 0) / 1_000 for name in ("startDate", "stopDate"))
+    if report is not None:
         end_run(report, config, step, look=False)
+    elif known and (known.verdict is Verdict.FAILED or began <= known.finished <= ended):
+        end_run(known, config, step, look=False)
+    else:
+        logger.info("run has a report", status=detail["status"])

@@ -235,10 +235,10 @@ def plan(given: Given) -> int:
         if given.platform not in {None, "aws"}:
             raise UsageError(f"--env {given.env} is on aws, not on {given.platform}")
         deployed = given.deployed()
-        options = _add_ruled(given, options, deployed.orders.options)
-        target = target if given.dest else deployed.orders.destination
-        base = deployed.scale.tuning
-        limit = deployed.scale.max_cost if limit is None else limit
+        options = _add_ruled(given, options, deployed.defaults.options)
+        target = target if given.dest else deployed.defaults.destination
+        base = deployed.defaults.tuning
+        limit = deployed.defaults.max_cost if limit is None else limit
     platform = _platform(given, deployed)
     policy = make_policy(options, given.password(), target)
     request = Request(parse_source(given.src), target, options)
@@ -269,8 +269,8 @@ def _add_ruled(given: Given, typed: Options, ruled: Options) -> Options:
 def _platform(given: Given, deployed: DeployedRuns | None) -> Platform:
     """Return the platform with its usual limits, or that of the environment."""
     if deployed is not None:
-        scale = deployed.scale
-        return replace(scale.platform, workers=given.workers or scale.tuning.max_workers)
+        known = deployed.defaults
+        return replace(known.platform, workers=given.workers or known.tuning.max_workers)
     if given.platform in {None, "local"}:
         return local(workers=given.processes)
     if given.platform == "aws":

@@ -90,10 +90,10 @@ class Canary:
         self._runs = deployment.runs
         self._deployment = deployment
         self._token = f"s3unzip-doctor-{secrets.token_hex(4)}"
-        orders = self._runs.orders
-        key = orders.trigger.prefix + self._token + orders.trigger.suffix
-        self._archive = Location("s3", orders.trigger.bucket, key)
-        self._request = Request(self._archive, orders.destination, orders.options)
+        defaults = self._runs.defaults
+        key = defaults.trigger.prefix + self._token + defaults.trigger.suffix
+        self._archive = Location("s3", defaults.trigger.bucket, key)
+        self._request = Request(self._archive, defaults.destination, defaults.options)
         self._template = parse_template(self._request)
         self._run: str | None = None  # as the planner computes it, when the archive is put
 

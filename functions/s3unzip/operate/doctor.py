@@ -255,7 +255,7 @@ def check_concurrency(deployment: Deployment) -> Answer:
     for name in _functions(deployment, "FunctionsExtract"):
         answer = deployment.ask("lambda:GetFunctionConcurrency", FunctionName=name)
         reserved = answer.get("ReservedConcurrentExecutions")
-    wanted = deployment.runs.scale.tuning.max_workers
+    wanted = deployment.runs.defaults.tuning.max_workers
     available = unreserved if reserved is None else reserved
     whose = "unreserved" if reserved is None else "reserved for extract"
     said = (
@@ -312,7 +312,7 @@ def check_rights(deployment: Deployment) -> Answer:
     its own policy, too, which only its owner may read.
     https://docs.aws.amazon.com/IAM/latest/APIReference/API_SimulatePrincipalPolicy.html
     """
-    orders = deployment.runs.orders
+    orders = deployment.runs.defaults
     target, actions = orders.destination, ["s3:PutObject"]
     if orders.options.objects is not None and orders.options.objects.tags:
         actions.append("s3:PutObjectTagging")

@@ -74,13 +74,13 @@ def reconcile(runs: DeployedRuns, since: float) -> Reconciliation:
         UsageError: the stack is older than this command.
         AccessDeniedError: a right is missing.
     """
-    orders = runs.orders
+    defaults = runs.defaults
 
     def look(archive: ObjectTypeDef) -> Unsettled | str | None:
-        return _look(archive, orders, runs)
+        return _look(archive, defaults, runs)
 
     with ThreadPoolExecutor(THREADS, thread_name_prefix="reconcile") as pool:
-        found = list(pool.map(look, _archives(runs, orders, since)))
+        found = list(pool.map(look, _archives(runs, defaults, since)))
     unsettled = tuple(one for one in found if isinstance(one, Unsettled))
     return Reconciliation(len(found), found.count(RUNNING), unsettled)
 
@@ -97,11 +97,11 @@ def start(runs: DeployedRuns, archives: Iterable[Unsettled]) -> int:
 
 
 def _look(
-    archive: ObjectTypeDef, orders: RunDefaults, runs: DeployedRuns
+    archive: ObjectTypeDef, defaults: RunDefaults, runs: DeployedRuns
 ) -> Unsettled | str | None:
     """Return the problem of an archive's run, the state of an active run, or None."""
-    source = Location("s3", orders.trigger.bucket, archive["Key"])
-    request = Request(source, orders.destination, orders.options)
+    source = Location("s3", defaults.trigger.bucket, archive["Key"])
+    request = Request(source, defaults.destination, defaults.options)
     store, put = runs.stores.source(source), archive["LastModified"].timestamp()
     try:
         pin = store.head(source)
@@ -143,9 +143,9 @@ def _join(store: Source, source: Location) -> Pin:
     return read_whole_tail(store, source, TAIL_LENGTH, Limits().parts, calls).pin
 
 
-def _archives(runs: DeployedRuns, orders: RunDefaults, since: float) -> Iterator[ObjectTypeDef]:
+def _archives(runs: DeployedRuns, defaults: RunDefaults, since: float) -> Iterator[ObjectTypeDef]:
     """Yield the current objects of the ingest bucket that start runs."""
-    trigger = orders.trigger
+    trigger = defaults.trigger
     # A separate client, because the stores' client does not parse times.
     pages = runs.client("s3").get_paginator("list_objects_v2")
     with asking("s3:ListBucket"):

@@ -19,7 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from msgspec.structs import replace
 
 from s3unzip.aws.aws_faults import asking, read_fault
-from s3unzip.aws.environment import Capacity, RunDefaults, read_orders, read_scale
+from s3unzip.aws.environment import RunDefaults, read_defaults
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import (
     AGAIN,
@@ -136,14 +136,9 @@ class DeployedRuns:
         return dict(configuration.get("Environment", {}).get("Variables", {}))
 
     @cached_property
-    def orders(self) -> RunDefaults:
+    def defaults(self) -> RunDefaults:
         """What all runs of the environment have in common."""
-        return read_orders(self.variables)
-
-    @cached_property
-    def scale(self) -> Capacity:
-        """How large the runs of the environment may be."""
-        return read_scale(self.variables)
+        return read_defaults(self.variables)
 
     def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - of all runs
         """Return how the environment is reached; its functions know how runs reach their stores."""

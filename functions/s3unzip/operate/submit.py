@@ -67,7 +67,7 @@ def find_archives(words: Sequence[str], runs: DeployedRuns) -> Found:
         NotFoundError: a word names no archive that is there.
         AccessDeniedError: a right is missing.
     """
-    trigger, client = runs.orders.trigger, runs.client("s3")
+    trigger, client = runs.defaults.trigger, runs.client("s3")
     keys = [_parse(word, trigger, runs.environment) for word in words]
     sizes: dict[str, int] = {}
     outside: set[str] = set()
@@ -95,7 +95,7 @@ def queue_archives(
         AccessDeniedError: sqs:SendMessage is missing.
         ServiceFaultError: SQS did not take a message, also after several attempts.
     """
-    bucket, now = runs.orders.trigger.bucket, time.time()
+    bucket, now = runs.defaults.trigger.bucket, time.time()
     events = [ArchiveEvent(Location("s3", bucket, key), now) for key in keys]
     return send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events, "submit", told)
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
@@ -289,12 +290,13 @@ class RunRecords:
         self._write(REPORT, report)
 
     def create_report(self, report: Report, page: bytes) -> bool:
-        """Write page and report of a run that has no report yet; say whether it had none."""
+        """Write page and, last, report of a run that has no report yet; say whether it had none."""
         try:
+            with suppress(ConflictError):  # somebody was killed between the two
+                self.store.create(PAGE, page)
             self.store.create(REPORT, encode(report))
         except ConflictError:
             return False
-        self.store.write(PAGE, [page])
         return True
 
     def amend_report(self, report: Report) -> None:

@@ -75,7 +75,7 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     found: dict[str, list[Outcome]] = {}
     refused: list[NestedRun] = []
 
-    def refuse(outcome: Outcome, reason: str, message: str) -> None:
+    def refuse(outcome: Outcome, message: str, reason: str) -> None:
         refused.append(NestedRun(outcome.key, reason=reason, message=message))
 
     for outcome in records.outcome_lines():
@@ -83,11 +83,12 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
             continue
         if not outcome.key.rpartition("/")[2][: -len(SUFFIX)].strip("."):
             message = "its members have no place: nothing is left of its name without .zip"
-            refuse(outcome, "nested-no-stem", message)
+            refuse(outcome, message, reason="nested-no-stem")
         elif sum(map(len, found.values())) < limit:
             found.setdefault(nested_prefix(outcome.key), []).append(outcome)
         else:
-            refuse(outcome, "nested-budget", f"the budget of {limit} nested archives is spent")
+            message = f"the budget of {limit} nested archives is spent"
+            refuse(outcome, message, reason="nested-budget")
             break
     taken = _find_taken(records, found)
     calls, destination = context.calls(), context.stores.destination(run.destination)
@@ -100,11 +101,12 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
             elif taken[prefix]:
                 message = f"a member of the outer archive is called {prefix.rstrip('/')}"
             for outcome in outcomes:
-                refuse(outcome, "nested-prefix-taken", message)
+                refuse(outcome, message, reason="nested-prefix-taken")
         elif is_same_object(outcomes[0], destination, calls):
             chosen += outcomes
         else:
-            refuse(outcomes[0], "nested-changed", "the object was replaced after it was extracted")
+            message = "the object was replaced after it was extracted"
+            refuse(outcomes[0], message, reason="nested-changed")
     return chosen, refused
 
 

@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from s3unzip.errors import AccessDeniedError, UsageError
-from s3unzip.model import Location, run_stem
+from s3unzip.errors import UsageError
+from s3unzip.model import Location
 
 HOME_ADVICE = "records of runs are kept there: S3UNZIP_HOME names another folder"
 # What is typed instead of s3://, and is hardly a path; ./s3:/a is one.
@@ -96,23 +96,3 @@ def runs_home() -> Location:
     if not home:
         home = f"{os.environ.get('XDG_STATE_HOME') or '~/.local/state'}/s3unzip"
     return Location("file", "", f"{whole_path(home)}/")
-
-
-def known_runs(home: Location) -> list[str]:
-    """Return the ids of the runs below `home`, the latest first."""
-    folder = Path(home.key) / "runs"
-    try:
-        found = [entry for entry in os.scandir(folder) if entry.is_dir()]
-    except FileNotFoundError:
-        return []
-    except PermissionError as error:
-        raise AccessDeniedError(
-            f"{folder}: permission denied: change its rights, or use another place; {HOME_ADVICE}"
-        ) from error
-    return [entry.name for entry in sorted(found, key=lambda e: e.stat().st_mtime, reverse=True)]
-
-
-def runs_of_archive(home: Location, source: Location) -> list[str]:
-    """Return the ids of the runs below `home` that may be of `source`, the earliest first."""
-    begin = f"{run_stem(source)}-"
-    return [run for run in reversed(known_runs(home)) if run.startswith(begin)]

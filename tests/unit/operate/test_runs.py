@@ -139,7 +139,7 @@ def test_a_run_that_ended_before_its_plan_is_resumed(site: Site) -> None:
 def test_the_functions_say_what_runs_have_in_common(site: Site) -> None:
     """Their variables are those that the stack gave them."""
     assert site.runs.variables == site.account.variables
-    assert site.runs.orders.trigger.bucket == "arrivals"
+    assert site.runs.defaults.trigger.bucket == "arrivals"
     site.account.client("lambda").delete_function(FunctionName="plan")
     with pytest.raises(StorageError, match="lambda:GetFunctionConfiguration"):
         _ = site.runs.variables
