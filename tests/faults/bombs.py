@@ -31,7 +31,7 @@ from tests.zips import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.faults.rules import Record
+    from tests.faults.proxy import Record
     from tests.faults.world import World
 
 # What an environment might allow: 256 MiB out, 50,000 members.

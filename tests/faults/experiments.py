@@ -24,7 +24,7 @@ from s3unzip.settling.loop import begin, settle
 from s3unzip.stores.clock import LocalClock
 from tests.faults.archives import make_archive
 from tests.faults.figures import Figure, spread
-from tests.faults.rules import WRITES, Act, Record, Rule
+from tests.faults.proxy import WRITES, Act, Record, Rule
 from tests.faults.stores import DESTINATION, SOURCE, WORK
 from tests.faults.world import KEY, Listing, World, expected_listing
 
@@ -202,7 +202,7 @@ def _change_once(
     """Run once; at the request number `moment` put `instead`, or delete where it is None."""
     changed_at: list[float] = []
 
-    def change(_: Record) -> None:
+    def change() -> None:
         if instead is None:
             world.client.delete_object(Bucket=SOURCE, Key=KEY)
         else:

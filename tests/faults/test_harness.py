@@ -10,7 +10,7 @@ import pytest
 from s3unzip.model import Verdict
 from tests.faults import bombs, experiments, killing
 from tests.faults.archives import make_archive
-from tests.faults.rules import Act, Rule
+from tests.faults.proxy import Act, Rule
 from tests.faults.world import expected_listing
 from tests.zips import BZIP2, DEFLATE, ZSTD
 
@@ -125,7 +125,7 @@ def test_two_runs_to_the_same_keys(world: World) -> None:
     world.put_archive(old)
     reports = []
 
-    def overtake(_: object) -> None:
+    def overtake() -> None:
         world.put_archive(new)
         reports.append(world.run(processes=0))
 
