@@ -305,10 +305,6 @@ class RunRecords:
         """Write what became of the nested archives of the run."""
         self.store.write(NESTED, join_lines(nested))
 
-    def exists(self) -> bool:
-        """Say whether anything is on record of the run."""
-        return any(True for _ in self.store.names(""))
-
     def forget(self) -> None:
         """Delete all that is on record of an earlier run of the same archive and options."""
         names = [name for prefix in LEFT for name in self.store.names(prefix)]
