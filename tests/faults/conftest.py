@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.faults.proxy import FaultProxy
-from tests.faults.stores import CREDENTIALS
-from tests.faults.world import World
+from tests.faults.world import CREDENTIALS, World
 from tests.servers import find_versitygw, run_versitygw
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 from s3unzip.model import Location, OnConflict, Options, Request, encode
 from tests.faults.archives import make_archive
 from tests.faults.program import Order
-from tests.faults.stores import DESTINATION, SOURCE
-from tests.faults.world import KEY, Listing, expected_listing, list_folder
+from tests.faults.world import DESTINATION, KEY, SOURCE, Listing, expected_listing, list_folder
 
 if TYPE_CHECKING:
     from tests.faults.world import World

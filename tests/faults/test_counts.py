@@ -19,8 +19,7 @@ from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.ports import ListedObject
 from tests.faults.archives import TUNING, make_archive
 from tests.faults.proxy import Act, Rule
-from tests.faults.stores import DESTINATION
-from tests.faults.world import World
+from tests.faults.world import DESTINATION, World
 
 OF_RECORDS = {"get", "put", "list", "delete"}
 NOT_REQUESTS = {"retries", "throttled"}

@@ -27,8 +27,7 @@ from tests.faults import bombs
 from tests.faults.archives import make_archive
 from tests.faults.killing import kill_and_resume
 from tests.faults.proxy import WRITES, Act, Rule
-from tests.faults.stores import DESTINATION, SOURCE
-from tests.faults.world import KEY, World, expected_listing
+from tests.faults.world import DESTINATION, KEY, SOURCE, World, expected_listing
 
 if TYPE_CHECKING:
     from s3unzip.context import Context

@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tests.faults.proxy import Act, Rule
-from tests.faults.stores import SOURCE, open_client
+from tests.faults.world import SOURCE, open_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,21 +14,35 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.context import Context
+import boto3
+from botocore.config import Config
+from msgspec.structs import replace
+
+from s3unzip.context import Context, Progress
 from s3unzip.errors import SourceChangedError
 from s3unzip.local.machine import resume_run, run_archive
 from s3unzip.local.workers import Workers
 from s3unzip.model import AfterSuccess, Location, Options, Report, Request, Verdict
 from s3unzip.settings import Tuning
 from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.ports import Clock
+from s3unzip.stores.s3.run_store import S3Stores
 from s3unzip.zip import Policy
 from tests.faults.archives import PREFIX, TUNING
 from tests.faults.proxy import FaultProxy
-from tests.faults.stores import DESTINATION, SOURCE, WORK, ContextMaker, open_client
+from tests.servers import VERSITY
 
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+SOURCE, DESTINATION, WORK = "ingest", "members", "work"
+REGION = "us-east-1"
+CREDENTIALS = VERSITY | {"AWS_DEFAULT_REGION": REGION, "AWS_EC2_METADATA_DISABLED": "true"}
 KEY = "archive.zip"
 BUCKETS = (SOURCE, DESTINATION, WORK)
 METADATA = "user.metadata"  # the attribute in which VersityGW keeps x-amz-meta-*
@@ -64,6 +78,41 @@ def list_folder(root: Path) -> Listing:
             body = path.read_bytes()
             found[str(path.relative_to(root))] = Entry(len(body), zlib.crc32(body), _zip_crc(path))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class ContextMaker:
+    """Makes a context in this process or in a worker's."""
+
+    endpoint: str
+    tuning: Tuning
+    policy: Policy = field(default_factory=Policy)
+    stall_seconds: float = 5.0
+
+    def __call__(self, clock: Clock, progress: Progress | None = None) -> Context:
+        """Return the context of this process."""
+        os.environ.update(CREDENTIALS)
+        access = StoreConfig(
+            endpoint_url=self.endpoint, region=REGION, stall_seconds=self.stall_seconds
+        )
+        stores = S3Stores(replace(access, work=Location("s3", WORK, "")))
+        return Context(stores, clock, self.policy, self.tuning, progress)
+
+
+def open_client(endpoint: str) -> S3Client:
+    """Return a plain S3 client, which asks once: the test's own hand on the store."""
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name=REGION,
+        aws_access_key_id=VERSITY["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=VERSITY["AWS_SECRET_ACCESS_KEY"],
+        config=Config(
+            s3={"addressing_style": "path"},
+            max_pool_connections=32,
+            retries={"total_max_attempts": 1},
+        ),
+    )
 
 
 class World:
@@ -141,7 +190,7 @@ class World:
     def _at_work(maker: ContextMaker, processes: int) -> Iterator[tuple[Context, Workers]]:
         context = maker(LocalClock())
         opening = maker if processes else None
-        with Workers(processes, context, opening, ["tests.faults.stores"]) as workers:
+        with Workers(processes, context, opening, [__name__]) as workers:
             yield context, workers
 
 

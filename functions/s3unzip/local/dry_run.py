@@ -11,7 +11,7 @@ from s3unzip.explanations import describe
 from s3unzip.extraction.objects import BEYOND, find_unchanged, list_pages
 from s3unzip.model import OnConflict, Options, PlannedMember, Request
 from s3unzip.planning.plan import Reading, check_options, read_archive
-from s3unzip.planning.select import marker_key, parse_template
+from s3unzip.planning.select import MARKER, parse_template
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import ListedObject
 
@@ -66,7 +66,7 @@ def decide(
         words = describe(finding.code, finding.message)
         yield Decision(key_of(failure.path), failure.size, "fail", finding.code, words)
     if delete_extra and not refused and not reading.failures:
-        kept = {row.key for row in rows} | ({marker_key(prefix)} if options.marker else set())
+        kept = {row.key for row in rows} | ({prefix + MARKER} if options.marker else set())
         yield from (Decision(one.key, one.size, "delete") for one in listed if one.key not in kept)
 
 

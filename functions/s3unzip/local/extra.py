@@ -17,7 +17,7 @@ from s3unzip.errors import ServiceFaultError, UsageError
 from s3unzip.extraction.objects import BEYOND, PAGE, list_pages
 from s3unzip.local.locking import known_runs
 from s3unzip.model import Location, Report, Request, Run, Verdict
-from s3unzip.planning.select import marker_key, parse_template
+from s3unzip.planning.select import MARKER, parse_template
 from s3unzip.runs.records import RunRecords
 from s3unzip.stores.ports import ListedObject, Stores
 
@@ -143,4 +143,4 @@ def _member_keys(run: Run, report: Report, records: RunRecords) -> set[str]:
     keys = {outcome.key for outcome in records.outcome_lines()}
     if len(keys) != report.extracted + report.unchanged:
         raise ServiceFaultError(f"{OPTION}: the records of {run.id} do not have all members")
-    return keys | {marker_key(run.key_prefix)} if run.options.marker else keys
+    return keys | {run.key_prefix + MARKER} if run.options.marker else keys

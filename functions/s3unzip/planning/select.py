@@ -46,7 +46,7 @@ class KeyTemplate(Struct, frozen=True):
     @property
     def marker(self) -> str:
         """The key that says that the run was completed."""
-        return marker_key(self.prefix)
+        return self.prefix + MARKER
 
     def key_of(self) -> Callable[[str], str]:
         """Return the function from path to key; it is called once for each member."""
@@ -77,11 +77,6 @@ class KeyTemplate(Struct, frozen=True):
 
 
 PATHS = KeyTemplate("", "{member}", {})  # each member's key is its path
-
-
-def marker_key(prefix: str) -> str:
-    """Return the key of the completion marker of a run with this key prefix."""
-    return prefix + MARKER
 
 
 def parse_template(request: Request) -> KeyTemplate:

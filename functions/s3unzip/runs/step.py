@@ -200,6 +200,8 @@ class TaskAttempt(Step):
         before = self._earlier or TaskReport(task.id, task.kind, 0, started=self.started)
         seconds = self.context.clock.now() - self.started
         counts = Counter(outcome.status for outcome in self.outcomes)
+        written = sum(part.size for part in self.uploaded)  # of a slice
+        written += sum(o.size for o in self.outcomes if o.status is Status.EXTRACTED)
         return TaskReport(
             task=task.id,
             kind=task.kind,
@@ -209,7 +211,7 @@ class TaskAttempt(Step):
             failed=counts[Status.FAILED],
             bytes_read=before.bytes_read + self.bytes_read,
             bytes_done=self.done_before + sum(self._works) + self._passed,
-            bytes_written=self._written(),
+            bytes_written=written,
             requests=before.requests + self.calls.requests,
             started=before.started,
             seconds=round(before.seconds + seconds, 6),
@@ -229,11 +231,6 @@ class TaskAttempt(Step):
         report = self.report()
         self.records.write_outcomes(report, self.outcomes)
         return report
-
-    def _written(self) -> int:
-        if self.uploaded:
-            return sum(part.size for part in self.uploaded)
-        return sum(o.size for o in self.outcomes if o.status is Status.EXTRACTED)
 
 
 SOURCE_CHANGED = "source-changed"

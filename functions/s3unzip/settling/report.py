@@ -46,7 +46,7 @@ from s3unzip.model import (
     encode,
 )
 from s3unzip.object_properties import ObjectProperties
-from s3unzip.planning.select import marker_key
+from s3unzip.planning.select import MARKER
 from s3unzip.runs.step import Step
 from s3unzip.version import __version__
 
@@ -176,7 +176,7 @@ def _find_verdict(
 
 def write_marker(step: Step, report: Report) -> None:
     """Write the object that says that the run was completed."""
-    key = marker_key(step.run.key_prefix)
+    key = step.run.key_prefix + MARKER
     body = encode({"run": report.run, "verdict": report.verdict, "extracted": report.extracted})
     facts = marker_metadata(step.run)
     step.calls.run("put", lambda: step.destination.put(key, body, facts, if_absent=False))
