@@ -66,8 +66,8 @@ acceptance: .venv/ready  ## ENV=dev SCALE=small|full YES=1 ONLY=case: the set ag
 	$(RUN) python -m acceptance --env $(or $(ENV),dev) --scale $(or $(SCALE),small) \
 		$(if $(YES),--yes) $(foreach case,$(ONLY),--only $(case)) $(if $(JSON),--json "$(JSON)")
 
-faults: .venv/ready  ## the fault-injection harness, its long form
-	$(RUN) python -m tests.faults
+faults: .venv/ready  ## ONLY=killed: the fault-injection harness, its long form
+	FAULTS=long $(RUN) pytest -s -q tests/faults/test_harness.py $(if $(ONLY),-k "$(ONLY)")
 
 simulate: .venv/ready  ## SECONDS=60, or SEED=number WITHOUT=faults: docs/contributing/simulation.md
 	$(RUN) python -m tests.simulation --seconds $(or $(SECONDS),60) \

@@ -24,7 +24,7 @@ from acceptance.listener import Listener
 from acceptance.site import Mismatch, NotApplicableError, Put, Site
 from s3unzip.cli.deployed import DAY
 from s3unzip.model import AGAIN, OnConflict, Report, Verdict
-from s3unzip.planning.keys import parse_template
+from s3unzip.planning.select import parse_template
 
 FIRST_MEMBERS = 200  # of a run that must still be active when the case acts, at least
 MORE = 2  # times as many at each attempt

@@ -20,7 +20,7 @@ from s3unzip.context import Context
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, Pin, PlanSummary, Report, Request, run_id
 from s3unzip.operate.runs import RUNNING, DeployedRuns, find_end
-from s3unzip.planning.keys import parse_template
+from s3unzip.planning.select import parse_template
 from s3unzip.runs.written import read_written
 from s3unzip.settings import GIB, Variable
 from s3unzip.stores.clock import LocalClock

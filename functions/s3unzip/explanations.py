@@ -1,7 +1,7 @@
 """Reason codes in plain words: what was found, and what to do about it.
 
 The command line, the report page and docs/reference/checks.md all take their words from here, and
-`settling.next_step` takes the next command.
+`settling.report` takes the next command.
 """
 
 from __future__ import annotations

@@ -35,31 +35,26 @@ def encode(value: object) -> bytes:
 # msgspec reads the fields of a type at its first decode. Another thread that decodes the type
 # meanwhile sees only some fields, and the process crashes (SIGSEGV, msgspec 0.22).
 _preparing = threading.Lock()
-_prepared: set[type] = set()
 
 
-def _prepare(kind: type) -> None:
+@cache
+def _decoder(kind: type) -> Any:
     with _preparing:
-        msgspec.json.Decoder(kind)
-        _prepared.add(kind)
+        return msgspec.json.Decoder(kind)
 
 
 def decode(line: bytes | str, kind: type[T]) -> T:
     """Return the `kind` that `line` holds."""
-    if kind not in _prepared:
-        _prepare(kind)
     try:
-        return msgspec.json.decode(line, type=kind)
+        return _decoder(kind).decode(line)  # type: ignore[arg-type, no-any-return]  # a `kind`
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"not a {kind.__name__}: {error}") from error
 
 
 def decode_lines(data: bytes, kind: type[T]) -> list[T]:
     """Return the `kind` of each line of `data`; twice as fast as a line at a time."""
-    if kind not in _prepared:
-        _prepare(kind)
     try:
-        return msgspec.json.Decoder(kind).decode_lines(data)
+        return _decoder(kind).decode_lines(data)  # type: ignore[arg-type, no-any-return]  # likewise
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"not lines of {kind.__name__}: {error}") from error
 
@@ -250,8 +245,7 @@ def run_id(request: Request, pin: Pin, modified: float | None) -> str:
         modified: the archive's Last-Modified in Unix seconds, which in S3 is when it was put.
     """
     identity = encode((request.source, pin, request.destination, request.options))
-    if request.again is not None:
-        identity += request.again.encode()
+    identity += (request.again or "").encode()
     digest = hashlib.sha256(identity).hexdigest()[:8]
     put = datetime.fromtimestamp(modified or 0.0, UTC)
     again = AGAIN if request.again is not None else ""
@@ -601,6 +595,12 @@ class Report(Struct, frozen=True, omit_defaults=True):
     def ok(self) -> bool:
         """Whether every member that was asked for is in the destination."""
         return self.verdict is Verdict.COMPLETED
+
+    @property
+    def archive_left(self) -> bool:
+        """Whether there is something to do to the archive, for the first time or again."""
+        result = self.after_success
+        return result is not None and result.state in {SourceState.PENDING, SourceState.FAILED}
 
     def raise_for_verdict(self) -> None:
         """Do nothing after a complete run."""

@@ -20,11 +20,10 @@ from msgspec import Struct
 
 from s3unzip.context import Context, Progress
 from s3unzip.errors import S3UnzipError
-from s3unzip.extraction.conflicts import BEYOND, list_pages
-from s3unzip.extraction.objects import read_stored, stored_as
+from s3unzip.extraction.objects import BEYOND, list_pages, read_stored, stored_size
 from s3unzip.model import Location, Pin, Request, Requests
-from s3unzip.planning.keys import parse_template
-from s3unzip.planning.read import Reading, read_archive
+from s3unzip.planning.plan import Reading, read_archive
+from s3unzip.planning.select import parse_template
 from s3unzip.runs.written import WrittenObjects
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import ListedObject, StoredObject
@@ -192,7 +191,10 @@ def _expect(request: Request, reading: Reading) -> list[_Expected]:
         chosen = {member.index for member in reading.selected}
     expected = [
         _Expected(
-            key_of(m.path), *stored_as(m, request.options), chosen is None or m.index in chosen
+            key_of(m.path),
+            stored_size(m, request.options),
+            m.crc32 if m.declares_crc else None,
+            chosen is None or m.index in chosen,
         )
         for m in members
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from s3unzip.errors import NotFoundError, SourceChangedError
-from s3unzip.planning.read import read_whole_tail
+from s3unzip.planning.plan import read_whole_tail
 from s3unzip.stores.calls import Calls
 from s3unzip.zip import ByteRange
 from tests.memory import ManualClock

@@ -1,18 +1,16 @@
-"""Bombs: how long, how many bytes and how much money until they are refused."""
+"""Bombs: archives that are to be refused soon, and what finding out costs."""
 
 from __future__ import annotations
 
 import struct
-import time
 import zlib
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from s3unzip import rates
-from s3unzip.model import Verdict
 from s3unzip.settings import KIB, MIB
 from s3unzip.zip import Limits, Policy
-from tests.faults.figures import Figure
-from tests.faults.stores import DESTINATION
 from tests.zips import (
     BZIP2,
     DEFLATE,
@@ -29,15 +27,10 @@ from tests.zips import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.faults.rules import Record
-    from tests.faults.world import World
+    from tests.faults.proxy import Record
 
 # What an environment might allow: 256 MiB out, 50,000 members.
 POLICY = Policy(limits=Limits(members=50_000, total_size=256 * MIB))
-BUDGET_DOLLARS = 0.001
-BUDGET_BYTES = 1 * MIB
 LAMBDA_GB = rates.LAMBDA_VCPU_MB / 1_024
 WRITES = frozenset({"put", "list", "create", "part", "copy", "complete"})
 METHODS = {
@@ -108,39 +101,6 @@ def empty_members(members: int = 70_000) -> bytes:
     return build(*entries, shape=Shape(zip64=True))
 
 
-def measure_bombs(world: World) -> Iterator[Figure]:
-    """Yield the cost of refusing each kind."""
-    yield from measure_bomb(world, "overlap", overlap())
-    yield from measure_bomb(world, "quoted_overlap", quoted_overlap())
-    yield from measure_bomb(world, "empty_70000", empty_members())
-    for name, method in METHODS.items():
-        yield from measure_bomb(world, f"ratio.{name}", honest(method))
-        yield from measure_bomb(world, f"lying.small.{name}", lying(method, 1_000))
-        yield from measure_bomb(world, f"lying.large.{name}", lying(method, 100 * KIB))
-
-
-def measure_bomb(world: World, name: str, archive: bytes) -> Iterator[Figure]:
-    """Yield what one archive costs until it is refused."""
-    world.clear()
-    world.put_archive(archive)
-    started = time.monotonic()
-    report = world.run(policy=POLICY, processes=0)
-    seconds = time.monotonic() - started
-    records = world.proxy.take_records()
-    sent = sum(record.sent for record in records if record.path.startswith(f"/{DESTINATION}/"))
-    kept = sum(entry.size for entry in world.listing().values())
-    dollars = cost_of(records, seconds)
-    refused = report.verdict is Verdict.REJECTED or (report.failed == 1 and not report.extracted)
-    within = refused and kept == 0 and sent <= BUDGET_BYTES and dollars <= BUDGET_DOLLARS
-    label = f"bombs.{name}"
-    yield Figure(f"{label}.archive", len(archive), "bytes")
-    yield Figure(f"{label}.seconds", seconds, "s")
-    yield Figure(f"{label}.bytes_sent", sent, "bytes")
-    yield Figure(f"{label}.bytes_written", kept, "bytes")
-    yield Figure(f"{label}.dollars", dollars, "$")
-    yield Figure(f"{label}.refused_within_budget", float(within), "of 1")
-
-
 def cost_of(records: list[Record], seconds: float) -> float:
     """Return the dollars of these requests and of so many seconds of one worker, us-east-1."""
     writes = sum(record.kind in WRITES for record in records)
@@ -150,3 +110,19 @@ def cost_of(records: list[Record], seconds: float) -> float:
         + reads * rates.PRICE_S3_READ
         + seconds * LAMBDA_GB * rates.PRICE_LAMBDA_GB_SECOND
     )
+
+
+ALL: dict[str, Callable[[], bytes]] = {  # making them takes seconds
+    "overlap": overlap,
+    "quoted_overlap": quoted_overlap,
+    "empty_70000": empty_members,
+    "ratio.bzip2.30": partial(honest, BZIP2, 30),
+}
+for _name, _method in METHODS.items():
+    ALL[f"ratio.{_name}"] = partial(honest, _method)
+    ALL[f"lying.small.{_name}"] = partial(lying, _method, 1_000)
+    ALL[f"lying.large.{_name}"] = partial(lying, _method, 100 * KIB)
+SOME = (
+    *("overlap", "quoted_overlap", "ratio.deflate", "ratio.bzip2.30"),
+    *("lying.small.deflate", "lying.large.zstd"),
+)

@@ -1,9 +1,8 @@
 """A proxy that breaks and counts requests on their way to a real S3 server.
 
-It runs in a process of its own, one thread a connection, and passes heads and
-bodies on as they are: SigV4 signs the Host, so clients sign the proxy's own
-address and the server checks against what it is sent. It knows HTTP and the
-kinds of S3 requests; it knows nothing of s3unzip.
+It runs in a thread of its own, and passes heads and bodies on as they are: SigV4 signs the Host, so
+clients sign the proxy's own address and the server checks against what it is sent. It knows HTTP
+and the kinds of S3 requests; it knows nothing of s3unzip.
 
 ::
 
@@ -15,22 +14,65 @@ kinds of S3 requests; it knows nothing of s3unzip.
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-import multiprocessing
+import asyncio
 import random
+import re
 import socket
+import struct
 import threading
-import time
+from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable
-from multiprocessing.connection import Connection
-from typing import Self
-
-from tests.faults.rules import Act, Record, Request, Rule, parse_fields, parse_request
-from tests.faults.wire import NO_BODY, Wire
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, Self
+from urllib.parse import parse_qs, unquote, urlsplit
 
 HOST = "127.0.0.1"
+HEAD = 64 * 1024  # bytes of a head, at most
+END = b"\r\n\r\n"
+NO_BODY = frozenset({204, 304})
 ERROR = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>injected</Message></Error>"
+WRITES = ("put", "create", "part", "copy", "complete")
+LISTS = frozenset({"list-type", "uploads", "uploadId", "prefix", "location"})
+
+
+class Act(StrEnum):
+    """What happens to a request."""
+
+    ANSWER = "answer"  # the proxy answers with `status` and `code`; the store sees nothing
+    RESET = "reset"  # the connection is reset; the store sees nothing
+    STALL = "stall"  # silence for `seconds`, then a reset; the store sees nothing
+    TRUNCATE = "truncate"  # half of the answer's body arrives, then the connection ends
+    LOSE = "lose"  # the store does it, the answer is lost
+    ERROR_BODY = "error-body"  # the store sees nothing; the answer is 200 with an <Error> in it
+    FLIP = "flip"  # one byte of the request's body is changed on its way
+    HOLD = "hold"  # the request waits until the proxy's owner has been told and has returned
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Do `act` to requests of `kinds`; the first rule that fits a request is applied."""
+
+    act: Act
+    kinds: tuple[str, ...] = ()  # none: all
+    within: str = ""  # only where the path holds this
+    chance: float = 1.0  # of a request that fits, to be hit
+    after: int = 0  # so many fitting requests are let through first
+    times: int | None = None  # at most so many are hit; None: all
+    status: int = 503
+    code: str = "SlowDown"
+    seconds: float = 5.0
+
+
+class Record(NamedTuple):
+    """One request that came through."""
+
+    kind: str
+    path: str  # decoded, with its leading slash: /bucket/key
+    status: int  # as the client saw it; 0: it saw none
+    fault: str  # of the rule that hit it; empty: none
+    sent: int  # bytes of its body
+    received: int  # bytes of the answer's body
 
 
 class FaultProxy:
@@ -38,28 +80,20 @@ class FaultProxy:
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
-        self._lock = threading.Lock()
-        self._on_hold: Callable[[Record], None] | None = None
+        self._ready = threading.Event()
         self.port = 0
+        self._records: list[Record] = []
+        self.set_rules()
 
     def __enter__(self) -> Self:
-        context = multiprocessing.get_context("spawn")
-        self._asking, theirs = context.Pipe()
-        self._holding, their_holding = context.Pipe()
-        self._process = context.Process(
-            target=serve, args=(self._server_port, theirs, their_holding), daemon=True
-        )
-        self._process.start()
-        theirs.close()
-        their_holding.close()
-        self.port = self._asking.recv()
-        threading.Thread(target=self._release, daemon=True).start()
+        self._thread = threading.Thread(target=asyncio.run, args=(self._listen(),), daemon=True)
+        self._thread.start()
+        self._ready.wait()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._process.kill()
-        self._process.join()
-        self._asking.close()
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
 
     @property
     def endpoint(self) -> str:
@@ -67,268 +101,143 @@ class FaultProxy:
         return f"http://{HOST}:{self.port}"
 
     def set_rules(
-        self, *rules: Rule, on_hold: Callable[[Record], None] | None = None, seed: int = 1
+        self, *rules: Rule, on_hold: Callable[[], object] | None = None, seed: int = 1
     ) -> None:
         """Apply `rules` from now on, their counts at zero; `on_hold` is called at each HOLD."""
-        self._on_hold = on_hold
-        self._ask((rules, seed))
+        self._on_hold = on_hold or (lambda: None)
+        self._random = random.Random(seed)
+        self._rules = [(rule, {"seen": 0, "hit": 0}) for rule in rules]
 
     def take_records(self) -> list[Record]:
         """Return the requests answered since the last time."""
-        return self._ask(None)
+        taken, self._records = self._records, []
+        return taken
 
-    def _ask(self, rules: tuple[tuple[Rule, ...], int] | None) -> list[Record]:
-        with self._lock:
-            self._asking.send(rules)
-            answer: list[Record] = self._asking.recv()
-            return answer
+    async def _listen(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        server = await asyncio.start_server(self._serve, HOST, 0, backlog=1024, limit=HEAD)
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await self._stop.wait()
+        server.close()
 
-    def _release(self) -> None:
-        while True:
-            try:
-                record = self._holding.recv()
-            except (EOFError, OSError):
-                return
-            if self._on_hold is not None:
-                self._on_hold(record)
-            self._holding.send(None)
+    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Pass the requests of one connection on, until either side goes away."""
+        try:
+            while await self._pass_one(reader, writer):
+                await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
 
+    async def _pass_one(self, reader: StreamReader, writer: StreamWriter) -> bool:
+        """Pass one request and its answer; say whether another may come."""
+        head = await reader.readuntil(END)
+        method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        kind, path = _kind(method, target, head), unquote(urlsplit(target).path)
+        if _field(head, b"expect"):
+            writer.write(b"HTTP/1.1 100 Continue" + END)
+            head = re.sub(rb"\r\nexpect:[^\r]*", b"", head, flags=re.IGNORECASE)
+        body = await _read_body(reader, head)
+        rule = self._choose(kind, path)
+        act = rule.act if rule is not None else None
 
-# In the proxy's process ---------------------------------------------------------------------
+        def note(status: int, received: int = 0) -> None:
+            self._records.append(Record(kind, path, status, act or "", len(body), received))
 
+        if act is Act.HOLD:
+            await asyncio.to_thread(self._on_hold)
+        if rule is not None and act in {Act.RESET, Act.STALL}:
+            await asyncio.sleep(rule.seconds if act is Act.STALL else 0)
+            note(0)
+            return _reset(writer)
+        if rule is not None and act in {Act.ANSWER, Act.ERROR_BODY}:
+            status = 200 if act is Act.ERROR_BODY else rule.status
+            error = b"" if method == "HEAD" else ERROR.format(code=rule.code).encode()
+            note(status, len(error))
+            kept = f"Content-Type: application/xml\r\nContent-Length: {len(error)}"
+            writer.write(f"HTTP/1.1 {status} Injected\r\n{kept}\r\n\r\n".encode() + error)
+            return True
+        sent = bytes([body[0] ^ 1]) + body[1:] if act is Act.FLIP and body else body
+        answer, content = await self._ask(head + sent, has_body=method != "HEAD")
+        if act is Act.LOSE:
+            note(0, len(content))
+            return _reset(writer)
+        if act is Act.TRUNCATE:  # without a body the head is cut
+            note(0)
+            half = answer + content[: len(content) // 2]
+            writer.write(half if len(content) > 1 else answer[: len(answer) // 2])
+            return False
+        # Noted first: whoever has the answer finds the record.
+        note(int(answer.split(b" ", 2)[1]), int(_field(answer, b"content-length") or 0))
+        writer.write(answer + content)
+        return _field(answer, b"connection").lower() != b"close"
 
-class Rules:
-    """The rules at work: they choose the fault of a request, and count what each has seen."""
+    async def _ask(self, request: bytes, *, has_body: bool) -> tuple[bytes, bytes]:
+        """Return the server's answer to a request: its head and its body."""
+        reader, writer = await asyncio.open_connection(HOST, self._server_port, limit=HEAD)
+        try:
+            writer.write(request)
+            head = await reader.readuntil(END)
+            has_body = has_body and int(head.split(b" ", 2)[1]) not in NO_BODY
+            return head, await _read_body(reader, head, endless=True) if has_body else b""
+        finally:
+            _reset(writer)  # else the connections that were used up all ports
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.set((), 1)
-
-    def set(self, rules: tuple[Rule, ...], seed: int) -> None:
-        """Take new rules."""
-        with self._lock:
-            self._random = random.Random(seed)
-            self._rules = rules
-            self._seen = [0] * len(rules)
-            self._hit = [0] * len(rules)
-
-    def choose(self, request: Request) -> Rule | None:
-        """Return the rule that hits `request`."""
-        with self._lock:
-            for number, rule in enumerate(self._rules):
-                if rule.kinds and request.kind not in rule.kinds:
-                    continue
-                if rule.within not in request.path:
-                    continue
-                self._seen[number] += 1
-                if self._seen[number] <= rule.after or self._hit[number] == rule.times:
-                    continue
-                if rule.chance < 1 and self._random.random() >= rule.chance:
-                    continue
-                self._hit[number] += 1
-                return rule
+    def _choose(self, kind: str, path: str) -> Rule | None:
+        """Return the rule that hits a request."""
+        for rule, counts in self._rules:
+            if (rule.kinds and kind not in rule.kinds) or rule.within not in path:
+                continue
+            counts["seen"] += 1
+            if counts["seen"] <= rule.after or counts["hit"] == rule.times:
+                continue
+            if rule.chance < 1 and self._random.random() >= rule.chance:
+                continue
+            counts["hit"] += 1
+            return rule
         return None
 
 
-class Proxy:
-    """Everything the connections share."""
-
-    def __init__(self, server_port: int, holding: Connection) -> None:
-        self.server_port = server_port
-        self.rules = Rules()
-        self.records: list[Record] = []
-        self._holding = holding
-        self._hold_lock = threading.Lock()
-
-    def hold(self, record: Record) -> None:
-        """Tell the owner; come back when it has done what it wants to do."""
-        with self._hold_lock:
-            self._holding.send(record)
-            self._holding.recv()
-
-    def take_records(self) -> list[Record]:
-        """Return the records and forget them."""
-        taken, self.records = self.records, []
-        return taken
+async def _read_body(reader: StreamReader, head: bytes, *, endless: bool = False) -> bytes:
+    """Return a body as it is on the wire, chunk lines included."""
+    if _field(head, b"transfer-encoding").lower() == b"chunked":
+        pieces, size = [], 1
+        while size:
+            line = await reader.readuntil(b"\r\n")
+            size = int(line.split(b";")[0], 16)
+            pieces += [line, await reader.readexactly(size + 2)]
+        return b"".join(pieces)
+    if length := _field(head, b"content-length"):
+        return await reader.readexactly(int(length))
+    return await reader.read() if endless else b""
 
 
-def serve(server_port: int, asking: Connection, holding: Connection) -> None:
-    """Run a proxy until its owner is gone."""
-    proxy = Proxy(server_port, holding)
-    listener = socket.create_server((HOST, 0), backlog=1024)
-    threading.Thread(target=_accept, args=(listener, proxy), daemon=True).start()
-    asking.send(listener.getsockname()[1])
-    while True:
-        try:
-            rules = asking.recv()
-        except (EOFError, OSError):
-            return
-        if rules is not None:
-            proxy.rules.set(*rules)
-        asking.send(proxy.take_records() if rules is None else [])
+def _field(head: bytes, name: bytes) -> bytes:
+    """Return the value of a header field; empty where there is none."""
+    found = re.search(rb"\r\n" + name + rb":[ \t]*([^\r]*)", head, re.IGNORECASE)
+    return found[1].strip() if found else b""
 
 
-def _accept(listener: socket.socket, proxy: Proxy) -> None:
-    while True:
-        sock, _ = listener.accept()
-        threading.Thread(target=_serve_one, args=(sock, proxy), daemon=True).start()
+def _reset(writer: StreamWriter) -> bool:
+    """End a connection with a RST; say that no request follows."""
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+    return False
 
 
-def _serve_one(sock: socket.socket, proxy: Proxy) -> None:
-    connection = Passage(sock, proxy)
-    with contextlib.suppress(OSError):  # either side went away: so does the passage
-        while connection.pass_one():
-            pass
-    connection.close()
-
-
-class Passage:
-    """One client's connection and its counterpart to the server."""
-
-    def __init__(self, sock: socket.socket, proxy: Proxy) -> None:
-        self._proxy = proxy
-        self._client = Wire(sock)
-        self._server: Wire | None = None
-
-    def close(self) -> None:
-        """End both sides."""
-        self._client.close()
-        self._drop_server()
-
-    def pass_one(self) -> bool:
-        """Pass one request and its answer; say whether another may come."""
-        raw = self._client.head()
-        if raw is None:
-            return False
-        request = parse_request(raw)
-        rule = self._proxy.rules.choose(request)
-        if rule is not None and rule.act is Act.HOLD:
-            self._proxy.hold(self._record(request, 0, rule))
-        elif rule is not None and rule.act not in {Act.TRUNCATE, Act.LOSE, Act.FLIP}:
-            return self._refuse(request, rule)
-        return self._forward(request, rule)
-
-    def _refuse(self, request: Request, rule: Rule) -> bool:
-        """Answer, or do not, without the server."""
-        waits = b"expect" in request.fields
-        sent = 0 if waits else sum(map(len, self._client.body(request.fields)))
-        if rule.act in {Act.RESET, Act.STALL}:
-            if rule.act is Act.STALL:
-                time.sleep(rule.seconds)
-            self._note(request, 0, rule, sent)
-            self._client.close(reset=True)
-            return False
-        status = 200 if rule.act is Act.ERROR_BODY else rule.status
-        body = b"" if request.method == "HEAD" else ERROR.format(code=rule.code).encode()
-        closing = "Connection: close\r\n" if waits else ""
-        head = (
-            f"HTTP/1.1 {status} Injected\r\nContent-Type: application/xml\r\n{closing}"
-            f"Content-Length: {len(body)}\r\n\r\n"
-        )
-        self._note(request, status, rule, sent, len(body))
-        self._client.send(head.encode() + body)
-        return not waits
-
-    def _forward(self, request: Request, rule: Rule | None) -> bool:
-        sent, head = self._send(request, flip=rule is not None and rule.act is Act.FLIP)
-        if head is None:  # the server closed an idle connection, or went away
-            return False
-        first, fields = parse_fields(head)
-        status = int(first.split(b" ", 2)[1])
-        server = self._server
-        assert server is not None
-        none = request.method == "HEAD" or status in NO_BODY
-        body = iter(()) if none else server.body(fields, endless=True)
-        if rule is not None and rule.act is Act.LOSE:
-            received = sum(map(len, body))
-            self._note(request, 0, rule, sent, received)
-            self._client.close(reset=True)
-            return False
-        if rule is not None and rule.act is Act.TRUNCATE:
-            self._truncate(head, int(fields.get(b"content-length", b"0")) // 2)
-            self._note(request, 0, rule, sent)
-            return False
-        # Noted first: whoever has the answer finds the record.
-        self._note(request, status, rule, sent, int(fields.get(b"content-length", b"0")))
-        pieces = itertools.chain((head,), body)
-        small = next(pieces)
-        for piece in pieces:
-            self._client.send(small + piece)
-            small = b""
-        if small:
-            self._client.send(small)
-        if fields.get(b"connection", b"").lower() == b"close":
-            self._drop_server()
-            return False
-        return True
-
-    def _send(self, request: Request, *, flip: bool) -> tuple[int, bytes | None]:
-        """Send the request; return the bytes of its body and the head of the answer."""
-        for fresh in (False, True):
-            server = self._connect(fresh=fresh)
-            if b"expect" in request.fields:
-                server.send(request.raw)
-                head = server.head()
-                if head is not None and not head.startswith(b"HTTP/1.1 100"):
-                    return 0, head
-                if head is not None:
-                    self._client.send(head)
-                    return self._send_body(server, request, b"", flip=flip), server.head()
-                continue
-            try:
-                sent = self._send_body(server, request, request.raw, flip=flip)
-                head = server.head()
-            except OSError:
-                sent, head = 0, None
-            if head is not None or sent:
-                return sent, head
-        return 0, None
-
-    def _send_body(self, server: Wire, request: Request, before: bytes, *, flip: bool) -> int:
-        sent = 0
-        for piece in self._client.body(request.fields):
-            data = bytes([piece[0] ^ 1]) + piece[1:] if flip and not sent else piece
-            server.send(before + data)
-            before = b""
-            sent += len(piece)
-        if before:
-            server.send(before)
-        return sent
-
-    def _truncate(self, head: bytes, size: int) -> None:
-        server = self._server
-        assert server is not None
-        if not size:  # no body to cut: the head is cut
-            self._client.send(head[: len(head) // 2])
-            self._drop_server()
-            return
-        self._client.send(head)
-        _, fields = parse_fields(head)
-        for piece in server.body(fields):
-            self._client.send(piece[:size])
-            size -= len(piece)
-            if size <= 0:
-                break
-        self._drop_server()
-
-    def _connect(self, *, fresh: bool) -> Wire:
-        if fresh:
-            self._drop_server()
-        if self._server is None:
-            self._server = Wire(socket.create_connection((HOST, self._proxy.server_port)))
-        return self._server
-
-    def _drop_server(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-
-    def _record(self, request: Request, status: int, rule: Rule | None) -> Record:
-        fault = rule.act.value if rule is not None else ""
-        return Record(time.monotonic(), request.kind, request.path, status, fault, 0, 0)
-
-    def _note(
-        self, request: Request, status: int, rule: Rule | None, sent: int, received: int = 0
-    ) -> None:
-        record = self._record(request, status, rule)
-        self._proxy.records.append(record._replace(sent=sent, received=received))
+def _kind(method: str, target: str, head: bytes) -> str:
+    query = parse_qs(urlsplit(target).query, keep_blank_values=True).keys()
+    has_upload = "uploadId" in query
+    if method == "POST":
+        return "create" if "uploads" in query else "complete" if has_upload else "delete"
+    if method == "PUT":
+        copies = bool(_field(head, b"x-amz-copy-source"))
+        return "copy" if copies else "part" if has_upload else "put"
+    if method == "DELETE":
+        return "abort" if has_upload else "delete"
+    if method == "HEAD":
+        return "head"
+    return "list" if query & LISTS else "get"

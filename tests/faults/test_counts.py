@@ -18,7 +18,7 @@ from s3unzip.runs.records import RunRecords
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.ports import ListedObject
 from tests.faults.archives import TUNING, make_archive
-from tests.faults.rules import Act, Rule
+from tests.faults.proxy import Act, Rule
 from tests.faults.stores import DESTINATION
 from tests.faults.world import World
 

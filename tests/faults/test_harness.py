@@ -1,122 +1,261 @@
-"""The harness in its short form: what it measures must hold, however few the cases."""
+"""Runs through the proxy: requests fail, rights go, archives change, workers are killed.
+
+The short form is part of the suite. The long form, ``make faults``, has more and larger cases under
+the same assertions, and prints the figures of docs/reliability.md.
+"""
 
 from __future__ import annotations
 
+import os
+import random
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.model import Verdict
-from tests.faults import bombs, experiments, killing
+from s3unzip.errors import AccessDeniedError, ServiceFaultError
+from s3unzip.extraction.task import run_task
+from s3unzip.model import OnConflict, Options, Run, Task, Verdict
+from s3unzip.runs.records import RunRecords
+from s3unzip.settings import MIB, Tuning
+from s3unzip.settling.loop import begin, settle
+from s3unzip.stores.clock import LocalClock
+from tests.faults import bombs
 from tests.faults.archives import make_archive
-from tests.faults.rules import Act, Rule
-from tests.faults.world import expected_listing
-from tests.zips import BZIP2, DEFLATE, ZSTD
+from tests.faults.killing import kill_and_resume
+from tests.faults.proxy import WRITES, Act, Rule
+from tests.faults.stores import DESTINATION, SOURCE
+from tests.faults.world import KEY, World, expected_listing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from s3unzip.context import Context
 
-    from tests.faults.figures import Figure
-    from tests.faults.world import World
-
-REFUSED: dict[str, Callable[[], bytes]] = {  # making them takes seconds
-    "overlap": bombs.overlap,
-    "quoted overlap": bombs.quoted_overlap,
-    "high ratio": partial(bombs.honest, DEFLATE),
-    "high ratio, bzip2": partial(bombs.honest, BZIP2, 30),
-    "lying, small": partial(bombs.lying, DEFLATE, 1_000),
-    "lying, large": partial(bombs.lying, ZSTD, 100 * 1024),
+LONG = os.environ.get("FAULTS") == "long"
+BUDGET_DOLLARS, BUDGET_BYTES = 0.001, 1 * MIB  # of refusing a bomb
+MEMBERS = Rule(Act.ANSWER, within="/members/", kinds=WRITES, status=403, code="AccessDenied")
+ARCHIVE = Rule(Act.ANSWER, within="/ingest/", kinds=("get",), status=403, code="AccessDenied")
+KMS = Rule(Act.ANSWER, within="/members/", kinds=WRITES, status=400, code="KMS.DisabledException")
+ANY = {
+    "503": Rule(Act.ANSWER, chance=0.2),
+    "truncated": Rule(Act.TRUNCATE, chance=0.2),
+    "lost": Rule(Act.LOSE, chance=0.1),
+    "flipped": Rule(Act.FLIP, kinds=("put", "part"), within="/members/", chance=0.1),
 }
+AT_RATES = {
+    "503": {"act": Act.ANSWER},
+    "500": {"act": Act.ANSWER, "status": 500, "code": "InternalError"},
+    "reset": {"act": Act.RESET},
+    "truncated": {"act": Act.TRUNCATE},
+    "lost": {"act": Act.LOSE},
+}
+if LONG:
+    ANY |= {"warm": Rule(Act.RESET, times=0), "none": Rule(Act.RESET, times=0)}
+    ANY |= {
+        f"{name}.{rate:g}": Rule(chance=rate, **fields)  # type: ignore[arg-type]  # as in a rule
+        for name, fields in AT_RATES.items()
+        for rate in (0.01, 0.05, 0.2)
+    }
+    ANY["flipped_part"] = Rule(Act.FLIP, kinds=("part",), times=2)
+    ANY["stalled"] = Rule(Act.STALL, kinds=("get", "put", "part"), chance=0.01, seconds=8)
+    ANY["kms"] = Rule(
+        Act.ANSWER, kinds=("put",), chance=0.1, status=400, code="KMS.ThrottlingException"
+    )
 
 
-def values(figures: Iterator[Figure]) -> dict[str, float]:
-    """Return figures by the last part of their names."""
-    return {figure.name.rpartition(".")[2]: figure.value for figure in figures}
+def say(what: str, **figures: float) -> None:
+    """Print what was measured; pytest shows it with -s."""
+    for name, value in figures.items():
+        print(f"BENCH faults.{what}.{name} {value:g}", flush=True)  # noqa: T201 - the long form
+
+
+def extract(world: World, archive: bytes, rule: Rule, label: str) -> int:
+    """Extract an archive while `rule` holds; nothing is lost or left. Return the faults."""
+    world.clear()
+    world.put_archive(archive)
+    world.proxy.set_rules(rule)
+    started = time.monotonic()
+    report = world.run()
+    seconds = time.monotonic() - started
+    records = world.proxy.take_records()
+    assert report.verdict is Verdict.COMPLETED
+    assert world.listing() == expected_listing(archive)
+    assert world.uploads() == 0
+    faults = sum(bool(record.fault) for record in records)
+    say(label, seconds=seconds, requests=len(records), faults=faults)
+    return faults
 
 
 def test_killed_workers_leave_nothing_undone(world: World) -> None:
     """After kills and at most one resumed run all members exist, and no upload is left."""
-    found = values(killing.measure_kills(world, 6))
+    found = kill_and_resume(world, 1_000 if LONG else 6)
+    say("kills", **found)
     assert found["equal_sequences"] == found["sequences"]
     assert (found["uploads_left"], found["files_left"], found["survivors"]) == (0, 0, 0)
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        Rule(Act.ANSWER, chance=0.2, status=503, code="SlowDown"),
-        Rule(Act.TRUNCATE, chance=0.2),
-        Rule(Act.LOSE, chance=0.1),
-        Rule(Act.FLIP, kinds=("put", "part"), within="/members/", chance=0.1),
-    ],
-    ids=["refused", "cut-short", "answer-lost", "flipped"],
-)
-def test_no_member_is_lost(world: World, rule: Rule) -> None:
+@pytest.mark.parametrize("name", ANY)
+def test_no_member_is_lost(world: World, name: str) -> None:
     """With any share of failing requests, all members arrive unchanged."""
-    archive = make_archive(small=20)
-    want = expected_listing(archive)
-    found = values(experiments.measure_rule(world, archive, want, rule, "x", None))
-    assert (found["lost_members"], found["whole"], found["uploads_left"]) == (0, 1, 0)
-    assert found["faults"] > 0
+    faults = extract(world, make_archive(small=1_500 if LONG else 20), ANY[name], name)
+    assert (faults > 0) is (ANY[name].times != 0)
 
 
 @pytest.mark.parametrize("act", [Act.LOSE, Act.ERROR_BODY])
 def test_ambiguous_complete(world: World, act: Act) -> None:
     """An upload whose Complete was answered by nothing, or by 200 with an error, is settled."""
-    archive = make_archive(small=5)
     rule = Rule(act, kinds=("complete",), times=3, code="InternalError")
-    want = expected_listing(archive)
-    found = values(experiments.measure_rule(world, archive, want, rule, "x", None))
-    assert (found["whole"], found["uploads_left"], found["faults"]) == (1, 0, 3)
+    assert extract(world, make_archive(small=5), rule, f"complete.{act}") == 3
 
 
 def test_never_a_mix(world: World) -> None:
-    """An archive that is overwritten is extracted from one version only, or not at all."""
-    found = values(experiments.measure_overwrites(world, 2))
-    assert (found["mixed"], found["wrong_verdicts"], found["uploads_left"]) == (0, 0, 0)
+    """An archive that is overwritten or deleted is extracted from one version, or not at all."""
+    first, second = make_archive(small=40, seed=1), make_archive(small=40, seed=2)
+    want, dice, times = expected_listing(first), random.Random(7), 200 if LONG else 2
+    world.put_archive(first)
+    world.run()
+    requests = len(world.proxy.take_records())
+    verdicts: Counter[Verdict] = Counter()
+    seconds = []
+    for number in range(times):
+        changes: list[float] = []
+
+        def change(number: int = number, changes: list[float] = changes) -> None:
+            if number % 10 == 9:
+                world.client.delete_object(Bucket=SOURCE, Key=KEY)
+            else:
+                world.put_archive(second)
+            changes.append(time.monotonic())
+
+        world.clear()
+        world.put_archive(first)
+        # The first request is the planner's: what comes before it is just another archive.
+        moment = dice.randrange(1, requests)
+        world.proxy.set_rules(Rule(Act.HOLD, after=moment, times=1), on_hold=change)
+        verdict = world.run_to_verdict()
+        found = world.listing()
+        verdicts[verdict] += 1
+        assert all(want.get(key) == entry for key, entry in found.items())
+        assert world.uploads() == 0
+        if verdict is Verdict.COMPLETED:
+            assert found == want
+        else:
+            assert verdict is Verdict.SOURCE_CHANGED
+            seconds.append(time.monotonic() - changes[0])
+    say("overwrites", **{verdict.value: count for verdict, count in verdicts.items()})
+    if seconds:
+        ordered = sorted(seconds)
+        say("overwrites.seconds", p50=ordered[len(ordered) // 2], max=ordered[-1])
 
 
+@pytest.mark.parametrize("members", [500, 10_000] if LONG else [1_000])
 @pytest.mark.parametrize(
-    "rule",
-    [
-        experiments.DENIED,
-        experiments.after(experiments.DENIED, 200),
-        experiments.READ,
-        experiments.after(experiments.KMS, 200),
-    ],
+    ("rule", "in_mid_run"),
+    [(MEMBERS, False), (MEMBERS, True), (ARCHIVE, False), (KMS, True)],
     ids=["at the start", "in mid-run", "on the source", "by KMS"],
 )
-def test_a_missing_right_is_asked_for_a_few_times(world: World, rule: Rule) -> None:
+def test_a_missing_right_is_asked_for_a_few_times(
+    world: World, rule: Rule, members: int, *, in_mid_run: bool
+) -> None:
     """The run stops at the first 403 of a kind, says so, and `resume` completes it."""
-    archive = make_archive(small=1_000, large=False, size=200)
-    found = values(experiments.measure_denial(world, archive, rule, "x"))
-    assert found["told"] == 1
-    assert found["requests_after"] < 100
-    assert found.get("whole_after_redrive", 1) == 1
+    archive = make_archive(small=members, large=False, size=200)
+    world.put_archive(archive)
+    after = members // 3 if in_mid_run else int(rule is ARCHIVE)
+    world.proxy.set_rules(
+        Rule(rule.act, rule.kinds, rule.within, 1.0, after, None, rule.status, rule.code)
+    )
+    run = ""
+    try:
+        report = world.run(tuning=Tuning())
+    except AccessDeniedError:  # the plan could not be made
+        pass
+    else:
+        run = report.run
+        assert (report.verdict, report.reason) == (Verdict.FAILED, "access-denied")
+    records = world.proxy.take_records()
+    first = next(place for place, record in enumerate(records) if record.fault)
+    later = sum(not record.path.startswith("/work/") for record in records[first + 1 :])
+    say(f"denied.{rule.code}.{members}", requests_after=later)
+    assert later < 100
+    world.proxy.set_rules()
+    if run:
+        assert world.resume(run).verdict is Verdict.COMPLETED
+        assert world.listing() == expected_listing(archive)
 
 
 def test_a_second_run_writes_nothing(world: World) -> None:
     """LIST and HEAD find existing objects, under both careful rules."""
-    by_name = {figure.name: figure.value for figure in experiments.measure_reruns(world, 500)}
-    for rule in ("skip-unchanged", "never"):
-        assert by_name[f"rerun.{rule}.put"] == 0
-        assert by_name[f"rerun.{rule}.unchanged"] == 500
-        assert by_name[f"rerun.{rule}.whole"] == 1
+    members = 3_000 if LONG else 500
+    archive = make_archive(small=members, large=False, size=200)
+    world.put_archive(archive)
+    world.run(tuning=Tuning())
+    world.proxy.take_records()
+    for rule in (OnConflict.SKIP_UNCHANGED, OnConflict.NEVER):
+        report = world.run(options=Options(on_conflict=rule), tuning=Tuning())
+        records = world.proxy.take_records()
+        kinds = Counter(one.kind for one in records if one.path.startswith(f"/{DESTINATION}"))
+        say(f"rerun.{rule.value}", **kinds)
+        assert (kinds["put"], report.unchanged) == (0, members)
+        assert world.listing() == expected_listing(archive)
 
 
 def test_tasks_done_twice_at_once(world: World) -> None:
     """Two workers with the same task do not get into each other's way."""
-    found = values(experiments.measure_twins(world, 10))
-    assert found["equal_runs"] == found["runs"]
-    assert found["uploads_left"] == 0
+    archive, done = make_archive(small=300), 0
+    while done < (200 if LONG else 10):
+        world.clear()
+        world.put_archive(archive)
+        one, other = world.maker()(LocalClock()), world.maker()(LocalClock())
+        step = begin(world.request(), one)
+        while step.report is None:
+            done += _do_twice(step.next.run, step.next.tasks, one, other)
+            step = settle(step.next, one)
+        assert step.report.verdict is Verdict.COMPLETED
+        assert world.listing() == expected_listing(archive)
+        assert world.uploads() == 0
+    say("twins", tasks=done)
 
 
-@pytest.mark.parametrize("archive", REFUSED)
-def test_a_bomb_is_refused_within_budget(world: World, archive: str) -> None:
+def _do_twice(name: str, tasks: tuple[Task, ...], one: Context, other: Context) -> int:
+    """Do each task of a round in two threads at once; return how many there were."""
+    records = RunRecords.open(one.stores, name)
+    run, done = records.read_plan().run, 0
+    with ThreadPoolExecutor(2) as pool:
+        for task in tasks or records.read_round(records.list_rounds()[-1]):
+            list(pool.map(partial(_try, run, task), (one, other)))
+            done += 1
+    return done
+
+
+def _try(run: Run, task: Task, context: Context) -> None:
+    """Do one task, up to four times, as a state machine does."""
+    for attempt in range(4):
+        try:
+            run_task(run, task, context)
+        except ServiceFaultError:
+            if attempt == 3:
+                raise
+        else:
+            return
+
+
+@pytest.mark.parametrize("name", bombs.ALL if LONG else bombs.SOME)
+def test_a_bomb_is_refused_within_budget(world: World, name: str) -> None:
     """No byte of it stays, and finding out costs less than a tenth of a cent."""
-    found = values(bombs.measure_bomb(world, "x", REFUSED[archive]()))
-    assert found["refused_within_budget"] == 1
+    world.put_archive(bombs.ALL[name]())
+    started = time.monotonic()
+    report = world.run(policy=bombs.POLICY, processes=0)
+    seconds = time.monotonic() - started
+    records = world.proxy.take_records()
+    sent = sum(record.sent for record in records if record.path.startswith(f"/{DESTINATION}/"))
+    dollars = bombs.cost_of(records, seconds)
+    say(f"bombs.{name}", seconds=seconds, bytes_sent=sent, dollars=dollars)
+    assert report.verdict is Verdict.REJECTED or (report.failed, report.extracted) == (1, 0)
+    assert sum(entry.size for entry in world.listing().values()) == 0
+    assert sent <= BUDGET_BYTES
+    assert dollars <= BUDGET_DOLLARS
 
 
 def test_two_runs_to_the_same_keys(world: World) -> None:
@@ -125,7 +264,7 @@ def test_two_runs_to_the_same_keys(world: World) -> None:
     world.put_archive(old)
     reports = []
 
-    def overtake(_: object) -> None:
+    def overtake() -> None:
         world.put_archive(new)
         reports.append(world.run(processes=0))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tests.faults.rules import Act, Record, Rule
+from tests.faults.proxy import Act, Rule
 from tests.faults.stores import SOURCE, open_client
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def test_holds_until_the_owner_returns(proxy: FaultProxy, client: S3Client) -> N
     client.put_object(Bucket=SOURCE, Key="held", Body=b"old")
     direct = open_client(proxy.endpoint)
 
-    def swap(_: Record) -> None:
+    def swap() -> None:
         direct.put_object(Bucket=SOURCE, Key="held", Body=b"new")
 
     proxy.set_rules(Rule(Act.HOLD, kinds=("get",), times=1), on_hold=swap)

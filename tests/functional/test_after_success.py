@@ -25,7 +25,7 @@ from s3unzip.model import (
     encode,
     run_id,
 )
-from s3unzip.settling.after_success import pending_result
+from s3unzip.settling.report import source_result
 from s3unzip.stores.locations import parse_source
 from tests.processes import Program
 from tests.runs import World
@@ -147,7 +147,8 @@ def test_a_split_archive_is_kept() -> None:
     world = World()
     report = run_ruled(world, BODY, DELETE)
     run = world.records(report.run).read_plan().run
-    kept = pending_result(replace(run, pin=replace(run.pin, parts=(run.pin, run.pin))), report)
+    split = replace(run, pin=replace(run.pin, parts=(run.pin, run.pin)))
+    kept = source_result(split, report, None)
     assert kept is not None
     assert kept.state is SourceState.KEPT
     assert "split into 2 files" in str(kept.message)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from s3unzip.errors import RejectedError, UsageError
 from s3unzip.model import Location, Options, Request
-from s3unzip.planning.keys import parse_template
+from s3unzip.planning.select import parse_template
 from s3unzip.zip import Policy, fold_key
 from tests.corpus.core import Cut, read_index
 from tests.zips import Entry, build

@@ -61,11 +61,18 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("never-overwrites", "if_absent=self._if_absent)", "if_absent=False)"),
         ("pool-does-not-wait", "        pool.close()\n", ""),
     ],
-    "extraction/attempt.py": [
+    "runs/step.py": [
         (
             "lost-outcome",
             "self.records.write_outcomes(report, self.outcomes)",
             "self.records.write_outcomes(report, self.outcomes[:-1])",
+        ),
+        ("stop-ignored", "    stop = (find_stop or records.find_stop)()\n", "    stop = None\n"),
+        ("stop-not-recorded", "        records.write_stop(stop_for(fault))\n", "        pass\n"),
+        (
+            "stale-pin",
+            ".pinned(run.source, run.pin)",
+            ".pinned(run.source, stores.source(run.source).head(run.source))",
         ),
         ("resume-forgets-outcomes", "        self.outcomes.extend(earlier.outcomes)\n", ""),
     ],
@@ -75,15 +82,6 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "partial-record-taken-for-whole",
             "if earlier is not None and earlier.complete:",
             "if earlier is not None:",
-        ),
-    ],
-    "runs/step.py": [
-        ("stop-ignored", "    stop = (find_stop or records.find_stop)()\n", "    stop = None\n"),
-        ("stop-not-recorded", "        records.write_stop(stop_for(fault))\n", "        pass\n"),
-        (
-            "stale-pin",
-            ".pinned(run.source, run.pin)",
-            ".pinned(run.source, stores.source(run.source).head(run.source))",
         ),
     ],
     "settling/loop.py": [
@@ -105,8 +103,8 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ),
         (
             "partial-task-not-left",
-            "    if found is None or not found.complete:\n        state.left.append(task)\n",
-            "    if found is None:\n        state.left.append(task)\n",
+            "        elif found is None or not found.complete:\n",
+            "        elif found is None:\n",
         ),
         (
             "rounds-without-end",
@@ -120,6 +118,11 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ),
     ],
     "settling/report.py": [
+        (
+            "archive-of-a-failed-run-deleted",
+            "report.verdict is not Verdict.COMPLETED:",
+            "report.verdict is Verdict.REJECTED:",
+        ),
         (
             "premature-verdict",
             "    missing = plan.failed + plan.selected - tally.members\n",
@@ -187,11 +190,10 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     "extraction/objects.py": [
         (
             "same-size-is-the-same",
-            "(found.size, found.crc32) == (self.size, self.crc32)",
-            "found.size == self.size",
+            "(found.size, found.crc32) == (stored_size(member, options), member.crc32)",
+            "found.size == stored_size(member, options)",
         )
     ],
-    "extraction/copy.py": [("copy-not-verified", "        _verify(parts, data, row)\n", "")],
     "planning/plan.py": [
         (
             "refused-members-lost",
@@ -206,14 +208,15 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "encode((request.source, request.destination, request.options))",
         )
     ],
-    "extraction/multipart.py": [
+    "extraction/large.py": [
+        ("copy-not-verified", "if combine_parts(parts) != (row.", "if not row and () != (row."),
         (
             "buffer-used-again-too-early",
             "self._pending.append((sent, self._buffer))",
             "self._pending.append((sent, bytearray())); self._free.append(self._buffer)",
-        )
+        ),
     ],
-    "settling/nested.py": [
+    "settling/after.py": [
         (
             "nested-members-elsewhere",
             '    return key[: -len(SUFFIX)] + "/"\n',
@@ -224,13 +227,6 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "frozenset({Verdict.COMPLETED, Verdict.COMPLETED_WITH_ERRORS})",
             "frozenset({Verdict.COMPLETED})",
         ),
-    ],
-    "settling/after_success.py": [
-        (
-            "archive-of-a-failed-run-deleted",
-            "report.verdict is not Verdict.COMPLETED:",
-            "report.verdict is Verdict.REJECTED:",
-        )
     ],
 }
 MUTANTS = tuple(

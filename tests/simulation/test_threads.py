@@ -15,7 +15,7 @@ import pytest
 
 from s3unzip.errors import ServiceFaultError, ThrottledError
 from s3unzip.extraction.batch import PutPool
-from s3unzip.extraction.multipart import PartWriter
+from s3unzip.extraction.large import PartWriter
 from s3unzip.model import Part
 from s3unzip.stores import calls as calls_module
 from s3unzip.stores.calls import Calls

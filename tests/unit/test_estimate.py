@@ -27,7 +27,7 @@ from s3unzip.estimate import (
     show_dollars,
 )
 from s3unzip.model import Requests, Task, TaskKind
-from s3unzip.planning.cut import TaskCutter, Totals, choose_workers, order_tasks
+from s3unzip.planning.cut import TaskCutter, choose_workers, order_tasks
 from s3unzip.settings import MIB, Tuning
 from s3unzip.zip import Member
 
@@ -77,10 +77,10 @@ ARCHIVES = {
 
 def cut(groups: list[Group]) -> list[Task]:
     """Return the planner's tasks for an archive with such members."""
-    totals = Totals(
-        members=sum(one.members for one in groups),
-        bytes_in=sum(one.members * one.compressed for one in groups),
-        bytes_out=sum(one.members * one.size for one in groups),
+    totals = (
+        sum(one.members for one in groups),
+        sum(one.members * one.compressed for one in groups),
+        sum(one.members * one.size for one in groups),
     )
     cutter = TaskCutter(TUNING, totals, copies=True)
     index = offset = 0

@@ -30,11 +30,11 @@ from typing import IO, Self
 from s3unzip.api.options import at_endpoint, judge_selection, make_policy
 from s3unzip.context import Context
 from s3unzip.errors import MemberError, NotFoundError
-from s3unzip.extraction.stream import open_local
+from s3unzip.extraction.large import open_local
 from s3unzip.finding import Finding
 from s3unzip.model import Location, Options, Request
-from s3unzip.planning.keys import PATHS
-from s3unzip.planning.read import Reading, read_directory, read_tail
+from s3unzip.planning.plan import Reading, read_directory, read_tail
+from s3unzip.planning.select import PATHS
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_source

@@ -11,10 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.extraction.conflicts import BEYOND
+from s3unzip.extraction.objects import BEYOND
 from s3unzip.model import Location, Request
-from s3unzip.planning.keys import parse_template
-from s3unzip.planning.select import compile_glob
+from s3unzip.planning.select import compile_glob, parse_template
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.stores.ports import Stores

@@ -18,10 +18,9 @@ from s3unzip.aws.telemetry import bind_run, logger, record_archive, record_sourc
 from s3unzip.context import Context
 from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError
 from s3unzip.model import Next, OnConflict, Pin, Report, Request, execution_name, run_id
-from s3unzip.planning.read import read_tail
+from s3unzip.planning.plan import read_tail
 from s3unzip.runs.records import RUNS, RunRecords
-from s3unzip.settling.after_success import finish_source, is_left
-from s3unzip.settling.nested import has_nested, nested_requests
+from s3unzip.settling.after import finish_source, has_nested, nested_requests
 
 MAX_RESUMED = 100  # executions that go on with one run
 
@@ -96,7 +95,7 @@ def end_run(report: Report, config: LambdaConfig, context: Context, *, look: boo
         _follow_newer(report, config, context)
     record_archive(report)
     announce(open_client("events"), config, report)
-    if is_left(report):
+    if report.archive_left:
         _finish_source(report, config, context)
 
 

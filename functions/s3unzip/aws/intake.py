@@ -41,13 +41,12 @@ from s3unzip.errors import (
 )
 from s3unzip.extraction.task import ATTEMPT_FAULTS, run_task
 from s3unzip.model import Pin, Report, Request, TaskKind, Verdict, run_id
-from s3unzip.planning.read import disks_of, read_tail
+from s3unzip.planning.plan import disks_of, read_tail
 from s3unzip.rates import DIRECT_MEMBER_BYTES
 from s3unzip.runs.records import OUTCOMES, REPORT, RunRecords
 from s3unzip.settings import Tuning
-from s3unzip.settling.after_success import is_left
+from s3unzip.settling.after import has_nested
 from s3unzip.settling.loop import KnownArchive, Settled, begin, settle
-from s3unzip.settling.nested import has_nested
 from s3unzip.stores import ports
 from s3unzip.stores.calls import Calls, Store
 from s3unzip.stores.memory import HeldArchive, HeldStores, MemoryRunStore
@@ -276,7 +275,7 @@ class _SmallRun:
             report is not None
             and report.verdict is Verdict.COMPLETED
             and not has_nested(report)
-            and not is_left(report)
+            and not report.archive_left
         ):
             objects = {name: objects[name] for name in objects if name.startswith(KEPT)}
         last = objects.pop(REPORT, None)

@@ -283,19 +283,19 @@ def _estimate(request: Request, context: Context, platform: Platform) -> Estimat
     from s3unzip.planning.cut import choose_workers
     from s3unzip.planning.plan import preview_plan
 
-    preview = preview_plan(request, context)
-    judge_selection(request.options, warn)(preview.reading)
+    reading, tasks = preview_plan(request, context)
+    judge_selection(request.options, warn)(reading)
     objects, where = request.options.objects, request.source
-    selected = preview.reading.selected
+    selected = reading.selected
     terms = Terms(
         members=len(selected),
         title=str(where),
         storage_class=(objects and objects.storage_class) or "STANDARD",
         sends_events=where.scheme == "s3" and where.bucket == request.destination.bucket,
-        at_once=choose_workers(preview.tasks, context.tuning),
+        at_once=choose_workers(tasks, context.tuning),
         sizes=count_sizes(member.size for member in selected),
     )
-    return estimate_archive(preview.tasks, platform, context.tuning, terms)
+    return estimate_archive(tasks, platform, context.tuning, terms)
 
 
 def print_estimate(made: Estimate, out: TextIO) -> None:

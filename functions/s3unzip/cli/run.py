@@ -59,7 +59,6 @@ def run(given: Given) -> int:
 def _extract_one(given: Given, where: Location, target: Location) -> int:
     """Extract one archive; return the exit code."""
     from s3unzip.cli.output import RunOutput, shown_connections
-    from s3unzip.settling.after_success import is_left
 
     given.check_places(where, target)
     if given.dry_run:
@@ -84,7 +83,7 @@ def _extract_one(given: Given, where: Location, target: Location) -> int:
         return report.verdict.exit_code
     if kept or not all(one.is_right for one in output.nested_runs):
         return 1
-    return AccessDeniedError.exit_code if is_left(report) else 0
+    return AccessDeniedError.exit_code if report.archive_left else 0
 
 
 def _how(given: Given) -> dict[str, Any]:

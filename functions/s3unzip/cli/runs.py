@@ -34,7 +34,6 @@ from s3unzip.model import STEM_AT, Outcome, PlanSummary, Status, Verdict, run_of
 from s3unzip.runs.records import PAGE, RunRecords
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.runs.watch import Items, RunEntry, RunWatcher
-from s3unzip.settling.after_success import is_left
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import OPTIONS, StoreConfig, check_reachable, open_stores
 from s3unzip.stores.files import PRIVATE, make_folders
@@ -355,7 +354,7 @@ def _resume_here(given: Given, known: LocalRuns) -> int:
 def _is_completed(run: str, known: AnyRuns, *, json: bool) -> bool:
     """Say whether nothing is left of a run, and tell it."""
     report = known.records(run).find_report()
-    if report is None or report.verdict is not Verdict.COMPLETED or is_left(report):
+    if report is None or report.verdict is not Verdict.COMPLETED or report.archive_left:
         return False
     sys.stderr.write(f"{run}: COMPLETED already, nothing is left to do\n")
     if json:

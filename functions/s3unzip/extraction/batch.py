@@ -20,19 +20,33 @@ from s3unzip.errors import (
     ServiceFaultError,
     StorageError,
 )
-from s3unzip.extraction.attempt import TaskAttempt
-from s3unzip.extraction.conflicts import explain_refusal, find_unchanged, must_be_absent
-from s3unzip.extraction.objects import decode_small, object_metadata, stored_size, with_crc
-from s3unzip.extraction.stream import header_bound
+from s3unzip.extraction.objects import (
+    decode_small,
+    explain_refusal,
+    find_unchanged,
+    must_be_absent,
+    object_metadata,
+    stored_size,
+    with_crc,
+)
 from s3unzip.model import PlannedMember, Status
-from s3unzip.runs.step import RUN_FAULTS
+from s3unzip.runs.step import RUN_FAULTS, TaskAttempt
 from s3unzip.stores.ports import Buffer, ObjectFacts
-from s3unzip.zip import ByteRange, NeedMoreBytes, close_member, open_member
+from s3unzip.zip import (
+    AFTER_LENGTH,
+    ByteRange,
+    Member,
+    NeedMoreBytes,
+    close_member,
+    open_member,
+)
 
 Ready = tuple[PlannedMember, ObjectFacts]  # what a PUT needs besides the bytes
 
 
 REFUSALS = 20  # rejected PUTs without one success after which the run ends
+# A local header is 30 bytes, a name and an extra field of at most 65,535 each (APPNOTE 4.3.7).
+MAX_HEADER = 30 + 2 * 65_535
 
 
 def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
@@ -66,6 +80,15 @@ def group_rows(rows: Sequence[PlannedMember], gap: int) -> Iterator[list[Planned
         position = header_bound(row.member)
     if group:
         yield group
+
+
+def header_bound(member: Member) -> int:
+    """Return where the bytes end that a small member is judged by; they begin at its offset.
+
+    They hold the member and at most `AFTER_LENGTH` bytes of what follows it.
+    """
+    furthest = member.offset + MAX_HEADER + member.compressed_size + AFTER_LENGTH
+    return min(member.stop, furthest)
 
 
 def _without_unchanged(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[PlannedMember]:

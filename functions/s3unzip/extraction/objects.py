@@ -1,7 +1,16 @@
-"""The object of a member: its type, metadata, size, CRC-32 and bytes.
+"""The object of a member: its type, metadata, size, CRC-32 and bytes; and the rule on conflicts.
 
 A member is written as it is or as a gzip file. Code that writes objects, or compares them with the
-archive, uses this module.
+archive, uses this module. What becomes of a member whose key the destination may have already:
+
+================== ==========================================================
+``overwrite``      write the member; ask nothing
+``skip-unchanged`` keep an object that is the member; overwrite any other
+``never``          keep an object that is the member; fail where another one is
+================== ==========================================================
+
+Ask before the write, because S3 bills a conditional PUT that it refuses. `find_unchanged` asks for
+many small members at once. An object is the member if its size and CRC-32 are the member's.
 """
 
 from __future__ import annotations
@@ -9,17 +18,22 @@ from __future__ import annotations
 import mimetypes
 import re
 import zlib
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from itertools import islice
+from os.path import commonprefix
 
 from isal.isal_zlib import crc32
 from msgspec.structs import replace
 
 from s3unzip.errors import Finding, NotFoundError
-from s3unzip.model import GzipForm, Options, PlannedMember, Run
+from s3unzip.model import GzipForm, OnConflict, Options, Outcome, PlannedMember, Run, Status
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.planning.select import compile_glob
-from s3unzip.stores.ports import Buffer, Destination, ObjectFacts, StoredObject
+from s3unzip.runs.step import Step
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.ports import Buffer, Destination, ListedObject, ObjectFacts, StoredObject
 from s3unzip.zip import (
     PIECE_LENGTH,
     GzipMember,
@@ -37,6 +51,9 @@ MODE_KEY = "mode"  # Unix permission bits, octal
 OWNER_READS = 0o400  # always: some writers give no permission at all, and nobody could read
 RUN_KEY = "s3unzip-run"  # the run that wrote the object: of two to the same keys, the last
 DEFAULT_TYPE = "application/octet-stream"
+LIST_PRICE = 12  # HEADs that one LIST costs: https://aws.amazon.com/s3/pricing/
+PAGE = 1_000  # keys of one LIST
+BEYOND = "\U0010ffff" * 4  # sorts after any key that people use
 
 # A table of our own, not the machine's /etc/mime.types: the same archive gets
 # the same types on a laptop and in a Lambda.
@@ -126,24 +143,16 @@ def _compile_globs(globs: tuple[str, ...]) -> list[tuple[str, re.Pattern[str]]]:
     return [(glob, compile_glob(glob)) for glob in globs]
 
 
-class Stored(NamedTuple):
-    """An object as it should be: its length, and the CRC-32 of the content in `zip-crc32`."""
+def is_same(found: StoredObject | None, member: Member, options: Options) -> bool:
+    """Return whether length and noted CRC-32 prove that an object is `member`.
 
-    size: int
-    crc32: int | None  # None: the archive does not declare it (AES of version AE-2)
-
-    def is_same(self, found: StoredObject | None) -> bool:
-        """Return whether size and CRC-32 prove that an object is the member."""
-        return (
-            found is not None
-            and self.crc32 is not None
-            and (found.size, found.crc32) == (self.size, self.crc32)
-        )
-
-
-def stored_as(member: Member, options: Options) -> Stored:
-    """Return what the object of `member` is in a run with `options`."""
-    return Stored(stored_size(member, options), member.crc32 if member.declares_crc else None)
+    The archive declares no CRC-32 of members with AES of version AE-2.
+    """
+    return (
+        found is not None
+        and member.declares_crc
+        and (found.size, found.crc32) == (stored_size(member, options), member.crc32)
+    )
 
 
 def stored_size(member: Member, options: Options) -> int:
@@ -190,47 +199,155 @@ def read_stored(destination: Destination, key: str, *, is_gzip: bool) -> StoredO
     The CRC-32 is None if the object should be a gzip file and is none.
     """
     size = crc = 0
-    content = _GzipCrc() if is_gzip else None
+    stream, is_broken = zlib.decompressobj(wbits=31), False  # its memory is bounded
     try:
         for piece in destination.read(key):
             size += len(piece)
-            if content is None:
-                crc = crc32(piece, crc)
-            else:
-                content.feed(piece)
+            data: Buffer = piece
+            while data and not is_broken:
+                output = data
+                if is_gzip:
+                    try:
+                        output = stream.decompress(data, PIECE_LENGTH)
+                    except zlib.error:
+                        is_broken = True
+                        break
+                    is_broken = bool(stream.unused_data)
+                crc = crc32(output, crc)
+                data = stream.unconsumed_tail if is_gzip else b""
     except NotFoundError:
         return None
-    return StoredObject(key, size, crc if content is None else content.crc32)
-
-
-class _GzipCrc:
-    """The CRC-32 of what a gzip file holds, None if it is none; memory is bounded."""
-
-    def __init__(self) -> None:
-        self._stream = zlib.decompressobj(wbits=31)
-        self._crc = 0
-        self._broken = False
-
-    def feed(self, piece: Buffer) -> None:
-        """Take the next bytes of the object."""
-        data: Buffer = piece
-        while data and not self._broken:
-            try:
-                output = self._stream.decompress(data, PIECE_LENGTH)
-            except zlib.error:
-                self._broken = True
-                return
-            self._crc = crc32(output, self._crc)
-            self._broken = bool(self._stream.unused_data)
-            data = self._stream.unconsumed_tail
-
-    @property
-    def crc32(self) -> int | None:
-        """Of all that was fed."""
-        return None if self._broken or not self._stream.eof else self._crc
+    is_right = not is_gzip or (stream.eof and not is_broken)
+    return StoredObject(key, size, crc if is_right else None)
 
 
 def with_crc(row: PlannedMember, crc: int) -> PlannedMember:
     """Return `row` with the CRC-32 of its content, now that it is known."""
     member = row.member
     return row if member.declares_crc else replace(row, member=member.with_crc(crc))
+
+
+# Conflicts
+
+
+def must_be_absent(options: Options) -> bool:
+    """Return whether a write must be refused if the key exists (``If-None-Match: *``)."""
+    return options.on_conflict is OnConflict.NEVER
+
+
+def resolve_conflict(row: PlannedMember, step: Step) -> Outcome | None:
+    """Return the outcome of a member that is not to be written; None: write it."""
+    rule = step.run.options.on_conflict
+    if rule is OnConflict.OVERWRITE:
+        return None
+    found = step.calls.paced("head", lambda: step.destination.head(row.key))
+    if found is None:
+        return None
+    if has_content(found, row, step.run.options):
+        return row.outcome(Status.UNCHANGED, found.size)
+    return _exists(row) if rule is OnConflict.NEVER else None
+
+
+def explain_refusal(row: PlannedMember, step: Step) -> Outcome:
+    """Return the outcome of a member whose write was refused because the key exists."""
+    found = step.calls.paced("head", lambda: step.destination.head(row.key))
+    if found is not None and has_content(found, row, step.run.options):
+        return row.outcome(Status.UNCHANGED, found.size)
+    return _exists(row)
+
+
+def _exists(row: PlannedMember) -> Outcome:
+    message = "the key exists with other content; --on-conflict never keeps it"
+    return Outcome.failed(row.member.index, row.key, row.finding("exists", message))
+
+
+def is_member(row: PlannedMember, options: Options, destination: Destination, calls: Calls) -> bool:
+    """Return whether the object under the member's key has its size and its CRC-32."""
+    return has_content(calls.paced("head", lambda: destination.head(row.key)), row, options)
+
+
+def has_content(found: StoredObject | None, row: PlannedMember, options: Options) -> bool:
+    """Compare size and CRC-32: the store's own if it keeps one, else the one in the metadata."""
+    if found is not None and found.checksum is not None and options.as_gzip is None:
+        found = found._replace(crc32=found.checksum)
+    return is_same(found, row.member, options)
+
+
+def is_same_object(outcome: Outcome, destination: Destination, calls: Calls) -> bool:
+    """Return whether the object is still the one that a run wrote or found unchanged."""
+    found = calls.paced("head", lambda: destination.head(outcome.key))
+    return (
+        found is not None
+        and found.size == outcome.size
+        and found.crc32 in (None, outcome.crc32)  # a streamed AE-2 member has none
+    )
+
+
+def find_unchanged(
+    rows: Sequence[PlannedMember],
+    options: Options,
+    destination: Destination,
+    calls: Calls,
+    threads: int,
+) -> set[int]:
+    """Return the indexes of members that the destination has; none if all are overwritten.
+
+    LIST tells sizes, a thousand keys a request; HEAD is asked only where the sizes agree. If many
+    other keys lie between the members' keys, the LIST stops after a few pages, before it costs more
+    than it saves, and HEAD decides for the rest.
+    """
+    if not rows or options.on_conflict is OnConflict.OVERWRITE:
+        return set()
+    suspects = _find_suspects(rows, options, destination, calls)
+
+    def ask(row: PlannedMember) -> bool:
+        return is_member(row, options, destination, calls)
+
+    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="head") as pool:
+        same = list(pool.map(ask, suspects))
+    return {row.member.index for row, found in zip(suspects, same, strict=True) if found}
+
+
+def _find_suspects(
+    rows: Sequence[PlannedMember], options: Options, destination: Destination, calls: Calls
+) -> list[PlannedMember]:
+    """Return the rows whose objects may be there with the same size."""
+    by_key = sorted(rows, key=lambda row: row.key.encode())
+    wanted = {row.key: row for row in by_key}
+    first, last = by_key[0].key, by_key[-1].key
+    allowed = min(2 * len(rows) + 2 * PAGE, len(rows) // LIST_PRICE * PAGE)
+    if not allowed:
+        return by_key
+
+    def compare() -> tuple[list[PlannedMember], str | None]:
+        listed: list[PlannedMember] = []
+        prefix = commonprefix([first, last])  # noqa: RUF071 - of characters: keys have no folders
+        objects = destination.list_objects(prefix, first, last)
+        for seen, found in enumerate(objects, 1):
+            row = wanted.get(found.key)
+            if row is not None and stored_size(row.member, options) == found.size:
+                listed.append(row)
+            if seen >= allowed:
+                return listed, found.key
+        return listed, None
+
+    suspects, given_up_at = calls.run("list", compare)
+    if given_up_at is not None:
+        beyond = given_up_at.encode()
+        suspects += [row for row in by_key if row.key.encode() > beyond]
+    return suspects
+
+
+def list_pages(
+    destination: Destination, prefix: str, first: str, last: str, calls: Calls
+) -> Iterator[list[ListedObject]]:
+    """Yield the objects below `prefix` with keys from `first` to `last`, a page at a time."""
+
+    def read_page(begin: str) -> list[ListedObject]:
+        return list(islice(destination.list_objects(prefix, begin, last), PAGE))
+
+    while page := calls.paced("list", partial(read_page, first)):
+        yield page
+        if len(page) < PAGE or page[-1].key == last:
+            return
+        first = page[-1].key + "\0"  # the smallest key after it

@@ -14,27 +14,33 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec.structs import replace
 
 from s3unzip import deflate
 from s3unzip.errors import ArchiveError, ConflictError, MemberError, NotFoundError, StorageError
-from s3unzip.extraction.attempt import TaskAttempt
-from s3unzip.extraction.conflicts import explain_refusal, is_member, resolve_conflict
-from s3unzip.extraction.multipart import (
-    PartPlace,
+from s3unzip.extraction.large import (
+    MemberData,
     PartWriter,
     UploadGoneError,
     abort_upload,
     check_whole,
     choose_part_size,
     complete_once,
+    open_data,
     parts_at_once,
+    read_pieces,
 )
-from s3unzip.extraction.objects import object_metadata
-from s3unzip.extraction.stream import MemberData, open_data, read_pieces
+from s3unzip.extraction.objects import (
+    explain_refusal,
+    is_member,
+    object_metadata,
+    resolve_conflict,
+)
 from s3unzip.model import Outcome, Part, PlannedMember, Slice, Status, Task, TaskKind
 from s3unzip.runs.records import TaskOutcomes
-from s3unzip.runs.step import RUN_FAULTS, Step
+from s3unzip.runs.step import RUN_FAULTS, Step, TaskAttempt
 from s3unzip.settings import Tuning
 from s3unzip.stores.ports import PartLimits, Upload
 from s3unzip.stores.readahead import map_ahead
@@ -64,7 +70,7 @@ def scan_segment(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         layout = deflate.Segmentation(row.member.compressed_size, segment_step(task))
         # A segment is inflated twice: beyond half of the member one stream is as quick.
         longest = max(1, layout.count // 2)
-        scanned = split.scan_segment(layout, task.part, _Reader(data).read, longest)
+        scanned = split.scan_segment(layout, task.part, _reader(data), longest)
         if scanned is not None:
             attempt.records.write_scanned(row.member.index, task.part, scanned)
     attempt.has_no_outcome = True
@@ -76,28 +82,25 @@ def segment_step(scan: Task) -> int:
     return start // scan.part if scan.part else stop
 
 
-class _Reader:
-    """Reads a member's data; what was searched for the segment's beginning is not read again."""
+def _reader(data: MemberData) -> Callable[[deflate.Span], Iterator[bytes | memoryview]]:
+    """Return what reads a member; what was searched for a beginning is not read again."""
+    held, first = b"", 0
 
-    def __init__(self, data: MemberData) -> None:
-        self._data = data
-        self._start = 0
-        self._held = b""
-
-    def read(self, span: deflate.Span) -> Iterator[bytes | memoryview]:
-        """Yield the bytes of `span`."""
+    def read(span: deflate.Span) -> Iterator[bytes | memoryview]:
+        nonlocal held, first
         start = span.start
-        if self._start <= start < self._start + len(self._held):
-            begin = start - self._start
-            piece = self._held[begin : begin + span.stop - start]
+        if first <= start < first + len(held):
+            piece = held[start - first : span.stop - first]
             start += len(piece)
             yield piece
-        pieces = self._data.pieces(start, span.stop)
-        if self._held:
+        pieces = data.pieces(start, span.stop)
+        if held:
             yield from pieces
         else:  # the first search: 1.5 MiB at most
-            self._start, self._held = start, b"".join(pieces)
-            yield self._held
+            first, held = start, b"".join(pieces)
+            yield held
+
+    return read
 
 
 # Link
@@ -166,36 +169,24 @@ def _begin_slices(
     """Begin the upload of a member; return the tasks of its slices, each given with its size."""
     facts = object_metadata(row.key, row.member, step.run)
     upload = step.calls.run("create", lambda: step.destination.create_upload(row.key, facts))
-    tasks = []
-    for part, (piece, size) in enumerate(slices):
-        share = size / max(1, row.member.size)
-        tasks.append(
-            Task(
-                # The upload is part of the name: what an earlier upload's slices left is not this.
-                id=f"{kind}-{row.member.index:08d}-{part:04d}-{_mark(upload)}",
-                kind=kind,
-                rows=first.rows,
-                members=1,
-                span=(piece.offset, piece.offset + size),
-                size=size,
-                seconds=round(first.seconds * first.parts * share, 3),
-                part=part,
-                parts=len(slices),
-                slice=Slice(
-                    upload_id=upload,
-                    offset=piece.offset,
-                    first_number=piece.first_number,
-                    parts=piece.parts,
-                    data_start=data.span.start,
-                    segments=piece.segments,
-                ),
-            )
+    # The upload is part of the name: what an earlier upload's slices left is not this.
+    mark = f"{zlib.crc32(upload.encode()):08x}"
+    tasks = [
+        Task(
+            id=f"{kind}-{row.member.index:08d}-{part:04d}-{mark}",
+            kind=kind,
+            rows=first.rows,
+            members=1,
+            span=(piece.offset, piece.offset + size),
+            size=size,
+            seconds=round(first.seconds * first.parts * size / max(1, row.member.size), 3),
+            part=part,
+            parts=len(slices),
+            slice=replace(piece, upload_id=upload, data_start=data.span.start),
         )
+        for part, (piece, size) in enumerate(slices)
+    ]
     return sorted(tasks, key=lambda task: -task.size)  # the longest must not begin last
-
-
-def _mark(upload: str) -> str:
-    return f"{zlib.crc32(upload.encode()):08x}"
 
 
 def _link_segments(step: Step, row: PlannedMember, first: Task) -> list[tuple[Slice, int]]:
@@ -284,7 +275,7 @@ def _upload_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
         attempt.calls,
         sizes=sizes,
         at_once=parts_at_once(max(sizes), attempt.context.tuning),
-        first=PartPlace(piece.first_number, piece.offset),
+        first=(piece.first_number, piece.offset),
     )
     written = piece.offset
     try:

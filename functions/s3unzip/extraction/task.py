@@ -14,13 +14,11 @@ from s3unzip.errors import (
     StorageError,
     StoreRefusesError,
 )
-from s3unzip.extraction.attempt import TaskAttempt
 from s3unzip.extraction.batch import extract_batch
-from s3unzip.extraction.copy import copy_member
+from s3unzip.extraction.large import copy_member, stream_member
 from s3unzip.extraction.slices import extract_slice, scan_segment
-from s3unzip.extraction.stream import stream_member
 from s3unzip.model import PlannedMember, Run, Task, TaskKind, TaskReport
-from s3unzip.runs.step import RUN_FAULTS, stops_run
+from s3unzip.runs.step import RUN_FAULTS, TaskAttempt, stops_run
 
 WORKERS: dict[TaskKind, Callable[[TaskAttempt, list[PlannedMember]], None]] = {
     TaskKind.BATCH: extract_batch,
@@ -57,6 +55,9 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
     except (SourceChangedError, DeadlineError):
         pass  # the change is on record; what the time did not suffice for is in the next round
     except ATTEMPT_FAULTS as fault:
+        there = attempt.records.find_outcomes(task.id)
+        if there is not None and there.complete:  # another attempt ended meanwhile
+            return there.report
         attempt.fault = str(fault)
         attempt.write()
         raise

@@ -8,11 +8,10 @@ from msgspec import Struct
 
 from s3unzip.context import Context
 from s3unzip.explanations import describe
-from s3unzip.extraction.conflicts import BEYOND, find_unchanged, list_pages
+from s3unzip.extraction.objects import BEYOND, find_unchanged, list_pages
 from s3unzip.model import OnConflict, Options, PlannedMember, Request
-from s3unzip.planning.keys import marker_key, parse_template
-from s3unzip.planning.plan import check_options
-from s3unzip.planning.read import Reading, read_archive
+from s3unzip.planning.plan import Reading, check_options, read_archive
+from s3unzip.planning.select import marker_key, parse_template
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import ListedObject
 

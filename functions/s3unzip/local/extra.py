@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from s3unzip.context import Context
 from s3unzip.errors import ServiceFaultError, UsageError
-from s3unzip.extraction.conflicts import BEYOND, PAGE, list_pages
+from s3unzip.extraction.objects import BEYOND, PAGE, list_pages
 from s3unzip.local.locking import known_runs
-from s3unzip.model import Location, Outcome, Report, Request, Run, Verdict
-from s3unzip.planning.keys import marker_key, parse_template
+from s3unzip.model import Location, Report, Request, Run, Verdict
+from s3unzip.planning.select import marker_key, parse_template
 from s3unzip.runs.records import RunRecords
 from s3unzip.stores.ports import ListedObject, Stores
 
@@ -140,7 +140,7 @@ def _member_keys(run: Run, report: Report, records: RunRecords) -> set[str]:
 
     `ServiceFaultError`: the records do not have all of them.
     """
-    keys = {outcome.key for outcome in records.outcome_lines(Outcome)}
+    keys = {outcome.key for outcome in records.outcome_lines()}
     if len(keys) != report.extracted + report.unchanged:
         raise ServiceFaultError(f"{OPTION}: the records of {run.id} do not have all members")
     return keys | {marker_key(run.key_prefix)} if run.options.marker else keys

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from s3unzip.context import Context, Progress
 from s3unzip.errors import InterruptedRunError, S3UnzipError
-from s3unzip.extraction.multipart import abort_uploads
+from s3unzip.extraction.large import abort_uploads
 from s3unzip.local.contexts import open_context, worker_modules
 from s3unzip.local.locking import RunLocks
 from s3unzip.local.workers import Workers
@@ -35,23 +35,21 @@ from s3unzip.model import (
     Verdict,
     run_id,
 )
-from s3unzip.planning.plan import Plan
-from s3unzip.planning.read import Reading, read_tail
+from s3unzip.planning.plan import Plan, Reading, read_tail
 from s3unzip.runs.records import PLAN_TASK, RunRecords
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.runs.watch import READERS, count_progress
 from s3unzip.settings import Tuning
 from s3unzip.settling import loop
-from s3unzip.settling.after_success import finish_source
-from s3unzip.settling.nested import (
+from s3unzip.settling.after import (
     find_nested,
+    finish_source,
     first_budget,
     has_nested,
     nested_request,
     record_nested,
     spend,
 )
-from s3unzip.settling.next_step import resume_command
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.factory import StoreConfig, check_reachable
 from s3unzip.stores.folder import FolderDestination
@@ -341,7 +339,7 @@ def _interrupted(
     done = 0 if report is None else report.extracted + report.unchanged
     return InterruptedRunError(
         f"stopped: {done:,} of {records.read_plan().selected:,} members are in {run.destination}; "
-        f"continue with: {resume_command(run)}"
+        f"continue with: s3unzip resume {run.id}"
     )
 
 

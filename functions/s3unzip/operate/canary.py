@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from s3unzip.errors import AccessDeniedError, S3UnzipError
-from s3unzip.model import Location, Outcome, Pin, Report, Request, Status, Verdict, run_id
+from s3unzip.model import Location, Pin, Report, Request, Status, Verdict, run_id
 from s3unzip.operate.doctor import Answer, CheckResult, CheckStatus, Deployment, ask, not_checked
 from s3unzip.operate.runs import find_end
-from s3unzip.planning.keys import parse_template
+from s3unzip.planning.select import parse_template
 from s3unzip.runs.records import RUNS
 
 POLL_SECONDS = 0.5
@@ -209,7 +209,7 @@ class Canary:
         key_of = self._template.key_of()
         contents = {key_of(one.path): one.content for one in canary_members(self._token)}
         records = self._runs.records(report.run)
-        outcomes = records.outcome_lines(Outcome)
+        outcomes = records.outcome_lines()
         keys = [one.key for one in outcomes if one.status is Status.EXTRACTED]
         wrong = [key for key in keys if self._read(key) != contents.get(key)]
         if wrong:

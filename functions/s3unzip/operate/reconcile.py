@@ -20,9 +20,8 @@ from s3unzip.errors import NotFoundError
 from s3unzip.model import Location, Request, SourceState, Verdict, run_id
 from s3unzip.operate.runs import RUNNING, DeployedRuns
 from s3unzip.operate.submit import ArchiveEvent, send_events
-from s3unzip.planning.read import read_whole_tail
+from s3unzip.planning.plan import read_whole_tail
 from s3unzip.settings import Tuning
-from s3unzip.settling.after_success import is_left
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.clock import LocalClock
 from s3unzip.zip import TAIL_LENGTH, Limits
@@ -132,7 +131,7 @@ def _after(report: Report, left: Unsettled) -> Unsettled | str | None:
     if report.verdict is Verdict.SOURCE_CHANGED:
         return structs.replace(left, state="put back")
     after = report.after_success
-    if after is None or not is_left(report):
+    if after is None or not report.archive_left:
         return None
     recent = time.time() - report.finished < ACTION_SECONDS
     return RUNNING if after.state is SourceState.PENDING and recent else left

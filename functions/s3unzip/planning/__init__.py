@@ -1,4 +1,4 @@
 """From an archive to tasks: read the directory, select members, build keys, cut the work.
 
-`plan_writer.make_plan` is the entry point.
+`plan.make_plan` is the entry point.
 """

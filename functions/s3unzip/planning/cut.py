@@ -12,8 +12,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
-
 from s3unzip.model import Task, TaskKind
 from s3unzip.settings import MIB, Tuning
 from s3unzip.zip import Member
@@ -26,14 +24,6 @@ MIN_SEGMENT = 16 * MIB  # of a short list: below, the search for boundaries take
 TASK_OVERHEAD = 0.15  # seconds: dispatch, outcomes, the first byte
 MAP_SECONDS = 7.0  # start and end of a Distributed Map; an assumption
 INLINE_SPARE = 1.05  # batches end at whole members, so some stay below the share
-
-
-class Totals(Struct, frozen=True):
-    """The totals of all selected members, known before the first cut."""
-
-    members: int
-    bytes_in: int
-    bytes_out: int
 
 
 def small_seconds(members: int, bytes_in: int, bytes_out: int, tuning: Tuning) -> float:
@@ -57,12 +47,12 @@ def _inline_share(seconds: float, tuning: Tuning) -> float:
     return share if share <= tuning.batch_min_seconds + MAP_SECONDS else 0.0
 
 
-def _segment_length(work: Totals, tuning: Tuning) -> int:
+def _segment_length(bytes_in: int, tuning: Tuning) -> int:
     """Return the compressed bytes of a segment; it is shorter if the archive has few of them.
 
     Each worker begins with the search for boundaries, so with few workers it stays long.
     """
-    share = math.ceil(work.bytes_in / min(FEW_SEGMENTS, tuning.max_workers))
+    share = math.ceil(bytes_in / min(FEW_SEGMENTS, tuning.max_workers))
     return min(tuning.segment_bytes, max(MIN_SEGMENT, share))
 
 
@@ -81,20 +71,21 @@ class TaskCutter:
 
     Args:
         tuning: the sizes to cut by.
-        work: the totals, so that a small archive is still spread over the workers.
+        work: members, bytes in and bytes out of all: a small archive is still spread.
         copies: whether the destination can copy from the source.
         inflates: whether members are inflated; False keeps them compressed.
     """
 
     def __init__(
-        self, tuning: Tuning, work: Totals, *, copies: bool, inflates: bool = True
+        self, tuning: Tuning, work: tuple[int, int, int], *, copies: bool, inflates: bool = True
     ) -> None:
+        self.work = work
         self._tuning = tuning
         self._copies = copies
         self._inflates = inflates
-        whole = small_seconds(work.members, work.bytes_in, work.bytes_out, tuning)
+        whole = small_seconds(*work, tuning)
         share = max(whole / (4 * tuning.max_workers), _inline_share(whole, tuning))
-        self._segment = _segment_length(work, tuning)
+        self._segment = _segment_length(work[1], tuning)
         self._seconds = min(tuning.batch_seconds, max(tuning.batch_min_seconds, share))
         # One member adds to each of the four sums; each sum has its own bound.
         self._max_members = max(

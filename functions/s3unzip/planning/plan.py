@@ -1,5 +1,9 @@
 """Plan: read one archive's directory, refuse what must be refused, cut the work.
 
+One suffix GET returns the tail, the size and the version of the archive. A small archive has its
+whole directory in the tail. A larger directory is read in parallel ranges, each pinned to that
+version, and parsed as it arrives.
+
 The plan writes the workers' input: ``members.jsonl``, the first round and, last, ``run.json``. Of a
 refused archive it writes nothing and returns the report.
 """
@@ -7,16 +11,25 @@ refused archive it writes nothing and returns the report.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from s3unzip.context import Context
-from s3unzip.errors import RejectedError, UsageError
+from s3unzip.errors import NotFoundError, RejectedError, UsageError
+from s3unzip.estimate import estimate_run, show_dollars
 from s3unzip.explanations import describe
+from s3unzip.finding import Finding
 from s3unzip.model import (
+    Budget,
     GzipForm,
+    Location,
+    Options,
     Outcome,
     Pin,
     PlanSummary,
@@ -28,17 +41,45 @@ from s3unzip.model import (
     TaskReport,
     Verdict,
 )
-from s3unzip.object_properties import ARCHIVED_CLASSES, ObjectProperties
+from s3unzip.object_properties import ARCHIVED_CLASSES
 from s3unzip.planning.cut import TaskCutter, choose_workers, order_tasks
-from s3unzip.planning.keys import KeyTemplate, parse_template
-from s3unzip.planning.read import Reading, folder_keys, read_archive, read_directory
+from s3unzip.planning.select import KeyTemplate, Unmatched, find_unmatched, parse_template, selector
 from s3unzip.runs.records import PLAN_TASK, RunRecords
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.ports import CopiesParts, Tail
-from s3unzip.zip import Member
+from s3unzip.stores.parts import (
+    NAMED_SCHEMES,
+    first_piece_name,
+    is_first_piece,
+    last_part_name,
+    locate_part,
+    part_name,
+)
+from s3unzip.stores.ports import Archive, CopiesParts, Source, Tail
+from s3unzip.stores.readahead import read_ahead
+from s3unzip.zip import (
+    ONE_DISK,
+    ByteRange,
+    DirectoryReader,
+    Disks,
+    Index,
+    Member,
+    Members,
+    Policy,
+    RefusedMembers,
+    count_disks,
+    drive,
+    first_members,
+    inspect_prefix,
+    join_disks,
+    locate_directory,
+)
+from s3unzip.zip.records import EOCD_SIGNATURE, LOCAL_SIGNATURE
 
 # Rows that are made at a time. From 700 new tuples on, Python's collector would visit them.
 ROWS_PIECE = 512
+BUDGET = "budget"  # reason of a run that would cost too much
+THREADS = 16  # parts that are asked for at once
+SHIFTED = frozenset({"overlap", "member-out-of-bounds"})  # what a part of another size looks like
 
 
 class Plan(NamedTuple):
@@ -72,12 +113,16 @@ def make_plan(  # noqa: PLR0913, PLR0917 - what is known of the archive and what
     started = context.clock.now()
     template = parse_template(request)
     check_options(request)
-    planned = _make_run(request, run, tail.pin, template, started)
+    what = (request.source, tail.pin, request.destination, request.options)
+    more = (request.event_time, request.after_success)
+    planned = Run(run, *what, template.prefix, started, *more)
     archive = context.stores.source(request.source).pinned(request.source, tail.pin)
     try:
         reading = read_directory(archive, tail, request, template, context, calls)
     except RejectedError as refusal:
-        return _reject(planned, refusal, started, context, calls)
+        code, offset = refusal.finding.code, refusal.finding.offset
+        report = _reject(planned, code, describe(code, refusal.finding.message), started, context)
+        return replace(report, offset=offset, requests=calls.requests)
     if check is not None:
         check(reading)
     cutter = make_cutter(planned, reading, context)
@@ -87,49 +132,44 @@ def make_plan(  # noqa: PLR0913, PLR0917 - what is known of the archive and what
     if request.destination.scheme == "file":
         records.write_folders(folder_keys(reading, request.options))
     tasks = order_tasks(cutter.tasks)
-    return Plan(_sum_up(planned, reading, cutter, tasks, started, context), tasks, cutter.copies)
+    plan = Plan(_sum_up(planned, reading, cutter, tasks, context), tasks, cutter.copies)
+    return _refuse_cost(plan, context) or plan
 
 
-def _make_run(request: Request, run: str, pin: Pin, template: KeyTemplate, created: float) -> Run:
-    return Run(
-        id=run,
-        source=request.source,
-        pin=pin,
-        destination=request.destination,
-        options=request.options,
-        key_prefix=template.prefix,
-        created=created,
-        event_time=request.event_time,
-        after_success=request.after_success,
-    )
-
-
-def _reject(
-    run: Run, refusal: RejectedError, started: float, context: Context, calls: Calls
-) -> Report:
-    finding = refusal.finding
+def _reject(run: Run, reason: str, message: str, started: float, context: Context) -> Report:
     now = context.clock.now()
     return Report.of(
         run,
         Verdict.REJECTED,
-        reason=finding.code,
-        message=describe(finding.code, finding.message),
-        offset=finding.offset,
-        reasons={finding.code: 1},
+        reason=reason,
+        message=message,
+        reasons={reason: 1},
         started=started,
         finished=now,
         plan_seconds=now - started,
-        requests=calls.requests,
     )
 
 
+def _refuse_cost(plan: Plan, context: Context) -> Report | None:
+    """Return the report of a run that would cost too much; None if it may begin."""
+    summary, limit = plan.summary, context.max_cost
+    if limit is None or context.platform is None:
+        return None
+    tasks = [*plan.tasks, *plan.copies]
+    cost = estimate_run(summary, tasks, context.platform, context.tuning).cost.total
+    if cost <= limit:
+        return None
+    message = (
+        f"the estimate is {show_dollars(cost, limit)} for {summary.selected:,} members, "
+        f"above the limit of {show_dollars(limit, cost)}: raise "
+        f"runs.max_cost of the environment {context.environment}"
+    )
+    report = _reject(summary.run, BUDGET, message, summary.started, context)
+    return replace(report, members=summary.members, directories=summary.directories)
+
+
 def _sum_up(
-    run: Run,
-    reading: Reading,
-    cutter: TaskCutter,
-    tasks: Sequence[Task],
-    started: float,
-    context: Context,
+    run: Run, reading: Reading, cutter: TaskCutter, tasks: Sequence[Task], context: Context
 ) -> PlanSummary:
     index = reading.index
     every = [*tasks, *cutter.copies]
@@ -142,13 +182,13 @@ def _sum_up(
         selected=len(reading.selected),
         tasks=len(every),
         kinds={kind.value: count for kind, count in cutter.members_by_kind.items()},
-        bytes_in=reading.amount.bytes_in,
-        bytes_out=reading.amount.bytes_out,
+        bytes_in=cutter.work[1],
+        bytes_out=cutter.work[2],
         workers=choose_workers(every, context.tuning),
         longest_task=max((task.seconds for task in every), default=0.0),
         warnings=dict(index.warnings.counts),
-        started=started,
-        plan_seconds=round(context.clock.now() - started, 6),
+        started=run.created,
+        plan_seconds=round(context.clock.now() - run.created, 6),
         bytes_read=reading.bytes_read,
     )
 
@@ -164,39 +204,29 @@ def check_options(request: Request) -> None:
         raise UsageError(
             "--as-gzip encoding: a folder keeps no Content-Encoding; use --as-gzip suffix"
         )
-    if options.objects is not None:
-        _check_properties(options.objects, request)
-
-
-def _check_properties(chosen: ObjectProperties, request: Request) -> None:
-    """Refuse properties of objects that the destination cannot keep."""
+    chosen = options.objects
+    if chosen is None:
+        return
     if request.destination.scheme == "file":
         raise UsageError(
             f"{request.destination}: a folder keeps no storage class, tags, metadata, cache "
             "control or content types; leave these options out, or write to s3://"
         )
     chosen.check()
-    if request.options.nested_depth and chosen.storage_class in ARCHIVED_CLASSES:
+    if options.nested_depth and chosen.storage_class in ARCHIVED_CLASSES:
         raise UsageError(
             f"--nested: archives inside are read from the destination, and {chosen.storage_class} "
             "must be restored before it can be read; use another storage class, GLACIER_IR perhaps"
         )
 
 
-class Preview(NamedTuple):
-    """What a run would do."""
-
-    reading: Reading
-    tasks: list[Task]
-
-
-def preview_plan(request: Request, context: Context) -> Preview:
-    """Read the directory and cut the tasks; write nothing."""
+def preview_plan(request: Request, context: Context) -> tuple[Reading, list[Task]]:
+    """Read the directory and cut the tasks of what a run would do; write nothing."""
     reading = read_archive(request, context, context.calls())
     cutter = make_cutter(request, reading, context)
     for _ in member_lines(reading, cutter):
         pass
-    return Preview(reading, [*order_tasks(cutter.tasks), *cutter.copies])
+    return reading, [*order_tasks(cutter.tasks), *cutter.copies]
 
 
 def make_cutter(request: Request | Run, reading: Reading, context: Context) -> TaskCutter:
@@ -206,20 +236,19 @@ def make_cutter(request: Request | Run, reading: Reading, context: Context) -> T
     # No request copies from two objects, so the members of a split archive are streamed.
     copies = copies and not reading.pin.parts
     inflates = request.options.as_gzip is None
-    return TaskCutter(context.tuning, reading.amount, copies=copies, inflates=inflates)
+    chosen = reading.selected
+    work = (len(chosen), chosen.compressed_size, chosen.size)
+    return TaskCutter(context.tuning, work, copies=copies, inflates=inflates)
 
 
 def _refused_members(reading: Reading) -> tuple[TaskReport, Iterator[Outcome]]:
     """Return the report and the outcomes of the members that the plan refuses."""
-    key_of = reading.template.key_of()
-    failures = reading.failures
-    head = TaskReport(
-        task=PLAN_TASK, kind=TaskKind.BATCH, members=len(failures), failed=len(failures)
+    key_of, count = reading.template.key_of(), len(reading.failures)
+    head = TaskReport(task=PLAN_TASK, kind=TaskKind.BATCH, members=count, failed=count)
+    return head, (
+        Outcome.failed(failure.index, key_of(failure.path), failure.finding)
+        for failure in reading.failures
     )
-    outcomes = (
-        Outcome.failed(failure.index, key_of(failure.path), failure.finding) for failure in failures
-    )
-    return head, outcomes
 
 
 def member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
@@ -229,11 +258,13 @@ def member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
     microsecond is a second.
     """
     members = iter(reading.selected)
-    make_rows = _row_maker(reading)
+    key_of = None if reading.template.plain else reading.template.key_of()
     encode_rows = msgspec.json.Encoder().encode_lines
     position = 0
     while chunk := list(itertools.islice(members, ROWS_PIECE)):
-        piece = encode_rows(make_rows(chunk))  # JSON escapes the newlines of names
+        # A key that follows from the path is left out.
+        rows = zip(chunk) if key_of is None else ((one, key_of(one.path)) for one in chunk)
+        piece = encode_rows(rows)  # JSON escapes the newlines of names
         lengths = map(len, piece.splitlines(keepends=True))
         starts = list(itertools.accumulate(lengths, initial=position))
         cutter.add(chunk, starts)
@@ -242,9 +273,271 @@ def member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
     cutter.finish(position)
 
 
-def _row_maker(reading: Reading) -> Callable[[list[Member]], Iterable[tuple[object, ...]]]:
-    """Return a function from members to rows; a key that follows from the path is left out."""
-    if reading.template.plain:
-        return zip
-    key_of = reading.template.key_of()
-    return lambda members: ((member, key_of(member.path)) for member in members)
+# Reading the directory
+
+
+class Reading(Struct, frozen=True):
+    """An archive's version and directory, and the members that the options select."""
+
+    pin: Pin
+    index: Index
+    template: KeyTemplate
+    selected: Members
+    failures: RefusedMembers  # of the members that the options ask for
+    bytes_read: int
+    unmatched: tuple[Unmatched, ...] = ()  # what the options ask for in vain
+
+    @property
+    def excluded(self) -> int:
+        """Members that the options leave out."""
+        index = self.index
+        everything = len(index.members) + len(index.failures)
+        return everything - len(self.selected) - len(self.failures)
+
+
+def read_archive(request: Request, context: Context, calls: Calls) -> Reading:
+    """Read and check the directory of the archive of `request`."""
+    source = context.stores.source(request.source)
+    tail = read_tail(source, request.source, context, calls)
+    archive = source.pinned(request.source, tail.pin)
+    return read_directory(archive, tail, request, parse_template(request), context, calls)
+
+
+def read_tail(source: Source, location: Location, context: Context, calls: Calls) -> Tail:
+    """Read the end of an archive, and learn which version it is."""
+    max_parts = context.policy.limits.parts
+    return read_whole_tail(source, location, context.tuning.tail_bytes, max_parts, calls)
+
+
+def disks_of(pin: Pin) -> Disks:
+    """Return where the parts of an archive begin."""
+    return join_disks([part.size for part in pin.parts]) if pin.parts else ONE_DISK
+
+
+def read_directory(
+    archive: Archive,
+    tail: Tail,
+    request: Request,
+    template: KeyTemplate,
+    context: Context,
+    calls: Calls,
+) -> Reading:
+    """Read and check the directory of an archive.
+
+    Args:
+        archive: the version that `tail` is the end of.
+        tail: the end of the archive.
+        request: of which archive; which members to select, what nested archives may add up to.
+        template: makes the keys that are checked against each other.
+        context: the policy, and the sizes of ranges.
+        calls: counts and retries the requests.
+    """
+    if tail.refusal is not None:
+        raise RejectedError(tail.refusal)
+    options, tuning, count = request.options, context.tuning, len(tail.data)
+
+    def read(want: ByteRange) -> bytes:
+        nonlocal count
+        data = calls.run("get", lambda: archive.read(want))
+        count += len(data)
+        return data
+
+    policy = _narrow(context.policy, options.nested_budget)
+    location = drive(locate_directory(tail.data, tail.pin.size, policy, disks_of(tail.pin)), read)
+    reserved = template.marker if options.marker else None
+    reader = DirectoryReader(location, policy, template.key_of(), reserved)
+    missing = read_ahead(read, location.missing, tuning.directory_piece, tuning.directory_readers)
+    with blaming_parts(location.disks):
+        for piece in itertools.chain(missing, (location.held,)):
+            reader.feed(piece)
+        index = reader.finish()
+    check_parts(index.members, location.disks, read, request.source)
+    for finding in drive(inspect_prefix(tail.data, location, index.first), read):
+        index.warnings.add(finding)
+    selected, failures, unmatched = _select(options, index)
+    return Reading(tail.pin, index, template, selected, failures, count, unmatched)
+
+
+def _narrow(policy: Policy, budget: Budget | None) -> Policy:
+    """Return the policy for an archive that must stay within `budget`."""
+    if budget is None:
+        return policy
+    members = min(policy.limits.members, budget.members)
+    total_size = min(policy.limits.total_size, budget.size)
+    limits = replace(policy.limits, members=members, total_size=total_size)
+    return replace(policy, limits=limits)
+
+
+def _select(
+    options: Options, index: Index
+) -> tuple[Members, RefusedMembers, tuple[Unmatched, ...]]:
+    """Return what the options select, and what they ask for in vain."""
+    wanted, selected, failures = selector(options), index.members, index.failures
+    if wanted is not None:
+        selected, failures = selected.only(wanted), failures.only(wanted)
+    if options.limit is not None:
+        selected = selected.first(options.limit)
+
+    def paths() -> Iterator[str]:
+        yield from (member.path for member in index.members)
+        yield from (failure.path for failure in index.failures)
+
+    return selected, failures, find_unmatched(options, paths, len(selected))
+
+
+def folder_keys(reading: Reading, options: Options) -> Iterator[str]:
+    """Yield the keys of the folders that the archive lists and the options select.
+
+    Only a folder as destination has folders without files.
+    Globs are compared with the name as the archive has it, with a slash at its end. Names and a
+    limit select members, so no folder is made for its own sake.
+    """
+    if options.names or options.limit is not None:
+        return
+    wanted = selector(options)
+    for path in reading.index.folders:
+        name = path.rstrip("/") + "/"
+        key = reading.template.folder_key(name)
+        if key is not None and (wanted is None or wanted(name)):
+            yield key
+
+
+# Archives of several parts
+
+
+def read_whole_tail(
+    source: Source, location: Location, length: int, max_parts: int, calls: Calls
+) -> Tail:
+    """Return the last bytes and the pin of an archive, which may have several parts.
+
+    A part that is missing is told in the `refusal` of the tail, so that the run can be named.
+    """
+    if is_first_piece(location):
+        return _read_pieces(source, location, length, max_parts, calls)
+    tail = calls.run("get", lambda: source.tail(location, length))
+    count = count_disks(tail.data)
+    if count > 1 and not tail.pin.parts and tail.refusal is None:
+        return _join_parts(source, location, tail, (count, max_parts), calls)
+    if EOCD_SIGNATURE in tail.data:
+        return tail
+    if last := last_part_name(location):
+        message = f"give its last part as the archive: {last}"
+    elif first := first_piece_name(location):
+        message = f"give its first piece as the archive: {first}"
+    else:
+        return tail
+    return tail._replace(refusal=Finding("multi-disk", message))
+
+
+def _join_parts(
+    source: Source, location: Location, tail: Tail, counts: tuple[int, int], calls: Calls
+) -> Tail:
+    """Return the tail of a split archive, of which `tail` is the last part's."""
+    count, max_parts = counts
+    if count > max_parts:
+        message = f"{count:,} parts, the limit is {max_parts:,}"
+        return tail._replace(refusal=Finding("too-many-parts", message))
+    if location.scheme not in NAMED_SCHEMES or locate_part(location, 1, count) is None:
+        message = f"it has {count:,} parts; name it NAME.zip, beside NAME.z01 and the others"
+        return tail._replace(refusal=Finding("part-missing", message))
+    others = range(1, count)
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="parts") as pool:
+        found = list(pool.map(lambda n: _look(source, location, n, count, calls), others))
+    missing = [number for number, pin in zip(others, found, strict=True) if pin is None]
+    if missing:
+        name = _name(location, missing[0], count)
+        message = f"{name}, part {missing[0]:,} of {count:,}"
+        if len(missing) > 1:
+            message += f", and {len(missing) - 1:,} more"
+        return tail._replace(refusal=Finding("part-missing", message))
+    return tail._replace(pin=_join_pins([*filter(None, found), tail.pin], tail.pin))
+
+
+def _read_pieces(
+    source: Source, location: Location, length: int, max_parts: int, calls: Calls
+) -> Tail:
+    """Return the tail of an archive that was cut into pieces, of which the first is named."""
+    pins = [calls.run("head", lambda: source.head(location))]
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="parts") as pool:
+        while len(pins) <= max_parts:
+            following = range(len(pins) + 1, len(pins) + 1 + THREADS)
+            found = list(pool.map(lambda n: _look(source, location, n, n + 1, calls), following))
+            known = found.index(None) if None in found else len(found)
+            pins += filter(None, found[:known])
+            if known < len(found):
+                break
+    pin = _join_pins(pins, pins[0])
+    archive = source.pinned(location, pin)
+    want = ByteRange(max(0, pin.size - length), pin.size)
+    tail = Tail(calls.run("get", lambda: archive.read(want)), pin)
+    if len(pins) > max_parts:
+        message = f"more than {max_parts:,} parts, the limit"
+        return tail._replace(refusal=Finding("too-many-parts", message))
+    begins = calls.run("get", lambda: archive.read(ByteRange(0, min(4, pin.size))))
+    if begins == LOCAL_SIGNATURE and EOCD_SIGNATURE not in tail.data:
+        absent = _name(location, len(pins) + 1, len(pins) + 1)
+        message = f"{absent}, after {len(pins):,} without the archive's end"
+        return tail._replace(refusal=Finding("part-missing", message))
+    return tail
+
+
+def _join_pins(pins: Sequence[Pin], named: Pin) -> Pin:
+    if len(pins) == 1:
+        return named
+    return replace(named, size=sum(pin.size for pin in pins), parts=tuple(pins))
+
+
+def _look(source: Source, location: Location, number: int, count: int, calls: Calls) -> Pin | None:
+    """Return the pin of part `number`; None if it is not there."""
+    where = locate_part(location, number, count)
+    if where is None:
+        return None
+    try:
+        return calls.run("head", lambda: source.head(where))
+    except NotFoundError:
+        return None
+
+
+def _name(location: Location, number: int, count: int) -> str:
+    """Return the name of part `number`."""
+    where = locate_part(location, number, count)
+    return "" if where is None else part_name(where)
+
+
+@contextmanager
+def blaming_parts(disks: Disks) -> Iterator[None]:
+    """Say of members that overlap that a part has another size, if the archive has parts."""
+    try:
+        yield
+    except RejectedError as refusal:
+        finding = refusal.finding
+        if not disks.is_split or finding.code not in SHIFTED:
+            raise
+        message = f"a part is shorter than it was: {finding.message}"
+        raise RejectedError(replace(finding, code="part-wrong", message=message)) from None
+
+
+def check_parts(
+    members: Sequence[Member],
+    disks: Disks,
+    read: Callable[[ByteRange], bytes],
+    location: Location,
+) -> None:
+    """Check that each part has a member where the directory says that its first one is.
+
+    Reads four bytes of each part on which a member begins.
+    """
+    if not disks.is_split:
+        return
+    firsts = list(first_members(members, disks))
+
+    def begins(found: tuple[int, Member]) -> bool:
+        at = found[1].offset
+        return read(ByteRange(at, at + len(LOCAL_SIGNATURE))) == LOCAL_SIGNATURE
+
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="parts") as pool:
+        for (disk, member), is_good in zip(firsts, pool.map(begins, firsts), strict=True):
+            if not is_good:
+                name = _name(location, disk + 1, disks.last + 1)
+                message = f"{name} has no member at byte {member.offset - disks.starts[disk]:,}"
+                raise RejectedError(Finding("part-wrong", message))

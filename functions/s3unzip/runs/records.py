@@ -224,17 +224,10 @@ class RunRecords:
         for task, found in self.read_outcomes(self.list_outcomes()):
             yield from ((task, outcome) for outcome in (found.outcomes if found else ()))
 
-    def outcome_lines(self, kind: type[T], *, heads: bool = False) -> Iterator[T]:
-        """Yield the outcome lines of all tasks as a `kind`.
-
-        Args:
-            kind: what a line is read as.
-            heads: whether to yield the lines of the tasks' own reports, too.
-        """
-        names = list(self.store.names(OUTCOMES))
-        for data in map_ahead(self.store.read, names, READERS):
-            lines = data.splitlines()
-            yield from (decode(line, kind) for line in (lines if heads else lines[1:]) if line)
+    def outcome_lines(self) -> Iterator[Outcome]:
+        """Yield the outcomes of all tasks; their lines are read, and the tasks' own reports not."""
+        for data in map_ahead(self.store.read, self.store.names(OUTCOMES), READERS):
+            yield from (decode(line, Outcome) for line in data.splitlines()[1:] if line)
 
     def find_task_report(self, task: str) -> TaskReport | None:
         """Return a task's report without its outcomes, None where it is being written again."""

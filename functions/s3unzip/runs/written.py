@@ -10,21 +10,10 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-from msgspec import Struct
-
 from s3unzip.model import Location, Run
 from s3unzip.runs.records import RunRecords
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
-
-
-class _Line(Struct, frozen=True, gc=False):
-    """What is needed of a line of outcomes."""
-
-    key: str = ""
-    size: int = 0
-    crc32: int = 0
-    etag: str | None = None
 
 
 class WrittenObjects:
@@ -78,7 +67,7 @@ def read_written(runs: Iterable[RunRecords], destination: Location) -> WrittenOb
         if known is None or known.destination.bucket != destination.bucket:
             continue
         has_etags = False
-        for line in records.outcome_lines(_Line):
+        for line in records.outcome_lines():
             if line.etag is not None:
                 written.add(line.key, line.size, line.crc32, line.etag)
                 has_etags = True

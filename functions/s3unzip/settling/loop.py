@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from itertools import groupby
-from typing import NamedTuple
+from itertools import chain, groupby
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct, field
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError
-from s3unzip.extraction.multipart import abort_uploads
+from s3unzip.extraction.large import abort_uploads
 from s3unzip.extraction.slices import finish_member, link_copies, link_scans
 from s3unzip.model import (
     Next,
@@ -39,12 +39,10 @@ from s3unzip.model import (
     run_id,
 )
 from s3unzip.planning.cut import choose_workers, order_tasks
-from s3unzip.planning.plan import Plan, make_plan
-from s3unzip.planning.read import Reading, read_tail
+from s3unzip.planning.plan import Plan, Reading, make_plan, read_tail
 from s3unzip.runs.records import MEMBER, PLAN_TASK, RunRecords, TaskOutcomes, round_name
 from s3unzip.runs.step import RUN_FAULTS, SOURCE_CHANGED, Step, stop_for
-from s3unzip.settling.after_success import source_result
-from s3unzip.settling.report import Tally, make_report, refuse_cost, render_page, write_marker
+from s3unzip.settling.report import Tally, make_report, render_page, source_result, write_marker
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
 from s3unzip.stores.readahead import map_ahead
@@ -96,41 +94,40 @@ def begin(
         if report is not None and report.verdict is not Verdict.FAILED:  # it was refused
             return Settled(Next(known.run, "done"), report)
     source = context.stores.source(request.source)
+    changed = None
     try:
         tail = known.tail or read_tail(source, request.source, context, calls)
     except NotFoundError as gone:
         if known.run is None or known.pin is None:
             raise
-        report = _unplanned(request, known.run, SOURCE_CHANGED, str(gone), context)
-        records = RunRecords.open(context.stores, known.run, calls)
-        return _end_refused(replace(report, pin=known.pin), records, context)
-    run = known.run or run_id(request, tail.pin, tail.modified)
+        run, changed = known.run, str(gone)
+    else:
+        run = known.run or run_id(request, tail.pin, tail.modified)
+        if known.pin is not None and known.pin != tail.pin:
+            newer = "another version is there now; its own event starts its run"
+            changed = f"{request.source}: {newer}"
     records = RunRecords.open(context.stores, run, calls)
-    if known.pin is not None and known.pin != tail.pin:
-        changed = f"{request.source}: another version is there now; its own event starts its run"
-        report = _unplanned(request, run, SOURCE_CHANGED, changed, context)
-        return _end_refused(replace(report, pin=known.pin), records, context)
+    if changed is not None:
+        return _end_refused(_unplanned(request, run, known.pin, changed, context), records, context)
     plan = make_plan(request, run, tail, records, context, calls, check)
     if isinstance(plan, Plan):
-        refused = refuse_cost(plan, context)
-        if refused is None:
-            return _write_plan(plan, records, context, calls, planned)
-        plan = refused
+        return _write_plan(plan, records, context, calls, planned)
     return _end_refused(plan, records, context)
 
 
-def _unplanned(request: Request, run: str, reason: str, message: str, context: Context) -> Report:
-    """Return the report of a run that has no plan."""
+def _unplanned(
+    request: Request, run: str, pin: Pin | None, message: str, context: Context, reason: str = ""
+) -> Report:
+    """Return the report of a run that has no plan; without a reason its archive has changed."""
     now = context.clock.now()
-    changed = reason == SOURCE_CHANGED
     return Report(
         run=run,
-        verdict=Verdict.SOURCE_CHANGED if changed else Verdict.FAILED,
+        verdict=Verdict.FAILED if reason else Verdict.SOURCE_CHANGED,
         source=request.source.public,
-        pin=None,
+        pin=pin,
         destination=request.destination,
         options=request.options,
-        reason=reason,
+        reason=reason or SOURCE_CHANGED,
         message=message,
         event_time=request.event_time,
         started=now,
@@ -152,38 +149,31 @@ def _write_plan(
 ) -> Settled:
     if planned is not None:
         planned(plan)
-    run = plan.summary.run
-    step = Step(run, "plan", context, calls)
-    tasks = list(plan.tasks)
+    run, tasks, done = plan.summary.run, list(plan.tasks), plan.summary.failed
     try:
         for _, found in groupby(plan.copies, key=lambda task: task.rows):
-            group = list(found)
+            group, step = list(found), Step(run, "plan", context, calls)
             linked = link_copies(step, group)
-            if isinstance(linked, Outcome) and linked.status is Status.FAILED:
-                tasks.append(_whole_copy(group, linked.index))
-            elif isinstance(linked, Outcome):
-                keep_outcome(step, linked)
-            else:
+            if not isinstance(linked, Outcome):
                 tasks += linked
+            elif linked.status is Status.FAILED:  # one task says so, and can be done again
+                size = sum(task.size for task in group)
+                whole = replace(group[0], id=f"copy-{linked.index:08d}", part=0, parts=1)
+                seconds = sum(task.seconds for task in group)
+                tasks.append(replace(whole, span=(0, size), size=size, seconds=seconds))
+            else:
+                keep_outcome(step, linked)
+                done += 1
     except RUN_FAULTS as fault:
         records.write_stop(stop_for(fault))
         tasks += plan.copies
     records.write_round(0, tasks)
     reached = context.reached
     stores = {} if reached is None else msgspec.to_builtins(reached.recorded())
-    summary = replace(plan.summary, requests=calls.requests, stores=stores)
-    records.write_plan(summary)
+    records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))
     if not tasks:
         return settle(Next(run.id, "few"), context, calls)
-    done = read_state(step, summary).tally.members
     return Settled(replace(_next(records, tasks, 0, context), done=done))
-
-
-def _whole_copy(slices: Sequence[Task], index: int) -> Task:
-    """Return one task for a member that the link refuses; it says so, and can be done again."""
-    size = sum(task.size for task in slices)
-    whole = replace(slices[0], id=f"copy-{index:08d}", span=(0, size), size=size, part=0, parts=1)
-    return replace(whole, seconds=sum(task.seconds for task in slices))
 
 
 def resume(
@@ -277,14 +267,12 @@ def settle_failed(
     if plan is None:
         if request is None:
             return None
-        unplanned = _unplanned(request, run, EXECUTION_FAILED, message, context)
-        unplanned = replace(unplanned, pin=pin)
-        page = render_page(unplanned, context)
-        return unplanned if records.create_report(unplanned, page) else None
-    step = Step(plan.run, "settle", context, calls)
-    state = read_state(step, plan)
-    stop = records.find_stop() or Stop(Verdict.FAILED, EXECUTION_FAILED, message)
-    report = make_report(step, plan, state.tally, stop, state.left, Requests())
+        report = _unplanned(request, run, pin, message, context, EXECUTION_FAILED)
+    else:
+        step = Step(plan.run, "settle", context, calls)
+        state = read_state(step, plan)
+        stop = records.find_stop() or Stop(Verdict.FAILED, EXECUTION_FAILED, message)
+        report = make_report(step, plan, state.tally, stop, state.left, Requests())
     return report if records.create_report(report, render_page(report, context)) else None
 
 
@@ -354,51 +342,34 @@ def read_state(step: Step, plan: PlanSummary) -> RunState:
     records = step.records
     state = RunState(Tally(listed=step.context.tuning.failures_listed))
     if plan.failed:
-        for outcome in records.plan_outcomes():
-            state.tally.add(outcome, PLAN_TASK)
+        state.tally.add_all(records.plan_outcomes(), PLAN_TASK)
     tasks = {task.id: task for task in records.tasks()}
     state.large = [task for task in tasks.values() if task.kind is not TaskKind.BATCH]
     known = set(records.list_outcomes())
     split: dict[tuple[int, int], list[tuple[Task, TaskOutcomes | None]]] = defaultdict(list)
-    members = [name for name in known if name.startswith(MEMBER)]
     streamed = {task.rows for task in tasks.values() if task.kind is TaskKind.STREAM}
-    for name, found in records.read_outcomes(sorted(known & tasks.keys())):
+    absent = ((name, None) for name in tasks if name not in known)
+    for name, found in chain(records.read_outcomes(sorted(known & tasks.keys())), absent):
         task = tasks[name]
         if found is not None:
             state.tally.add_task(found.report)
             state.done += found.complete
-        _sort(state, split, streamed, task, found)
-    for task in tasks.values():
-        if task.id not in known:
-            _sort(state, split, streamed, task, None)
+            if task.is_whole:
+                state.tally.add_all(found.outcomes, name)
+        if not task.is_whole:
+            split[task.rows].append((task, found))
+        elif found is None or not found.complete:
+            state.left.append(task)
     settled = set()
-    for _, found in records.read_outcomes(members):
+    for name, found in records.read_outcomes(one for one in known if one.startswith(MEMBER)):
         if found is not None:
             settled.add(found.outcomes[0].index)
-            state.tally.add(found.outcomes[0], found.report.task)
-    for group in split.values():
-        if _index_of(group[0][0]) not in settled:
+            state.tally.add_all(found.outcomes, name)
+    for rows, group in split.items():
+        if rows not in streamed and int(group[0][0].id.split("-")[1]) not in settled:
             _sort_split(state, group)
     state.done += state.tally.members
     return state
-
-
-def _sort(
-    state: RunState,
-    split: dict[tuple[int, int], list[tuple[Task, TaskOutcomes | None]]],
-    streamed: set[tuple[int, int]],
-    task: Task,
-    found: TaskOutcomes | None,
-) -> None:
-    """Put one task where it belongs: its members are settled, left, or split over several."""
-    if not task.is_whole:
-        if task.rows not in streamed:  # else its member is streamed instead
-            split[task.rows].append((task, found))
-        return
-    for outcome in found.outcomes if found is not None else ():
-        state.tally.add(outcome, task.id)
-    if found is None or not found.complete:
-        state.left.append(task)
 
 
 def _sort_split(state: RunState, group: list[tuple[Task, TaskOutcomes | None]]) -> None:
@@ -415,11 +386,6 @@ def _sort_split(state: RunState, group: list[tuple[Task, TaskOutcomes | None]]) 
         state.sliced.append([(task, found) for task, found in current if found is not None])
     else:
         state.scanned.append([task for task, _ in current])
-
-
-def _index_of(task: Task) -> int:
-    """Return the index of the one member of a task."""
-    return int(task.id.split("-")[1])
 
 
 # Members that are split over several tasks
@@ -443,7 +409,7 @@ def _go_on_with_split(step: Step, state: RunState) -> list[Task]:
     ):
         if isinstance(found, Outcome):
             keep_outcome(step, found)
-            state.tally.add(found, f"{MEMBER}{found.index:08d}")
+            state.tally.add_all((found,), f"{MEMBER}{found.index:08d}")
             if found.status is Status.EXTRACTED:
                 state.tally.note_first(step.context.clock.now())
         else:
@@ -453,14 +419,7 @@ def _go_on_with_split(step: Step, state: RunState) -> list[Task]:
 
 def keep_outcome(step: Step, outcome: Outcome) -> None:
     """Write the outcome of a member that was split over several tasks."""
-    counts = {status: int(outcome.status is status) for status in Status}
-    report = TaskReport(
-        task=f"{MEMBER}{outcome.index:08d}",
-        kind=TaskKind.SLICE,
-        members=1,
-        extracted=counts[Status.EXTRACTED],
-        unchanged=counts[Status.UNCHANGED],
-        failed=counts[Status.FAILED],
-        started=step.started,
-    )
+    task = f"{MEMBER}{outcome.index:08d}"
+    count: dict[str, Any] = {outcome.status.value: 1}
+    report = TaskReport(task, TaskKind.SLICE, members=1, started=step.started, **count)
     step.records.write_outcomes(report, [outcome])

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3unzip.extraction.copy import copy_sizes
-from s3unzip.extraction.multipart import choose_part_size, parts_at_once
+from s3unzip.extraction.large import choose_part_size, copy_sizes, parts_at_once
 from s3unzip.settings import Tuning
 from s3unzip.stores.ports import PartLimits
 

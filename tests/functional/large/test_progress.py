@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from s3unzip.errors import StorageError, ThrottledError
-from s3unzip.extraction import attempt
 from s3unzip.local.machine import resume_run, run_archive
 from s3unzip.local.workers import Workers
 from s3unzip.model import OnConflict, Options, Outcome, Part, PlanSummary, Report
+from s3unzip.runs import step as attempt
 from s3unzip.runs.watch import RunWatcher
 from s3unzip.settings import Tuning
 from s3unzip.stores.ports import Buffer, ObjectFacts, Upload

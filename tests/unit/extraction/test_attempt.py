@@ -9,17 +9,17 @@ import pytest
 from msgspec.structs import replace
 
 from s3unzip.errors import Finding
-from s3unzip.extraction.attempt import PROGRESS_SECONDS
 from s3unzip.model import Requests, Slice, TaskKind
 from s3unzip.runs.records import TaskOutcomes
+from s3unzip.runs.step import PROGRESS_SECONDS
 from tests.runs import WHOLE, World
 from tests.unit.extraction.test_upload import begin, target_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from s3unzip.extraction.attempt import TaskAttempt
     from s3unzip.model import Outcome
+    from s3unzip.runs.step import TaskAttempt
 
 
 class Shown:

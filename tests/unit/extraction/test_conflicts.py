@@ -9,8 +9,14 @@ from zlib import crc32
 import pytest
 from msgspec.structs import replace
 
-from s3unzip.extraction.conflicts import LIST_PRICE, PAGE, find_unchanged, is_member, is_same_object
-from s3unzip.extraction.objects import read_stored
+from s3unzip.extraction.objects import (
+    LIST_PRICE,
+    PAGE,
+    find_unchanged,
+    is_member,
+    is_same_object,
+    read_stored,
+)
 from s3unzip.model import GzipForm, OnConflict, Options, Outcome, PlannedMember, Status
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import ListedObject, ObjectFacts, StoredObject

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -108,30 +107,6 @@ def test_calls_ahead_run_at_once_and_give_their_results_in_order() -> None:
     assert sorted(begun) == list(range(9))
 
 
-class Slow:
-    """A PUT that notes how much is in flight."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.done: list[int] = []
-
-    def put(self, number: int, body: Buffer) -> None:
-        """Take a moment."""
-        time.sleep(0.002)
-        with self.lock:
-            self.done.append(number)
-
-
-def test_a_put_pool_does_everything_once() -> None:
-    """All that was submitted is written when close returns."""
-    slow = Slow()
-    pool = PutPool(slow.put, 4, 1000)
-    for number in range(100):
-        pool.submit(number, b"x" * 10)
-    pool.close()
-    assert sorted(slow.done) == list(range(100))
-
-
 def test_a_put_pool_bounds_bytes_in_flight() -> None:
     """Submit waits while the bytes are used up; one body of any size may go alone."""
     release = threading.Event()
@@ -221,28 +196,6 @@ def test_the_first_error_of_a_put_ends_the_pool() -> None:
         submit_all()
     pool.abandon()
     assert len(done) < 100
-
-
-def test_a_pace_lets_no_more_through_than_its_limit() -> None:
-    """Under many threads the places taken never pass the limit, and all get one."""
-    pace = AimdLimiter(8)
-    lock, active, most = threading.Lock(), 0, 0
-
-    def once(_number: int) -> None:
-        nonlocal active, most
-        entered = pace.enter()
-        with lock:
-            active += 1
-            most = max(most, active)
-        time.sleep(0.0005)
-        with lock:
-            active -= 1
-        pace.leave(entered, throttled=False, succeeded=True)
-
-    with ThreadPoolExecutor(32) as pool:
-        list(pool.map(once, range(400)))
-    assert most <= 8
-    assert pace.limit == 8
 
 
 def test_a_pace_is_cut_once_a_round() -> None:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from s3unzip.errors import NotFoundError, ServiceFaultError
-from s3unzip.extraction.attempt import TaskAttempt
-from s3unzip.extraction.multipart import MemberUpload, UploadGoneError, complete_once
-from s3unzip.extraction.stream import stream_member
+from s3unzip.extraction.large import MemberUpload, UploadGoneError, complete_once, stream_member
 from s3unzip.model import OnConflict, Options, Status
+from s3unzip.runs.step import TaskAttempt
 from s3unzip.settling.loop import begin as begin_run
 from tests import zips
 from tests.functional.large.encoders import log_lines

@@ -13,7 +13,6 @@ from s3unzip.model import Task, TaskKind
 from s3unzip.planning.cut import (
     TASK_OVERHEAD,
     TaskCutter,
-    Totals,
     choose_workers,
     large_seconds,
     order_tasks,
@@ -62,7 +61,7 @@ def cut(
 ) -> TaskCutter:
     """Cut members, handed over a few at a time; rows are 10 bytes each."""
     rows = rows_of(members)
-    work = Totals(len(rows), sum(r.compressed_size for r in rows), sum(r.size for r in rows))
+    work = (len(rows), sum(r.compressed_size for r in rows), sum(r.size for r in rows))
     cutter = TaskCutter(tuning, work, copies=copies)
     for first in range(0, len(rows), step):
         last = min(first + step, len(rows))

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from s3unzip.errors import UsageError
 from s3unzip.model import GzipForm, Location, Options, Request
-from s3unzip.planning.keys import KeyTemplate, parse_template
-from s3unzip.planning.select import compile_glob, selector
+from s3unzip.planning.select import KeyTemplate, compile_glob, parse_template, selector
 from s3unzip.stores.locations import parse_destination, parse_source
 
 

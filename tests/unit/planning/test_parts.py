@@ -9,7 +9,7 @@ from msgspec import structs
 
 from s3unzip.errors import RejectedError, SourceChangedError
 from s3unzip.model import Location, Pin, Report, Request, Verdict, decode, encode, run_id
-from s3unzip.planning.read import read_archive, read_whole_tail
+from s3unzip.planning.plan import read_archive, read_whole_tail
 from s3unzip.settling.loop import begin
 from s3unzip.stores.ports import ObjectFacts
 from s3unzip.zip import ByteRange, Limits, Policy

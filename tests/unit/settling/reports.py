@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 from msgspec.structs import replace
 
 from s3unzip.estimate import aws, price_run
-from s3unzip.model import Failure, Location, Options, Pin, Report, Requests, Verdict
-from s3unzip.settling.page import PageData, make_page, page_data
+from s3unzip.model import Failure, Location, Options, Pin, Report, Requests, Verdict, encode
+from s3unzip.settling.report import make_page, page_data
 
 BEGAN = 1_760_000_000.0
 DESTINATION = Location("s3", "acme-extracted", "landing/")
@@ -147,9 +150,10 @@ REPORTS = {
 
 def page(report: Report) -> bytes:
     """Return the page of a report."""
-    return make_page(report, cost=price_run(report, aws()), next_command=NEXT, where=" --env prod")
+    return make_page(shown(report))
 
 
-def shown(report: Report) -> PageData:
+def shown(report: Report) -> dict[str, Any]:
     """Return what the page of a report shows."""
-    return page_data(report, price_run(report, aws()), NEXT, " --env prod")
+    data = page_data(report, price_run(report, aws()), NEXT, " --env prod")
+    return msgspec.json.decode(encode(data), type=dict[str, Any])

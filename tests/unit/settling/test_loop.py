@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from msgspec.structs import replace
 
 from s3unzip.errors import AccessDeniedError, UsageError
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Request, TaskKind, Verdict, run_id
-from s3unzip.planning.read import Reading, read_tail
+from s3unzip.planning.plan import Reading, read_tail
 from s3unzip.runs.step import stop_for
 from s3unzip.settling.loop import KnownArchive, begin, settle, settle_failed
-from s3unzip.stores.ports import ObjectFacts
+from s3unzip.stores.ports import Buffer, ObjectFacts
 from tests.functional.large.encoders import log_lines
 from tests.memory import MemoryBucket
 from tests.runs import TINY, World
@@ -70,6 +72,32 @@ def test_a_task_that_fails_is_in_the_next_round() -> None:
     assert (second.next.round, second.next.idle) == (1, 0)
     report = world.finish(second)
     assert (report.verdict, report.rounds) == (Verdict.COMPLETED, 2)
+
+
+class Overtaken(MemoryBucket):
+    """A bucket whose first PUT lets another attempt do all, then fails."""
+
+    overtake: Callable[[], object] | None = None
+
+    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
+        """Write an object, or fail."""
+        other, self.overtake = self.overtake, None
+        if other is not None:
+            other()
+            raise AccessDeniedError("no right")
+        return super().put(key, body, facts, if_absent=if_absent)
+
+
+def test_a_fault_does_not_replace_a_whole_record() -> None:
+    """An attempt that fails after another one has ended leaves that one's record."""
+    world = World()
+    world.buckets.buckets["out"] = bucket = Overtaken()
+    step = begin(world.request(ARCHIVE), world.context)
+    run, (task,) = world.records(step.next.run).read_plan().run, step.next.tasks
+    bucket.overtake = lambda: run_task(run, task, world.context)
+    report = run_task(run, task, world.context)
+    assert (report.extracted, report.unfinished, report.fault) == (20, 0, None)
+    assert world.finish(settle(step.next, world.context)).verdict is Verdict.COMPLETED
 
 
 def test_three_rounds_without_progress_end_a_run() -> None:

@@ -8,7 +8,7 @@ import pytest
 from s3unzip.explanations import Help, explain, find_help, other_codes
 from s3unzip.model import GzipForm, Location, OnConflict, Options, Report, Verdict
 from s3unzip.object_properties import ObjectProperties
-from s3unzip.settling.next_step import MAX_COMMAND, next_command, repeat_command
+from s3unzip.settling.report import MAX_COMMAND, next_command, repeat_command
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.zip import CHECKS
 

@@ -1,21 +1,27 @@
-"""Archives inside archives: each has a separate run after the run that extracted it.
+"""What follows a run that ended: its archive is deleted or tagged, and those inside are extracted.
 
-A member counts as an archive if its name ends in ``.zip`` and its directory can be read; the plan
-of its run checks the latter. The members of such an archive go below its key without the ``.zip``.
-The caller chooses the depth (`Options.nested_depth`). All runs below one archive share a `Budget`,
-so an archive cannot cause more runs or more data than the settings allow. Other modules start the
-runs.
+After success begins when ``report.json`` is written, with the state "pending" in it. Then the
+report is written once more, with what came of it. A failure changes no verdict; a resumed run or a
+repeated event does it again, and finds what is done.
+
+Each archive inside an archive has a separate run after the run that extracted it. A member counts
+as an archive if its name ends in ``.zip`` and its directory can be read; the plan of its run checks
+the latter. The members of such an archive go below its key without the ``.zip``. The caller chooses
+the depth (`Options.nested_depth`). All runs below one archive share a `Budget`, so it cannot cause
+more runs or more data than the settings allow. Other modules start the runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from msgspec.structs import replace
 
 from s3unzip.context import Context
-from s3unzip.extraction.conflicts import is_same_object
+from s3unzip.errors import S3UnzipError, SourceChangedError
+from s3unzip.extraction.objects import is_same_object
 from s3unzip.model import (
+    AfterSuccess,
     Budget,
     Location,
     NestedRun,
@@ -24,6 +30,9 @@ from s3unzip.model import (
     Report,
     Request,
     Run,
+    SourceAction,
+    SourceResult,
+    SourceState,
     Status,
     Verdict,
 )
@@ -65,38 +74,39 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     records = RunRecords.open(context.stores, run.id)
     found: dict[str, list[Outcome]] = {}
     refused: list[NestedRun] = []
-    count = 0
-    for outcome in _archives(records):
-        stem = outcome.key.rpartition("/")[2][: -len(SUFFIX)]
-        if not stem.strip("."):
+
+    def refuse(outcome: Outcome, message: str, reason: str) -> None:
+        refused.append(NestedRun(outcome.key, reason=reason, message=message))
+
+    for outcome in records.outcome_lines():
+        if outcome.status is Status.FAILED or not outcome.key.lower().endswith(SUFFIX):
+            continue
+        if not outcome.key.rpartition("/")[2][: -len(SUFFIX)].strip("."):
             message = "its members have no place: nothing is left of its name without .zip"
-            refused.append(NestedRun(outcome.key, reason="nested-no-stem", message=message))
-        elif count < limit:
+            refuse(outcome, message, reason="nested-no-stem")
+        elif sum(map(len, found.values())) < limit:
             found.setdefault(nested_prefix(outcome.key), []).append(outcome)
-            count += 1
         else:
             message = f"the budget of {limit} nested archives is spent"
-            refused.append(NestedRun(outcome.key, reason="nested-budget", message=message))
+            refuse(outcome, message, reason="nested-budget")
             break
     taken = _find_taken(records, found)
     calls, destination = context.calls(), context.stores.destination(run.destination)
     chosen: list[Outcome] = []
     for prefix, outcomes in found.items():
-        outcome = outcomes[0]
         if len(outcomes) > 1 or prefix in taken:
-            reason = "nested-prefix-taken"
             message = f"members of the outer archive are below {prefix}"
             if len(outcomes) > 1:
                 message = f"{len(outcomes)} archives would be extracted to {prefix}"
             elif taken[prefix]:
                 message = f"a member of the outer archive is called {prefix.rstrip('/')}"
-        elif not is_same_object(outcome, destination, calls):
-            reason = "nested-changed"
-            message = "the object was replaced after it was extracted"
+            for outcome in outcomes:
+                refuse(outcome, message, reason="nested-prefix-taken")
+        elif is_same_object(outcomes[0], destination, calls):
+            chosen += outcomes
         else:
-            chosen.append(outcome)
-            continue
-        refused += [NestedRun(one.key, reason=reason, message=message) for one in outcomes]
+            message = "the object was replaced after it was extracted"
+            refuse(outcomes[0], message, reason="nested-changed")
     return chosen, refused
 
 
@@ -155,18 +165,10 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
         yield nested_request(run, outcome.key, share)
 
 
-def record_nested(run: Run, context: Context, nested: Iterable[NestedRun]) -> None:
+def record_nested(run: Run, context: Context, nested: Collection[NestedRun]) -> None:
     """Record the results of the nested archives of a run."""
-    known = list(nested)
-    if known:
-        RunRecords.open(context.stores, run.id).write_nested(known)
-
-
-def _archives(records: RunRecords) -> Iterator[Outcome]:
-    """Yield the outcomes of members that have the name of an archive and exist."""
-    for outcome in records.outcome_lines(Outcome):
-        if outcome.status is not Status.FAILED and outcome.key.lower().endswith(SUFFIX):
-            yield outcome
+    if nested:
+        RunRecords.open(context.stores, run.id).write_nested(nested)
 
 
 def _find_taken(records: RunRecords, prefixes: Collection[str]) -> dict[str, bool]:
@@ -174,7 +176,7 @@ def _find_taken(records: RunRecords, prefixes: Collection[str]) -> dict[str, boo
     taken: dict[str, bool] = {}
     if not prefixes:
         return taken
-    for outcome in records.outcome_lines(Outcome):
+    for outcome in records.outcome_lines():
         key = outcome.key
         if key + "/" in prefixes:
             taken[key + "/"] = True
@@ -184,3 +186,34 @@ def _find_taken(records: RunRecords, prefixes: Collection[str]) -> dict[str, boo
                 taken.setdefault(key[: at + 1], False)
             at = key.find("/", at + 1)
     return taken
+
+
+# After success
+
+
+def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -> Report:
+    """Do what is to be done to the archive; return the report that says what came of it."""
+    source, pin, calls = report.source, report.pin, context.calls()
+    if rule is None or pin is None or not report.archive_left:
+        return report
+    result = SourceResult(rule.action, SourceState.DONE)
+
+    def act() -> None:
+        disposal = context.stores.disposal(source)
+        if rule.action is SourceAction.DELETE:
+            disposal.delete(source, pin)
+        else:
+            disposal.tag(source, pin, rule.tags)
+
+    try:
+        if source.scheme == "file":
+            act()  # no request
+        else:
+            calls.run("head", act)
+    except SourceChangedError as error:
+        result = SourceResult(rule.action, SourceState.KEPT, str(error))
+    except S3UnzipError as error:
+        result = SourceResult(rule.action, SourceState.FAILED, str(error))
+    finished = replace(report, after_success=result)
+    RunRecords.open(context.stores, report.run, calls).amend_report(finished)
+    return finished

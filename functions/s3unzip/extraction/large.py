@@ -1,0 +1,565 @@
+"""One large member: streamed, or copied inside the object store; in parts, which are one upload.
+
+A *stream* is read ahead, inflated and uploaded. A *copy* is of a stored member: its bytes lie in
+the archive as they are, so UploadPartCopy takes them from there, and no byte is uploaded. Before
+Complete the copy is compared with the directory's CRC-32: by the checksums of the parts, where the
+store gives them; else by reading the pinned range and computing it. Where the store will not copy,
+the member is streamed. Nothing is visible in the destination until all of a member is right.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from isal.isal_zlib import crc32
+from msgspec import Struct
+from msgspec.structs import replace
+
+from s3unzip.deflate import crc32_combine
+from s3unzip.errors import (
+    ConflictError,
+    Finding,
+    MemberError,
+    NotFoundError,
+    S3UnzipError,
+    ServiceFaultError,
+    StorageError,
+)
+from s3unzip.extraction.batch import MAX_HEADER
+from s3unzip.extraction.objects import (
+    explain_refusal,
+    is_member,
+    must_be_absent,
+    object_metadata,
+    open_content,
+    resolve_conflict,
+    stored_size,
+    with_crc,
+)
+from s3unzip.model import Part, PlannedMember
+from s3unzip.runs.step import RUN_FAULTS, Step, TaskAttempt
+from s3unzip.settings import MIB, Tuning
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.ports import Buffer, CopiesParts, Destination, PartLimits, Upload
+from s3unzip.stores.readahead import stream_ahead
+from s3unzip.zip import (
+    AFTER_LENGTH,
+    HEAD_LENGTH,
+    ByteRange,
+    Member,
+    NeedMoreBytes,
+    OpenedMember,
+    Policy,
+    close_member,
+    open_member,
+)
+
+CHECKSUM_LENGTH = 8  # of a CRC-32 in base64
+
+
+# Parts and their upload
+
+
+def choose_part_size(size: int, min_part: int, limits: PartLimits) -> int:
+    """Return the part size with which an object of `size` bytes fits the store's limits."""
+    if size > limits.object_bytes:
+        message = f"{size} bytes; the destination takes objects up to {limits.object_bytes}"
+        raise MemberError(Finding("object-too-large", message))
+    needed = math.ceil(size / limits.max_parts)
+    part = max(min_part, limits.min_bytes)
+    if needed > part:
+        part = math.ceil(needed / MIB) * MIB
+    return min(part, limits.max_bytes)
+
+
+def parts_at_once(part_size: int, tuning: Tuning) -> int:
+    """Return how many parts may be in flight within the memory that the settings allow."""
+    budget = tuning.part_bytes * tuning.parts_in_flight
+    return max(1, min(tuning.parts_in_flight, budget // part_size))
+
+
+def combine_parts(parts: Iterable[Part]) -> tuple[int, int] | None:
+    """Return size and CRC-32 of the whole that `parts` make; None: a part has no CRC-32."""
+    size = crc = 0
+    for part in sorted(parts, key=lambda part: part.number):
+        if part.crc32 is None:
+            return None
+        crc = crc32_combine(crc, part.crc32, part.size)
+        size += part.size
+    return size, crc
+
+
+def check_whole(parts: Iterable[Part], row: PlannedMember) -> None:
+    """Compare what was uploaded with the directory."""
+    combined = combine_parts(parts)
+    if combined != (row.member.size, row.member.crc32):
+        size, crc = combined or (0, 0)
+        message = (
+            f"the parts have {size} bytes with CRC-32 {crc:08x}, "
+            f"the directory says {row.member.size} and {row.member.crc32:08x}"
+        )
+        raise MemberError(row.finding("crc-mismatch", message))
+
+
+def check_size(parts: Iterable[Part], row: PlannedMember, size: int) -> None:
+    """Compare the length of what was uploaded with what it should be."""
+    found = sum(part.size for part in parts)
+    if found != size:
+        message = f"the parts have {found} bytes, not {size}"
+        raise MemberError(row.finding("size-mismatch", message))
+
+
+class UploadGoneError(ServiceFaultError):
+    """The upload was aborted elsewhere: the task begins another one."""
+
+    def __init__(self, error: NotFoundError) -> None:
+        super().__init__(f"{error}; the upload was dropped by somebody else")
+
+
+class PartWriter:
+    """Cuts a stream of bytes into parts and uploads several at once.
+
+    At most `at_once` parts are on the wire, and one more is being filled. Buffers are reused:
+    allocating pages for new ones costs more than the copy into them.
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        upload: Upload,
+        calls: Calls,
+        *,
+        sizes: Iterable[int],
+        at_once: int,
+        first: tuple[int, int] = (1, 0),
+    ) -> None:
+        self._destination = destination
+        self._upload = upload
+        self._calls = calls
+        self._sizes = iter(sizes)
+        self._wanted = next(self._sizes, 0)
+        self._number, self._offset = first  # of the next part: its number, its place in the object
+        self._buffer = bytearray()  # of at least the part's size, once it is begun
+        self._free: list[bytearray] = []
+        self._filled = 0
+        self._crc = 0
+        self._at_once = at_once
+        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="part")
+        self._pending: deque[tuple[Future[Part], bytearray]] = deque()
+        self._done: list[Part] = []
+
+    def write(self, piece: Buffer) -> None:
+        """Take bytes; wait while too many parts are in flight."""
+        view = memoryview(piece)
+        while view:
+            room = self._wanted - self._filled
+            taken = view[:room] if room > 0 else view
+            self._keep(taken)
+            self._crc = crc32(taken, self._crc)
+            view = view[len(taken) :]
+            if self._filled >= self._wanted:
+                self._flush()
+
+    def close(self) -> tuple[Part, ...]:
+        """Upload what is left, wait for all parts and return them in order."""
+        if self._filled or not (self._done or self._pending):
+            self._flush()
+        while self._pending:
+            self._done.append(self._pending.popleft()[0].result())
+        self._pool.shutdown()
+        return tuple(self._done)
+
+    def abandon(self) -> None:
+        """Drop what is queued and wait for what is on the wire."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _keep(self, piece: memoryview) -> None:
+        """Copy a piece into the part's buffer."""
+        if not self._filled:
+            self._buffer = self._free.pop() if self._free else bytearray(self._wanted)
+        end = self._filled + len(piece)
+        if end > len(self._buffer):  # a part longer than those before it
+            self._buffer += bytes(end - len(self._buffer))
+        with memoryview(self._buffer) as view:  # a bytearray would copy the piece first
+            view[self._filled : end] = piece
+        self._filled = end
+
+    def _flush(self) -> None:
+        if len(self._pending) >= self._at_once:
+            sent, buffer = self._pending.popleft()
+            self._done.append(sent.result())
+            self._free.append(buffer)
+        body = self._buffer if self._filled == len(self._buffer) else self._buffer[: self._filled]
+        number, offset, crc = self._number, self._offset, self._crc
+        sent = self._pool.submit(self._send, number, offset, body, crc)
+        self._pending.append((sent, self._buffer))
+        self._buffer = bytearray()
+        self._number += 1
+        self._offset += self._filled
+        self._filled = self._crc = 0
+        self._wanted = next(self._sizes, self._wanted)
+
+    def _send(self, number: int, offset: int, body: Buffer, crc: int) -> Part:
+        try:
+            return self._calls.paced(
+                "part",
+                lambda: self._destination.upload_part(self._upload, number, offset, body, crc),
+            )
+        except NotFoundError as gone:
+            raise UploadGoneError(gone) from gone
+
+
+class MemberUpload(Struct, frozen=True):
+    """The multipart upload of one member by one task, from its record to its end."""
+
+    attempt: TaskAttempt
+    row: PlannedMember
+
+    def wanted(self) -> bool:
+        """Say whether the member is to be written at all; note its outcome if not."""
+        outcome = resolve_conflict(self.row, self.attempt)
+        if outcome is not None:
+            self.attempt.note(self.row, outcome)
+        return outcome is None
+
+    def begin(self) -> Upload:
+        """Begin the upload."""
+        attempt, key = self.attempt, self.row.key
+        facts = object_metadata(key, self.row.member, attempt.run)
+        begun = attempt.calls.run("create", lambda: attempt.destination.create_upload(key, facts))
+        return Upload(key, begun)
+
+    def complete(self, upload: Upload, parts: tuple[Part, ...]) -> None:
+        """Make the member visible and note it."""
+        attempt, options = self.attempt, self.attempt.run.options
+        clock = attempt.context.clock
+        started = clock.now()
+        try:
+            etag = complete_once(attempt, self.row, upload, parts)
+        except NotFoundError as gone:
+            raise UploadGoneError(gone) from gone
+        except ConflictError:
+            abort_upload(attempt, upload)
+            attempt.note(self.row, explain_refusal(self.row, attempt))
+            return
+        size = stored_size(self.row.member, options)
+        attempt.extracted(self.row, clock.now() - started, size, etag)
+
+    def abort_quietly(self, upload: Upload) -> None:
+        """Drop the upload while another error is on its way; a lifecycle rule drops what stays."""
+        self.attempt.calls.count("abort")
+        try:
+            self.attempt.destination.abort_upload(upload)
+        except S3UnzipError:
+            return
+
+
+def abort_upload(step: Step, upload: Upload) -> None:
+    """Drop an upload and its parts."""
+    step.calls.run("abort", lambda: step.destination.abort_upload(upload))
+
+
+def abort_uploads(step: Step, keys: Iterable[str], kept: Collection[str] = ()) -> int:
+    """Abort the uploads of `keys`, but for those with the ids `kept`; return their number."""
+    wanted = set(keys)
+    if not wanted:
+        return 0
+    found = step.calls.run("list", lambda: list(step.destination.uploads(step.run.key_prefix)))
+    left = [one for one in found if one.key in wanted and one.upload_id not in kept]
+    for upload in left:
+        abort_upload(step, upload)
+    return len(left)
+
+
+def complete_once(
+    step: Step, row: PlannedMember, upload: Upload, parts: tuple[Part, ...]
+) -> str | None:
+    """Complete an upload; where the answer to an earlier try was lost, the object tells.
+
+    Returns:
+        The object's ETag without quotes; None where the answer that had it was lost.
+    """
+    options, destination = step.run.options, step.destination
+    if_absent = must_be_absent(options)
+    attempts = 0
+
+    def attempt() -> str | None:
+        nonlocal attempts
+        attempts += 1
+        try:
+            return destination.complete_upload(upload, parts, if_absent=if_absent)
+        except NotFoundError:
+            if attempts > 1 and is_member(row, options, destination, step.calls):
+                return None
+            raise
+
+    return step.calls.run("complete", attempt)
+
+
+# Stream
+
+
+class MemberData(Struct, frozen=True):
+    """A large member whose local header agrees with the directory."""
+
+    step: Step
+    member: Member
+    opened: OpenedMember
+
+    @property
+    def span(self) -> ByteRange:
+        """The bytes of the archive that are the member's data."""
+        start = self.member.offset + self.opened.data_start
+        return ByteRange(start, start + self.member.compressed_size)
+
+    def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Yield bytes [start, stop) of the member's data, some read ahead of need."""
+        begin = self.span.start
+        end = self.member.compressed_size if stop is None else stop
+        yield from read_pieces(self.step, ByteRange(begin + start, begin + end))
+
+    def check_after(self) -> None:
+        """Check the data descriptor and what follows it."""
+        step, start = self.step, self.span.stop
+        want = ByteRange(start, min(self.member.stop, start + AFTER_LENGTH))
+        after = step.calls.run("get", lambda: step.archive.read(want)) if want.length else b""
+        step.warned(close_member(self.member, self.opened, after, step.context.policy))
+
+
+def read_pieces(step: Step, want: ByteRange) -> Iterator[memoryview]:
+    """Yield a range of the archive, some of it read ahead of need."""
+    for piece in stream_ahead(step.archive, want, step.calls, step.context.tuning):
+        step.check_time()
+        step.add_read(len(piece))
+        yield piece
+
+
+def open_data(step: Step, row: PlannedMember) -> MemberData:
+    """Read and check the local header of a large member."""
+    member = row.member
+
+    def read(want: ByteRange) -> bytes:
+        step.bytes_read += want.length
+        return step.calls.run("get", lambda: step.archive.read(want))
+
+    opened = open_local(member, read, step.context.policy)
+    step.warned(opened.warnings)
+    return MemberData(step, member, opened)
+
+
+def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Policy) -> OpenedMember:
+    """Read and check a local header: one short range, a second only for a long header."""
+    max_stop = min(member.stop, member.offset + MAX_HEADER)
+    for length in (HEAD_LENGTH, MAX_HEADER):
+        head = read(ByteRange(member.offset, min(member.offset + length, max_stop)))
+        opened = open_member(member, head, policy)
+        if not isinstance(opened, NeedMoreBytes):
+            return opened
+    raise ServiceFaultError(f"the local header at {member.offset} was cut short")
+
+
+def stream_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
+    """Extract the one member of `rows`; it becomes visible only when it is whole and right."""
+    for row in rows:
+        target = MemberUpload(attempt, row)
+        if target.wanted():
+            stream_whole(target)
+
+
+def stream_whole(target: MemberUpload) -> None:
+    """Upload one member from its first byte to its last."""
+    attempt, row = target.attempt, target.row
+    attempt.begin_again()
+    size = stored_size(row.member, attempt.run.options)
+    try:
+        limits = attempt.destination.part_limits
+        part_size = choose_part_size(size, attempt.context.tuning.part_bytes, limits)
+        data = open_data(attempt, row)
+    except MemberError as error:
+        attempt.failed(row, error.finding)
+        return
+    upload = target.begin()
+    try:
+        whole, parts = _upload(target, upload, data, part_size)
+    except MemberError as error:
+        abort_upload(attempt, upload)
+        attempt.failed(row, error.finding)
+    except BaseException:
+        target.abort_quietly(upload)
+        raise
+    else:
+        whole.complete(upload, parts)
+
+
+def _upload(
+    target: MemberUpload, upload: Upload, data: MemberData, part_size: int
+) -> tuple[MemberUpload, tuple[Part, ...]]:
+    """Upload the parts; return them, and the target with what is known of the member now."""
+    attempt, row, options = target.attempt, target.row, target.attempt.run.options
+    content = open_content(data.member, attempt.context.policy, data.opened, options)
+    writer = PartWriter(
+        attempt.destination,
+        upload,
+        attempt.calls,
+        sizes=itertools.repeat(part_size),
+        at_once=parts_at_once(part_size, attempt.context.tuning),
+    )
+    try:
+        for output in content.decode(attempt.passing(data.pieces())):
+            writer.write(output)
+        data.check_after()
+        parts = writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
+    attempt.warned(content.warnings)
+    whole = replace(target, row=with_crc(row, content.crc32))
+    if options.as_gzip is None:
+        check_whole(parts, whole.row)
+    else:
+        check_size(parts, row, stored_size(row.member, options))
+    return whole, parts
+
+
+# Copy
+
+
+class CopyRefusedError(StorageError):
+    """The store will not copy this range: the member is streamed instead."""
+
+
+def copy_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
+    """Copy the one member of `rows`, or this task's slice of it."""
+    for row in rows:
+        target = MemberUpload(attempt, row)
+        if attempt.task.slice is not None:
+            _copy_slice(target)
+            attempt.has_no_outcome = True
+            attempt.bytes_copied += sum(part.size for part in attempt.uploaded)
+        elif target.wanted():
+            _copy_whole(target)
+            attempt.bytes_copied += row.member.size
+
+
+def copy_sizes(size: int, wanted: int, limits: PartLimits) -> list[int]:
+    """Return part sizes of nearly equal length for a copy of `size` bytes."""
+    max_length = max(
+        min(wanted, limits.max_bytes), math.ceil(size / limits.max_parts), limits.min_bytes
+    )
+    count = min(
+        math.ceil(size / max_length), size // limits.min_bytes
+    )  # equal cuts may be too small
+    count = max(1, count, math.ceil(size / limits.max_bytes))
+    return [size * (n + 1) // count - size * n // count for n in range(count)]
+
+
+def _copy_whole(target: MemberUpload) -> None:
+    attempt, row = target.attempt, target.row
+    try:
+        data = open_data(attempt, row)
+        data.check_after()
+    except MemberError as error:
+        attempt.failed(row, error.finding)
+        return
+    limits = attempt.destination.part_limits
+    sizes = copy_sizes(row.member.size, attempt.context.tuning.copy_part_bytes, limits)
+    upload = target.begin()
+    try:
+        parts = _copy_parts(target, upload, data, sizes)
+        # Emulators return no part checksum or a wrong one; the range itself is the arbiter.
+        if combine_parts(parts) != (row.member.size, row.member.crc32):
+            check_whole(_with_crcs(parts, data, 0), row)
+    except MemberError as error:
+        abort_upload(attempt, upload)
+        attempt.failed(row, error.finding)
+    except CopyRefusedError:
+        abort_upload(attempt, upload)
+        stream_whole(target)
+    except BaseException:
+        target.abort_quietly(upload)
+        raise
+    else:
+        try:
+            target.complete(upload, parts)
+        except RUN_FAULTS:
+            raise
+        except StorageError:  # it copied the parts, but will not have them
+            abort_upload(attempt, upload)
+            stream_whole(target)
+
+
+def _copy_slice(target: MemberUpload) -> None:
+    """Copy one slice of a member over several tasks; settling completes the member."""
+    attempt, row = target.attempt, target.row
+    piece, size = attempt.slice, attempt.task.size
+    data = open_data(attempt, row)
+    sizes = copy_sizes(size, math.ceil(size / piece.parts), attempt.destination.part_limits)
+    upload = Upload(row.key, piece.upload_id)
+    try:
+        parts = _copy_parts(target, upload, data, sizes, piece.first_number, piece.offset)
+    except (CopyRefusedError, UploadGoneError) as refusal:  # settling streams the member
+        attempt.failed(row, row.finding("slice-refused", str(refusal)))
+        return
+    known = all(part.crc32 is not None for part in parts)
+    attempt.uploaded = parts if known else _with_crcs(parts, data, piece.offset)
+
+
+def _copy_parts(
+    target: MemberUpload,
+    upload: Upload,
+    data: MemberData,
+    sizes: list[int],
+    first_number: int = 1,
+    offset: int = 0,
+) -> tuple[Part, ...]:
+    attempt, row = target.attempt, target.row
+    run, destination = attempt.run, attempt.destination
+    if not isinstance(destination, CopiesParts):
+        raise CopyRefusedError(f"{run.destination}: copies nothing from {run.source}")
+
+    def copy(number: int, at: int, size: int) -> Part:
+        start = data.span.start + at
+        span = ByteRange(start, start + size)
+        try:
+            part = attempt.calls.paced(
+                "copy",
+                lambda: destination.copy_part(upload, number, at, run.source, run.pin, span),
+            )
+        except NotFoundError as gone:
+            raise UploadGoneError(gone) from gone
+        except RUN_FAULTS:
+            raise
+        except StorageError as refusal:
+            raise CopyRefusedError(str(refusal)) from refusal
+        # VersityGW gives the source's own checksum, "...-3" of one uploaded in parts, which
+        # neither it nor anybody else takes on Complete.
+        checksum = part.checksum_crc32
+        if checksum is not None and len(checksum) != CHECKSUM_LENGTH:
+            raise CopyRefusedError(f"part {number} came back with the checksum {checksum!r}")
+        return part
+
+    starts = [offset + sum(sizes[:n]) for n in range(len(sizes))]
+    numbers = range(first_number, first_number + len(sizes))
+    threads = attempt.context.tuning.parts_in_flight
+    parts = []
+    with ThreadPoolExecutor(threads, thread_name_prefix="copy") as pool:
+        for part, at in zip(pool.map(copy, numbers, starts, sizes), starts, strict=True):
+            parts.append(part)
+            attempt.passed(row.share_of_work(at, at + part.size))
+    return tuple(parts)
+
+
+def _with_crcs(parts: tuple[Part, ...], data: MemberData, offset: int) -> tuple[Part, ...]:
+    """Return `parts` with CRC-32s that are computed of the archive's bytes."""
+    known = []
+    for part in parts:
+        crc = 0
+        for piece in data.pieces(offset, offset + part.size):
+            crc = crc32(piece, crc)
+        known.append(replace(part, crc32=crc))
+        offset += part.size
+    return tuple(known)
