@@ -34,11 +34,12 @@ def find_versitygw() -> str | None:
 
 
 @contextlib.contextmanager
-def run_versitygw() -> Iterator[str]:
-    """Run VersityGW on an empty folder; yield its URL. Its credentials are `VERSITY`."""
+def run_versitygw() -> Iterator[tuple[str, Path]]:
+    """Run VersityGW; yield its URL and the folder of its buckets. Its credentials are `VERSITY`."""
     binary = find_versitygw()
     assert binary is not None
-    with tempfile.TemporaryDirectory(prefix="s3unzip-versity-") as home:
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="s3unzip-versity-", dir=memory) as home:
         objects, versions = Path(home, "objects"), Path(home, "versions")
         objects.mkdir()
         versions.mkdir()
@@ -50,7 +51,7 @@ def run_versitygw() -> Iterator[str]:
             process = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT)
         try:
             await_http(port)
-            yield f"http://{HOST}:{port}"
+            yield f"http://{HOST}:{port}", objects
         finally:
             process.kill()  # its own way out waits for every idle connection
             process.wait()

@@ -32,7 +32,7 @@ def versitygw() -> Iterator[str]:
     """Run VersityGW; yield its URL."""
     if find_versitygw() is None:
         pytest.skip("VersityGW is not installed: go install github.com/versity/versitygw/...")
-    with run_versitygw() as url:
+    with run_versitygw() as (url, _):
         yield url
 
 

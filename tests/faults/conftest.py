@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.faults.proxy import FaultProxy
-from tests.faults.stores import CREDENTIALS, DESTINATION, SOURCE, WORK, open_client
-from tests.faults.versity import Versity, find_versity
+from tests.faults.stores import CREDENTIALS
 from tests.faults.world import World
+from tests.servers import find_versitygw, run_versitygw
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,36 +23,22 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Versity]:
-    """Start an S3 server with the three buckets."""
-    if find_versity() is None:
+def shared_world() -> Iterator[World]:
+    """Start an S3 server with the three buckets, and a proxy before it."""
+    if find_versitygw() is None:
         pytest.skip("versitygw is not installed: docs/reliability.md says how")
-    with Versity() as versity:
-        client = open_client(versity.endpoint)
-        for bucket in (SOURCE, DESTINATION, WORK):
-            client.create_bucket(Bucket=bucket)
-        client.close()
-        yield versity
-
-
-@pytest.fixture(scope="session")
-def shared_proxy(server: Versity) -> Iterator[FaultProxy]:
-    """Start a proxy before the server."""
-    with FaultProxy(server.port) as proxy:
-        yield proxy
+    with run_versitygw() as (url, objects), FaultProxy(int(url.rpartition(":")[2])) as proxy:
+        yield World(url, objects, proxy)
 
 
 @pytest.fixture
-def proxy(shared_proxy: FaultProxy) -> FaultProxy:
-    """Return the proxy without rules and without records."""
-    shared_proxy.set_rules()
-    shared_proxy.take_records()
-    return shared_proxy
-
-
-@pytest.fixture
-def world(server: Versity, proxy: FaultProxy) -> World:
+def world(shared_world: World) -> World:
     """Return the server with empty buckets."""
-    world = World(server, proxy)
-    world.clear()
-    return world
+    shared_world.clear()
+    return shared_world
+
+
+@pytest.fixture
+def proxy(world: World) -> FaultProxy:
+    """Return the proxy without rules and without records."""
+    return world.proxy

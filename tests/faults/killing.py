@@ -130,7 +130,7 @@ class Sequence:
         planned = sorted(home.glob("*/*/run.json"))
         again = str(self._dice.choice(planned).parent.relative_to(home)) if planned else None
         resumed = again if self._dice.random() < 1 / 4 else None
-        return Order(self._world.server.endpoint, f"{self._folder}/home/", request, resumed)
+        return Order(self._world.endpoint, f"{self._folder}/home/", request, resumed)
 
 
 def kill_and_resume(world: World, kills: int, seed: int = 1) -> Counter[str]:

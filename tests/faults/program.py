@@ -17,8 +17,7 @@ from s3unzip.model import Location, Report, Request, decode
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.zip import Policy
 from tests.faults.archives import TUNING
-from tests.faults.stores import CREDENTIALS
-from tests.faults.versity import REGION
+from tests.faults.stores import CREDENTIALS, REGION
 
 WORKERS = 3
 STOPPED = 6  # exit code: the run could not go on, as that of the command line

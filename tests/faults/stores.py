@@ -15,7 +15,7 @@ from s3unzip.model import Location
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.run_store import S3Stores
 from s3unzip.zip import Policy
-from tests.faults.versity import ACCESS, REGION, SECRET
+from tests.servers import VERSITY
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -26,12 +26,8 @@ if TYPE_CHECKING:
 
 SOURCE, DESTINATION, WORK = "ingest", "members", "work"
 WORK_LOCATION = Location("s3", WORK, "")
-CREDENTIALS = {
-    "AWS_ACCESS_KEY_ID": ACCESS,
-    "AWS_SECRET_ACCESS_KEY": SECRET,
-    "AWS_DEFAULT_REGION": REGION,
-    "AWS_EC2_METADATA_DISABLED": "true",
-}
+REGION = "us-east-1"
+CREDENTIALS = VERSITY | {"AWS_DEFAULT_REGION": REGION, "AWS_EC2_METADATA_DISABLED": "true"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +55,8 @@ def open_client(endpoint: str) -> S3Client:
         "s3",
         endpoint_url=endpoint,
         region_name=REGION,
-        aws_access_key_id=ACCESS,
-        aws_secret_access_key=SECRET,
+        aws_access_key_id=VERSITY["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=VERSITY["AWS_SECRET_ACCESS_KEY"],
         config=Config(
             s3={"addressing_style": "path"},
             max_pool_connections=32,

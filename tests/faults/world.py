@@ -28,7 +28,6 @@ from s3unzip.zip import Policy
 from tests.faults.archives import PREFIX, TUNING
 from tests.faults.proxy import FaultProxy
 from tests.faults.stores import DESTINATION, SOURCE, WORK, ContextMaker, open_client
-from tests.faults.versity import Versity
 
 KEY = "archive.zip"
 BUCKETS = (SOURCE, DESTINATION, WORK)
@@ -70,15 +69,16 @@ def list_folder(root: Path) -> Listing:
 class World:
     """A server with three buckets, seen through a proxy by the product."""
 
-    def __init__(self, server: Versity, proxy: FaultProxy) -> None:
-        self.server = server
+    def __init__(self, endpoint: str, objects: Path, proxy: FaultProxy) -> None:
+        self.endpoint = endpoint  # past the proxy
+        self.objects = objects  # the folder whose folders are the buckets
         self.proxy = proxy
-        self.client = open_client(server.endpoint)  # past the proxy
+        self.client = open_client(endpoint)
 
     def clear(self) -> None:
         """Begin anew: empty buckets, no rules, no records."""
         for bucket in BUCKETS:
-            folder = self.server.objects / bucket
+            folder = self.objects / bucket
             if folder.exists():
                 for entry in folder.iterdir():
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
@@ -93,9 +93,7 @@ class World:
 
     def maker(self, tuning: Tuning = TUNING, policy: Policy | None = None) -> ContextMaker:
         """Return what makes a context here and in workers."""
-        if policy is None:
-            return ContextMaker(self.proxy.endpoint, tuning)
-        return ContextMaker(self.proxy.endpoint, tuning, policy)
+        return ContextMaker(self.proxy.endpoint, tuning, policy or Policy())
 
     def request(
         self, options: Options | None = None, after_success: AfterSuccess | None = None
@@ -131,7 +129,7 @@ class World:
 
     def listing(self) -> Listing:
         """Return what lies in the destination."""
-        return list_folder(self.server.objects / DESTINATION)
+        return list_folder(self.objects / DESTINATION)
 
     def uploads(self) -> int:
         """Return how many multipart uploads are incomplete."""

@@ -207,7 +207,7 @@ def test_the_command_line_over_a_real_server(
     """
     archive, lines = Path(server, "a.zip"), Path(server, "objects.jsonl")
     archive.write_bytes(build(*MEMBERS))
-    with run_versitygw() as url:
+    with run_versitygw() as (url, _):
         places = [str(archive), "s3://bucket/", "--endpoint-url", url]
         client = boto3.client("s3", endpoint_url=url)
         client.create_bucket(Bucket="bucket")

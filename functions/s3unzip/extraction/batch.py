@@ -312,10 +312,7 @@ class PutPool(Generic[T]):
 
     def close(self) -> None:
         """Wait for all that was submitted."""
-        for _ in self._threads:
-            self._queue.put(None)
-        for thread in self._threads:
-            thread.join()
+        self._end()
         if self._error is not None:
             raise self._error
 
@@ -325,6 +322,9 @@ class PutPool(Generic[T]):
             if self._error is None:
                 self._error = S3UnzipError("abandoned")
             self._changed.notify_all()
+        self._end()
+
+    def _end(self) -> None:
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:

@@ -41,8 +41,7 @@ from s3unzip.extraction.objects import (
 from s3unzip.model import Outcome, Part, PlannedMember, Slice, Status, Task, TaskKind
 from s3unzip.runs.records import TaskOutcomes
 from s3unzip.runs.step import RUN_FAULTS, Step, TaskAttempt
-from s3unzip.settings import Tuning
-from s3unzip.stores.ports import PartLimits, Upload
+from s3unzip.stores.ports import Upload
 from s3unzip.stores.readahead import map_ahead
 from s3unzip.zip import ByteRange
 
@@ -61,25 +60,20 @@ def scan_segment(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     from s3unzip.deflate import split  # noqa: PLC0415 - numpy
 
     split.preload()
-    task = attempt.task
+    task, (start, stop) = attempt.task, attempt.task.span
+    step = start // task.part if task.part else stop  # between two searches for a boundary
     for row in rows:
         try:
             data = open_data(attempt, row)
         except MemberError:  # linking opens the member too, and says what is wrong
             continue
-        layout = deflate.Segmentation(row.member.compressed_size, segment_step(task))
+        layout = deflate.Segmentation(row.member.compressed_size, step)
         # A segment is inflated twice: beyond half of the member one stream is as quick.
         longest = max(1, layout.count // 2)
         scanned = split.scan_segment(layout, task.part, _reader(data), longest)
         if scanned is not None:
             attempt.records.write_scanned(row.member.index, task.part, scanned)
     attempt.has_no_outcome = True
-
-
-def segment_step(scan: Task) -> int:
-    """Return the bytes of compressed data between two searches for a boundary."""
-    start, stop = scan.span
-    return start // scan.part if scan.part else stop
 
 
 def _reader(data: MemberData) -> Callable[[deflate.Span], Iterator[bytes | memoryview]]:
@@ -131,18 +125,15 @@ def link_copies(step: Step, copies: Sequence[Task]) -> list[Task] | Outcome:
     if isinstance(data, Outcome):
         return data
     slices: list[tuple[Slice, int]] = []
-    number, tuning, limits = 1, step.context.tuning, step.destination.part_limits
+    limits, least = step.destination.part_limits, step.context.tuning.copy_part_bytes
+    wanted = max(least, math.ceil(row.member.size / limits.max_parts) + 1, limits.min_bytes)
+    number = 1
     for task in copies:
         start, size = task.span[0], task.span[1] - task.span[0]
-        count = _count_copies(size, row.member.size, tuning, limits)
+        count = max(1, math.ceil(size / min(wanted, limits.max_bytes)))
         slices.append((Slice("", start, number, count, 0), size))
         number += count
     return _begin_slices(step, row, data, TaskKind.COPY, first, slices)
-
-
-def _count_copies(size: int, whole: int, tuning: Tuning, limits: PartLimits) -> int:
-    wanted = max(tuning.copy_part_bytes, math.ceil(whole / limits.max_parts) + 1, limits.min_bytes)
-    return max(1, math.ceil(size / min(wanted, limits.max_bytes)))
 
 
 def _open_whole(step: Step, row: PlannedMember) -> MemberData | Outcome:

@@ -61,11 +61,6 @@ def large_seconds(bytes_in: int, bytes_out: int, tuning: Tuning) -> float:
     return TASK_OVERHEAD + max(bytes_in, bytes_out) / tuning.worker_bandwidth
 
 
-def slice_id(kind: TaskKind, member: int, part: int) -> str:
-    """Return the id of the task that does one slice of a split member."""
-    return f"{kind}-{member:08d}-{part:04d}"
-
-
 class TaskCutter:
     """Cuts members, in archive order, into tasks.
 
@@ -173,7 +168,7 @@ class TaskCutter:
         for part, (start, stop) in enumerate(slices):
             share = size * (stop - start) // max(1, compressed)
             task = Task(
-                id=slice_id(kind, index, part) if len(slices) > 1 else f"{kind}-{index:08d}",
+                id=f"{kind}-{index:08d}" + (f"-{part:04d}" if len(slices) > 1 else ""),
                 kind=kind,
                 rows=rows,
                 members=1,

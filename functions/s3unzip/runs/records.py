@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
@@ -100,20 +101,18 @@ class RunRecords:
 
     def read_plan(self) -> PlanSummary:
         """Return what the plan found."""
+        plan, why = None, None
         data = self.store.read(RUN)
         try:
             plan = decode(data, PlanSummary)
         except UsageError as error:
-            raise UsageError(self._other_form()) from error
-        if plan.format != RECORDS_FORMAT:
-            raise UsageError(self._other_form())
+            why = error
+        if plan is None or plan.format != RECORDS_FORMAT:
+            raise UsageError(
+                f"{self.run}: its records are of another version of s3unzip; start the run again, "
+                "or use the version that began it"
+            ) from why
         return plan
-
-    def _other_form(self) -> str:
-        return (
-            f"{self.run}: its records are of another version of s3unzip; start the run again, or "
-            "use the version that began it"
-        )
 
     def find_plan(self) -> PlanSummary | None:
         """Return what the plan found, None while there is no whole plan."""
@@ -193,12 +192,7 @@ class RunRecords:
 
     def write_outcomes(self, report: TaskReport, outcomes: Iterable[Outcome]) -> None:
         """Write a task's report and the outcomes of its members, as one object."""
-
-        def values() -> Iterator[object]:
-            yield report
-            yield from outcomes
-
-        self.store.write(outcomes_name(report.task), join_lines(values()))
+        self.store.write(outcomes_name(report.task), join_lines(chain((report,), outcomes)))
 
     def delete_outcomes(self, task: str) -> None:
         """Delete what is on record of `task`."""
@@ -231,16 +225,11 @@ class RunRecords:
 
     def find_task_report(self, task: str) -> TaskReport | None:
         """Return a task's report without its outcomes, None where it is being written again."""
-        head = b""
         try:
-            for piece in self.store.stream(outcomes_name(task)):
-                head += piece
-                if b"\n" in head:
-                    break
+            head = next(split_lines(self.store.stream(outcomes_name(task))), None)
         except NotFoundError:
             return None
-        line, end, _ = head.partition(b"\n")
-        return decode(line, TaskReport) if end else None
+        return None if head is None else decode(head, TaskReport)
 
     # Members that are split over several tasks
 
@@ -248,23 +237,23 @@ class RunRecords:
         """Return the segment that a scan found, None where it joins the one before it."""
         from s3unzip.deflate import ScannedSegment  # noqa: PLC0415 - few runs have one
 
-        data = self._find_bytes(f"{SPLIT}{member:08d}-{part:04d}-scanned.bin")
+        data = self._find_bytes(_segment_name(member, part, "scanned"))
         return None if data is None else _parse_segment(ScannedSegment.from_bytes, data)
 
     def write_scanned(self, member: int, part: int, segment: ScannedSegment) -> None:
         """Write the segment that a scan found."""
-        self.store.write(f"{SPLIT}{member:08d}-{part:04d}-scanned.bin", [segment.to_bytes()])
+        self.store.write(_segment_name(member, part, "scanned"), [segment.to_bytes()])
 
     def read_linked(self, member: int, part: int) -> LinkedSegment:
         """Return a linked segment, its window included."""
         from s3unzip.deflate import LinkedSegment  # noqa: PLC0415 - likewise
 
-        data = self.store.read(f"{SPLIT}{member:08d}-{part:04d}-linked.bin")
+        data = self.store.read(_segment_name(member, part, "linked"))
         return _parse_segment(LinkedSegment.from_bytes, data)
 
     def write_linked(self, member: int, part: int, segment: LinkedSegment) -> None:
         """Write a linked segment, its window included."""
-        self.store.write(f"{SPLIT}{member:08d}-{part:04d}-linked.bin", [segment.to_bytes()])
+        self.store.write(_segment_name(member, part, "linked"), [segment.to_bytes()])
 
     # Stop and report
 
@@ -316,10 +305,6 @@ class RunRecords:
         """Write what became of the nested archives of the run."""
         self.store.write(NESTED, join_lines(nested))
 
-    def exists(self) -> bool:
-        """Say whether anything is on record of the run."""
-        return any(True for _ in self.store.names(""))
-
     def forget(self) -> None:
         """Delete all that is on record of an earlier run of the same archive and options."""
         names = [name for prefix in LEFT for name in self.store.names(prefix)]
@@ -348,6 +333,10 @@ def round_name(number: int) -> str:
 def outcomes_name(task: str) -> str:
     """Return the name of a task's report and outcomes."""
     return f"{OUTCOMES}{task}.jsonl"
+
+
+def _segment_name(member: int, part: int, kind: str) -> str:
+    return f"{SPLIT}{member:08d}-{part:04d}-{kind}.bin"
 
 
 def join_lines(values: Iterable[object]) -> Iterator[bytes]:

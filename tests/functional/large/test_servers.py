@@ -58,7 +58,7 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     if request.param == "versitygw":
         if find_versitygw() is None:
             pytest.skip("VersityGW is not installed: go install github.com/versity/versitygw/...")
-        with run_versitygw() as url:
+        with run_versitygw() as (url, _):
             yield open_server(url)
         return
     if not PYTHON.exists():

@@ -12,6 +12,7 @@ from s3unzip.errors import Finding
 from s3unzip.model import Requests, Slice, TaskKind
 from s3unzip.runs.records import TaskOutcomes
 from s3unzip.runs.step import PROGRESS_SECONDS
+from tests.memory import ManualClock
 from tests.runs import WHOLE, World
 from tests.unit.extraction.test_upload import begin, target_of
 
@@ -46,23 +47,14 @@ class Shown:
         """Nothing to keep."""
 
 
-class SetClock:
+class SetClock(ManualClock):
     """A clock that a test sets."""
 
-    def __init__(self) -> None:
-        self.time = 1_000.0
+    time = 1_000.0
 
     def now(self) -> float:
         """Return what was set."""
         return self.time
-
-    def sleep(self, seconds: float) -> None:
-        """Let time pass."""
-        self.time += seconds
-
-    def remaining(self) -> float:
-        """Return that there is no limit."""
-        return float("inf")
 
 
 @pytest.fixture

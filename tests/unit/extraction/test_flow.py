@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from s3unzip.errors import AccessDeniedError, ServiceFaultError, ThrottledError
 from s3unzip.extraction.batch import PutPool, Window
-from s3unzip.stores.calls import AimdLimiter, Calls
+from s3unzip.stores.calls import Calls
 from s3unzip.stores.readahead import map_ahead, read_ahead
 from s3unzip.zip import ByteRange
 from tests.memory import ManualClock
@@ -196,18 +196,6 @@ def test_the_first_error_of_a_put_ends_the_pool() -> None:
         submit_all()
     pool.abandon()
     assert len(done) < 100
-
-
-def test_a_pace_is_cut_once_a_round() -> None:
-    """A burst of refusals of calls that began together is one piece of news."""
-    pace = AimdLimiter(64)
-    for _ in range(200):
-        pace.leave(pace.enter(), throttled=False, succeeded=True)
-    before = pace.limit
-    burst = [pace.enter() for _ in range(20)]
-    for entered in burst:
-        pace.leave(entered, throttled=True, succeeded=False)
-    assert before // 4 <= pace.limit < before
 
 
 def test_calls_are_tried_again_and_counted() -> None:
