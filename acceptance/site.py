@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from acceptance.archives import Archive, upload
-from s3unzip.aws.secrets import SCHEME, read_secret
+from s3unzip.aws.environment import SCHEME, read_secret
 from s3unzip.cli.main import main as s3unzip
 from s3unzip.context import Context
 from s3unzip.errors import UsageError

@@ -13,7 +13,8 @@ from infra.functions import Functions
 from infra.intake import Intake
 from infra.storage import Storage
 from infra.workflow import Workflow
-from s3unzip.fingerprint import package_version, source_fingerprint
+from s3unzip.fingerprint import source_fingerprint
+from s3unzip.version import __version__
 
 
 class S3UnzipStack(cdk.Stack):
@@ -28,13 +29,9 @@ class S3UnzipStack(cdk.Stack):
         code: lambda_.Code,
         env: cdk.Environment,
     ) -> None:
-        super().__init__(
-            scope,
-            name,
-            env=env,
-            description=f"s3unzip: ZIP archives in S3 to objects in S3 ({environment.name})",
-            termination_protection=environment.stack.retain,
-        )
+        about = f"s3unzip: ZIP archives in S3 to objects in S3 ({environment.name})"
+        keep = environment.stack.retain
+        super().__init__(scope, name, env=env, description=about, termination_protection=keep)
         storage = Storage(self, environment=environment)
         functions = Functions(self, environment=environment, storage=storage, code=code)
         workflow = Workflow(self, environment=environment, storage=storage, functions=functions)
@@ -77,7 +74,7 @@ def _outputs(environment: Environment, storage: Storage, watched: Watched) -> di
         **{f"{name}Url": queue.queue_url for name, queue in intake.dead_letters.items()},
         # `s3unzip doctor` compares these with the bucket and with its own package.
         "IngestVersioned": str(environment.ingest.keeps_versions).lower(),
-        "Version": package_version(),
+        "Version": __version__,
         "Fingerprint": source_fingerprint(),
     }
     if environment.work.prefix:

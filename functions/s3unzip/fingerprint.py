@@ -7,21 +7,11 @@ sees whether the deployed code is the checked-out code.
 from __future__ import annotations
 
 import hashlib
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
 # No function imports these, so a change in them does not make a deployed function stale.
 NOT_DEPLOYED = ("__main__.py", "cli", "local", "operate")
-UNKNOWN = "unknown"
-
-
-def package_version() -> str:
-    """Return the version of the installed package; `UNKNOWN` if only its files exist."""
-    try:
-        return version("s3unzip")
-    except PackageNotFoundError:
-        return UNKNOWN
 
 
 def source_fingerprint(package: Path = PACKAGE) -> str:

@@ -11,14 +11,21 @@ import os
 import threading
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
+from botocore.exceptions import BotoCoreError, ClientError
 from msgspec import Struct
 
-from s3unzip.aws.secrets import SCHEME, read_secret
 from s3unzip.context import Context
-from s3unzip.errors import ScopeError, UsageError
+from s3unzip.errors import (
+    AccessDeniedError,
+    NotFoundError,
+    S3UnzipError,
+    ScopeError,
+    ServiceFaultError,
+    UsageError,
+)
 from s3unzip.estimate import Platform, aws
 from s3unzip.model import AfterSuccess, Location, Options, Request, decode
 from s3unzip.rates import LAMBDA_VCPU_MB
@@ -29,6 +36,21 @@ from s3unzip.stores.locations import parse_destination
 from s3unzip.stores.s3.clients import AwsSession
 from s3unzip.stores.s3.run_store import S3Stores
 from s3unzip.zip import Limits, Policy
+
+if TYPE_CHECKING:  # a stub
+    from mypy_boto3_secretsmanager import SecretsManagerClient
+
+SCHEME = "secretsmanager:"
+
+# https://docs.aws.amazon.com/secretsmanager/latest/apireference/API_GetSecretValue.html
+_SECRET_FAULTS: dict[str, type[S3UnzipError]] = {
+    "AccessDeniedException": AccessDeniedError,
+    "DecryptionFailure": AccessDeniedError,
+    "ResourceNotFoundException": NotFoundError,
+    "InvalidParameterException": UsageError,
+    "InvalidRequestException": NotFoundError,  # the secret is being deleted
+    "ValidationException": UsageError,
+}
 
 
 class Invocation(Protocol):
@@ -253,3 +275,55 @@ def _limits(variables: Mapping[str, str]) -> Limits:
         return Limits(**changes)
     except TypeError as error:
         raise UsageError(f"the environment variable {Variable.LIMITS}: {error}") from error
+
+
+# The password of archives, in AWS Secrets Manager
+
+
+def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
+    """Return the password that `ref` names; it is never logged and never part of an error.
+
+    ``secretsmanager:NAME`` or ``secretsmanager:ARN`` is the secret's whole value; ``...#field`` one
+    field of a secret that is a JSON object, as the console makes them.
+
+    Raises:
+        UsageError: `ref` is not such a reference, or the secret has no such field or is empty.
+        NotFoundError, AccessDeniedError: the secret cannot be read.
+        ServiceFaultError: it cannot be read now; a retry may help.
+    """
+    name, _, field = ref.removeprefix(SCHEME).partition("#")
+    if not ref.startswith(SCHEME) or not name:
+        raise UsageError(f"password reference {ref!r}: only {SCHEME}NAME is known here")
+    try:
+        answer = client.get_secret_value(SecretId=name)
+    except ClientError as error:
+        raise _secret_fault(name, error) from error
+    except BotoCoreError as error:
+        raise ServiceFaultError(f"secret {name}: {type(error).__name__}") from error
+    is_text = "SecretString" in answer
+    value = answer["SecretString"].encode() if is_text else answer["SecretBinary"]
+    if field:
+        value = _pick_field(name, field, value)
+    if not value:
+        raise UsageError(f"secret {name}: is empty")
+    return value
+
+
+def _secret_fault(name: str, error: ClientError) -> S3UnzipError:
+    code = error.response.get("Error", {}).get("Code", "")
+    kind = _SECRET_FAULTS.get(code, ServiceFaultError)
+    advice = ""
+    if kind is AccessDeniedError:
+        advice = "; the function needs secretsmanager:GetSecretValue, and kms:Decrypt of its key"
+    return kind(f"secret {name}: {code}{advice}")
+
+
+def _pick_field(name: str, field: str, value: bytes) -> bytes:
+    try:
+        fields = json.loads(value)
+    except ValueError:
+        fields = None  # the error would quote the value
+    found = fields.get(field) if isinstance(fields, dict) else None
+    if not isinstance(found, str):
+        raise UsageError(f"secret {name}: is no JSON object with a text field {field!r}")
+    return found.encode()

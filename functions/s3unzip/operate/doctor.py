@@ -17,12 +17,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 from msgspec import Struct
 
 from s3unzip.aws.aws_faults import read_fault
-from s3unzip.aws.secrets import SCHEME, read_secret
+from s3unzip.aws.environment import SCHEME, read_secret
 from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError, UsageError
-from s3unzip.fingerprint import package_version, source_fingerprint
+from s3unzip.fingerprint import source_fingerprint
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.operate.submit import read_depth
 from s3unzip.settings import Variable
+from s3unzip.version import __version__
 
 T = TypeVar("T")
 
@@ -229,7 +230,7 @@ def check_version(deployment: Deployment) -> Answer:
     """Do the functions run the code of this package?"""
     outputs = deployment.runs.outputs
     deploy = f"deploy again: make deploy ENV={deployment.runs.environment}"
-    there, here = outputs.get("Version"), package_version()
+    there, here = outputs.get("Version"), __version__
     if there is None:
         return Answer.warning(
             "the stack has no version output: it is older than this command", deploy

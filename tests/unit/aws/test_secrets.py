@@ -12,7 +12,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from s3unzip.aws.secrets import read_secret
+from s3unzip.aws.environment import read_secret
 from s3unzip.errors import AccessDeniedError, NotFoundError, ServiceFaultError, UsageError
 
 if TYPE_CHECKING:

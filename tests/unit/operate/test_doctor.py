@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from s3unzip.fingerprint import package_version, source_fingerprint
+from s3unzip.fingerprint import source_fingerprint
 from s3unzip.operate.doctor import (
     ALARM,
     CHECKS,
@@ -20,6 +20,7 @@ from s3unzip.operate.doctor import (
     run_check,
 )
 from s3unzip.settings import Variable
+from s3unzip.version import __version__
 from tests.servers import Asked, Reply
 from tests.unit.operate.scripted import (
     FAILURE,
@@ -58,9 +59,9 @@ def test_stack(deployment: Deployment, status: str, expected: CheckStatus) -> No
     [
         ({}, WARNING, "has no version output"),
         ({"Version": "0.0.0"}, WARNING, "version 0.0.0 is deployed"),
-        ({"Version": package_version(), "Fingerprint": "0"}, WARNING, "source files that differ"),
+        ({"Version": __version__, "Fingerprint": "0"}, WARNING, "source files that differ"),
         (
-            {"Version": package_version(), "Fingerprint": source_fingerprint()},
+            {"Version": __version__, "Fingerprint": source_fingerprint()},
             OK,
             "the same source files",
         ),
