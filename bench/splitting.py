@@ -33,7 +33,7 @@ from s3unzip.local.machine import run_archive
 from s3unzip.local.workers import Workers
 from s3unzip.model import Location, Request
 from s3unzip.settings import MIB, Tuning
-from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.folder import FolderDestination
 from tests.faults.wire import Link

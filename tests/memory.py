@@ -16,7 +16,7 @@ from zlib import crc32
 
 from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, StorageError
 from s3unzip.model import Location, Part, Pin
-from s3unzip.stores.parts import PartsSource
+from s3unzip.stores.factory import PartsSource
 from s3unzip.stores.ports import ListedObject, ObjectFacts, PartLimits, StoredObject, Tail, Upload
 from tests.disposal import MemoryDisposal
 

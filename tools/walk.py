@@ -23,7 +23,7 @@ from s3unzip.extraction.task import run_task
 from s3unzip.model import Location, Request
 from s3unzip.runs.records import RunRecords
 from s3unzip.settling.loop import begin, settle
-from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 
 if TYPE_CHECKING:

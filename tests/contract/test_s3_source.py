@@ -15,7 +15,7 @@ from s3unzip.zip import ByteRange
 from tests.servers import Asked, HttpServer, Reply, s3_error
 
 if TYPE_CHECKING:
-    from s3unzip.stores.parts import PartsSource
+    from s3unzip.stores.factory import PartsSource
 
 DATA = bytes(range(256)) * 100
 DATE, LATER = "Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2015 07:28:01 GMT"

@@ -11,10 +11,9 @@ import pytest
 
 from s3unzip.errors import UsageError
 from s3unzip.model import Location
-from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.factory import PartsSource, StoreConfig, open_stores
 from s3unzip.stores.files import FileSource
 from s3unzip.stores.folder import FolderDestination, FolderRunStore
-from s3unzip.stores.parts import PartsSource
 from s3unzip.stores.s3.destination import S3Destination
 from s3unzip.stores.s3.run_store import S3RunStore
 from s3unzip.stores.s3.source import S3Source

@@ -28,7 +28,7 @@ from s3unzip.local.machine import resume_run, run_archive
 from s3unzip.local.workers import Workers
 from s3unzip.model import AfterSuccess, Location, Options, Report, Request, Verdict
 from s3unzip.settings import Tuning
-from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.ports import Clock
 from s3unzip.stores.s3.run_store import S3Stores

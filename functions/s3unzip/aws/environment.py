@@ -30,7 +30,7 @@ from s3unzip.estimate import Platform, aws
 from s3unzip.model import AfterSuccess, Location, Options, Request, decode
 from s3unzip.rates import LAMBDA_VCPU_MB
 from s3unzip.settings import Tuning, Variable, make_tuning, spellings
-from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.locations import parse_destination
 from s3unzip.stores.s3.clients import AwsSession

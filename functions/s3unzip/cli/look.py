@@ -226,7 +226,7 @@ def plan(given: Given) -> int:
     """Estimate a run: its work, time and cost; nothing is written."""
     from s3unzip.api.options import make_policy
     from s3unzip.context import Context
-    from s3unzip.stores.clock import LocalClock
+    from s3unzip.stores.calls import LocalClock
     from s3unzip.stores.factory import open_stores
 
     deployed, base, limit = None, None, given.max_cost

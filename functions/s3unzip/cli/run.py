@@ -127,7 +127,7 @@ def _decide(given: Given, request: Request) -> int:
     from s3unzip.context import Context
     from s3unzip.local.dry_run import decide
     from s3unzip.local.extra import check_extra
-    from s3unzip.stores.clock import LocalClock
+    from s3unzip.stores.calls import LocalClock
     from s3unzip.stores.factory import open_stores
 
     policy = make_policy(request.options, given.password(), request.destination)

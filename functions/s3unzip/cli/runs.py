@@ -34,7 +34,7 @@ from s3unzip.model import STEM_AT, Outcome, PlanSummary, Status, Verdict, run_of
 from s3unzip.runs.records import PAGE, RunRecords
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.runs.watch import Items, RunEntry, RunWatcher
-from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import OPTIONS, StoreConfig, check_reachable, open_stores
 from s3unzip.stores.files import PRIVATE, make_folders
 from s3unzip.stores.locations import runs_home

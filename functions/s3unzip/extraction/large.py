@@ -43,9 +43,8 @@ from s3unzip.extraction.objects import (
 from s3unzip.model import Part, PlannedMember
 from s3unzip.runs.step import RUN_FAULTS, Step, TaskAttempt
 from s3unzip.settings import MIB, Tuning
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import Calls, stream_ahead
 from s3unzip.stores.ports import Buffer, CopiesParts, Destination, PartLimits, Upload
-from s3unzip.stores.readahead import stream_ahead
 from s3unzip.zip import (
     AFTER_LENGTH,
     HEAD_LENGTH,

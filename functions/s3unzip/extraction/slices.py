@@ -41,8 +41,8 @@ from s3unzip.extraction.objects import (
 from s3unzip.model import Outcome, Part, PlannedMember, Slice, Status, Task, TaskKind
 from s3unzip.runs.records import TaskOutcomes
 from s3unzip.runs.step import RUN_FAULTS, Step, TaskAttempt
+from s3unzip.stores.calls import map_ahead
 from s3unzip.stores.ports import Upload
-from s3unzip.stores.readahead import map_ahead
 from s3unzip.zip import ByteRange
 
 READERS = 32  # segments that are read or written at once

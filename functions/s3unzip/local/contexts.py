@@ -9,7 +9,7 @@ from s3unzip.context import Context, Progress
 from s3unzip.local.logs import start_logging
 from s3unzip.model import Location
 from s3unzip.settings import Tuning
-from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.zip import Policy
 

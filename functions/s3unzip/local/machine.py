@@ -50,11 +50,10 @@ from s3unzip.settling.after import (
     record_nested,
     spend,
 )
-from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.calls import LocalClock, map_ahead
 from s3unzip.stores.factory import StoreConfig, check_reachable
 from s3unzip.stores.folder import FolderDestination
 from s3unzip.stores.ports import SignsRequests
-from s3unzip.stores.readahead import map_ahead
 from s3unzip.zip import Policy
 
 _log = logging.getLogger("s3unzip.machine")

@@ -49,7 +49,7 @@ from s3unzip.extraction.task import run_task
 from s3unzip.local.processors import available_processors, keep_to, tune_allocator, yield_to_others
 from s3unzip.model import Outcome, Run, Task, TaskKind, decode, encode
 from s3unzip.settings import MIB
-from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.ports import Clock
 
 _log = logging.getLogger("s3unzip.workers")

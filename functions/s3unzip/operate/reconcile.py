@@ -22,8 +22,7 @@ from s3unzip.operate.runs import RUNNING, DeployedRuns
 from s3unzip.operate.submit import ArchiveEvent, send_events
 from s3unzip.planning.plan import read_whole_tail
 from s3unzip.settings import Tuning
-from s3unzip.stores.calls import Calls
-from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.calls import Calls, LocalClock
 from s3unzip.zip import TAIL_LENGTH, Limits
 
 if TYPE_CHECKING:

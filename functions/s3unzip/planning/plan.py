@@ -45,8 +45,8 @@ from s3unzip.object_properties import ARCHIVED_CLASSES
 from s3unzip.planning.cut import TaskCutter, choose_workers, order_tasks
 from s3unzip.planning.select import KeyTemplate, Unmatched, find_unmatched, parse_template, selector
 from s3unzip.runs.records import PLAN_TASK, RunRecords
-from s3unzip.stores.calls import Calls
-from s3unzip.stores.parts import (
+from s3unzip.stores.calls import Calls, read_ahead
+from s3unzip.stores.locations import (
     NAMED_SCHEMES,
     first_piece_name,
     is_first_piece,
@@ -55,7 +55,6 @@ from s3unzip.stores.parts import (
     part_name,
 )
 from s3unzip.stores.ports import Archive, CopiesParts, Source, Tail
-from s3unzip.stores.readahead import read_ahead
 from s3unzip.zip import (
     ONE_DISK,
     ByteRange,

@@ -42,9 +42,8 @@ from s3unzip.model import (
     decode_lines,
     encode,
 )
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.ports import RunStore, Stores
-from s3unzip.stores.readahead import map_ahead
 
 if TYPE_CHECKING:
     from s3unzip.deflate import LinkedSegment, ScannedSegment

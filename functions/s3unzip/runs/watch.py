@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Outcome, PlanSummary, Status, Task, TaskKind, TaskReport
 from s3unzip.runs.records import MEMBER, PLAN_TASK, RunRecords
-from s3unzip.stores.readahead import map_ahead
+from s3unzip.stores.calls import map_ahead
 
 READERS = 16  # outcomes that are read at once
 

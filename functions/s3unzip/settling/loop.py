@@ -43,9 +43,8 @@ from s3unzip.planning.plan import Plan, Reading, make_plan, read_tail
 from s3unzip.runs.records import MEMBER, PLAN_TASK, RunRecords, TaskOutcomes, round_name
 from s3unzip.runs.step import RUN_FAULTS, SOURCE_CHANGED, Step, stop_for
 from s3unzip.settling.report import Tally, make_report, render_page, source_result, write_marker
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.ports import Tail
-from s3unzip.stores.readahead import map_ahead
 
 MAX_IDLE_ROUNDS = 3  # one after the other, in which no task ended
 MEMBERS_AT_ONCE = 8  # split members that are linked or finished

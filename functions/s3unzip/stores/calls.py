@@ -2,18 +2,23 @@
 
 One `Calls` belongs to one step (a plan, a task, a report), so that its counts are the step's and a
 throttled store slows all its threads together. All `Calls` of a process share one `FaultBudget`.
-This module knows no store: it runs the calls that it is given.
+This module knows no store: it runs the calls that it is given. `LocalClock` is the time in which it
+does; `read_ahead` and `map_ahead` do calls before their results are needed.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from s3unzip.errors import S3UnzipError, ServiceFaultError, ThrottledError
@@ -21,8 +26,10 @@ from s3unzip.model import Requests
 from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:  # the ports name `Calls`
+    from s3unzip.settings import Tuning
     from s3unzip.stores.ports import Archive, Buffer, Clock
 
+S = TypeVar("S")
 T = TypeVar("T")
 _log = logging.getLogger("s3unzip.calls")
 Kind = Literal[
@@ -332,3 +339,89 @@ class _Retry:
 
 def _store_of(kind: Kind) -> Store:
     return "source" if kind == "get" else "destination"
+
+
+class LocalClock:
+    """The machine's clock; after `stop`, no time remains and every sleep ends."""
+
+    def __init__(self) -> None:
+        self._stopped = threading.Event()
+
+    def now(self) -> float:
+        """Return Unix seconds."""
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait until the time is over or the run is stopped."""
+        self._stopped.wait(seconds)
+
+    def remaining(self) -> float:
+        """Return the seconds left: 0 after `stop`, infinity before."""
+        return 0.0 if self._stopped.is_set() else math.inf
+
+    def stop(self) -> None:
+        """End the worker's time."""
+        self._stopped.set()
+
+
+# Calls before their results are needed
+
+
+def stream_ahead(
+    archive: Archive, whole: ByteRange, calls: Calls, tuning: Tuning
+) -> Iterator[memoryview]:
+    """Yield `whole` in pieces of about a MiB; ranges of `read_piece` bytes are read ahead.
+
+    Pieces are small, because allocating pages for large buffers costs more than reading into them.
+    """
+
+    def read(want: ByteRange) -> list[Buffer]:
+        return calls.run("get", lambda: list(archive.stream(want)))
+
+    for pieces in read_ahead(read, whole, tuning.read_piece, tuning.reads_ahead):
+        for piece in pieces:
+            yield memoryview(piece)
+
+
+def read_ahead(
+    read: Callable[[ByteRange], T], whole: ByteRange, piece: int, ahead: int
+) -> Iterator[T]:
+    """Yield `whole` in order, in pieces of `piece` bytes.
+
+    At most `ahead` pieces are being read or waiting, besides the one that was yielded. This bounds
+    the memory, and a slow consumer stops the reading.
+    """
+    if whole.length <= piece:
+        if whole.length:
+            yield read(whole)
+        return
+    cuts = range(whole.start, whole.stop, piece)
+    pieces = (ByteRange(start, min(start + piece, whole.stop)) for start in cuts)
+    yield from map_ahead(read, pieces, ahead)
+
+
+def map_ahead(
+    call: Callable[[S], T], values: Iterable[S], at_once: int, ahead: int | None = None
+) -> Iterator[T]:
+    """Yield what `call` returns for each value, in order.
+
+    Args:
+        call: runs in a thread.
+        values: are taken in the consumer's thread.
+        at_once: calls that run at the same time.
+        ahead: values that are in progress or wait for the consumer, so that one slow call does not
+            stop the others; None: as many as `at_once`. This bounds the memory.
+    """
+    coming = iter(values)
+    with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="ahead") as pool:
+        pending: deque[Future[T]] = deque()
+        try:
+            first = islice(coming, ahead or at_once)
+            pending.extend(pool.submit(call, value) for value in first)
+            while pending:
+                result = pending.popleft().result()
+                pending.extend(pool.submit(call, value) for value in islice(coming, 1))
+                yield result
+        finally:
+            for future in pending:
+                future.cancel()

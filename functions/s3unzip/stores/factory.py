@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import os
 import threading
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -16,11 +19,20 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from s3unzip.errors import UsageError
-from s3unzip.model import Location
-from s3unzip.stores.calls import Calls
-from s3unzip.stores.locations import runs_home
-from s3unzip.stores.parts import PartsSource
-from s3unzip.stores.ports import Destination, Disposal, RunStore, Source, Stores
+from s3unzip.model import Location, Pin
+from s3unzip.stores.calls import Calls, count_request
+from s3unzip.stores.locations import locate_part, runs_home
+from s3unzip.stores.ports import (
+    Archive,
+    Buffer,
+    Destination,
+    Disposal,
+    RunStore,
+    Source,
+    Stores,
+    Tail,
+)
+from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:  # they import botocore, obstore, urllib3
     from s3unzip.stores.s3.run_store import S3Stores
@@ -228,3 +240,62 @@ class _Stores:
             if root not in self._folders:
                 self._folders[root] = FolderDestination(root)
             return self._folders[root]
+
+
+# Archives of several parts
+
+
+class PartsSource:
+    """Reads what `adapter` reads, and several objects as one where the pin has parts."""
+
+    def __init__(self, adapter: Source) -> None:
+        self.adapter = adapter
+
+    def tail(self, location: Location, length: int) -> Tail:
+        """Return the last bytes and the pin of the one object at `location`."""
+        return self.adapter.tail(location, length)
+
+    def head(self, location: Location) -> Pin:
+        """Return the pin of the one object at `location`."""
+        return self.adapter.head(location)
+
+    def pinned(self, location: Location, pin: Pin) -> Archive:
+        """Return a reader of exactly that version, of every part."""
+        if not pin.parts:
+            return self.adapter.pinned(location, pin)
+        archives = []
+        for number, part in enumerate(pin.parts, 1):
+            where = locate_part(location, number, len(pin.parts))
+            if where is None:
+                raise UsageError(f"{location}: the name does not say where the other parts are")
+            archives.append(self.adapter.pinned(where, part))
+        return JoinedArchive(archives, [part.size for part in pin.parts])
+
+
+class JoinedArchive:
+    """Several archives in one address space: each begins where the one before it ends."""
+
+    def __init__(self, archives: Sequence[Archive], sizes: Sequence[int]) -> None:
+        self._archives = archives
+        self._starts = [0, *accumulate(sizes)]
+
+    def read(self, want: ByteRange) -> bytes:
+        """Return exactly the bytes of `want`, with one request for each part that has some."""
+        return b"".join(archive.read(own) for archive, own in self._owners(want))
+
+    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+        """Yield the bytes of `want` in pieces, with one request for each part that has some."""
+        for archive, own in self._owners(want):
+            yield from archive.stream(own)
+
+    def _owners(self, want: ByteRange) -> Iterator[tuple[Archive, ByteRange]]:
+        """Yield the parts that have bytes of `want`, and the range in each of them."""
+        at, place = want.start, bisect_right(self._starts, want.start) - 1
+        while at < want.stop:
+            begin, end = self._starts[place], self._starts[place + 1]
+            stop = min(want.stop, end)
+            if stop > at:
+                if at > want.start:
+                    count_request("get")
+                yield self._archives[place], ByteRange(at - begin, stop - begin)
+            at, place = stop, place + 1

@@ -17,7 +17,7 @@ from s3unzip.local.workers import Workers
 from s3unzip.model import Location, Request
 from s3unzip.planning.plan import Plan
 from s3unzip.settings import KIB, MIB, Tuning
-from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.run_store import S3Stores
 from tests import zips

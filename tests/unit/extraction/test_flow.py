@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from s3unzip.errors import AccessDeniedError, ServiceFaultError, ThrottledError
 from s3unzip.extraction.batch import PutPool, Window
-from s3unzip.stores.calls import Calls
-from s3unzip.stores.readahead import map_ahead, read_ahead
+from s3unzip.stores.calls import Calls, map_ahead, read_ahead
 from s3unzip.zip import ByteRange
 from tests.memory import ManualClock
 from tests.patience import HANG_SECONDS

@@ -27,7 +27,7 @@ from s3unzip.local.processors import available_processors
 from s3unzip.local.workers import Counted, Ended, Tally, Workers
 from s3unzip.model import Outcome, Report, Request, Status, Verdict
 from s3unzip.settings import make_tuning
-from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.zip import Policy

@@ -20,9 +20,9 @@ from s3unzip.stores.calls import (
     AimdLimiter,
     Calls,
     FaultBudget,
+    LocalClock,
     draw_delay,
 )
-from s3unzip.stores.clock import LocalClock
 from s3unzip.zip import ByteRange
 from tests.memory import ManualClock
 

@@ -6,7 +6,8 @@ import pytest
 
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, Pin, archive_stem
-from s3unzip.stores.parts import PartsSource, is_first_piece, last_part_name, locate_part
+from s3unzip.stores.factory import PartsSource
+from s3unzip.stores.locations import is_first_piece, last_part_name, locate_part
 from tests.memory import MemoryBucket, MemorySource
 
 

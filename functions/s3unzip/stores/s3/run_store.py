@@ -17,10 +17,8 @@ import obstore
 
 from s3unzip.errors import NotFoundError, S3UnzipError, ServiceFaultError
 from s3unzip.model import Location, Part, Pin
-from s3unzip.stores.calls import Calls, Kind, count_request
-from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.parts import PartsSource
+from s3unzip.stores.calls import Calls, Kind, LocalClock, count_request
+from s3unzip.stores.factory import PartsSource, StoreConfig
 from s3unzip.stores.ports import ObjectFacts, Upload
 from s3unzip.stores.s3.destination import S3Destination
 from s3unzip.stores.s3.errors import S3_ERRORS, Call
