@@ -183,7 +183,6 @@ def local(*, workers: int, priced_requests: bool = False) -> Platform:
     """Return worker processes of one machine beside a store.
 
     Args:
-        workers: worker processes.
         priced_requests: whether the store is S3 and its requests cost money.
     """
     return Platform(
@@ -200,10 +199,7 @@ def estimate(tasks: Sequence[Task], platform: Platform, tuning: Tuning, terms: T
     """Return the estimate of a run that does `tasks` on `platform`.
 
     Args:
-        tasks: of the plan.
-        platform: where they run.
         tuning: the settings with which they were cut.
-        terms: of the run.
     """
     work = _add_up(tasks, platform, tuning, terms)
     factors = (1 / platform.uncertainty, 1.0, platform.uncertainty)
@@ -385,7 +381,6 @@ def show_dollars(dollars: float, beside: float | None = None) -> str:
     """Return dollars with as many digits as say something: ``$50.45``, ``$0.00003``.
 
     Args:
-        dollars: to show.
         beside: another amount in the same sentence; where the two differ and would look the
             same, it gets more digits.
     """

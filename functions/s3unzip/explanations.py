@@ -169,8 +169,6 @@ def advise(code: str, run: str, where: str = "") -> str:
     """Return the advice about a code of one run: its commands name the run.
 
     Args:
-        code: of a failure.
-        run: its id.
         where: options that find its environment, with a space before them.
     """
     return explain(code).advice.replace(" RUN", f" {run}{where}")

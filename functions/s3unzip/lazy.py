@@ -20,7 +20,6 @@ def lazy_names(
     """Return the `__getattr__`, the `__dir__` and the `__all__` of a package.
 
     Args:
-        package: the package's ``__name__``.
         homes: module to the public names that it defines. An empty name is the module itself.
     """
     home_of = {

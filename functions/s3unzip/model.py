@@ -379,7 +379,6 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
         """Return the outcome of the member if its object is right.
 
         Args:
-            status: extracted or unchanged.
             size: bytes of the object, if it is not the member's own size.
             etag: of the object, without quotes; None: not known.
         """

@@ -147,10 +147,6 @@ def verify_objects(
         written: the ETags that the store returned to runs.
         each: called with every object and its result.
         check: called with what was read of the archive; may raise to stop here.
-
-    Raises:
-        RejectedError: the archive is refused; there is nothing to compare with.
-        StorageError, ServiceFaultError: a store refuses, or still fails after all retries.
     """
     started = context.clock.now()
     known = WrittenObjects() if effort.deep or written is None else written

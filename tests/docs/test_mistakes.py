@@ -77,10 +77,3 @@ def _filled(text: str, known: dict[str, str]) -> str:
     for mark, value in known.items():
         text = text.replace(mark, value)
     return text
-
-
-def test_there_are_enough() -> None:
-    """The table is of many different mistakes, and of all exit codes that a mistake can have."""
-    assert len(MISTAKES) >= MIN_MISTAKES
-    assert len({mistake["command"] for mistake in MISTAKES}) == len(MISTAKES)
-    assert {mistake["exit"] for mistake in MISTAKES} == {1, 2, 3, 5, 6, 7}

@@ -35,13 +35,7 @@ _CREDENTIALS = frozenset(
 
 @contextmanager
 def asking(action: str) -> Iterator[None]:
-    """Translate the errors of a request that needs the IAM action `action`.
-
-    Raises:
-        AccessDeniedError: the action is not allowed, or there are no credentials.
-        ServiceFaultError: the service fails, or does not answer.
-        S3UnzipError: AWS returns any other error.
-    """
+    """Translate the errors of a request that needs the IAM action `action`."""
     try:
         yield
     except (BotoCoreError, ClientError) as error:

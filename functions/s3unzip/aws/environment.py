@@ -86,11 +86,7 @@ class Trigger(Struct, frozen=True):
         return bucket == self.bucket and in_scope
 
     def check(self, destination: Location) -> None:
-        """Refuse a destination whose members could start runs.
-
-        Raises:
-            ScopeError: keys below both prefixes can be the same.
-        """
+        """Refuse a destination whose members could start runs."""
         ours, theirs = self.prefix, destination.key
         if destination.bucket == self.bucket and (
             ours.startswith(theirs) or theirs.startswith(ours)
@@ -165,20 +161,12 @@ def open_client(service: Literal["events", "secretsmanager", "sqs", "stepfunctio
 
 @cache
 def open_worker() -> LambdaConfig:
-    """Return the configuration from the process's environment; the same object each time.
-
-    Raises:
-        UsageError: a variable is missing or wrong.
-    """
+    """Return the configuration from the process's environment; the same object each time."""
     return read_worker(os.environ)
 
 
 def read_defaults(variables: Mapping[str, str]) -> RunDefaults:
-    """Return the defaults of every run from `variables`; reads no secret.
-
-    Raises:
-        UsageError: a variable is missing or wrong.
-    """
+    """Return the defaults of every run from `variables`; reads no secret."""
     options = decode(variables.get(Variable.OPTIONS) or "{}", Options)
     secret, rule = variables.get(Variable.PASSWORD_SECRET), variables.get(Variable.AFTER_SUCCESS)
     if secret:
@@ -201,12 +189,7 @@ def read_defaults(variables: Mapping[str, str]) -> RunDefaults:
 
 
 def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
-    """Return the configuration from `variables`.
-
-    Raises:
-        UsageError: a variable is missing or wrong.
-        ScopeError: members at the destination would start runs.
-    """
+    """Return the configuration from `variables`."""
     defaults = read_defaults(variables)
     defaults.trigger.check(defaults.destination)
     work = Location(
@@ -285,11 +268,6 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
 
     ``secretsmanager:NAME`` or ``secretsmanager:ARN`` is the secret's whole value; ``...#field`` one
     field of a secret that is a JSON object, as the console makes them.
-
-    Raises:
-        UsageError: `ref` is not such a reference, or the secret has no such field or is empty.
-        NotFoundError, AccessDeniedError: the secret cannot be read.
-        ServiceFaultError: it cannot be read now; a retry may help.
     """
     name, _, field = ref.removeprefix(SCHEME).partition("#")
     if not ref.startswith(SCHEME) or not name:

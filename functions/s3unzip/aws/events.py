@@ -37,11 +37,7 @@ MESSAGE_CHARACTERS = 1_000  # an event may have 256 KB, and the archive chooses 
 
 
 def parse_field(event: Mapping[str, Any], name: str, kind: type[T]) -> T:
-    """Return the value `name` of an event as a `kind`.
-
-    Raises:
-        UsageError: it is missing, or not such a value.
-    """
+    """Return the value `name` of an event as a `kind`."""
     if name not in event:
         raise UsageError(f"the event has no {name!r}; it has {sorted(event)}")
     try:
@@ -51,11 +47,7 @@ def parse_field(event: Mapping[str, Any], name: str, kind: type[T]) -> T:
 
 
 def read_requests(body: str, config: LambdaConfig, now: float) -> Iterator[Request]:
-    """Yield the requests in the body of one queue message; nothing for a test event.
-
-    Raises:
-        UsageError: the pipeline does not know this event.
-    """
+    """Yield the requests in the body of one queue message; nothing for a test event."""
     try:
         event = json.loads(body)
     except ValueError as error:
@@ -86,11 +78,7 @@ def _unix(time: str) -> float:
 
 
 def announce(client: EventBridgeClient, config: LambdaConfig, report: Report) -> None:
-    """Put the event of a run that ended.
-
-    Raises:
-        ServiceFaultError: EventBridge did not accept it.
-    """
+    """Put the event of a run that ended."""
     entry: PutEventsRequestEntryTypeDef = {
         "Source": SOURCE,
         "DetailType": TITLES[report.verdict],

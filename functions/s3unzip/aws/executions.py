@@ -37,8 +37,6 @@ def request_of(run: str, request: Request, pin: Pin | None = None) -> dict[str, 
     """Return the input of an execution that begins with Plan.
 
     Args:
-        run: its id.
-        request: what to plan.
         pin: the version that the run is of.
     """
     return {"run": run, "request": msgspec.to_builtins(request), "pin": msgspec.to_builtins(pin)}
@@ -77,12 +75,8 @@ def end_run(report: Report, config: LambdaConfig, context: Context, *, look: boo
 
     Args:
         report: as it is written.
-        config: of the function.
         context: of the step that ended the run; its stores have the run's records.
         look: whether the archive may have been replaced while the run was at work.
-
-    Raises:
-        StorageError, ServiceFaultError, ...: the step is to be repeated.
     """
     bind_run(report.run, str(report.source))
     if has_nested(report):

@@ -126,13 +126,8 @@ def take_archive(
 
     Args:
         request: what the event asks for.
-        config: of the function.
-        context: of the invocation.
         is_new: whether its message is delivered for the first time. Else an attempt may have been
             killed between the report and what follows it, which is then repeated.
-
-    Raises:
-        UsageError, StorageError, ServiceFaultError: the message is to come again.
     """
     calls = _open_calls(context)
     source = context.stores.source(request.source)

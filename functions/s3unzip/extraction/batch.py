@@ -139,8 +139,6 @@ def extract_small(
     """Return the verified bytes of a member's object, its content's CRC-32, and where it ends.
 
     Args:
-        attempt: takes warnings.
-        row: the member.
         bound: offset in the archive that the member may not pass.
         window: the archive's bytes; nothing before the member is taken any more.
     """

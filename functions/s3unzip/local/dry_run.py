@@ -36,8 +36,6 @@ def decide(
     """Yield what a run of `request` would do, by key; nothing is written.
 
     Args:
-        request: of the run.
-        context: stores and rules.
         check: called with what was read of the archive; may raise to stop here.
         delete_extra: whether the run would delete what is no member. It would not if a member
             fails or is refused.

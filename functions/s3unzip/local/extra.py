@@ -28,9 +28,7 @@ def check_extra(request: Request, home: Location, stores: Stores) -> None:
     """Refuse a request of which it is not certain what is extra.
 
     Args:
-        request: of the run.
         home: where this machine keeps its runs.
-        stores: read their records.
 
     `UsageError`: not all members are extracted; the prefix is none, or holds the archive, the
     records of runs or what another archive's run wrote.

@@ -34,7 +34,6 @@ def lock_run(home: str, run: str) -> BufferedWriter:
 
     Args:
         home: the folder of all runs.
-        run: its id.
     """
     folder = Path(home, "runs", run)
     try:
@@ -87,7 +86,6 @@ def is_at_work(home: str, run: str) -> bool:
 
     Args:
         home: the folder of all runs.
-        run: its id.
     """
     try:
         with Path(home, "runs", run, LOCK).open("rb") as file:

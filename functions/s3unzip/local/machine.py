@@ -177,8 +177,6 @@ def run_archive(
 
     Args:
         request: archive, destination and options.
-        context: of this process.
-        workers: do the tasks.
         check: called with what was read before anything is written; may raise to stop here.
         planned: called with the plan before the first task begins; may raise likewise.
         claim: called with the id of the run after `check`; it keeps other processes off it.
@@ -278,9 +276,6 @@ def resume_run(
     """Do what is left of a run; return its report.
 
     Args:
-        run: its id.
-        context: of this process.
-        workers: do the tasks.
         show: called with the plan before the first task begins.
         failed: whether to do the members again that failed.
     """

@@ -198,7 +198,6 @@ class Workers:
     """Does the tasks of runs; a context manager that ends the processes.
 
     Args:
-        processes: tasks at once.
         here: the context of this process; its progress takes what the tasks count.
         open_context: called once for each worker; None: the tasks are done with `here`.
         modules: imported once, before the first process starts.

@@ -50,7 +50,6 @@ def try_canary(deployment: Deployment, seconds: float) -> Iterator[CheckResult]:
     """Extract, verify and remove the canary; yield one result for each step.
 
     Args:
-        deployment: the environment.
         seconds: how long to wait for the run's report.
     """
     try:
@@ -80,11 +79,7 @@ def try_canary(deployment: Deployment, seconds: float) -> Iterator[CheckResult]:
 
 
 class Canary:
-    """One canary: its archive, its keys, its run.
-
-    Raises:
-        S3UnzipError: the environment cannot be read.
-    """
+    """One canary: its archive, its keys, its run."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._runs = deployment.runs
@@ -103,11 +98,7 @@ class Canary:
         return self._request.options.marker and self._token not in self._template.prefix
 
     def put(self) -> None:
-        """Put the archive.
-
-        Raises:
-            AccessDeniedError: s3:PutObject or s3:GetObject is missing.
-        """
+        """Put the archive."""
         out, where = io.BytesIO(), self._archive
         with zipfile.ZipFile(out, "w") as archive:
             for member in canary_members(self._token):
@@ -121,11 +112,7 @@ class Canary:
         self._run = run_id(self._request, pin, modified)
 
     def check(self, seconds: float) -> Answer:
-        """Wait for the run's report, and compare its objects with the archive's members.
-
-        Raises:
-            S3UnzipError: something cannot be read.
-        """
+        """Wait for the run's report, and compare its objects with the archive's members."""
         began = time.monotonic()
         report = self._await_report(began + seconds)
         took = time.monotonic() - began
@@ -151,9 +138,6 @@ class Canary:
 
         Args:
             keep_run: keep the records, which say why the run did not end well.
-
-        Raises:
-            AccessDeniedError: a right to list or delete versions is missing.
         """
         s3, where, run = self._s3, self._archive, self._run
         count = remove_versions(s3, where.bucket, where.key)
@@ -236,13 +220,7 @@ class Canary:
 def remove_versions(
     s3: Any, bucket: str, prefix: str, wanted: Callable[[str], bool] = lambda _: True
 ) -> int:
-    """Delete all versions and delete markers of the `wanted` keys below a prefix; return how many.
-
-    Raises:
-        AccessDeniedError: s3:ListBucketVersions, s3:DeleteObject or s3:DeleteObjectVersion is
-            missing.
-        S3UnzipError: S3 returns any other error.
-    """
+    """Delete all versions and delete markers of `wanted` keys below a prefix; return how many."""
     pages = s3.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix)
     found = ask("s3:ListBucketVersions", lambda: list(pages))
     unwanted = [

@@ -114,13 +114,7 @@ class UnsupportedActionError(S3UnzipError):
 
 
 def ask(action: str, call: Callable[[], T]) -> T:
-    """Return what `call` returns; `action` is the IAM action that it needs.
-
-    Raises:
-        AccessDeniedError: the action is not allowed, or there are no credentials.
-        UnsupportedActionError: the endpoint does not have it.
-        S3UnzipError: AWS returns any other error.
-    """
+    """Return what `call` returns; `action` is the IAM action that it needs."""
     try:
         return call()
     except (BotoCoreError, ClientError) as error:
@@ -199,9 +193,6 @@ class Deployment:
         Args:
             action: ``service:Operation``, of an operation with that name in boto3.
             given: the parameters of the operation.
-
-        Raises:
-            S3UnzipError: as `ask`.
         """
         service, _, operation = action.partition(":")
         name = "".join(f"_{one.lower()}" if one.isupper() else one for one in operation)
@@ -280,7 +271,6 @@ def check_bucket(deployment: Deployment, role: str) -> Answer:
     """Is the bucket there, in the stack's region, and in the account that should own it?
 
     Args:
-        deployment: the environment.
         role: ingest, destination or work.
     """
     bucket = deployment.runs.outputs[f"{role.title()}Bucket"]
@@ -404,13 +394,7 @@ def check_secret(deployment: Deployment) -> Answer:
 
 
 def read_password(deployment: Deployment) -> bytes | None:
-    """Return the environment's password, None if it has none.
-
-    Raises:
-        NotFoundError: the secret does not exist, or is being deleted.
-        UsageError: it is empty, or has no such field.
-        AccessDeniedError: the caller may not read it.
-    """
+    """Return the environment's password, None if it has none."""
     secret = deployment.runs.variables.get(Variable.PASSWORD_SECRET)
     if not secret:
         return None

@@ -68,10 +68,6 @@ def reconcile(runs: DeployedRuns, since: float) -> Reconciliation:
 
     Sends one LIST for each thousand objects, and one HEAD and one GET for each archive. If the GET
     finds no report, another one finds out whether the archive is split, and a HEAD each its parts.
-
-    Raises:
-        UsageError: the stack is older than this command.
-        AccessDeniedError: a right is missing.
     """
     defaults = runs.defaults
 

@@ -57,12 +57,7 @@ class Stack(NamedTuple):
 
 
 def find_stack(stacks: CloudFormationClient, environment: str) -> Stack:
-    """Return the stack of `environment`, which is an environment's name or a stack's name.
-
-    Raises:
-        NotFoundError: there is no such stack, or it is not s3unzip's.
-        AccessDeniedError: a right is missing.
-    """
+    """Return the stack of `environment`, which is an environment's name or a stack's name."""
     for name in (STACK.format(environment), environment):
         try:
             found = stacks.describe_stacks(StackName=name)["Stacks"][0]
@@ -81,12 +76,7 @@ def find_stack(stacks: CloudFormationClient, environment: str) -> Stack:
 
 
 class DeployedRuns:
-    """The runs of one stack.
-
-    Raises:
-        NotFoundError: there is no such stack of s3unzip.
-        AccessDeniedError: a right is missing.
-    """
+    """The runs of one stack."""
 
     def __init__(self, environment: str, access: StoreConfig) -> None:
         self._endpoint_url = access.endpoint_url
@@ -120,12 +110,7 @@ class DeployedRuns:
 
     @cached_property
     def variables(self) -> dict[str, str]:
-        """The environment variables of the plan function.
-
-        Raises:
-            UsageError: the stack is older than this.
-            AccessDeniedError: lambda:GetFunctionConfiguration is missing.
-        """
+        """The environment variables of the plan function."""
         name = self.outputs.get("PlanFunction")
         if name is None:
             raise UsageError(
@@ -189,10 +174,6 @@ class DeployedRuns:
         Args:
             name: ``latest``, an id, the name of an execution, the beginning of an id or of what
                 follows the time in it: the archive's stem.
-
-        Raises:
-            NotFoundError: there is none.
-            UsageError: several begin so.
         """
         name = run_of_execution(name)
         if name == "latest":
@@ -244,12 +225,7 @@ class DeployedRuns:
         """Start an execution that goes on with a run; return its name.
 
         Args:
-            run: its id.
             failed: whether the members that failed are done again, too.
-
-        Raises:
-            NotFoundError: there is no such run.
-            UsageError: the run is active.
         """
         last, state, number = self._last(run)
         if state == RUNNING:
@@ -266,11 +242,7 @@ class DeployedRuns:
         return name
 
     def stop(self, run: str) -> bool:
-        """Stop the run's execution; return False if it had ended.
-
-        Raises:
-            ServiceFaultError: it did not end in a minute.
-        """
+        """Stop the run's execution; return False if it had ended."""
         name, state, _ = self._last(run)
         if state != RUNNING:
             return False

@@ -60,13 +60,7 @@ class Submission(Struct):
 
 
 def find_archives(words: Sequence[str], runs: DeployedRuns) -> Found:
-    """List the archives that `words` name: keys, prefixes, globs; each archive once.
-
-    Raises:
-        UsageError: a word names nothing that the environment takes.
-        NotFoundError: a word names no archive that is there.
-        AccessDeniedError: a right is missing.
-    """
+    """List the archives that `words` name: keys, prefixes, globs; each archive once."""
     trigger, client = runs.defaults.trigger, runs.client("s3")
     keys = [_parse(word, trigger, runs.environment) for word in words]
     sizes: dict[str, int] = {}
@@ -90,10 +84,6 @@ def queue_archives(
     """Queue the events of archives of the ingest bucket; return how many.
 
     The events have the time of now: archives that were put long ago are not ahead of new ones.
-
-    Raises:
-        AccessDeniedError: sqs:SendMessage is missing.
-        ServiceFaultError: SQS did not take a message, also after several attempts.
     """
     bucket, now = runs.defaults.trigger.bucket, time.time()
     events = [ArchiveEvent(Location("s3", bucket, key), now) for key in keys]
@@ -112,16 +102,9 @@ def send_events(
     """Queue events, ten with one request and several requests at once; return how many.
 
     Args:
-        client: of SQS.
-        queue: its URL.
-        events: of archives that are there.
         sender: who sends them, as the events say: "reconcile", "submit".
         told: is given the number of queued events after each request.
         sleep: waits some seconds between two attempts.
-
-    Raises:
-        AccessDeniedError: sqs:SendMessage is missing.
-        ServiceFaultError: SQS did not take a message, also after several attempts.
     """
 
     def send(start: int) -> int:

@@ -109,7 +109,6 @@ class TaskCutter:
         """Take the next members.
 
         Args:
-            added: in archive order.
             starts: where the row of each begins in members.jsonl, and where the last one ends.
         """
         large = self._tuning.small_member

@@ -104,8 +104,6 @@ def make_plan(  # noqa: PLR0913, PLR0917 - what is known of the archive and what
         request: the archive, the destination and the options.
         run: the id of the run.
         tail: the end of the archive; the plan is of that version.
-        records: of the run.
-        context: of this worker.
         calls: counts and retries the requests.
         check: is given what was read before anything is written; it may raise to end it there.
     """

@@ -191,7 +191,6 @@ def find_unmatched(
     """Return the names and globs of `options` that no member fits, each with near names.
 
     Args:
-        options: of the run.
         paths: gives the names of all members, as often as it is called.
         selected: members that were selected.
     """
@@ -219,7 +218,6 @@ def check_selection(
 
     Args:
         unmatched: as `find_unmatched` found it.
-        options: of the run.
         selected: members that were selected.
         excluded: members that were not.
     """

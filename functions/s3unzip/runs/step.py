@@ -42,9 +42,7 @@ class Step:
     """What a step has: its run, the run's records, its calls, and what it read and noted.
 
     Args:
-        run: the run.
         name: of the step, for messages; of a task or scan, its id.
-        context: of the worker.
         calls: retries and counts the requests of this step.
     """
 
@@ -117,7 +115,6 @@ class TaskAttempt(Step):
         """Note that a member is whole and right in the destination.
 
         Args:
-            row: the member.
             seconds: how long the PUT or the Complete took.
             size: bytes of the object, where it is not the member's own size.
             etag: as the store answered, without quotes; None if it did not say.
@@ -252,8 +249,6 @@ def stops_run(
     """Do a step, unless the run must end; write down what the step meets that must end the run.
 
     Args:
-        records: of the run.
-        step: its name, for messages.
         find_stop: says why the run must end, if the caller has read that; None: it is read here.
     """
     stop = (find_stop or records.find_stop)()

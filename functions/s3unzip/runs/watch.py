@@ -25,10 +25,6 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
 
     A scan has no members of its own, nor has a slice: settling gives the split member its outcome.
     The slices of a member that is streamed in the end do not count.
-
-    Args:
-        reports: of the tasks.
-        next_tasks: of the next round.
     """
     counts: Counter[str] = Counter()
     known = {report.task: report for report in reports}

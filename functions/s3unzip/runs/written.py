@@ -37,8 +37,6 @@ class WrittenObjects:
         """Say whether an object is the one that was written.
 
         Args:
-            key: of the object.
-            size: its length in bytes.
             crc32: what its content should have; None: the archive does not tell it.
             etag: as the store lists it, without quotes.
 

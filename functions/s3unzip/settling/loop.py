@@ -78,7 +78,6 @@ def begin(
 
     Args:
         request: the archive, the destination and the options.
-        context: of this worker.
         known: what the caller knows of the archive's version.
         calls: of this step so far; None: it begins here.
         check: is given what was read before anything is written; it may raise to end it there.
@@ -182,7 +181,6 @@ def resume(
 
     Args:
         run: the id of the run.
-        context: of this worker.
         calls: of this step so far; None: it begins here.
         failed: whether to do the members again that failed.
     """
@@ -235,7 +233,6 @@ def settle(step: Next, context: Context, calls: Calls | None = None) -> Settled:
 
     Args:
         step: what `begin` or the last `settle` returned.
-        context: of this worker.
         calls: of this step so far; None: it begins here.
     """
     calls = calls or context.calls()
@@ -256,7 +253,6 @@ def settle_failed(
     Args:
         run: the id of the run.
         message: how the execution ended.
-        context: of this worker.
         request: what the execution was given, for a run that has no plan yet.
         pin: the version that it was given.
     """

@@ -207,7 +207,6 @@ def next_command(
     """Return the command to run after `report`, None if there is nothing left to do.
 
     Args:
-        report: of the run.
         environment: the run's environment; None or empty for a run on this machine.
         reached: how the run's stores are reached, or the environment; None: as the options'
             defaults say. A run on this machine remembers it, so only a new run needs it.
@@ -327,7 +326,6 @@ def page_data(
     """Return what the page's script shows; times are seconds, sizes bytes, money US dollars.
 
     Args:
-        report: of the run.
         cost: what the run cost; None: nothing, or it is not known.
         following: the command that goes on from here; None: there is none.
         where: the options, with a space before them, that find the run's environment.

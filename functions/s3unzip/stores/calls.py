@@ -201,10 +201,8 @@ class Calls:
     """Runs calls for one step.
 
     Args:
-        clock: of the worker.
         budget: seconds that one call may be repeated, if `faults` has none for all.
         at_once: calls that may run at the same time.
-        first: of them, at the beginning.
         faults: the budget that all calls of the process share; None: these have their own.
     """
 
@@ -233,7 +231,6 @@ class Calls:
 
         Args:
             kind: of the request, as it is counted.
-            call: one attempt.
             store: None: the archive's for "get", else the destination.
         """
         where = store or _store_of(kind)

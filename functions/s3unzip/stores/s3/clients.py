@@ -84,9 +84,6 @@ class AwsSession:
 
         Args:
             service: botocore's name of the service.
-            region: of the client.
-            endpoint_url: of the service.
-            settings: arguments of `botocore.config.Config`.
         """
         config: Any = Config(**settings)  # type: ignore[arg-type]  # each of its own type
         try:
@@ -226,12 +223,10 @@ def open_store(
     """Return the obstore client of one bucket.
 
     Args:
-        bucket: its name.
         endpoint: where its requests go.
         access: how S3 is reached.
         credentials: None: requests are not signed.
         config: more settings of S3.
-        limits: timeouts.
     """
     # What is not named here would come from variables of the environment.
     whole: S3Config = {

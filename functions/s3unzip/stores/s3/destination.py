@@ -51,8 +51,6 @@ class S3Destination:
     """One bucket that members are written to; threads may share it.
 
     Args:
-        session: of the destination.
-        bucket: its name.
         config: how members are stored: the owner, the KMS key, whether the credentials that write
             may also read the archive, and who pays; None: as the bucket's defaults say.
     """

@@ -67,7 +67,6 @@ class Session:
     Args:
         access: how S3 is reached; what it says of the destination does not count.
         aws: the session of this profile and region; another one takes 50 ms to read its files.
-        advice: if nothing answers.
     """
 
     def __init__(
@@ -298,7 +297,6 @@ def why_unreachable(url: str, seconds: float, ca_bundle: str | None = None) -> s
     """Return why `url` cannot be connected to; None: it can, or a proxy stands before it.
 
     Args:
-        url: of the endpoint.
         seconds: for looking up the name, connecting and TLS together.
         ca_bundle: file of certificates that are trusted; None: the system's.
     """
