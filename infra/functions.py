@@ -89,8 +89,7 @@ class Functions(Construct):
         acknowledge(
             function,
             "AwsSolutions-L1",
-            "The asset's wheels are built and tested for Python 3.13; the next minor version "
-            "follows when every dependency has aarch64 wheels for it.",
+            "The asset's byte code and its tests are of Python 3.13; a later version is untried.",
         )
         return function
 
