@@ -73,9 +73,7 @@ def diff(wish: Wish) -> int:
     """Print what a deployment would change."""
     account = find_account(wish.environment)
     check_bootstrap(account, wish.environment.name)
-    return run_cdk(
-        ["diff", *wish.context, *_without_reservations(account, wish)], account.variables
-    )
+    return run_cdk(["diff", *wish.context, *without_reservations(account, wish)], account.variables)
 
 
 def deploy(wish: Wish) -> int:
@@ -84,14 +82,14 @@ def deploy(wish: Wish) -> int:
     check_bootstrap(account, wish.environment.name)
     _say(f"{wish.environment.stack.name}: account {account.id}, region {account.region}")
     approval = ["--require-approval", "never"] if wish.yes else []
-    changed = _without_reservations(account, wish)
+    changed = without_reservations(account, wish)
     code = run_cdk(["deploy", *wish.context, *changed, *approval], account.variables)
     if code == 0:
         _say(f"\nTry it: make put ENV={wish.environment.name} ARCHIVE=archive.zip")
     return code
 
 
-def _without_reservations(account: Account, wish: Wish) -> list[str]:
+def without_reservations(account: Account, wish: Wish) -> list[str]:
     """Return context options that leave out reservations which the account's quota cannot hold.
 
     Lambda keeps at least 100 for functions without one (developer guide of Lambda, "Configuring

@@ -108,6 +108,20 @@ def test_members_are_not_written_over() -> None:
     assert tree.world.contents()["inner/level0.txt"] == b"mine"
 
 
+@pytest.mark.parametrize(
+    ("names", "reasons"),
+    [
+        (["i.zip", "i.ZIP"], ["nested-prefix-taken", "nested-prefix-taken"]),
+        (["m/.zip", "m.zip.zip", "m.zip"], ["nested-no-stem", *["nested-prefix-taken"] * 2]),
+    ],
+)
+def test_archives_for_one_prefix_or_none(names: list[str], reasons: list[str]) -> None:
+    """Each is a result with a reason, and the others are extracted."""
+    tree = Tree(build(*(Entry(name, wrap(0)) for name in [*names, "z.zip"])), ONE)
+    assert [tree.reasons[f"archive/{name}"] for name in names] == reasons
+    assert "z/level0.txt" in tree.keys
+
+
 def many(count: int, members: int = 1, size: int = 1) -> bytes:
     """Return an archive of so many archives."""
     inner = build(*(Entry(f"m{n}", b"x" * size) for n in range(members)))

@@ -12,6 +12,8 @@ import pytest
 from embedded.ministack import PYTHON, EmbeddedAws
 from infra.account import Account, DeployedStack, empty_bucket, find_stack, list_runs
 from infra.cdk_cli import COMMAND
+from infra.deployment import Wish, without_reservations
+from infra.environment import load_environment
 from tests.docs.bare import make_checkout, make_machine
 
 if TYPE_CHECKING:
@@ -124,6 +126,17 @@ def account(aws: EmbeddedAws, monkeypatch: pytest.MonkeyPatch) -> Account:
     for name, value in aws.environment.items():
         monkeypatch.setenv(name, value)
     return Account("000000000000", "us-east-1", boto3.Session(region_name="us-east-1"))
+
+
+@pytest.mark.parametrize(("workers", "left_out"), [(50, 0), (950, 4)])
+def test_reservations_that_the_account_cannot_hold(
+    account: Account, capfd: pytest.CaptureFixture[str], workers: int, left_out: int
+) -> None:
+    """They are left out of the deployment, and a warning says so."""
+    settings = {"functions.extract.reserved_concurrency": workers, "runs.max_workers": 10}
+    wish = Wish(load_environment("dev", settings=settings), (), yes=True, archive=None)
+    assert len(without_reservations(account, wish)) == 2 * left_out
+    assert ("too few for the reservations of dev" in capfd.readouterr().out) == bool(left_out)
 
 
 def test_a_bucket_is_emptied_of_versions(account: Account) -> None:

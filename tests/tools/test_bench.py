@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from bench.__main__ import Outcome, make_table, run_bench
-from bench.measure import print_figure
 
 
 def test_figures_are_kept_and_lines_pass(capfd: pytest.CaptureFixture[str]) -> None:
@@ -18,14 +17,6 @@ def test_figures_are_kept_and_lines_pass(capfd: pytest.CaptureFixture[str]) -> N
     assert outcome.exit_code == 3
     assert outcome.seconds > 0
     assert capfd.readouterr().out == "turn 1\nBENCH a.b 1.5 s\nBENCH no\n"
-
-
-def test_a_figure_is_read_as_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """The form of the line is the same on both sides."""
-    print_figure("x.y", 12.34567, "MB/s")
-    line = capsys.readouterr().out
-    outcome = run_bench("x", [sys.executable, "-c", f"print({line.strip()!r})"])
-    assert outcome.figures == [("x.y", "12.35", "MB/s")]
 
 
 def test_one_table_has_all_figures() -> None:

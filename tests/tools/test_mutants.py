@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 from typing import TYPE_CHECKING
 
 from tests.docs.commands import ROOT
-from tools.mutants import PACKAGE, Group, choose, make_mutants, read_groups, run_tests, try_group
+from tools.mutants import PACKAGE, Group, make_mutants, read_groups, try_group
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,33 +49,6 @@ def test_every_operator_makes_its_mutant() -> None:
     ]
 
 
-def test_a_mutant_is_python_and_differs_in_one_place() -> None:
-    """Applied, it parses, and only its expression has changed."""
-    original = ast.dump(ast.parse(SOURCE))
-    for mutant in make_mutants(SOURCE):
-        changed = mutant.apply(SOURCE.encode())
-        assert ast.dump(ast.parse(changed)) != original
-        assert changed.startswith(SOURCE.encode()[: mutant.start])
-        assert changed.endswith(SOURCE.encode()[mutant.end :])
-
-
-def test_names_are_unique_and_survive_edits_elsewhere() -> None:
-    """Equal expressions are numbered; a line more above changes no name."""
-    twice = "def f(a):\n    a = a + 1\n    b = a + 1\n"
-    names = [one.name for one in make_mutants(twice)]
-    assert len(set(names)) == len(names) == 4
-    assert names == [one.name for one in make_mutants("import os\n\n" + twice)]
-
-
-def test_few_mutants_are_chosen_by_their_names() -> None:
-    """The choice is the same each time, in the order of the lines, and a part of a larger one."""
-    mutants = make_mutants(SOURCE)
-    few, more = choose(mutants, 3), choose(mutants, 6)
-    assert len(few) == 3
-    assert [one for one in more if one in few] == few
-    assert choose(mutants, 99) == mutants
-
-
 def test_every_group_has_modules_and_tests() -> None:
     """No pattern of the list is about modules that have gone."""
     for group in read_groups():
@@ -99,10 +71,3 @@ def test_a_mutant_that_no_test_sees_survives(
     assert try_group(group, [], tmp_path, float("inf")) == (2, 3)
     assert "survived: half.py:6: unseen: a + a -> a - a" in capsys.readouterr().out
     assert (tmp_path / PACKAGE / "half.py").read_text() == source
-
-
-def test_tests_that_never_end_are_ended(tmp_path: Path) -> None:
-    """After the limit there is no verdict but that they did not pass."""
-    tests = tmp_path / "test_long.py"
-    tests.write_text("import time\n\ndef test(): time.sleep(600)\n")
-    assert run_tests(["--noconftest", str(tests)], tmp_path, 3.0)[0] is None

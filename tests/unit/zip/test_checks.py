@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from msgspec import structs
 
+from s3unzip.finding import RejectedError
 from s3unzip.zip import CHECKS, Action, Limits, Policy
 from tests.corpus.core import Cut, extract, read_index
 from tests.encrypting import aes_extra, seal_aes, seal_zipcrypto
@@ -460,3 +461,16 @@ def test_lenient_absolute_names_lose_their_slash() -> None:
     assert [m.path for m in index.members] == ["etc/a", "b"]
     assert [f.finding.code for f in index.failures] == ["name-dotdot"]
     assert index.warnings.counts["name-absolute"] == 4
+
+
+def test_an_end_record_of_zeros_hides_no_members() -> None:
+    """After a directory header it makes the archive ambiguous."""
+    raw = bytes(70_000) + build(Entry("big", b"x" * 200_000))[:-22] + b"PK\5\6" + bytes(18)
+    with pytest.raises(RejectedError, match="cd-ambiguous"):
+        read_index(raw, Policy(), Cut())
+
+
+def test_aes_within_aes_is_no_method() -> None:
+    """A member whose inner method is 99 again is refused by name."""
+    index = read_index(build(seal_aes(replace(A, method=99), SECRET)), OPENING, Cut())
+    assert [f.finding.code for f in index.failures] == ["unsupported-method"]
