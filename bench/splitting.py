@@ -68,7 +68,6 @@ STREAM_SIZE = SIZE // 8  # of the member that is one stream
 CPU_SIZE = 160 * MIB  # size of the member whose CPU is measured
 CPU_SEGMENTS = 3  # segments of about the default size
 NEVER = 1 << 50
-MODULES = ("numpy", "bench.splitting")  # of workers; the figure does not include their start
 
 
 class LimitedArchive:
@@ -202,7 +201,7 @@ class Case:
             Location("file", "", f"{self.folder}/{self.name}.zip"),
             Location("file", "", f"{home}/out/"),
         )
-        with Workers(workers or 1, maker(LocalClock()), maker, MODULES) as pool:
+        with Workers(workers or 1, maker(LocalClock()), maker) as pool:
             report = run_archive(request, maker(LocalClock()), pool)
         assert report.verdict == "COMPLETED", report
         seconds = report.finished - report.started - report.plan_seconds

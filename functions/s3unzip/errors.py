@@ -142,3 +142,8 @@ class InterruptedRunError(S3UnzipError):
     """The user stopped the run."""
 
     exit_code = 130
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether Python or the system had no memory left: a thread's stack needs some, too."""
+    return isinstance(error, MemoryError) or "can't start new thread" in str(error)

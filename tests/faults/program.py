@@ -39,7 +39,7 @@ def carry_out(order: Order) -> Report:
     )
     setup = Setup(config, Policy(), TUNING, WORKERS)
     request = order.request
-    with Machine(setup, request.source, request.destination) as machine:
+    with Machine(setup) as machine:
         return machine.run(request) if order.resume is None else machine.resume(order.resume)
 
 

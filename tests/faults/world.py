@@ -190,7 +190,7 @@ class World:
     def _at_work(maker: ContextMaker, processes: int) -> Iterator[tuple[Context, Workers]]:
         context = maker(LocalClock())
         opening = maker if processes else None
-        with Workers(processes, context, opening, [__name__]) as workers:
+        with Workers(processes, context, opening) as workers:
             yield context, workers
 
 

@@ -86,7 +86,7 @@ def extract(  # noqa: PLR0913 - options of a public function
     told = progress or Progress()
     if delete_extra is not None:
         check_extra(request, setup.stores.work, open_stores(setup.stores))
-    with Machine(setup, where, target, told) as machine:
+    with Machine(setup, told) as machine:
         return _extract_one(machine, request, max_cost, told, warn, delete_extra)
 
 
@@ -187,7 +187,7 @@ def extract_all(  # noqa: PLR0913 - options of a public function
     told.found(len(found), sum(one.size or 0 for one in found))
     ends: list[ArchiveEnd] = []
     inner = _Inner(told)
-    with Machine(setup, requests[0].source, target, inner) as machine:
+    with Machine(setup, inner) as machine:
         for request in requests:
             try:
                 ends.append(_end_one(machine, request, max_cost, inner))

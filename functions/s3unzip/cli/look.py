@@ -202,7 +202,7 @@ def test(given: Given) -> int:
         stores = replace(given.config(), work=Location("file", "", f"{home}/"))
         setup = Setup(stores, policy, given.tuning(given.processes), given.processes)
         with (
-            Machine(setup, where, NOWHERE, display) as machine,
+            Machine(setup, display) as machine,
             display,
             asking_for_a_prefix(where),
         ):

@@ -19,7 +19,13 @@ from s3unzip.cli.terminal import (
     Stopping,
     drop_output,
 )
-from s3unzip.errors import ArchiveError, InterruptedRunError, S3UnzipError, ServiceFaultError
+from s3unzip.errors import (
+    ArchiveError,
+    InterruptedRunError,
+    S3UnzipError,
+    ServiceFaultError,
+    is_out_of_memory,
+)
 from s3unzip.version import __version__
 
 if TYPE_CHECKING:
@@ -177,7 +183,7 @@ def _end_badly(error: Exception) -> int:
     elif isinstance(error, OutputLostError):
         drop_output()
         words, code = f"standard output: {error.strerror}; not all of it is written", OUTPUT_LOST
-    elif isinstance(error, MemoryError):
+    elif is_out_of_memory(error):
         words = "no memory left: give fewer --workers, or raise the limit (ulimit -v)"
         code = ServiceFaultError.exit_code
     elif not isinstance(error, S3UnzipError):

@@ -342,7 +342,7 @@ def _resume_here(given: Given, known: LocalRuns) -> int:
     display, stores = RunDisplay(), _recall_config(given, known.connections(name))
     check_reachable(stores, planned.source, planned.destination)
     setup = Setup(stores, policy, tuning, given.processes)
-    with Machine(setup, planned.source, planned.destination, display) as machine, display:
+    with Machine(setup, display) as machine, display:
         report = machine.resume(name, display.planned, failed=given.failed)
     if given.json:
         print_json(report)

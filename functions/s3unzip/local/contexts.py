@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from s3unzip.context import Context, Progress
 from s3unzip.local.logs import start_logging
-from s3unzip.model import Location
 from s3unzip.settings import Tuning
 from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
@@ -25,11 +24,3 @@ def open_context(
     start_logging()
     stores = open_stores(config)
     return Context(stores, clock, policy, tuning, progress, reached=config)
-
-
-def worker_modules(*locations: Location) -> list[str]:
-    """Return the modules that workers on `locations` need."""
-    modules = ["s3unzip.local.contexts"]
-    if any(location.scheme == "s3" for location in locations):
-        modules.append("s3unzip.stores.s3.run_store")
-    return modules

@@ -18,7 +18,7 @@ def start_logging() -> None:
     if not logger.handlers:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(
-            logging.Formatter("%(asctime)s %(levelname)-7s %(processName)s %(message)s")
+            logging.Formatter("%(asctime)s %(levelname)-7s %(process)d %(message)s")
         )
         logger.addHandler(handler)
     logger.setLevel(level.upper())

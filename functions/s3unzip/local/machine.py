@@ -19,11 +19,10 @@ from msgspec.structs import replace
 from s3unzip.context import Context, Progress
 from s3unzip.errors import InterruptedRunError, S3UnzipError
 from s3unzip.extraction.large import abort_uploads
-from s3unzip.local.contexts import open_context, worker_modules
+from s3unzip.local.contexts import open_context
 from s3unzip.local.locking import RunLocks
 from s3unzip.local.workers import Workers
 from s3unzip.model import (
-    Location,
     NestedRun,
     PlanSummary,
     Report,
@@ -80,21 +79,12 @@ class Machine:
 
     Args:
         setup: how to perform the runs.
-        source: an archive: what reads it is imported before the first worker starts.
-        destination: where members go, likewise.
         progress: takes what the workers count.
     """
 
-    def __init__(
-        self,
-        setup: Setup,
-        source: Location,
-        destination: Location,
-        progress: Progress | None = None,
-    ) -> None:
+    def __init__(self, setup: Setup, progress: Progress | None = None) -> None:
         self._setup = setup
         self._progress = progress
-        self._modules = worker_modules(setup.stores.work, source, destination)
         self._held = ExitStack()
         self._locks = self._held.enter_context(RunLocks(setup.stores.work.key))
         self.context, self._workers = self._open(setup.stores)
@@ -161,7 +151,7 @@ class Machine:
         context = open_context(stores, policy, tuning, LocalClock(), self._progress)
         patient = replace(stores, check_reachable=False)
         opening = partial(open_context, patient, policy, tuning)
-        workers = Workers(self._setup.processes, context, opening, self._modules)
+        workers = Workers(self._setup.processes, context, opening)
         return context, self._held.enter_context(workers)
 
 

@@ -3,8 +3,7 @@
 A worker has tens of threads that wait for the interpreter's lock or for a PUT, each for
 microseconds. Linux moves each woken thread to an idle processor, where it preempts the running
 thread and loses its cache. This took a third of the CPU of 20,000 small members. So workers use
-`SCHED_BATCH` (sched(7)): a woken thread preempts nothing. If there are enough processors, each
-worker also stays on its own processor while it extracts small members.
+`SCHED_BATCH` (sched(7)): a woken thread preempts nothing.
 
 A worker allocates and frees buffers all the time, in several threads. By default, glibc returns the
 end of a heap to the system as soon as it is free, then requests it again. The kernel's work for new
@@ -17,12 +16,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Collection
-from pathlib import Path
 
 from s3unzip.settings import MIB
-
-THREADS = Path("/proc/self/task")  # proc(5): one entry for each thread
 
 
 def available_processors() -> list[int]:
@@ -38,23 +33,6 @@ def yield_to_others() -> None:
         with contextlib.suppress(OSError):  # a sandbox may forbid it
             if os.sched_getscheduler(0) == os.SCHED_OTHER:  # otherwise the user chose a policy
                 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-
-
-def keep_to(processors: Collection[int]) -> None:
-    """Run all threads of this process, and future ones, on `processors` only."""
-    if hasattr(os, "sched_setaffinity"):
-        for thread in _threads():
-            with contextlib.suppress(
-                OSError
-            ):  # the thread has ended, or the processors were removed
-                os.sched_setaffinity(thread, processors)
-
-
-def _threads() -> list[int]:
-    try:
-        return [int(entry.name) for entry in THREADS.iterdir()]
-    except OSError:  # not Linux
-        return []
 
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, malloc.h
