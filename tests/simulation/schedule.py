@@ -1,8 +1,8 @@
 """One schedule: a world made from a seed, run until all is quiet, and compared with the promises.
 
 Its last digit says what is special: 2 has aborted runs that are resumed while their functions go
-on, 3 has archives inside, 5 deletes archives after success, 6 keeps their versions, and 7 has all
-tasks in Distributed Maps.
+on, 3 has archives inside, 4 lets threads take turns at each lock, queue and event, 5 deletes
+archives after success, 6 keeps their versions, and 7 has all tasks in Distributed Maps.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tests.simulation.substitution import substituted
 from tests.simulation.world import World
 
 MENDED = 4  # times that an operator resumes what failed, once nothing goes wrong any more
-OVERLAPS, NESTED, DELETED, VERSIONED, MANY = 2, 3, 5, 6, 7  # last digits of seeds
+OVERLAPS, NESTED, TURNS, DELETED, VERSIONED, MANY = 2, 3, 4, 5, 6, 7  # last digits of seeds
 RETRIED = 0.3  # of the schedules whose runs have failed members
 EVENT = {  # EventBridge's, of an archive that was put
     "detail-type": "Object Created",
@@ -82,6 +82,7 @@ def run_seed(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
     versions = [choose_recipe(rng, version, int(kind == NESTED)) for version in range(3)]
     older = older_objects(rng, make_archive(versions[0])[1]) if rng.random() < 0.3 else {}
     world = World(Scheduler(rng), faults, Promises(rule, older))
+    world.scheduler.preemptive = kind == TURNS
     services = Services(world)
     try:
         _put_older(world, older, versions)

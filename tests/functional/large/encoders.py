@@ -34,17 +34,6 @@ func main() {
 	out.Close()
 }
 """
-JAVA = """import java.util.zip.*;
-
-class Encode {
-    public static void main(String[] args) throws Exception {
-        Deflater deflater = new Deflater(6, true);
-        try (DeflaterOutputStream out = new DeflaterOutputStream(System.out, deflater)) {
-            System.in.transferTo(out);
-        }
-    }
-}
-"""
 
 
 def encode_zlib(level: int, strategy: int = zlib.Z_DEFAULT_STRATEGY, memory: int = 8) -> Encoder:
@@ -97,16 +86,6 @@ def encode_go(data: bytes) -> bytes:
     return _pipe(_go_program(), data)
 
 
-def encode_java(data: bytes) -> bytes:
-    """Deflate by Java's Deflater."""
-    java = shutil.which("java")
-    if java is None:
-        pytest.skip("java is not installed")
-    source = _scratch() / "Encode.java"
-    source.write_text(JAVA)
-    return _pipe(f"{java} {source}", data)
-
-
 ENCODERS: dict[str, Encoder] = {
     "zlib-1": encode_zlib(1),
     "zlib-6": encode_zlib(6),
@@ -115,7 +94,6 @@ ENCODERS: dict[str, Encoder] = {
     "isal": encode_isal,
     "libdeflate": encode_libdeflate,
     "go": encode_go,
-    "java": encode_java,
 }
 
 
