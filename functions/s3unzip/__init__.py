@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from s3unzip.api.archive import ArchiveMember as ArchiveMember
     from s3unzip.api.archive import open_archive as open_archive
     from s3unzip.api.extraction import extract as extract
-    from s3unzip.api.progress import Progress as Progress
     from s3unzip.api.verification import verify as verify
+    from s3unzip.context import Progress as Progress
     from s3unzip.model import GzipForm as GzipForm
     from s3unzip.model import OnConflict as OnConflict
     from s3unzip.model import Options as Options
@@ -42,8 +42,8 @@ if not TYPE_CHECKING:
         {
             "s3unzip.api.archive": ("Archive", "ArchiveMember", "open_archive"),
             "s3unzip.api.extraction": ("extract",),
-            "s3unzip.api.progress": ("Progress",),
             "s3unzip.api.verification": ("verify",),
+            "s3unzip.context": ("Progress",),
             "s3unzip.deflate": ("",),
             "s3unzip.errors": ("",),
             "s3unzip.model": ("GzipForm", "OnConflict", "Options", "Report", "Verdict"),

@@ -4,7 +4,6 @@
 
     S3UnzipError                    exit 1
     +- UsageError                   exit 2  the request is wrong: a URL, an option, a setting
-    |  +- ScopeError                exit 2  the destination would trigger its own pipeline
     |  +- BudgetError               exit 2  the forecast is above what the caller allows
     |  +- NothingSelectedError      exit 7  no member is selected, or a name is no member's
     +- VerdictError                 exit 1  a run is not COMPLETED, and its caller wants to know
@@ -49,10 +48,6 @@ class UsageError(S3UnzipError):
     """The request is wrong: a URL, an option or a setting."""
 
     exit_code = 2
-
-
-class ScopeError(UsageError):
-    """The destination lies inside the scope of the trigger."""
 
 
 class BudgetError(UsageError):
@@ -119,17 +114,6 @@ class ThrottledError(ServiceFaultError):
 
 class DeadlineError(ServiceFaultError):
     """The worker's time limit was near; finished members are on record."""
-
-
-class ClaimedError(ServiceFaultError):
-    """Another invocation may be at work on the run; it is over after `seconds`."""
-
-    def __init__(self, message: str, seconds: float) -> None:
-        super().__init__(message)
-        self.seconds = seconds
-
-    def __reduce__(self) -> tuple[type[ClaimedError], tuple[str, float]]:
-        return type(self), (str(self), self.seconds)
 
 
 class RunStoppedError(S3UnzipError):

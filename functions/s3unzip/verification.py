@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from functools import partial
 from operator import attrgetter, eq, itemgetter
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -31,7 +31,6 @@ from s3unzip.stores.ports import ListedObject, StoredObject
 LISTS = 16  # ranges of keys that are listed concurrently
 HANDFUL = 16  # objects that a thread takes at a time
 _KEY = attrgetter("key")
-T = TypeVar("T")
 
 
 class Comparison(StrEnum):
@@ -121,13 +120,6 @@ class _Expected(NamedTuple):
     size: int
     crc32: int | None  # None: the archive does not declare it
     wanted: bool  # False: a member that is not selected; its object does not count as extra
-
-
-class _Unproved(NamedTuple):
-    """Objects of the right size whose bytes the listing alone does not prove."""
-
-    unrecorded: list[_Expected]  # without a record of a run
-    replaced: list[_Expected]  # written by a run and replaced later
 
 
 def verify_objects(
@@ -276,6 +268,10 @@ class _Objects:
         self._effort = effort
         self._calls = calls
         self._results = results
+        # Of the right size, but the listing does not prove their bytes: without a record of a run,
+        # and written by a run and replaced later.
+        self._unrecorded: list[_Expected] = []
+        self._replaced: list[_Expected] = []
 
     def compare(self, expected: list[_Expected], known: WrittenObjects) -> None:
         """Compare all; `expected` is in the order of the keys.
@@ -286,27 +282,27 @@ class _Objects:
         starts = range(0, max(1, len(expected)), size)
         keys = ["", *(expected[at].key for at in starts[1:]), self._prefix + BEYOND]
 
-        def compare_range(place: int) -> _Unproved:
+        def compare_range(place: int) -> None:
             members = expected[starts[place] : starts[place] + size]
-            return self._compare_range(members, keys[place], keys[place + 1], known)
+            self._compare_range(members, keys[place], keys[place + 1], known)
 
-        parts = self._share(compare_range, range(len(starts)), LISTS)
-        unrecorded = [member for part in parts for member in part.unrecorded]
-        replaced = [member for part in parts for member in part.replaced]
-        self._compare_contents(unrecorded, self._read if self._effort.deep else self._ask)
-        self._compare_contents(replaced, self._read)
+        self._share(compare_range, range(len(starts)), LISTS)
+        self._compare_contents(self._unrecorded, self._read if self._effort.deep else self._ask)
+        self._compare_contents(self._replaced, self._read)
 
-    def _share(self, work: Callable[[int], T], places: Sequence[int], threads: int) -> list[T]:
-        """Return what `work` returns for the places; so many threads call it."""
+    def _share(self, work: Callable[[int], None], places: Sequence[int], threads: int) -> None:
+        """Call `work` for the places in so many threads."""
         coming = iter(places)  # shared: `next` on it is atomic
 
-        def work_on() -> list[T]:
-            return [work(place) for place in coming]
+        def work_on() -> None:
+            for place in coming:
+                work(place)
 
         with ThreadPoolExecutor(threads, thread_name_prefix="verify") as pool:
             working = [pool.submit(work_on) for _ in range(min(threads, len(places)))]
             try:
-                return [result for one in working for result in one.result()]
+                for one in working:
+                    one.result()
             except S3UnzipError:
                 self._calls.end()
                 for _ in coming:  # no thread begins another
@@ -315,9 +311,8 @@ class _Objects:
 
     def _compare_range(
         self, members: Sequence[_Expected], first: str, stop: str, known: WrittenObjects
-    ) -> _Unproved:
+    ) -> None:
         """Compare the members before the key `stop` with the listing from `first`."""
-        unproved = _Unproved([], [])
         start = 0
         for page in list_pages(self._destination, self._prefix, first, stop, self._calls):
             if page[-1].key == stop:  # the first of the next range
@@ -325,17 +320,15 @@ class _Objects:
             if not page:
                 break
             end = bisect_right(members, page[-1].key, start, key=_KEY)
-            self._compare_page(members[start:end], page, known, unproved)
+            self._compare_page(members[start:end], page, known)
             start = end
-        self._compare_page(members[start:], [], known, unproved)
-        return unproved
+        self._compare_page(members[start:], [], known)
 
     def _compare_page(
         self,
         members: Sequence[_Expected],
         page: Sequence[ListedObject],
         known: WrittenObjects,
-        unproved: _Unproved,
     ) -> None:
         """Compare the objects of one page with the members up to the page's last key."""
         pairs: Iterable[tuple[_Expected | None, ListedObject | None]]
@@ -350,7 +343,7 @@ class _Objects:
             elif match := known.match(member.key, member.size, member.crc32, listed.etag):
                 proved.append(member.key)
             else:
-                (unproved.unrecorded if match is None else unproved.replaced).append(member)
+                (self._unrecorded if match is None else self._replaced).append(member)
         if differences:
             self._results.add_different(differences)
         if proved:

@@ -335,7 +335,7 @@ def test_an_own_file_is_written_again(tmp_path: Path) -> None:
 def test_room_is_checked_before_the_first_byte(tmp_path: Path) -> None:
     """A new folder with less room than all members need is refused, one with files is not."""
     with pytest.raises(StoreFullError, match="are to be written"):
-        FolderDestination(f"{tmp_path}/new/deep").check_room(10**18)
-    FolderDestination(f"{tmp_path}/new/deep").check_room(1)
+        FolderDestination(f"{tmp_path}/new/deep").check_ready(10**18)
+    FolderDestination(f"{tmp_path}/new/deep").check_ready(1)
     (tmp_path / "a").write_bytes(b"1")
-    FolderDestination(str(tmp_path)).check_room(10**18)
+    FolderDestination(str(tmp_path)).check_ready(10**18)

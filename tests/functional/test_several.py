@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from s3unzip.api.extraction import extract_all
-from s3unzip.api.progress import BatchProgress
-from s3unzip.api.several import FoundArchive, check_apart, find_archives, names_several
+from s3unzip.api.several import check_apart, find_archives, names_several
+from s3unzip.context import Progress
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import ArchiveEnd, Batch, Location, Options, Request, decode
 from s3unzip.stores.factory import StoreConfig
@@ -45,9 +45,9 @@ def program(tmp_path: Path) -> Program:
     return Program(tmp_path)
 
 
-def names(found: list[FoundArchive]) -> list[str]:
+def names(found: dict[Location, int | None]) -> list[str]:
     """Return the last parts of the archives' keys."""
-    return [one.source.key.rsplit("/", 1)[-1] for one in found]
+    return [one.key.rsplit("/", 1)[-1] for one in found]
 
 
 def test_words_that_name_several(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_folders_and_globs(program: Program, monkeypatch: pytest.MonkeyPatch) ->
     assert names(find_archives(["in"], config)) == ["a.zip", "b.zip", "c.zip", "D.zip"]
     assert names(find_archives(["in/*.zip", "in/a.zip"], config)) == ["a.zip", "b.zip"]
     assert names(find_archives(["in/**/*.zip"], config)) == ["a.zip", "b.zip", "c.zip", "D.zip"]
-    assert find_archives(["none.zip"], config)[0].size is None
+    assert list(find_archives(["none.zip"], config).values()) == [None]
     with pytest.raises(NotFoundError, match="no archive matches"):
         find_archives(["none*"], config)
 
@@ -142,7 +142,7 @@ def test_archives_are_deleted_after_success(program: Program) -> None:
     assert (program.folder / "damaged.zip").exists()
 
 
-class Heard(BatchProgress):
+class Heard(Progress):
     """Keeps what is told."""
 
     def __init__(self) -> None:

@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from s3unzip.api.options import at_endpoint, judge_selection, make_policy, parse_after_success
-from s3unzip.api.progress import BatchProgress, Progress
 from s3unzip.api.several import check_apart, find_archives
+from s3unzip.context import Progress
 from s3unzip.errors import InterruptedRunError, S3UnzipError, UsageError
 from s3unzip.local.extra import check_extra, clear_extra
 from s3unzip.local.machine import Machine, Setup
@@ -156,7 +156,7 @@ def extract_all(  # noqa: PLR0913 - options of a public function
     max_cost: float | None = None,
     after_success: str | None = None,
     stores: StoreConfig | None = None,
-    progress: BatchProgress | None = None,
+    progress: Progress | None = None,
 ) -> Batch:
     """Extract several archives, one after the other; the failure of one does not stop the others.
 
@@ -177,14 +177,14 @@ def extract_all(  # noqa: PLR0913 - options of a public function
         StorageError, ServiceFaultError: a word names no archive, or they cannot be listed.
         InterruptedRunError: Ctrl-C; finished members are on record.
     """
-    told, config = progress or BatchProgress(), stores or StoreConfig()
+    told, config = progress or Progress(), stores or StoreConfig()
     chosen = _with_password(options or Options(), password)
     target = parse_destination(destination)
     found = find_archives(sources, config)
-    requests = [_make_request(one.source, target, chosen, after_success) for one in found]
+    requests = [_make_request(one, target, chosen, after_success) for one in found]
     check_apart(requests)
     setup = set_up(config, make_policy(chosen, password, target), workers, tuning)
-    told.found(len(found), sum(one.size or 0 for one in found))
+    told.found(len(found), sum(size or 0 for size in found.values()))
     ends: list[ArchiveEnd] = []
     inner = _Inner(told)
     with Machine(setup, inner) as machine:
@@ -200,7 +200,7 @@ def extract_all(  # noqa: PLR0913 - options of a public function
 class _Inner(Progress):
     """Passes the counts of each of several archives on."""
 
-    def __init__(self, outer: BatchProgress) -> None:
+    def __init__(self, outer: Progress) -> None:
         self._outer = outer
         self.runs: list[NestedRun] = []
 

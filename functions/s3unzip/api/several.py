@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.errors import NotFoundError, UsageError
@@ -22,13 +21,6 @@ GLOB = frozenset("*?[")
 SUFFIX = ".zip"
 
 
-class FoundArchive(Struct, frozen=True):
-    """One archive that a word names."""
-
-    source: Location
-    size: int | None = None  # bytes; None: not known before it is read
-
-
 def names_several(word: str) -> bool:
     """Return whether `word` is a folder, a prefix or a glob; nothing is asked of a store."""
     scheme, _, rest = word.partition("://")
@@ -40,8 +32,8 @@ def names_several(word: str) -> bool:
     return scheme.lower() == "s3" and (not key or key.endswith("/") or bool(GLOB & set(key)))
 
 
-def find_archives(words: Sequence[str], config: StoreConfig) -> list[FoundArchive]:
-    """Return the archives that `words` name, in their order, each once.
+def find_archives(words: Sequence[str], config: StoreConfig) -> dict[Location, int | None]:
+    """Return the archives that `words` name, in their order, and their sizes if they are known.
 
     A folder or a prefix names all archives in it whose names end in ``.zip`` in any case, however
     deep. In a glob ``*`` does not cross a slash, ``**`` does.
@@ -51,15 +43,14 @@ def find_archives(words: Sequence[str], config: StoreConfig) -> list[FoundArchiv
         NotFoundError: a folder, a prefix or a glob has no archive.
         StorageError, ServiceFaultError: it cannot be listed.
     """
-    found: dict[Location, FoundArchive] = {}
+    found: dict[Location, int | None] = {}
     for word in words:
         several = names_several(word)
         some = list(_list(word, config)) if several else [_one(word)]
         if not some:
             raise NotFoundError(f"{word}: {_explain_none(word)}")
-        for archive in some:
-            found.setdefault(archive.source, archive)
-    return list(found.values())
+        found |= {source: size for source, size in some if source not in found}
+    return found
 
 
 def check_apart(requests: Sequence[Request]) -> None:
@@ -90,21 +81,21 @@ def _explain_none(word: str) -> str:
     return f"no archive is there: nothing below this {kind} has a name that ends in {SUFFIX}"
 
 
-def _one(word: str) -> FoundArchive:
+def _one(word: str) -> tuple[Location, int | None]:
     source = parse_source(word)
     if source.scheme != "file":
-        return FoundArchive(source)
+        return source, None
     try:
-        return FoundArchive(source, Path(source.key).stat().st_size)
+        return source, Path(source.key).stat().st_size
     except OSError:  # the run says what is wrong
-        return FoundArchive(source)
+        return source, None
 
 
-def _list(word: str, config: StoreConfig) -> Iterator[FoundArchive]:
+def _list(word: str, config: StoreConfig) -> Iterator[tuple[Location, int | None]]:
     return _list_objects(word, config) if "://" in word else _list_files(word)
 
 
-def _list_files(word: str) -> Iterator[FoundArchive]:
+def _list_files(word: str) -> Iterator[tuple[Location, int | None]]:
     folder = Path(word)
     if folder.is_dir():
         paths = sorted(
@@ -119,7 +110,7 @@ def _list_files(word: str) -> Iterator[FoundArchive]:
         yield _one(str(path))
 
 
-def _list_objects(word: str, config: StoreConfig) -> Iterator[FoundArchive]:
+def _list_objects(word: str, config: StoreConfig) -> Iterator[tuple[Location, int | None]]:
     bucket, _, key = word.partition("://")[2].partition("/")
     start = min((key.find(one) for one in GLOB if one in key), default=len(key))
     prefix = parse_destination(f"s3://{bucket}/")
@@ -127,7 +118,7 @@ def _list_objects(word: str, config: StoreConfig) -> Iterator[FoundArchive]:
     for listed in _reader(config).destination(prefix).list_objects(key[:start], "", BEYOND):
         wanted = fits(listed.key) if fits is not None else listed.key.lower().endswith(SUFFIX)
         if wanted and not listed.key.endswith("/"):
-            yield FoundArchive(Location("s3", bucket, listed.key), listed.size)
+            yield Location("s3", bucket, listed.key), listed.size
 
 
 def _reader(config: StoreConfig) -> Stores:

@@ -22,7 +22,6 @@ from s3unzip.errors import (
     AccessDeniedError,
     NotFoundError,
     S3UnzipError,
-    ScopeError,
     ServiceFaultError,
     UsageError,
 )
@@ -91,7 +90,7 @@ class Trigger(Struct, frozen=True):
         if destination.bucket == self.bucket and (
             ours.startswith(theirs) or theirs.startswith(ours)
         ):
-            raise ScopeError(
+            raise UsageError(
                 f"the destination {destination} is inside the trigger's scope "
                 f"(s3://{self.bucket}/{ours}*{self.suffix}), so its members could start runs: "
                 "deploy with another bucket or prefix"

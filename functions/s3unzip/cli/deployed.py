@@ -45,14 +45,14 @@ def submit(given: Given) -> int:
             "--dry-run first, then add --yes"
         )
     runs, limit = given.deployed(), given.max_cost
-    found = find_archives(given.sources, runs)
-    count, env = len(found.keys), runs.environment
-    made = Submission(env, count, found.size, found.outside, price_archives(count, found.size))
+    found, outside = find_archives(given.sources, runs)
+    count, size, env = len(found), sum(found.values()), runs.environment
+    made = Submission(env, count, size, outside, price_archives(count, size))
     if not given.json:
-        outside = f"; left out: {made.outside:,} that {env} does not take" if made.outside else ""
+        left_out = f"; left out: {outside:,} that {env} does not take" if outside else ""
         sys.stdout.write(
             f"{show_count(count, 'archive')} to extract, {show_bytes(made.size)}, about "
-            f"{show_dollars(made.dollars)} by their sizes{outside}\n"
+            f"{show_dollars(made.dollars)} by their sizes{left_out}\n"
         )
     if limit is not None and made.dollars > limit:
         raise BudgetError(
@@ -64,7 +64,7 @@ def submit(given: Given) -> int:
     if agreed and not given.yes:
         agreed = confirm(f"Queue {show_count(count, 'archive')}?")
     if agreed:
-        made.queued = _queue(runs, found.keys)
+        made.queued = _queue(runs, list(found))
     else:
         why = "" if count else f": there is no archive that {env} takes"
         sys.stderr.write(f"nothing is queued{why}\n")

@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.api.progress import BatchProgress
 from s3unzip.cli.figures import (
     print_json,
     printable,
@@ -28,6 +27,7 @@ from s3unzip.cli.figures import (
     warn,
     write_table,
 )
+from s3unzip.context import Progress
 from s3unzip.explanations import advise, describe, explain
 from s3unzip.model import Location, Outcome, Report, Request, Verdict
 from s3unzip.planning.select import parse_template
@@ -225,7 +225,7 @@ class Figures(NamedTuple):
         return f"{self.phase}: {', '.join(filter(None, figures)) or '...'}"
 
 
-class RunDisplay(BatchProgress):
+class RunDisplay(Progress):
     """Shows phase, share, members, failures and the time left; of several archives their number."""
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:

@@ -112,7 +112,7 @@ def _extract_several(given: Given) -> int:
         given.check_places(Location(scheme.lower() if separator else "file", "", word), target)
     if given.dry_run:
         found = find_archives(given.sources, how["stores"])
-        requests = [Request(one.source, target, how["options"]) for one in found]
+        requests = [Request(one, target, how["options"]) for one in found]
         check_apart(requests)
         return max([_decide(given, request) for request in requests])
     with RunOutput(quiet=given.quiet, json=given.json) as output:

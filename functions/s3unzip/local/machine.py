@@ -52,7 +52,6 @@ from s3unzip.settling.after import (
 from s3unzip.stores.calls import LocalClock, map_ahead
 from s3unzip.stores.factory import StoreConfig, check_reachable
 from s3unzip.stores.folder import FolderDestination
-from s3unzip.stores.ports import SignsRequests
 from s3unzip.zip import Policy
 
 _log = logging.getLogger("s3unzip.machine")
@@ -187,12 +186,9 @@ def run_archive(
     def fits(plan: Plan) -> None:
         if planned is not None:
             planned(plan)
-        destination = context.stores.destination(request.destination)
-        if isinstance(destination, FolderDestination):
-            inflates = request.options.as_gzip is None
-            destination.check_room(plan.summary.bytes_out if inflates else plan.summary.bytes_in)
-        elif isinstance(destination, SignsRequests):
-            destination.check_credentials()
+        inflates = request.options.as_gzip is None
+        wanted = plan.summary.bytes_out if inflates else plan.summary.bytes_in
+        context.stores.destination(request.destination).check_ready(wanted)
 
     known = loop.KnownArchive(tail=tail)
     settled = loop.begin(request, context, known, calls, claimed, fits)

@@ -38,7 +38,6 @@ from s3unzip.local.processors import tune_allocator, yield_to_others
 from s3unzip.model import Outcome, Run, Task
 from s3unzip.settings import MIB
 from s3unzip.stores.calls import LocalClock
-from s3unzip.stores.ports import Clock
 
 _log = logging.getLogger("s3unzip.workers")
 
@@ -71,7 +70,7 @@ class Ended(Struct, frozen=True):
     died: bool = False  # its worker did
 
 
-class Counting:
+class Counting(Progress):
     """The progress of a worker: it sends what a task counts.
 
     Args:
@@ -97,9 +96,6 @@ class Counting:
     def trouble(self, message: str) -> None:
         """Send a line about a store that does not answer."""
         self._send(Counted(trouble=message))
-
-    def phase(self, name: str) -> None:
-        """Do nothing: the program knows the phase."""
 
 
 class Tally:
@@ -306,7 +302,7 @@ class _Here:
     """A worker that is a thread of this process."""
 
     def __init__(self, here: Context, open_context: OpenContext | None) -> None:
-        self._clock = _StoppableClock(here.clock)
+        self._clock = LocalClock(here.clock)
         self._counting = Counting()
         if open_context is None:
             self._context = replace(here, clock=self._clock, progress=self._counting)
@@ -324,27 +320,6 @@ class _Here:
 
     def close(self) -> None:
         """Do nothing: there is no process."""
-
-
-class _StoppableClock(LocalClock):
-    """A clock that can be stopped for the tasks alone, not for what the program does after."""
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__()
-        self._clock = clock
-
-    def now(self) -> float:
-        """Return Unix seconds."""
-        return self._clock.now()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait, unless the clock is stopped."""
-        if self.remaining() > 0:
-            self._clock.sleep(seconds)
-
-    def remaining(self) -> float:
-        """Return the seconds left; 0 after `stop`."""
-        return min(super().remaining(), self._clock.remaining())
 
 
 class _Process:

@@ -13,7 +13,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from s3unzip.errors import AccessDeniedError, S3UnzipError
 from s3unzip.model import Location, Pin, Report, Request, Status, Verdict, run_id
@@ -26,24 +26,17 @@ POLL_SECONDS = 0.5
 MAX_DELETED = 1_000  # limit of one DeleteObjects
 
 
-class CanaryMember(NamedTuple):
-    """One member: its path in the archive, and its content."""
-
-    path: str
-    content: bytes
-    method: int = zipfile.ZIP_DEFLATED
-
-
-def canary_members(token: str) -> tuple[CanaryMember, ...]:
-    """Return the five members; each path and file name contains `token`, so the keys are unique."""
+def canary_members(token: str) -> dict[str, bytes]:
+    """Return five members by path; each path and file name has `token`, so the keys are unique."""
     line = b"A line of the canary of s3unzip doctor.\n"
-    return (
-        CanaryMember(f"{token}/{token}-empty.txt", b"", zipfile.ZIP_STORED),
-        CanaryMember(f"{token}/{token}-stored.bin", bytes(range(256)) * 8, zipfile.ZIP_STORED),
-        CanaryMember(f"{token}/{token}-deflated.txt", line * 500),
-        CanaryMember(f"{token}/{token}-\u00fcml\u00e4ut.txt", line),
-        CanaryMember(f"{token}/{token}-last.txt", line * 9),
-    )
+    contents = {
+        "empty.txt": b"",
+        "stored.bin": bytes(range(256)) * 8,
+        "deflated.txt": line * 500,
+        "\u00fcml\u00e4ut.txt": line,
+        "last.txt": line * 9,
+    }
+    return {f"{token}/{token}-{name}": content for name, content in contents.items()}
 
 
 def try_canary(deployment: Deployment, seconds: float) -> Iterator[CheckResult]:
@@ -101,8 +94,10 @@ class Canary:
         """Put the archive."""
         out, where = io.BytesIO(), self._archive
         with zipfile.ZipFile(out, "w") as archive:
-            for member in canary_members(self._token):
-                archive.writestr(member.path, member.content, member.method)
+            for path, content in canary_members(self._token).items():
+                stored = path.endswith(".bin")
+                method = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
+                archive.writestr(path, content, method)
         body = out.getvalue()
         put = partial(self._s3.put_object, Bucket=where.bucket, Key=where.key, Body=body)
         answer = ask("s3:PutObject", put)
@@ -143,7 +138,7 @@ class Canary:
         count = remove_versions(s3, where.bucket, where.key)
         target = self._request.destination.bucket
         key_of = self._template.key_of()
-        keys = [key_of(member.path) for member in canary_members(self._token)]
+        keys = [key_of(path) for path in canary_members(self._token)]
         for key in [*keys, self._template.marker] if self._request.options.marker else keys:
             count += remove_versions(s3, target, key, key.__eq__)
         if keep_run or run is None:
@@ -191,7 +186,7 @@ class Canary:
     def _compare(self, report: Report, took: float) -> Answer:
         """Read every object that the run says it wrote."""
         key_of = self._template.key_of()
-        contents = {key_of(one.path): one.content for one in canary_members(self._token)}
+        contents = {key_of(path): body for path, body in canary_members(self._token).items()}
         records = self._runs.records(report.run)
         outcomes = records.outcome_lines()
         keys = [one.key for one in outcomes if one.status is Status.EXTRACTED]

@@ -19,7 +19,7 @@ from s3unzip.aws.environment import RunDefaults
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Location, Request, SourceState, Verdict, run_id
 from s3unzip.operate.runs import RUNNING, DeployedRuns
-from s3unzip.operate.submit import ArchiveEvent, send_events
+from s3unzip.operate.submit import send_events
 from s3unzip.planning.plan import read_whole_tail
 from s3unzip.settings import Tuning
 from s3unzip.stores.calls import Calls, LocalClock
@@ -83,7 +83,7 @@ def reconcile(runs: DeployedRuns, since: float) -> Reconciliation:
 def start(runs: DeployedRuns, archives: Iterable[Unsettled]) -> int:
     """Queue the events of archives without a run, and resume the other runs; return how many."""
     found = list(archives)
-    events = [ArchiveEvent(one.source, one.put) for one in found if one.state == "no run"]
+    events = [(one.source, one.put) for one in found if one.state == "no run"]
     send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events, "reconcile")
     for one in found:
         if one.state != "no run":

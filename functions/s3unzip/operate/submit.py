@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -33,21 +33,6 @@ ATTEMPTS = 8
 LONGEST_WAIT = 10.0  # seconds
 
 
-class ArchiveEvent(NamedTuple):
-    """An archive that is there, and the time that its event tells (Unix seconds)."""
-
-    source: Location
-    put: float
-
-
-class Found(NamedTuple):
-    """The archives that a user named."""
-
-    keys: list[str]
-    size: int  # bytes
-    outside: int  # archives that the environment does not take
-
-
 class Submission(Struct):
     """What ``s3unzip submit`` found and queued."""
 
@@ -59,8 +44,12 @@ class Submission(Struct):
     queued: int = 0
 
 
-def find_archives(words: Sequence[str], runs: DeployedRuns) -> Found:
-    """List the archives that `words` name: keys, prefixes, globs; each archive once."""
+def find_archives(words: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, int], int]:
+    """List the archives that `words` name: keys, prefixes, globs.
+
+    Returns:
+        The sizes of archives by their keys, and how many the environment does not take.
+    """
     trigger, client = runs.defaults.trigger, runs.client("s3")
     keys = [_parse(word, trigger, runs.environment) for word in words]
     sizes: dict[str, int] = {}
@@ -75,7 +64,7 @@ def find_archives(words: Sequence[str], runs: DeployedRuns) -> Found:
                 is_empty = False
         if is_empty:
             raise NotFoundError(f"{word}: no archive is there that {runs.environment} takes")
-    return Found(list(sizes), sum(sizes.values()), len(outside))
+    return sizes, len(outside)
 
 
 def queue_archives(
@@ -86,14 +75,14 @@ def queue_archives(
     The events have the time of now: archives that were put long ago are not ahead of new ones.
     """
     bucket, now = runs.defaults.trigger.bucket, time.time()
-    events = [ArchiveEvent(Location("s3", bucket, key), now) for key in keys]
+    events = [(Location("s3", bucket, key), now) for key in keys]
     return send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events, "submit", told)
 
 
 def send_events(
     client: Any,
     queue: str,
-    events: Sequence[ArchiveEvent],
+    events: Sequence[tuple[Location, float]],
     sender: str,
     told: Callable[[int], object] = lambda _: None,
     *,
@@ -102,6 +91,7 @@ def send_events(
     """Queue events, ten with one request and several requests at once; return how many.
 
     Args:
+        events: archives, and the times that their events tell (Unix seconds).
         sender: who sends them, as the events say: "reconcile", "submit".
         told: is given the number of queued events after each request.
         sleep: waits some seconds between two attempts.
@@ -109,7 +99,7 @@ def send_events(
 
     def send(start: int) -> int:
         entries = [
-            {"Id": str(number), "MessageBody": _body(event, sender)}
+            {"Id": str(number), "MessageBody": _body(*event, sender)}
             for number, event in enumerate(events[start : start + MAX_BATCH])
         ]
         _send(client, queue, entries, sleep)
@@ -177,16 +167,16 @@ def _list(client: Any, bucket: str, key: str, *, several: bool) -> Iterator[tupl
             yield from ((o["Key"], o["Size"]) for o in page.get("Contents", ()) if fits(o["Key"]))
 
 
-def _body(event: ArchiveEvent, sender: str) -> str:
+def _body(source: Location, put: float, sender: str) -> str:
     """Return the event in the form of EventBridge's "Object Created" of S3."""
     return json.dumps(
         {
             "detail-type": "Object Created",
             "source": f"s3unzip.{sender}",
-            "time": datetime.fromtimestamp(event.put, UTC).isoformat(),
+            "time": datetime.fromtimestamp(put, UTC).isoformat(),
             "detail": {
-                "bucket": {"name": event.source.bucket},
-                "object": {"key": event.source.key},
+                "bucket": {"name": source.bucket},
+                "object": {"key": source.key},
             },
         }
     )

@@ -339,22 +339,28 @@ def _store_of(kind: Kind) -> Store:
 
 
 class LocalClock:
-    """The machine's clock; after `stop`, no time remains and every sleep ends."""
+    """The machine's clock, or another one; after `stop`, no time remains and every sleep ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, other: Clock | None = None) -> None:
+        self._other = other
         self._stopped = threading.Event()
 
     def now(self) -> float:
         """Return Unix seconds."""
-        return time.time()
+        return time.time() if self._other is None else self._other.now()
 
     def sleep(self, seconds: float) -> None:
         """Wait until the time is over or the run is stopped."""
-        self._stopped.wait(seconds)
+        if self._other is None:
+            self._stopped.wait(seconds)
+        elif not self._stopped.is_set():
+            self._other.sleep(seconds)
 
     def remaining(self) -> float:
-        """Return the seconds left: 0 after `stop`, infinity before."""
-        return 0.0 if self._stopped.is_set() else math.inf
+        """Return the seconds left: 0 after `stop`."""
+        if self._stopped.is_set():
+            return 0.0
+        return math.inf if self._other is None else self._other.remaining()
 
     def stop(self) -> None:
         """End the worker's time."""

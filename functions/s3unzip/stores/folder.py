@@ -322,7 +322,7 @@ class FolderDestination:
         """Any size of part, and as many as S3 takes."""
         return PartLimits(min_bytes=1)
 
-    def check_room(self, wanted: int) -> None:
+    def check_ready(self, wanted: int) -> None:
         """Check that files can be made, and that an empty folder has room for `wanted` bytes."""
         if next(self._folder.scan(""), None) is None:
             self._check_free(wanted)

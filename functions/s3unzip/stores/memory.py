@@ -34,6 +34,9 @@ NOWHERE = Location("nowhere", "", "")
 class NowhereDestination:
     """Takes every object and forgets it."""
 
+    def check_ready(self, wanted: int) -> None:
+        """Do nothing."""
+
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
         """Forget the object."""
 

@@ -108,6 +108,10 @@ class Upload(NamedTuple):
 class Destination(Protocol):
     """Where members are written; keys are whole keys of the bucket or paths below the folder."""
 
+    def check_ready(self, wanted: int) -> None:
+        """Raise what would refuse all writes, of `wanted` bytes together; no request."""
+        ...
+
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
         """Write one object whole; the store verifies its checksum.
 
@@ -173,15 +177,6 @@ class Destination(Protocol):
     @property
     def part_limits(self) -> PartLimits:
         """The store's limits on multipart uploads."""
-        ...
-
-
-@runtime_checkable
-class SignsRequests(Protocol):
-    """A destination whose requests are signed."""
-
-    def check_credentials(self) -> None:
-        """Raise the error of a wrong profile or of missing credentials; no request is sent."""
         ...
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from msgspec.structs import replace
 
+from s3unzip.context import Progress
 from s3unzip.errors import StorageError, ThrottledError
 from s3unzip.local.machine import resume_run, run_archive
 from s3unzip.local.workers import Workers
@@ -36,7 +37,7 @@ def _every_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "PROGRESS_SECONDS", 0.0)
 
 
-class Told:
+class Told(Progress):
     """Keeps what a run tells, and that the work done never leaves its bounds."""
 
     def __init__(self) -> None:
@@ -56,9 +57,6 @@ class Told:
 
     def trouble(self, message: str) -> None:
         """Do nothing: no store fails here."""
-
-    def phase(self, name: str) -> None:
-        """Take no notice."""
 
     def assert_done(self, work: int) -> None:
         """Assert that all work is done, each byte once, and never more than all of it."""

@@ -19,7 +19,7 @@ from s3unzip.aws.events import (
     read_requests,
 )
 from s3unzip.aws.executions import request_of, state_of
-from s3unzip.errors import ScopeError, UsageError
+from s3unzip.errors import UsageError
 from s3unzip.model import (
     Location,
     Next,
@@ -111,7 +111,7 @@ def test_destination_in_the_scope_is_refused(destination: str) -> None:
 def test_scope_error_names_both_places() -> None:
     """The line says where members would go and what starts runs."""
     with pytest.raises(
-        ScopeError, match=r"s3://arrivals/zips/out/ .* \(s3://arrivals/zips/\*\.zip\)"
+        UsageError, match=r"s3://arrivals/zips/out/ .* \(s3://arrivals/zips/\*\.zip\)"
     ):
         read_worker({**VARIABLES, Variable.DESTINATION: "s3://arrivals/zips/out/"})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from s3unzip.context import Progress
 from s3unzip.errors import ServiceFaultError
 from s3unzip.local.machine import FAULT, resume_run, run_archive
 from s3unzip.local.workers import Workers
@@ -35,7 +36,7 @@ class Dying(MemoryBucket):
         return super().put(key, body, facts, if_absent=if_absent)
 
 
-class Shown:
+class Shown(Progress):
     """The progress of a run: what it was told."""
 
     def __init__(self) -> None:
@@ -46,12 +47,6 @@ class Shown:
         """Add up; progress never goes back."""
         assert all(count > 0 for count in counts.values())
         self.counts.update(counts)
-
-    def failed(self, outcomes: Sequence[Outcome]) -> None:
-        """Take no notice."""
-
-    def trouble(self, message: str) -> None:
-        """Take no notice."""
 
     def phase(self, name: str) -> None:
         """Note it."""

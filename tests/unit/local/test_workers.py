@@ -34,7 +34,7 @@ MEMBERS = 300
 LINUX = sys.platform == "linux"
 
 
-class Shown:
+class Shown(Progress):
     """The progress of a program: what it was told."""
 
     def __init__(self) -> None:
@@ -59,9 +59,6 @@ class Shown:
     def trouble(self, message: str) -> None:
         """Note it."""
         self.troubles.append(message)
-
-    def phase(self, name: str) -> None:
-        """Take no notice."""
 
 
 class Folder:

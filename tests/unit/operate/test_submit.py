@@ -14,7 +14,7 @@ from s3unzip.cli.main import main
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location
 from s3unzip.operate import submit
-from s3unzip.operate.submit import ATTEMPTS, LONGEST_WAIT, ArchiveEvent, send_events
+from s3unzip.operate.submit import ATTEMPTS, LONGEST_WAIT, send_events
 from tests.docs.test_json import check_lines
 from tests.zips import Entry, build
 
@@ -204,7 +204,7 @@ class Queue:
 def send(queue: Queue, count: int) -> list[float]:
     """Send so many events; return the seconds of each pause."""
     slept: list[float] = []
-    events = [ArchiveEvent(Location("s3", "b", f"{n}.zip"), float(n)) for n in range(count)]
+    events = [(Location("s3", "b", f"{n}.zip"), float(n)) for n in range(count)]
     assert send_events(queue, "queue", events, "submit", sleep=slept.append) == count
     return slept
 

@@ -6,7 +6,7 @@ import base64
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode
 
 import obstore
@@ -43,10 +43,6 @@ _CHECKSUM = re.compile(r"[A-Za-z0-9+/]{6}==")  # four bytes in base64
 _LENGTH = re.compile(r"[0-9]{1,19}")  # int() refuses thousands of digits
 
 
-class _Owner(TypedDict, total=False):
-    ExpectedBucketOwner: str
-
-
 class S3Destination:
     """One bucket that members are written to; threads may share it.
 
@@ -62,16 +58,15 @@ class S3Destination:
         self._owner_id = None if config is None else config.destination_owner
         self._copies = config is None or config.copies
         self._copies_pay = config is not None and config.request_payer
-        self._owner = _Owner()
-        if self._owner_id is not None:
-            self._owner["ExpectedBucketOwner"] = self._owner_id
+        given = self._owner_id is not None
+        self._owner: dict[str, Any] = {"ExpectedBucketOwner": self._owner_id} if given else {}
 
     @property
     def part_limits(self) -> PartLimits:
         """Amazon S3's limits; compatible stores have these or looser ones."""
         return PartLimits()
 
-    def check_credentials(self) -> None:
+    def check_ready(self, wanted: int) -> None:  # noqa: ARG002 - S3 has room
         """Raise the error of a wrong profile or of missing credentials; no request is sent."""
         try:
             self._session.check_credentials(self._bucket)
