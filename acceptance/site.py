@@ -21,11 +21,10 @@ from s3unzip.errors import UsageError
 from s3unzip.model import Location, Pin, PlanSummary, Report, Request, run_id
 from s3unzip.operate.runs import RUNNING, DeployedRuns, find_end
 from s3unzip.planning.select import parse_template
-from s3unzip.runs.written import read_written
 from s3unzip.settings import GIB, Variable
 from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig
-from s3unzip.verification import Effort, Verification, verify_objects
+from s3unzip.verification import Effort, Verification, read_written, verify_objects
 from s3unzip.zip import Policy
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two looks

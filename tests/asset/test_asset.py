@@ -119,7 +119,7 @@ CLIENTS = """
 import typing
 from aws_xray_sdk.core.sampling.connector import ServiceConnector
 from s3unzip.aws import environment
-from s3unzip.stores.s3.clients import AwsSession
+from s3unzip.stores.s3.session import AwsSession
 ServiceConnector()
 services = typing.get_args(typing.get_type_hints(environment.open_client)["service"])
 for service in ("s3", *services):

@@ -15,9 +15,16 @@ import pytest
 from s3unzip.cli.main import main
 from s3unzip.model import GzipForm, Location, Options, Request
 from s3unzip.runs.records import RunRecords
-from s3unzip.runs.written import WrittenObjects, read_written
 from s3unzip.stores.ports import ObjectFacts
-from s3unzip.verification import ComparedObject, Effort, Kind, Proof, verify_objects
+from s3unzip.verification import (
+    ComparedObject,
+    Effort,
+    Kind,
+    Proof,
+    WrittenObjects,
+    read_written,
+    verify_objects,
+)
 from tests.functional.large.encoders import log_lines
 from tests.runs import TINY, World
 from tests.servers import VERSITY, find_versitygw, run_versitygw

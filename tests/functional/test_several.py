@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from s3unzip.api.extraction import extract_all
-from s3unzip.api.several import check_apart, find_archives, names_several
+from s3unzip.api.extraction import check_apart, extract_all, find_archives, names_several
 from s3unzip.context import Progress
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import ArchiveEnd, Batch, Location, Options, Request, decode

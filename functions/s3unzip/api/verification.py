@@ -28,11 +28,17 @@ from s3unzip.context import Context, Progress
 from s3unzip.local.locking import runs_of_archive
 from s3unzip.model import Options, Request
 from s3unzip.runs.records import RunRecords
-from s3unzip.runs.written import WrittenObjects, read_written
 from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
-from s3unzip.verification import ComparedObject, Effort, Verification, verify_objects
+from s3unzip.verification import (
+    ComparedObject,
+    Effort,
+    Verification,
+    WrittenObjects,
+    read_written,
+    verify_objects,
+)
 
 
 def verify(  # noqa: PLR0913 - options of a public function

@@ -32,8 +32,8 @@ from s3unzip.settings import Tuning, Variable, make_tuning, spellings
 from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.locations import parse_destination
-from s3unzip.stores.s3.clients import AwsSession
 from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.stores.s3.session import AwsSession
 from s3unzip.zip import Limits, Policy
 
 if TYPE_CHECKING:  # a stub

@@ -39,7 +39,7 @@ def run(given: Given) -> int:
     2 wrong request, 6 a store refused, 7 no member selected,
     74 stdout cannot be written, 130 stopped (143 by SIGTERM, 129 by SIGHUP).
     """
-    from s3unzip.api.several import names_several
+    from s3unzip.api.extraction import names_several
 
     if not given.sources:  # one word is taken as DEST
         lacks = "Missing argument 'DEST'"
@@ -100,8 +100,7 @@ def _how(given: Given) -> dict[str, Any]:
 
 def _extract_several(given: Given) -> int:
     """Extract several archives, each as its own run; return the highest exit code."""
-    from s3unzip.api.extraction import extract_all
-    from s3unzip.api.several import check_apart, find_archives
+    from s3unzip.api.extraction import check_apart, extract_all, find_archives
     from s3unzip.cli.output import RunOutput
 
     if given.delete_extra:

@@ -16,11 +16,10 @@ from typing import Any, NamedTuple, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 from msgspec import Struct
 
-from s3unzip.aws.aws_faults import read_fault
 from s3unzip.aws.environment import SCHEME, read_secret
 from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError, UsageError
 from s3unzip.fingerprint import source_fingerprint
-from s3unzip.operate.runs import DeployedRuns
+from s3unzip.operate.runs import DeployedRuns, read_fault
 from s3unzip.operate.submit import read_depth
 from s3unzip.settings import Variable
 from s3unzip.version import __version__

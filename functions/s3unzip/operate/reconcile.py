@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, structs
 
-from s3unzip.aws.aws_faults import asking
 from s3unzip.aws.environment import RunDefaults
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Location, Request, SourceState, Verdict, run_id
-from s3unzip.operate.runs import RUNNING, DeployedRuns
+from s3unzip.operate.runs import RUNNING, DeployedRuns, asking
 from s3unzip.operate.submit import send_events
 from s3unzip.planning.plan import read_whole_tail
 from s3unzip.settings import Tuning

@@ -2,7 +2,8 @@
 
 The stack is found by its name, and its outputs name everything else. A run's id begins with the day
 of its archive, so a LIST of one day is the list of runs. The name of a run's execution is the run's
-id; each execution that goes on with it has a name of its own, ``-r2``, ``-r3``, ...
+id; each execution that goes on with it has a name of its own, ``-r2``, ``-r3``, ... Errors of the
+AWS control plane become errors of the package here.
 """
 
 from __future__ import annotations
@@ -11,16 +12,31 @@ import itertools
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+    NoRegionError,
+    PartialCredentialsError,
+    ProfileNotFound,
+)
 from msgspec.structs import replace
 
-from s3unzip.aws.aws_faults import asking, read_fault
 from s3unzip.aws.environment import RunDefaults, read_defaults
-from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
+from s3unzip.errors import (
+    AccessDeniedError,
+    NotFoundError,
+    ServiceFaultError,
+    StorageError,
+    ThrottledError,
+    UsageError,
+)
 from s3unzip.model import (
     AGAIN,
     STEM_AT,
@@ -34,13 +50,16 @@ from s3unzip.runs.records import RUNS, RunRecords
 from s3unzip.runs.watch import Items, RunEntry
 from s3unzip.settling.report import in_environment
 from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.s3.clients import AwsSession
 from s3unzip.stores.s3.run_store import S3Stores
-from s3unzip.stores.s3.session import Session
+from s3unzip.stores.s3.session import AwsSession, Session
 
-if TYPE_CHECKING:  # stubs
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_stepfunctions import SFNClient
+
+    from s3unzip.errors import S3UnzipError
 
 STACK = "s3unzip-{}"  # as the files in infra/environments name it
 RUNNING, STOPPED = "RUNNING", "ABORTED"
@@ -295,3 +314,42 @@ def find_end(runs: DeployedRuns, run: str) -> Report | None:
     state = runs.state(run)
     report = runs.records(run).find_report()
     return None if state == RUNNING else report
+
+
+_CREDENTIALS = frozenset(
+    {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException"}
+)
+
+
+@contextmanager
+def asking(action: str) -> Iterator[None]:
+    """Translate the errors of a request that needs the IAM action `action`."""
+    try:
+        yield
+    except (BotoCoreError, ClientError) as error:
+        raise read_fault(error, action) from None
+
+
+def read_fault(error: Exception, action: str) -> S3UnzipError:
+    """Return an operator's error for an error of CloudFormation, Step Functions or S3."""
+    if isinstance(error, NoCredentialsError | PartialCredentialsError | CredentialRetrievalError):
+        return AccessDeniedError(f"{action}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
+    if isinstance(error, NoRegionError | ProfileNotFound):
+        return UsageError(
+            f"{action}: {str(error).rstrip('.')}; give --region and --profile, or set AWS_REGION"
+        )
+    if not isinstance(error, ClientError):
+        return ServiceFaultError(f"{action}: {error}")
+    return _read_answer(error, action)
+
+
+def _read_answer(error: ClientError, action: str) -> S3UnzipError:
+    fault = error.response.get("Error", {})
+    code, message = fault.get("Code", ""), fault.get("Message", "")
+    text = f"{action}: {code}: {message}"
+    if "AccessDenied" in code or "Unauthorized" in code or code in _CREDENTIALS:
+        return AccessDeniedError(text)
+    if "Throttl" in code or code == "TooManyRequestsException":
+        return ThrottledError(text)
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return ServiceFaultError(text) if status >= 500 else StorageError(text)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from s3unzip.api.several import GLOB, SUFFIX, names_several
-from s3unzip.aws.aws_faults import asking
+from s3unzip.api.extraction import GLOB, SUFFIX, names_several
 from s3unzip.aws.environment import Trigger
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import Location
+from s3unzip.operate.runs import asking
 from s3unzip.planning.select import compile_glob
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from s3unzip.api.several import find_archives
+from s3unzip.api.extraction import find_archives
 from s3unzip.errors import NotFoundError
 from s3unzip.stores.factory import StoreConfig
 

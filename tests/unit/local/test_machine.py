@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from s3unzip.context import Progress
 from s3unzip.errors import ServiceFaultError
 from s3unzip.local.machine import FAULT, resume_run, run_archive
 from s3unzip.local.workers import Workers
-from s3unzip.model import Outcome, Report, Verdict
+from s3unzip.model import Report, Verdict
 from s3unzip.stores.ports import Buffer, ObjectFacts
 from tests.memory import MemoryBucket
 from tests.runs import World

@@ -11,7 +11,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import NoRegionError, ProfileNotFound
 
-from s3unzip.stores.s3.clients import AwsSession
+from s3unzip.stores.s3.session import AwsSession
 
 if TYPE_CHECKING:
     from pathlib import Path

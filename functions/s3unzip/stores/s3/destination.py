@@ -16,9 +16,8 @@ from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.ports import Buffer, ListedObject, ObjectFacts, PartLimits, StoredObject, Upload
-from s3unzip.stores.s3.clients import PAGE, ListPage, unquoted
 from s3unzip.stores.s3.errors import S3_ERRORS, Call, read_answer, translate_error
-from s3unzip.stores.s3.session import Session
+from s3unzip.stores.s3.session import PAGE, ListPage, Session, unquoted
 from s3unzip.stores.s3.source import date_of, is_odd, read_pieces
 from s3unzip.zip import ByteRange
 
