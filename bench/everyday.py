@@ -147,11 +147,7 @@ class PlainLambda:
 
 
 def wait_for(s3: Any, bucket: str, key: str) -> None:
-    """Wait until an object is there.
-
-    Raises:
-        TimeoutError: it is not, in a minute.
-    """
+    """Wait until an object is there."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         try:

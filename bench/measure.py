@@ -29,11 +29,7 @@ class Cost:
 
 
 def run_command(command: Sequence[str], env: Mapping[str, str] | None = None) -> Cost:
-    """Run a command and return its cost and its standard output.
-
-    Raises:
-        subprocess.CalledProcessError: it failed.
-    """
+    """Run a command and return its cost and its standard output."""
     environment = {**os.environ, **(env or {})}
     # Byte code is kept between runs, as for any user, with any setting of this shell.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -50,11 +50,7 @@ def make_archive(members: int = MEMBERS, seed: int = 1) -> bytes:
 
 
 def watch_run(pipeline: DeployedPipeline, key: str, display: RunDisplay) -> Report:
-    """Show the run of `key` until it has ended; return its report.
-
-    Raises:
-        EmbeddedAwsError: it did not end in time.
-    """
+    """Show the run of `key` until it has ended; return its report."""
     deadline = time.monotonic() + RUN_SECONDS
     planned, told = False, 0
     while time.monotonic() < deadline:
@@ -94,11 +90,7 @@ def show_around(console: Console, aws: EmbeddedAws, pipeline: DeployedPipeline) 
 
 
 def run_demo(archive: Path | None, *, keep: bool, port: int, console: Console) -> Report:
-    """Run the demo once; return the report.
-
-    Raises:
-        EmbeddedAwsError, BundleError: a step of the demo failed.
-    """
+    """Run the demo once; return the report."""
     step = _stopwatch(console)
     with (
         tempfile.TemporaryDirectory(prefix="s3unzip-demo-") as folder,

@@ -94,15 +94,12 @@ def make_asset(folder: Path) -> dict[str, str]:
 
     The folder has byte code for MiniStack's interpreter. A function cannot write it, so without it
     each cold start would compile the package, which is more than half of its CPU time.
-
-    Raises:
-        EmbeddedAwsError: the interpreter cannot compile the package.
     """
     copy_package(folder)
     if PYTHON.exists():
         try:
             compile_folder(folder, str(PYTHON))
-        except bundle.CompileError as error:
+        except bundle.BundleError as error:
             raise EmbeddedAwsError(str(error)) from error
     return {"S3UNZIP_ASSET": str(folder)}
 
@@ -119,9 +116,6 @@ def synthesize(
     The asset is the package only; `start_aws` provides the dependencies.
 
     `app.py` is what the CDK CLI runs, and takes the rest of the context from cdk.json itself.
-
-    Raises:
-        EmbeddedAwsError: synthesis failed; the message is what it said.
     """
     assembly = folder / "cdk.out"
     done = subprocess.run(  # noqa: S603 - fixed arguments
@@ -174,11 +168,7 @@ def make_client(service: str, variables: Mapping[str, str]) -> Any:
 
 
 def deploy(assembly: Assembly, variables: Mapping[str, str]) -> dict[str, str]:
-    """Create the stack; return its outputs.
-
-    Raises:
-        EmbeddedAwsError: a resource could not be created, or it took too long.
-    """
+    """Create the stack; return its outputs."""
     template = _publish(assembly, variables)
     cloudformation = make_client("cloudformation", variables)
     cloudformation.create_stack(

@@ -82,11 +82,7 @@ class EmbeddedAws:
         return variables
 
     def start(self) -> Self:
-        """Start the child and wait until it answers.
-
-        Raises:
-            EmbeddedAwsError: it is not installed, or it ended or stayed silent.
-        """
+        """Start the child and wait until it answers."""
         if not PYTHON.exists():
             raise EmbeddedAwsError(
                 f"no {PYTHON}: make it with `uv sync --project {HOME.name} --frozen`"

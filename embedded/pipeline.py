@@ -95,11 +95,7 @@ class DeployedPipeline:
         return found
 
     def wait(self, key: str, seconds: float = HANG_SECONDS) -> Report:
-        """Return the report of the archive `key` when its run has ended.
-
-        Raises:
-            EmbeddedAwsError: it has not in so many seconds.
-        """
+        """Return the report of the archive `key` when its run has ended."""
         deadline, pause = time.monotonic() + seconds, FIRST_PAUSE
         while time.monotonic() < deadline:
             run = self.find_run(key)

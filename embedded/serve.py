@@ -23,11 +23,7 @@ from infra.bundle import BundleError
 
 @contextlib.contextmanager
 def serve(port: int = 0, wait_scale: float = 1.0) -> Iterator[dict[str, str]]:
-    """Run the embedded AWS; yield the variables of a shell that deploys to it.
-
-    Raises:
-        EmbeddedAwsError, BundleError: it could not be started.
-    """
+    """Run the embedded AWS; yield the variables of a shell that deploys to it."""
     with tempfile.TemporaryDirectory(prefix="s3unzip-asset-") as folder:
         variables = make_asset(Path(folder) / "code")
         with start_aws(port=port, wait_scale=wait_scale) as aws:

@@ -20,3 +20,7 @@ os.environ.setdefault("JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION", "1")
 # The `cdk` command sets this for itself. jsii unpacks its modules into a new folder each time, so
 # Node would find none of them in its cache, and would add 12 MB to the cache at each synthesis.
 os.environ.pop("NODE_COMPILE_CACHE", None)
+
+
+class RefusedError(Exception):
+    """A command is refused, or could not be done; the message says why and what to do."""

@@ -22,15 +22,12 @@ from botocore.exceptions import (
     NoCredentialsError,
 )
 
+from infra import RefusedError
 from infra.environment import Environment
 
 # CDK's default bootstrap writes its version here (CDK guide, "Customize CDK bootstrapping").
 BOOTSTRAP_VERSION = "/cdk-bootstrap/hnb659fds/version"
 QUICK = Config(connect_timeout=10, read_timeout=30, retries={"total_max_attempts": 3})
-
-
-class AccountError(Exception):
-    """The environment's account is not usable; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +61,17 @@ class Account:
 
 
 def find_account(environment: Environment) -> Account:
-    """Return the account of this shell's credentials, and the region of the environment.
-
-    Raises:
-        AccountError: no region, no valid credentials, an account that differs from the settings, or
-        AWS does not answer.
-    """
+    """Return the account of this shell's credentials, and the region of the environment."""
     try:
         session = boto3.Session()
         region = environment.stack.region or _region(session, environment.name)
         account = Account("", region, session)
         found: str = account.client("sts").get_caller_identity()["Account"]
     except (BotoCoreError, ClientError) as error:
-        raise AccountError(explain(error)) from error
+        raise RefusedError(explain(error)) from error
     wanted = environment.stack.account
     if wanted is not None and wanted != found:
-        raise AccountError(
+        raise RefusedError(
             f"the credentials are of account {found}, but stack.account of the environment "
             f"{environment.name} is {wanted}: use credentials of {wanted}, or change the setting"
         )
@@ -90,12 +82,12 @@ def _region(session: boto3.Session, environment: str) -> str:
     # boto3, and with it `s3unzip`, does not know AWS_REGION; the CDK CLI and others prefer it.
     variable, region = os.environ.get("AWS_REGION"), session.region_name
     if variable and region and variable != region:
-        raise AccountError(
+        raise RefusedError(
             f"AWS_REGION is {variable}, but AWS_DEFAULT_REGION or the profile says {region}: "
             "some programs would go to the one, some to the other; make them the same"
         )
     if not variable and not region:
-        raise AccountError(
+        raise RefusedError(
             "no AWS region is set: `export AWS_DEFAULT_REGION=eu-west-1`, or set stack.region "
             f"in infra/environments/{environment}.toml"
         )
@@ -122,23 +114,20 @@ def check_bootstrap(account: Account, environment: str) -> None:
 
     Without the right to read the parameter, the check passes: the CDK CLI assumes a role that has
     it.
-
-    Raises:
-        AccountError: the bootstrap stack does not exist.
     """
     ssm = account.client("ssm")
     try:
         ssm.get_parameter(Name=BOOTSTRAP_VERSION)
     except ssm.exceptions.ParameterNotFound as error:
-        raise AccountError(
+        raise RefusedError(
             f"account {account.id} is not prepared for CDK in {account.region}: run "
             f"`make bootstrap ENV={environment}` once, then this command again"
         ) from error
     except ClientError as error:
         if error.response["Error"]["Code"] not in {"AccessDenied", "AccessDeniedException"}:
-            raise AccountError(explain(error)) from error
+            raise RefusedError(explain(error)) from error
     except BotoCoreError as error:
-        raise AccountError(explain(error)) from error
+        raise RefusedError(explain(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +140,6 @@ class DeployedStack:
     buckets: tuple[
         str, ...
     ]  # the buckets that are deleted with the stack: not existing or retained ones
-
-
-class BucketNotEmptiedError(Exception):
-    """S3 did not delete some objects; the message names the first."""
 
 
 def find_stack(account: Account, name: str) -> DeployedStack | None:
@@ -213,9 +198,6 @@ def empty_bucket(account: Account, bucket: str) -> int:
 
     CloudFormation deletes only empty buckets (CloudFormation guide, AWS::S3::Bucket). For a bucket
     that does not exist, the result is 0.
-
-    Raises:
-        BucketNotEmptiedError: S3 refuses to delete some.
     """
     s3 = account.client("s3")
     deleted = 0
@@ -223,7 +205,7 @@ def empty_bucket(account: Account, bucket: str) -> int:
         for objects in _versions(s3, bucket):
             answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
             for error in answer.get("Errors", []):
-                raise BucketNotEmptiedError(
+                raise RefusedError(
                     f"s3://{bucket}/{error['Key']} was not deleted: {error.get('Message')}"
                 )
             deleted += len(objects)

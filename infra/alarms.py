@@ -31,11 +31,7 @@ class Measures:
     environment: str
 
     def measure(self, name: str, statistic: str, label: str | None = None) -> cloudwatch.Metric:
-        """Return the pipeline's own metric `name`.
-
-        Raises:
-            LookupError: no function emits a metric of that name.
-        """
+        """Return the pipeline's own metric `name`."""
         if name not in METRICS:
             raise LookupError(f"{name} is not in s3unzip.metric_names.METRICS")
         return cloudwatch.Metric(

@@ -48,12 +48,7 @@ class Application(cdk.App):
 
 
 def synthesize() -> CloudAssembly:
-    """Write the cloud assembly of the environment that the context names.
-
-    Raises:
-        EnvironmentFileError: the environment is unknown, or a setting is wrong or missing.
-        BundleError: the asset could not be built.
-    """
+    """Write the cloud assembly of the environment that the context names."""
     app = Application()
     settings = select_settings(app.node.get_all_context())
     environment = load_environment(str(app.node.try_get_context("env")), settings=settings)

@@ -15,8 +15,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -77,10 +77,7 @@ LAMBDA = Target("3.13", "aarch64-manylinux_2_28")
 def build_bundle(folder: Path = BUILT, target: Target = LAMBDA) -> Bundle:
     """Write the asset into `folder`, completely or not at all.
 
-        The asset has byte code if this machine has a CPython 3.13.
-
-    Raises:
-        BundleError: uv or the compilation failed, or the asset is too large.
+    The asset has byte code if this machine has a CPython 3.13.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".bundle-") as scratch:
@@ -88,7 +85,9 @@ def build_bundle(folder: Path = BUILT, target: Target = LAMBDA) -> Bundle:
         install_dependencies(made, target)
         _remove_services(made)
         copy_package(made)
-        python = _compile(made)
+        python = find_python(find_uv())
+        if python is not None:
+            compile_folder(made, python)
         size = sum(path.stat().st_size for path in made.rglob("*") if path.is_file())
         if size > MAX_BYTES:
             raise BundleError(
@@ -101,16 +100,6 @@ def build_bundle(folder: Path = BUILT, target: Target = LAMBDA) -> Bundle:
     return Bundle(size, python)
 
 
-def _compile(made: Path) -> str | None:
-    python = find_python(find_uv())
-    if python is not None:
-        try:
-            compile_folder(made, python)
-        except CompileError as error:
-            raise BundleError(str(error)) from error
-    return python
-
-
 def copy_package(folder: Path) -> None:
     """Copy the part of the package that Lambda runs into `folder`."""
     ignored = shutil.ignore_patterns("__pycache__", "__main__.py", "cli")
@@ -118,11 +107,7 @@ def copy_package(folder: Path) -> None:
 
 
 def install_dependencies(folder: Path, target: Target) -> None:
-    """Install the package's dependencies into `folder`, in the versions of the lock file.
-
-    Raises:
-        BundleError: uv failed.
-    """
+    """Install the package's dependencies into `folder`, in the versions of the lock file."""
     # --color never: the CDK CLI forces colour, which uv would write into the requirements.
     uv = find_uv()
     export = [uv, "export", "--color", "never", "--quiet", "--frozen", "--no-default-groups"]
@@ -145,11 +130,7 @@ def install_dependencies(folder: Path, target: Target) -> None:
 
 
 def find_uv() -> str:
-    """Return uv's path: the one that `uv run` names, or the one that the Makefile installed.
-
-    Raises:
-        BundleError: there is none.
-    """
+    """Return uv's path: the one that `uv run` names, or the one that the Makefile installed."""
     found = os.environ.get("UV") or shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
     if not Path(found).is_file():
         raise BundleError(f"{found}: there is no uv; install it with `make cdk`")
@@ -188,7 +169,8 @@ def _run(command: list[str]) -> None:
 VERSION = "3.13"
 MAGIC = "f30d0d0a"  # magic number of the byte code of every release of CPython 3.13
 TASK = "/var/task"
-# Folders of interpreters that are not on PATH: pyenv, GitHub's runners, python.org.
+# Folders of interpreters that uv does not find, or not where one on PATH is broken, as a shim of
+# pyenv may be: pyenv, GitHub's runners, python.org.
 PLACES = (
     "~/.pyenv/versions/3.13*/bin/python3.13",
     "/opt/hostedtoolcache/Python/3.13*/*/bin/python3.13",
@@ -205,21 +187,21 @@ NONE_FOUND = (
 )
 
 
-class CompileError(Exception):
-    """An interpreter could not compile the asset; the message is its output."""
-
-
-def find_python(uv: str | None = None) -> str | None:
+def find_python(uv: str) -> str | None:
     """Return the path of a CPython 3.13 on this machine, None if there is none."""
-    return next((path for path in _candidates(uv) if _is_right(path)), None)
+    found = subprocess.run(  # noqa: S603 - fixed arguments
+        [uv, "python", "find", "--no-python-downloads", "--no-project", VERSION],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    known = [sys.executable, found.stdout.strip()]
+    known += [path for one in PLACES for path in sorted(glob(os.path.expanduser(one)))]  # noqa: PTH111, PTH207
+    return next((path for path in known if _is_right(path)), None)
 
 
 def compile_folder(folder: Path, python: str) -> None:
-    """Write ``__pycache__`` beside each module below `folder`, reproducibly.
-
-    Raises:
-        CompileError: a module is not Python.
-    """
+    """Write ``__pycache__`` beside each module below `folder`, reproducibly."""
     command = [python, "-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
     # One process, in order: marshal's output depends on what the process compiled before.
     done = subprocess.run(  # noqa: S603 - fixed arguments
@@ -230,27 +212,7 @@ def compile_folder(folder: Path, python: str) -> None:
         check=False,
     )
     if done.returncode != 0:
-        raise CompileError(f"{python} cannot compile the asset:\n{done.stdout}{done.stderr}")
-
-
-def _candidates(uv: str | None) -> Iterator[str]:
-    yield sys.executable
-    if uv is not None:
-        found = subprocess.run(  # noqa: S603 - fixed arguments
-            [uv, "python", "find", "--no-python-downloads", "--no-project", VERSION],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if found.returncode == 0:
-            yield found.stdout.strip()
-    on_path = shutil.which(f"python{VERSION}")
-    if on_path is not None:
-        yield on_path
-    for pattern in PLACES:
-        whole = Path(pattern).expanduser()
-        root = Path(whole.anchor)
-        yield from (str(path) for path in sorted(root.glob(str(whole.relative_to(root)))))
+        raise BundleError(f"{python} cannot compile the asset:\n{done.stdout}{done.stderr}")
 
 
 def _is_right(python: str) -> bool:
@@ -272,9 +234,6 @@ def ensure_asset(folder: Path = BUILT) -> Path:
     """Return `folder` with the asset in it; build it unless it was built from the same inputs.
 
     If two commands run concurrently, one builds the asset and the other waits.
-
-    Raises:
-        BundleError: uv failed, or the asset is too large.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".inputs").open("a+", encoding="utf-8") as stamp:

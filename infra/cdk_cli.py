@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from infra import NODE, NODE_HOME
+from infra import NODE, NODE_HOME, RefusedError
 from infra.bundle import ROOT
 
 if TYPE_CHECKING:
@@ -29,16 +29,8 @@ NPM = NODE_HOME / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 NPM_OPTIONS = ("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
 
 
-class CdkCliError(Exception):
-    """The CDK CLI is missing or could not be installed; the message says what to do."""
-
-
 def install_cdk() -> None:
-    """Install the pinned CLI and write ``.venv/bin/cdk``.
-
-    Raises:
-        CdkCliError: npm failed.
-    """
+    """Install the pinned CLI and write ``.venv/bin/cdk``."""
     path = f"{NODE.parent}{os.pathsep}{os.environ.get('PATH', '')}"
     done = subprocess.run(  # noqa: S603 - fixed arguments
         [str(NODE), str(NPM), *NPM_OPTIONS],
@@ -49,7 +41,7 @@ def install_cdk() -> None:
         check=False,
     )
     if done.returncode != 0:
-        raise CdkCliError(f"npm could not install the CDK CLI:\n{done.stderr.strip()}")
+        raise RefusedError(f"npm could not install the CDK CLI:\n{done.stderr.strip()}")
     COMMAND.write_text(_shim(), encoding="utf-8")
     COMMAND.chmod(0o755)
 
@@ -67,13 +59,9 @@ def _shim() -> str:
 
 
 def run_cdk(arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> int:
-    """Run `cdk` in the current folder, which has cdk.json, on this terminal; return its exit code.
-
-    Raises:
-        CdkCliError: it is not installed.
-    """
+    """Run `cdk` in the current folder, which has cdk.json, on this terminal; return its code."""
     if not COMMAND.is_file():
-        raise CdkCliError("the CDK CLI is not installed: run `make cdk`")
+        raise RefusedError("the CDK CLI is not installed: run `make cdk`")
     sys.stdout.flush()
     done = subprocess.run(  # noqa: S603 - our own program
         [str(COMMAND), *arguments], env={**os.environ, **(variables or {})}, check=False
@@ -85,7 +73,7 @@ def main() -> None:
     """Install the CLI; print its path."""
     try:
         install_cdk()
-    except CdkCliError as error:
+    except RefusedError as error:
         sys.exit(str(error))
     sys.stderr.write(f"the CDK CLI is installed: {os.path.relpath(COMMAND)}\n")
 

@@ -273,7 +273,20 @@ def _spending_lines(
     environment: Environment, functions: Functions, workflow: Workflow
 ) -> dict[str, cloudwatch.MathExpression]:
     """Return dollars a period, by an id: requests to S3, runs, and each function."""
-    lines = {"requests": _price_requests(Measures(environment.name)), "runs": _price_runs(workflow)}
+    measures, starts = Measures(environment.name), workflow.state_machine.metric_started
+    run = rates.TRANSITIONS * rates.PRICE_STANDARD_TRANSITION + rates.EVENTS * rates.PRICE_EVENT
+    run += rates.SQS_REQUESTS * rates.PRICE_SQS_REQUEST
+    writes, reads = _price(rates.PRICE_S3_WRITE), _price(rates.PRICE_S3_READ)
+    requests = {"s3_writes": measures.measure("WriteRequests", "Sum")}
+    requests["s3_reads"] = measures.measure("ReadRequests", "Sum")
+    lines = {
+        "requests": _line("S3 requests", f"s3_writes * {writes} + s3_reads * {reads}", requests),
+        "runs": _line(
+            "state transitions, queue, events",
+            f"runs_started * {_price(run)}",
+            {"runs_started": starts(statistic="Sum")},
+        ),
+    }
     for name, function in functions.by_name.items():
         gigabytes = getattr(environment.functions, name).memory / 1_024
         lines[name] = _price_function(name, function, gigabytes)
@@ -288,30 +301,6 @@ def _spending_total(lines: dict[str, cloudwatch.MathExpression]) -> cloudwatch.M
     """
     return cloudwatch.MathExpression(
         expression=" + ".join(lines), using_metrics=dict(lines), label="dollars", period=PERIOD
-    )
-
-
-def _price_requests(measures: Measures) -> cloudwatch.MathExpression:
-    return _line(
-        "S3 requests",
-        f"s3_writes * {_price(rates.PRICE_S3_WRITE)} + s3_reads * {_price(rates.PRICE_S3_READ)}",
-        {
-            "s3_writes": measures.measure("WriteRequests", "Sum"),
-            "s3_reads": measures.measure("ReadRequests", "Sum"),
-        },
-    )
-
-
-def _price_runs(workflow: Workflow) -> cloudwatch.MathExpression:
-    each = (
-        rates.TRANSITIONS * rates.PRICE_STANDARD_TRANSITION
-        + rates.SQS_REQUESTS * rates.PRICE_SQS_REQUEST
-        + rates.EVENTS * rates.PRICE_EVENT
-    )
-    return _line(
-        "state transitions, queue, events",
-        f"runs_started * {_price(each)}",
-        {"runs_started": workflow.state_machine.metric_started(statistic="Sum")},
     )
 
 

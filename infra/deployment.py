@@ -17,10 +17,9 @@ from pathlib import Path
 from boto3.exceptions import S3UploadFailedError
 from botocore.exceptions import BotoCoreError, ClientError
 
+from infra import RefusedError
 from infra.account import (
     Account,
-    AccountError,
-    BucketNotEmptiedError,
     DeployedStack,
     check_bootstrap,
     empty_bucket,
@@ -29,15 +28,11 @@ from infra.account import (
     find_stack,
     list_runs,
 )
-from infra.cdk_cli import CdkCliError, run_cdk
+from infra.cdk_cli import run_cdk
 from infra.environment import FOLDER, Environment, EnvironmentFileError, load_environment
 
 BEGIN_SECONDS = 300.0  # limit from a put to its run: event, queue, plan of a large archive
 UNRESERVED = 100  # of the account's concurrency, which no function may reserve
-
-
-class RefusedError(Exception):
-    """The command is refused; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,14 +228,7 @@ def main() -> None:
     try:
         command, wish = _read_arguments()
         code = command(wish)
-    except (
-        AccountError,
-        BucketNotEmptiedError,
-        CdkCliError,
-        EnvironmentFileError,
-        RefusedError,
-        S3UploadFailedError,
-    ) as error:
+    except (EnvironmentFileError, RefusedError, S3UploadFailedError) as error:
         sys.exit(str(error))
     except (BotoCoreError, ClientError) as error:
         sys.exit(explain(error))

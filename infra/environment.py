@@ -194,11 +194,7 @@ def _overlap(one: BucketSection, other: BucketSection) -> bool:
 def load_environment(
     name: str, folder: Path = FOLDER, *, settings: Mapping[str, object] | None = None
 ) -> Environment:
-    """Return the environment `name`; `settings` replace those of its file, by ``section.setting``.
-
-    Raises:
-        EnvironmentFileError: there is no such file, or a setting is wrong, missing or unknown.
-    """
+    """Return the environment; `settings` replace those of its file, by ``section.setting``."""
     file = folder / f"{name}.toml"
     shown = f"infra/environments/{name}.toml"
     if not file.is_file():

@@ -173,11 +173,7 @@ LATER_VARIABLES = 700  # of them, kept for names of buckets, ARNs and the queue'
 
 
 def _check_size(variables: Mapping[str, str]) -> None:
-    """Refuse settings that do not fit into the variables of a function.
-
-    Raises:
-        EnvironmentFileError: they do not; CloudFormation would say so in the midst of a deployment.
-    """
+    """Refuse settings that do not fit into the variables of a function."""
     size = sum(len(f"{name}{value}".encode()) for name, value in variables.items())
     if size > MAX_VARIABLES - LATER_VARIABLES:
         raise EnvironmentFileError(

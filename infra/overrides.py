@@ -31,11 +31,8 @@ def replace_settings(
 ) -> None:
     """Put `settings` into `values`, the values of an environment's file.
 
-        A text setting gets the text unchanged. Other settings parse their text as TOML: ``50``,
-        ``true``, ``["*.csv"]``.
-
-    Raises:
-        SettingError: `model` has no such setting.
+    A text setting gets the text unchanged. Other settings parse their text as TOML: ``50``,
+    ``true``, ``["*.csv"]``.
     """
     for path, value in settings.items():
         kind = _kind_of(path, model)

@@ -85,11 +85,7 @@ class Mutant:
 
 
 def make_mutants(source: str) -> list[Mutant]:
-    """Return all mutants of a module, in the order of its lines; their names are unique.
-
-    Raises:
-        SyntaxError: `source` is not Python.
-    """
+    """Return all mutants of a module, in the order of its lines; their names are unique."""
     finder = _Finder(source)
     finder.visit(ast.parse(source))
     seen: Counter[str] = Counter()

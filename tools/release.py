@@ -25,11 +25,7 @@ class ReleaseError(Exception):
 
 
 def release_notes(tag: str, version: str, changelog: str) -> str:
-    """Return the changelog's section for `version`, without its heading.
-
-    Raises:
-        ReleaseError: `tag` is not ``v<version>``, or the section is missing or empty.
-    """
+    """Return the changelog's section for `version`, without its heading."""
     if tag != f"v{version}":
         raise ReleaseError(
             f"the tag is {tag}, but the version is {version}: tag v{version}, or change "

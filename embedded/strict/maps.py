@@ -81,11 +81,7 @@ def run_distributed_map(
     execution: dict[str, Any],
     ctx: dict[str, Any],
 ) -> tuple[Any, str | None]:
-    """Replace MiniStack's ``_run_distributed_map``: return the state's output and the next state.
-
-    Raises:
-        ministack.services.stepfunctions._ExecutionError: the Map Run failed.
-    """
+    """Replace MiniStack's ``_run_distributed_map``: return its output and the next state."""
     run = _open(state, effective, execution, ctx)
     try:
         _Children(run).work()
@@ -262,11 +258,7 @@ def _end(run: MapRun) -> Any:
 
 
 def _write_results(run: MapRun) -> dict[str, Any]:
-    """Write the results of a Map Run, with the Transformation COMPACT; return the state's output.
-
-    Raises:
-        ministack.services.stepfunctions._ExecutionError: States.ResultWriterFailed.
-    """
+    """Write a Map Run's results, with the Transformation COMPACT; return the state's output."""
     record, parameters = run.record, run.state["ResultWriter"]["Parameters"]
     where = sfn._resolve_params_obj(parameters, record["_effective"], run.ctx)
     bucket, prefix = where["Bucket"], where.get("Prefix", "").strip("/")
@@ -290,12 +282,7 @@ def _write_results(run: MapRun) -> dict[str, Any]:
 
 
 def _put_object(execution: dict[str, Any], bucket: str, key: str, body: bytes) -> None:
-    """Write an object as the state machine's role.
-
-    Raises:
-        rights.DeniedError: the role does not allow it.
-        OSError: S3 refused; the message is its answer.
-    """
+    """Write an object as the state machine's role."""
     rights.check_role(execution, "s3:PutObject", f"arn:aws:s3:::{bucket}/{key}")
     s3: Any = import_module("ministack.services.s3")
     status, _, answer = s3._put_object(bucket, key, body, {"content-type": "application/json"})

@@ -54,11 +54,7 @@ class EndedError(Exception):
 
 
 def current() -> dict[str, Any]:
-    """Return the execution that this thread works for, a child's own.
-
-    Raises:
-        EndedError: it runs no more.
-    """
+    """Return the execution that this thread works for, a child's own."""
     if is_over():
         raise EndedError
     return _current.get()
@@ -70,22 +66,14 @@ def is_over() -> bool:
 
 
 def checked(data: Any, what: str) -> str:
-    """Return `data` as JSON.
-
-    Raises:
-        ministack.services.stepfunctions._ExecutionError: States.DataLimitExceeded.
-    """
+    """Return `data` as JSON."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     refuse_large([text], what, brackets=0)
     return text
 
 
 def refuse_large(texts: Iterable[str], what: str, brackets: int = 1) -> None:
-    """Fail the state whose data the JSON array of `texts` is, where that is too large.
-
-    Raises:
-        ministack.services.stepfunctions._ExecutionError: States.DataLimitExceeded.
-    """
+    """Fail the state whose data the JSON array of `texts` is, where that is too large."""
     size = brackets
     for text in texts:
         size += len(text.encode()) + brackets
@@ -97,12 +85,7 @@ def refuse_large(texts: Iterable[str], what: str, brackets: int = 1) -> None:
 def walk(
     states: dict[str, Any], start: str, data: Any, execution: dict[str, Any], ctx: dict[str, Any]
 ) -> Any:
-    """Run `states` from `start` with the input `data`; return the output.
-
-    Raises:
-        EndedError: the execution was stopped or timed out.
-        ministack.services.stepfunctions._ExecutionError: a state failed.
-    """
+    """Run `states` from `start` with the input `data`; return the output."""
     name: str | None = start
     while name:
         state = states[name]

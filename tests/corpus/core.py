@@ -46,11 +46,7 @@ class Cut:
 
 
 def read_index(raw: bytes, policy: Policy, cut: Cut, disks: Disks = ONE_DISK) -> Index:
-    """Read and settle an archive's index; keys are paths.
-
-    Raises:
-        RejectedError: the archive is refused.
-    """
+    """Read and settle an archive's index; keys are paths."""
     tail = raw[-(cut.length or 1 << 17) :]
     location = drive(
         locate_directory(tail, len(raw), policy, disks), lambda want: raw[want.start : want.stop]
@@ -78,11 +74,7 @@ def open_at(raw: bytes, member: Member, policy: Policy, cut: Cut) -> OpenedMembe
 
 
 def extract_member(raw: bytes, member: Member, policy: Policy, cut: Cut) -> tuple[bytes, set[str]]:
-    """Return a member's content and warnings.
-
-    Raises:
-        MemberError: it cannot be extracted.
-    """
+    """Return a member's content and warnings."""
     content, warnings, _ = extract_up_to(raw, member, member.stop, policy, cut)
     return content, warnings
 
@@ -90,11 +82,7 @@ def extract_member(raw: bytes, member: Member, policy: Policy, cut: Cut) -> tupl
 def extract_up_to(
     raw: bytes, member: Member, bound: int, policy: Policy, cut: Cut
 ) -> tuple[bytes, set[str], int]:
-    """Return a member's content and warnings, and where it ends; it may not pass `bound`.
-
-    Raises:
-        MemberError: it cannot be extracted.
-    """
+    """Return a member's content and warnings, and where it ends; it may not pass `bound`."""
     own_stop, member = member.stop, member._replace(stop=bound)
     opened = open_at(raw, member, policy, cut)
     start = member.offset + opened.data_start

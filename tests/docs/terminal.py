@@ -70,11 +70,7 @@ class Terminal:
         os.close(self._master)
 
     def run(self, command: str, seconds: float) -> Answer:
-        """Type a command, answer its questions, and return how it ended.
-
-        Raises:
-            TimeoutError: it did not end; the message has what it printed.
-        """
+        """Type a command, answer its questions, and return how it ended."""
         os.write(self._commands, f"{command}\n".encode())
         deadline = time.monotonic() + seconds
         text, answered, line = "", 0, 0

@@ -98,9 +98,9 @@ def test_aborted_run_is_reported_and_goes_on(pipeline: DeployedPipeline) -> None
     assert report.verdict is Verdict.COMPLETED
 
 
-@pytest.mark.parametrize(("seconds", "wanted"), [(0, 1), (60, 2)])
+@pytest.mark.parametrize(("seconds", "said"), [(0, "run has a report"), (60, "archive")])
 def test_late_news_of_a_failure_changes_no_report(
-    pipeline: DeployedPipeline, seconds: int, wanted: int
+    pipeline: DeployedPipeline, seconds: int, said: str
 ) -> None:
     """What follows the end is repeated only if the execution that failed wrote the report."""
     pipeline.put(f"late-{seconds}.zip", build(*members_of(3)))
@@ -109,15 +109,16 @@ def test_late_news_of_a_failure_changes_no_report(
     detail = {"name": execution_name(report.run), "status": "FAILED", "input": "{}", **times}
     settle = find_function(pipeline, "settle")["FunctionName"]
     event = json.dumps({"detail": detail})
-    answer = pipeline.client("lambda").invoke(FunctionName=settle, Payload=event)
-    assert json.loads(answer["Payload"].read()) == {}
+
+    def logged() -> set[str]:
+        """Tell it once more, for MiniStack may show a line only after the next invocation."""
+        answer = pipeline.client("lambda").invoke(FunctionName=settle, Payload=event)
+        assert json.loads(answer["Payload"].read()) == {}
+        lines = (json.loads(one) for one in pipeline.logs().splitlines() if report.run in one)
+        return {one["message"] for one in lines if settle == one.get("function_name")}
+
+    assert await_value(pipeline, logged) == {said}
     assert pipeline.find_report(report.run) == report
-
-    def counted() -> bool:
-        ends = [line for line in pipeline.metrics() if line.get("run") == report.run]
-        return sum("ArchivesCompleted" in line for line in ends) == wanted
-
-    await_value(pipeline, counted)
 
 
 def test_run_that_cannot_be_planned_is_reported(pipeline: DeployedPipeline) -> None:

@@ -104,11 +104,7 @@ class Invoked:
 
 
 def invoke(world: World, name: str, event: Json) -> Json:
-    """Invoke a function and return its answer.
-
-    Raises:
-        NamedError: it failed, no worker was free, or its answer was lost and it goes on.
-    """
+    """Invoke a function and return its answer."""
     if world.faults.injects(Fault.BUSY, name):
         raise NamedError("Lambda.TooManyRequestsException")
     invoked = Invoked(world, name, event)

@@ -38,11 +38,7 @@ class Mutant(NamedTuple):
     new: str
 
     def apply(self, package: Path) -> None:
-        """Plant the fault into a copy of the package.
-
-        Raises:
-            ValueError: the text is not there, or not once: write the mutant anew.
-        """
+        """Plant the fault into a copy of the package."""
         path = package / self.file
         source = path.read_text()
         if source.count(self.old) != 1:

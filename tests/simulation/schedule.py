@@ -70,11 +70,7 @@ class Ended:
 
 
 def run_seed(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
-    """Run the schedule of `seed`, without the faults of these numbers.
-
-    Raises:
-        FailedScheduleError: a promise was broken, or the schedule never ended.
-    """
+    """Run the schedule of `seed`, without the faults of these numbers."""
     gc.disable()  # a generator that is closed at a random moment would take a step
     rng, kind = random.Random(seed), seed % 10
     faults = FaultPlan.choose(rng, skipped)
@@ -116,11 +112,7 @@ def _choose_tuning(world: World, kind: int) -> Tuning:
 
 
 def _check_end(world: World) -> None:
-    """Compare what is there when all is quiet with the promises.
-
-    Raises:
-        ViolationError: something happened that the documents forbid.
-    """
+    """Compare what is there when all is quiet with the promises."""
     if world.promises.violations:
         raise world.promises.violations[0]
     stored = {key: one.body for key, one in world.members.objects.items()}

@@ -75,11 +75,7 @@ class Scheduler:
         return fiber
 
     def run(self) -> None:
-        """Run until no fiber is ready and no timer is set.
-
-        Raises:
-            StuckError: it takes too many steps.
-        """
+        """Run until no fiber is ready and no timer is set."""
         while True:
             while self._ready and not self.ended:
                 self.steps += 1
@@ -159,11 +155,7 @@ class Scheduler:
         return not isinstance(fiber, Fiber) or not fiber.process.alive
 
     def current(self) -> Fiber:
-        """Return the fiber that runs.
-
-        Raises:
-            ProcessDiedError: its process was killed.
-        """
+        """Return the fiber that runs."""
         fiber = getcurrent()
         assert isinstance(fiber, Fiber), "called outside of the simulation"
         if not fiber.process.alive:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import pytest
@@ -75,7 +76,8 @@ ARCHIVES = {
 }
 
 
-def cut(groups: list[Group]) -> list[Task]:
+@cache
+def cut(*groups: Group) -> list[Task]:
     """Return the planner's tasks for an archive with such members."""
     totals = (
         sum(one.members for one in groups),
@@ -108,7 +110,7 @@ def member(index: int, offset: int, group: Group) -> Member:
 
 def estimated(groups: list[Group], platform: Platform) -> Estimate:
     """Return the estimate of an archive with such members."""
-    tasks = cut(groups)
+    tasks = cut(*groups)
     count = sum(group.members for group in groups)
     terms = Terms(count, "it", at_once=choose_workers(tasks, TUNING))
     return estimate_archive(tasks, platform, TUNING, terms)

@@ -31,11 +31,7 @@ class Lifetime:
         self._lock = threading.Lock()
 
     def spend(self) -> bool:
-        """Count one call; say whether the worker dies after it has taken effect.
-
-        Raises:
-            KilledError: the worker is dead already, or dies now.
-        """
+        """Count one call; say whether the worker dies after it has taken effect."""
         with self._lock:
             self.calls += 1
             if self.calls < self._most:
