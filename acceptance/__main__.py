@@ -13,6 +13,7 @@ import json
 import secrets
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from acceptance.cases import CASES, FULL_DOLLARS, Case, Done, published_cases
 from acceptance.incidents import INCIDENTS
-from acceptance.leftovers import drop_dead_letters, is_empty, remove_all, shown, take_inventory
+from acceptance.leftovers import drop_dead_letters, remove_all, shown, take_inventory
 from acceptance.listener import remove_listener
 from acceptance.site import Mismatch, NotApplicableError, Site
 from s3unzip.cli.terminal import Stopping
@@ -146,7 +147,7 @@ def _remove(site: Site) -> bool:
     letters = drop_dead_letters(site)
     if letters:
         _say(f"{letters} dead letters of this set deleted")
-    if is_empty(left):
+    if not left.total():
         return True
     _say(f"not all could be removed; again: python -m acceptance --clean {site.token}")
     return False
@@ -160,10 +161,9 @@ def _say(line: str) -> None:
 
 def _sum_line(rows: Sequence[Row]) -> str:
     """Return the last line: number of cases, seconds, dollars."""
-    count = {verdict: sum(row.verdict == verdict for row in rows) for verdict in ("ok", "FAILED")}
-    rest = len(rows) - count["ok"] - count["FAILED"]
+    count = Counter(row.verdict for row in rows)
     return (
-        f"{count['ok']} ok, {count['FAILED']} failed, {rest} not applicable; "
+        f"{count['ok']} ok, {count['FAILED']} failed, {count['not applicable']} not applicable; "
         f"{sum(row.seconds for row in rows):.1f} s, ${sum(row.dollars for row in rows):.4f}"
     )
 

@@ -113,7 +113,7 @@ def above_direct(tuning: Tuning) -> int:
 
 def expect_kind(site: Site, put: Put, kind: TaskKind) -> None:
     """Check the kind of task that extracted an archive's only member."""
-    kinds = site.summary(put).kinds
+    kinds = site.runs.records(put.run).read_plan().kinds
     if kinds != {kind.value: 1}:
         raise Mismatch(f"the member was done as {', '.join(kinds) or 'nothing'}, not as {kind}")
 
@@ -142,7 +142,9 @@ def do_split(site: Site) -> Done:
     put = site.put("split", one_member(split_member(site)))
     report = complete(site, put)
     expect_kind(site, put, TaskKind.SCAN)
-    return Done(f"{report.verdict}, {site.summary(put).tasks} segments", (report,))
+    return Done(
+        f"{report.verdict}, {site.runs.records(put.run).read_plan().tasks} segments", (report,)
+    )
 
 
 def split_member(site: Site) -> Member:

@@ -87,7 +87,7 @@ def snapshot(site: Site, name: str) -> set[tuple[str, str, str]]:
     """Return key, version and time of every object version of an archive's members."""
     place = member_place(site)._replace(prefix=site.member_prefix(name))
     found = list_versions(site.s3, place)
-    return {(one.key, one.version, str(one.modified)) for one in found}
+    return {(one["Key"], one["VersionId"], str(one["LastModified"])) for one in found}
 
 
 def do_overwrite(site: Site) -> Done:

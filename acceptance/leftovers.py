@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from acceptance.site import Site
+from s3unzip.operate.canary import remove_versions
 from s3unzip.operate.runs import RUNNING
 from s3unzip.runs.records import RUNS
 
-AT_ONCE = 1_000  # keys of one DeleteObjects
 QUIET_SECONDS = 1.0  # seconds without new objects before the set counts as clean
 STOPPED_SECONDS = 10.0  # the same after an execution was stopped: its functions may still run
 REPORT_SECONDS = 60.0  # from a stopped execution to its report
@@ -32,22 +31,6 @@ class Place(NamedTuple):
     has: str = ""
 
 
-class Version(NamedTuple):
-    """One version of an object, or a delete marker."""
-
-    key: str
-    version: str
-    modified: datetime
-
-
-class Inventory(NamedTuple):
-    """The objects at one place."""
-
-    place: str
-    versions: int  # object versions and delete markers
-    uploads: int  # incomplete multipart uploads
-
-
 def member_place(site: Site) -> Place:
     """Return the place of the members of this set."""
     prefix = site.member_prefix("any")
@@ -66,14 +49,12 @@ def list_places(site: Site) -> list[Place]:
     ]
 
 
-def list_versions(s3: Any, place: Place) -> list[Version]:
-    """Return all versions and delete markers of a place."""
-    pages = s3.get_paginator("list_object_versions").paginate(
-        Bucket=place.bucket, Prefix=place.prefix
-    )
+def list_versions(s3: Any, place: Place) -> list[Any]:
+    """Return all versions and delete markers of a place, as S3 lists them."""
+    pages = s3.get_paginator("list_object_versions")
     return [
-        Version(one["Key"], one["VersionId"], one["LastModified"])
-        for page in pages
+        one
+        for page in pages.paginate(Bucket=place.bucket, Prefix=place.prefix)
         for one in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
         if place.has in one["Key"]
     ]
@@ -92,30 +73,22 @@ def list_uploads(s3: Any, place: Place) -> list[dict[str, str]]:
     ]
 
 
-def take_inventory(site: Site) -> list[Inventory]:
-    """Count the versions and uploads at each place."""
-    versions: Counter[str] = Counter()
-    uploads: Counter[str] = Counter()
+def take_inventory(site: Site) -> Counter[str]:
+    """Count the versions at each place, and the uploads where there are some."""
+    found: Counter[str] = Counter()
     for place in list_places(site):
-        versions[place.name] += len(list_versions(site.s3, place))
-        uploads[place.name] += len(list_uploads(site.s3, place))
-    return [Inventory(name, versions[name], uploads[name]) for name in versions]
+        found[place.name] += len(list_versions(site.s3, place))
+        if uploads := list_uploads(site.s3, place):
+            found[f"uploads of {place.name}"] += len(uploads)
+    return found
 
 
-def shown(found: list[Inventory]) -> str:
+def shown(found: Counter[str]) -> str:
     """Return an inventory in one line."""
-    return ", ".join(
-        f"{one.versions:,} {one.place}" + (f" and {one.uploads} uploads" if one.uploads else "")
-        for one in found
-    )
+    return ", ".join(f"{count:,} {name}" for name, count in found.items())
 
 
-def is_empty(found: list[Inventory]) -> bool:
-    """Return whether nothing is left."""
-    return not any(one.versions or one.uploads for one in found)
-
-
-def remove_all(site: Site) -> list[Inventory]:
+def remove_all(site: Site) -> Counter[str]:
     """Stop this set's runs and remove all that it left; return what could not be removed.
 
     The order is: first the archives, so that no event starts a run; then active runs are stopped;
@@ -128,7 +101,7 @@ def remove_all(site: Site) -> list[Inventory]:
     while True:
         found = take_inventory(site)
         now = time.monotonic()
-        if not is_empty(found):
+        if found.total():
             empty_since = None
             for place in list_places(site):
                 _remove(site, place)
@@ -151,16 +124,13 @@ def drop_dead_letters(site: Site) -> int:
 def _drop(site: Site, url: str) -> int:
     dropped = 0
     for _ in range(MAX_LOOKED):
-        answer = site.sqs.receive_message(
-            QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=HIDDEN_SECONDS
-        )
-        messages = answer.get("Messages", [])
+        given = {"MaxNumberOfMessages": 10, "VisibilityTimeout": HIDDEN_SECONDS}
+        messages = site.sqs.receive_message(QueueUrl=url, **given).get("Messages", [])
         if not messages:
             break
         for message in messages:
             if site.token in message["Body"]:
-                sent = message["ReceiptHandle"]
-                site.sqs.delete_message(QueueUrl=url, ReceiptHandle=sent)
+                site.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
                 dropped += 1
     return dropped
 
@@ -169,11 +139,7 @@ def _remove(site: Site, place: Place) -> None:
     """Remove every version and every upload of a place."""
     for upload in list_uploads(site.s3, place):
         site.s3.abort_multipart_upload(**upload)
-    versions = list_versions(site.s3, place)
-    for at in range(0, len(versions), AT_ONCE):
-        some = versions[at : at + AT_ONCE]
-        keys = [{"Key": one.key, "VersionId": one.version} for one in some]
-        site.s3.delete_objects(Bucket=place.bucket, Delete={"Objects": keys, "Quiet": True})
+    remove_versions(site.s3, place.bucket, place.prefix, lambda key: place.has in key)
 
 
 def _stop_runs(site: Site) -> bool:

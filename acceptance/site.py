@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from acceptance.archives import Archive, upload
-from s3unzip.aws.environment import SCHEME, read_secret
 from s3unzip.cli.main import main as s3unzip
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
-from s3unzip.model import Location, Pin, PlanSummary, Report, Request, run_id
+from s3unzip.model import Location, Pin, Report, Request, run_id
+from s3unzip.operate.doctor import read_password
 from s3unzip.operate.runs import RUNNING, DeployedRuns, find_end
+from s3unzip.operate.submit import read_depth
 from s3unzip.planning.select import parse_template
 from s3unzip.settings import GIB, Variable
 from s3unzip.stores.calls import LocalClock
@@ -93,10 +94,7 @@ class Site:
     @cached_property
     def password(self) -> bytes | None:
         """The environment's password for encrypted archives, None if it has none."""
-        secret = self.runs.variables.get(Variable.PASSWORD_SECRET)
-        if not secret:
-            return None
-        return read_secret(SCHEME + secret, self.runs.client("secretsmanager"))
+        return read_password(self.runs, self.runs.client("secretsmanager"))
 
     def key(self, name: str) -> str:
         """Return the key of the archive `name`."""
@@ -157,10 +155,6 @@ class Site:
                 return False
         raise Mismatch(f"no run of s3://{self.ingest}/{put.key} began in {self.seconds:.0f} s")
 
-    def summary(self, put: Put) -> PlanSummary:
-        """Return what the run's plan found."""
-        return self.runs.records(put.run).read_plan()
-
     def verify(self, put: Put, password: bytes | None = None) -> Verification:
         """Compare the destination with the archive, as `s3unzip verify` does."""
         options = self.defaults.options
@@ -193,15 +187,11 @@ class Site:
 
         `quiet` are the seconds between two readings.
         """
-        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        url = self.runs.outputs["QueueUrl"]
+        url, empty = self.runs.outputs["QueueUrl"], 0
         until = time.monotonic() + IDLE_SECONDS
-        empty = 0
         while empty < QUIET_READINGS and time.monotonic() < until:
             time.sleep(quiet)
-            answer = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)
-            counts = answer["Attributes"]
-            empty = 0 if any(int(counts[name]) for name in names) else empty + 1
+            empty = 0 if any(read_depth(self.sqs, url)) else empty + 1
 
     def looks(self, seconds: float) -> Iterator[None]:
         """Yield now and after growing pauses, until `seconds` are over."""

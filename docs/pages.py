@@ -15,8 +15,7 @@ from docs.meanings import EXIT_CODES, HOST_VARIABLES, MEANINGS, TEXTS
 from docs.outputs import make_json_section
 from docs.schemas import event_schema
 from docs.sources import ROOT, check_described, finding_codes, host_variables, read_alarms
-from infra import environment
-from infra.sections import Section
+from infra.environment import Environment, Section
 from s3unzip import errors, metric_names, model, settings
 from s3unzip.aws import events
 from s3unzip.cli.main import COMMANDS, INTERNAL_ERROR, PROGRAM, load_command
@@ -106,7 +105,7 @@ def make_settings() -> str:
         "# Settings\n",
         TEXTS["settings"],
         "## The environment's file\n",
-        *_environment(environment.Environment, ""),
+        *_environment(Environment, ""),
         "## Tuning\n",
         f"{first_sentence(settings.Tuning)}\n",
         TEXTS["tuning"],

@@ -137,9 +137,7 @@ class DeployedStack:
     name: str
     outputs: dict[str, str]
     protected: bool  # termination protection is on
-    buckets: tuple[
-        str, ...
-    ]  # the buckets that are deleted with the stack: not existing or retained ones
+    buckets: tuple[str, ...]  # that are deleted with the stack: not existing or retained ones
 
 
 def find_stack(account: Account, name: str) -> DeployedStack | None:

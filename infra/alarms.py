@@ -13,10 +13,9 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra.environment import Environment
+from infra.environment import AlarmsSection, Environment
 from infra.functions import Functions
 from infra.intake import Intake
-from infra.sections import AlarmsSection
 from infra.workflow import Workflow
 from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE
 

@@ -1,7 +1,9 @@
 """One environment: the settings of `infra/environments/<name>.toml`, checked before synthesis.
 
-A wrong, missing or unknown setting ends the command with one line that names the file, the setting
-and the expected value. The names of tuning settings come from `s3unzip.settings`.
+First the tables of the file with what each of their settings may be, then what does not go
+together, then the settings of the command line: ``-c runs.max_workers=50`` replaces the file's
+value. A wrong, missing or unknown setting ends the command with one line that names the file, the
+setting and the expected value. The names of tuning settings come from `s3unzip.settings`.
 """
 
 from __future__ import annotations
@@ -9,33 +11,207 @@ from __future__ import annotations
 import math
 import re
 import tomllib
+import types
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from infra.overrides import SettingError, first_line, replace_settings
-from infra.sections import (
-    AfterSuccessSection,
-    AlarmsSection,
-    BucketSection,
-    DestinationSection,
-    FunctionsSection,
-    IngestSection,
-    IntakeSection,
-    KmsKeyArn,
-    LimitsSection,
-    LogsSection,
-    OptionsSection,
-    RunsSection,
-    SecretArn,
-    Section,
-    StackSection,
-    WorkSection,
-)
 from s3unzip.errors import UsageError
+from s3unzip.object_properties import ARCHIVED_CLASSES, ObjectProperties
 from s3unzip.settings import MIB, Tuning, make_tuning
+
+AccountId = Annotated[str, Field(pattern=r"^\d{12}$")]
+BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
+KeyPrefix = Annotated[str, Field(pattern=r"^([^/*?][^*?]*/)?$", max_length=512)]  # "" or "a/b/"
+KmsKeyArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/.+$")]
+SecretArn = Annotated[
+    str,
+    Field(
+        pattern=r"^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:\d{12}:secret:"
+        r"[A-Za-z0-9/_+=.@-]+-[A-Za-z0-9]{6}(#[^#\s]{1,256})?$"
+    ),
+]
+Days = Annotated[int, Field(ge=1, le=3_650)]
+Memory = Annotated[int, Field(ge=128, le=10_240)]
+
+
+class Section(BaseModel):
+    """A table of the file: unknown names and wrong types are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class StackSection(Section):
+    """The CloudFormation stack."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,60}$")]
+    retain: bool  # keep buckets, dead letters and logs when the stack is destroyed
+    account: AccountId | None = None  # None: the account of the credentials
+    region: Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")] | None = None
+    tags: dict[str, str] = {}
+
+
+class BucketSection(Section):
+    """A bucket: created with the stack, or an existing one by its name."""
+
+    existing: BucketName | None = None
+    prefix: KeyPrefix = ""
+
+
+class IngestSection(BucketSection):
+    """Where archives arrive."""
+
+    suffix: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^*?\\]+$")] = ".zip"
+    versioned: bool = True  # of an existing bucket: whether versioning is on (used by checks)
+    expire_days: Days | None = None  # of a created bucket: days after which archives are deleted
+    request_payer: bool = False  # pay for reading archives from a Requester Pays bucket
+
+    @property
+    def keeps_versions(self) -> bool:
+        """Whether the bucket keeps versions: one that the stack creates does."""
+        return self.existing is None or self.versioned
+
+
+class DestinationSection(BucketSection):
+    """Where members go."""
+
+    owner: AccountId | None = None  # of an existing bucket: refuse any other owner
+    versioned: bool = False  # of a created bucket: keep overwritten objects without a time limit
+
+
+class WorkSection(BucketSection):
+    """Plans, outcomes and reports."""
+
+    expire_days: Days = 90
+
+
+class ObjectsSection(Section):
+    """What is set on every member besides its content: `s3unzip.ObjectProperties`."""
+
+    storage_class: str | None = None  # None: STANDARD
+    cache_control: str | None = None  # the header with which S3 returns the object
+    content_types: dict[str, str] = {}  # type by glob of the member's path; the first that fits
+    metadata: dict[str, str] = {}  # by name, without x-amz-meta-
+    tags: dict[str, str] = {}  # the roles then have s3:PutObjectTagging
+
+    @model_validator(mode="after")
+    def _check_properties(self) -> Self:
+        try:
+            ObjectProperties(**self.model_dump()).check()
+        except UsageError as error:
+            raise ValueError(f"options.objects: {error}") from error
+        return self
+
+
+class AfterSuccessSection(Section):
+    """What is done to an archive whose run is COMPLETED; without an action it is left."""
+
+    action: Literal["delete", "tag"] | None = None  # a lifecycle rule can move what has a tag
+    tags: dict[Annotated[str, Field(min_length=1, max_length=128)], str] = {}
+
+
+class OptionsSection(Section):
+    """The options of every run of this environment: `s3unzip.model.Options`."""
+
+    key_template: Annotated[str, Field(min_length=1)] = "{archive_stem}/{member}"
+    on_conflict: Literal["overwrite", "skip-unchanged", "never"] = "overwrite"
+    include: list[str] = []
+    exclude: list[str] = []
+    lenient: bool = False
+    encoding: str | None = None
+    as_gzip: Literal["suffix", "encoding"] | None = None
+    trust_crc: bool = False  # with as_gzip: do not inflate to check
+    nested_depth: Annotated[int, Field(ge=0, le=8)] = 0  # levels of archives inside archives
+    marker: bool = False
+    objects: ObjectsSection = ObjectsSection()
+
+    @model_validator(mode="after")
+    def _check_forms(self) -> Self:
+        if self.trust_crc and self.as_gzip is None:
+            raise ValueError(
+                "trust_crc: needs as_gzip, because inflated members are always checked"
+            )
+        if self.nested_depth and self.as_gzip is not None:
+            raise ValueError(
+                "nested_depth: cannot be combined with as_gzip: no archive inside gzip is read"
+            )
+        if self.nested_depth and self.objects.storage_class in ARCHIVED_CLASSES:
+            raise ValueError(
+                "nested_depth: archives inside are read from the destination, so "
+                f"objects.storage_class cannot be {self.objects.storage_class}"
+            )
+        return self
+
+
+class LimitsSection(Section):
+    """Limits of archives: `s3unzip.zip.Limits`; None keeps the default."""
+
+    members: Annotated[int, Field(gt=0)] | None = None
+    total_size: Annotated[int, Field(gt=0)] | None = None
+    member_size: Annotated[int, Field(gt=0)] | None = None
+    ratio: Annotated[int, Field(gt=0)] | None = None
+    directory_size: Annotated[int, Field(gt=0)] | None = None
+    key_bytes: Annotated[int, Field(gt=0, le=1_024)] | None = None
+    names_size: Annotated[int, Field(gt=0)] | None = None
+    folder_memory: Annotated[int, Field(gt=0)] | None = None
+    decoder_memory: Annotated[int, Field(gt=0)] | None = None
+    parts: Annotated[int, Field(gt=0, le=500)] | None = None
+
+
+class FunctionSection(Section):
+    """One Lambda function; memory in MB, timeout in seconds."""
+
+    memory: Memory
+    timeout: Annotated[int, Field(ge=10, le=900)]
+    # Kept for this function alone, and its limit; 0: it shares what nobody has reserved.
+    reserved_concurrency: Annotated[int, Field(ge=0)] = 0
+
+
+class FunctionsSection(Section):
+    """The functions."""
+
+    intake: FunctionSection
+    plan: FunctionSection
+    extract: FunctionSection
+    settle: FunctionSection
+
+
+class IntakeSection(Section):
+    """The queue between the event and the intake function."""
+
+    batch: Annotated[int, Field(ge=1, le=10)] = 1  # events in one invocation
+    concurrency: Annotated[int, Field(ge=2, le=1_000)] | None = None  # invocations at once
+    attempts: Annotated[int, Field(ge=1, le=1_000)] = (
+        5  # before an event goes to the dead-letter queue
+    )
+
+
+class RunsSection(Section):
+    """Limits of one run."""
+
+    workers: Annotated[int, Field(ge=1)] = 1_000  # of all runs, where extract reserves none
+    max_workers: Annotated[int, Field(ge=1, le=10_000)] | None = None  # None: half of all
+    max_cost: Annotated[float, Field(gt=0)] | None = None  # dollars; above it the run is refused
+
+
+class AlarmsSection(Section):
+    """Thresholds of alarms, and who gets them."""
+
+    email: Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")] | None = None
+    topic: Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:.+$")] | None = None
+    archive_p95_seconds: Annotated[int, Field(ge=1)]
+    waiting_seconds: Annotated[int, Field(ge=1)] = 900  # that an archive has waited in the queue
+    throttles: Annotated[int, Field(ge=1)]  # 503 responses of S3 in five minutes
+
+
+class LogsSection(Section):
+    """Logs of functions and executions."""
+
+    days: Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731]
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
 
 FOLDER = Path(__file__).parent / "environments"
 
@@ -213,3 +389,95 @@ def load_environment(
         said = first_line(error)
         where = "-c" if re.split("[: ]", said, maxsplit=1)[0] in (settings or {}) else f"{shown}:"
         raise EnvironmentFileError(f"{where} {said}") from error
+
+
+SETTING = re.compile(r"[a-z_]+(\.[a-z0-9_]+)+")
+
+
+class SettingError(Exception):
+    """A setting of the command line does not exist; the message is one line."""
+
+
+def select_settings(context: Mapping[str, object]) -> dict[str, object]:
+    """Return the values of a CDK context whose keys are settings: ``section.setting``."""
+    return {key: value for key, value in context.items() if SETTING.fullmatch(key)}
+
+
+def replace_settings(
+    values: dict[str, Any], settings: Mapping[str, object], model: type[BaseModel]
+) -> None:
+    """Put `settings` into `values`, the values of an environment's file.
+
+    A text setting gets the text unchanged. Other settings parse their text as TOML: ``50``,
+    ``true``, ``["*.csv"]``.
+    """
+    for path, value in settings.items():
+        kind = _kind_of(path, model)
+        *sections, name = path.split(".")
+        table = values
+        for section in sections:
+            table = table.setdefault(section, {})
+        table[name] = _read(value) if isinstance(value, str) and not _is_text(kind) else value
+
+
+def _kind_of(path: str, model: type[BaseModel]) -> Any:
+    kind: Any = model
+    for part in path.split("."):
+        if get_origin(kind) is dict:  # a table of free names
+            kind = get_args(kind)[1]
+        elif isinstance(kind, type) and issubclass(kind, BaseModel) and part in kind.model_fields:
+            kind = kind.model_fields[part].annotation
+        else:
+            raise SettingError(f"-c {path}: there is no such setting")
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        raise SettingError(f"-c {path}: this is a section; name one of its settings")
+    return kind
+
+
+def _is_text(kind: Any) -> bool:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return any(isinstance(one, str) for one in arguments)
+    if origin in {Union, types.UnionType, Annotated}:
+        return any(_is_text(one) for one in arguments)
+    return kind is str
+
+
+def _read(text: str) -> object:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text  # the validation reports the expected value
+
+
+# By pydantic's type of an error; the fields in braces are its context.
+_EXPECTED = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    **dict.fromkeys(("tuple_type", "list_type"), "must be a list"),
+    **dict.fromkeys(("dict_type", "model_type"), "must be a table"),
+    "string_type": "must be text",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "literal_error": "must be {expected}",
+    "string_pattern_mismatch": "must match {pattern}",
+}
+
+
+def first_line(error: ValidationError) -> str:
+    """Return the first error as ``setting: expected value, actual value``."""
+    first = error.errors(include_url=False)[0]
+    setting = ".".join(str(part) for part in first["loc"])
+    match first["type"]:
+        case "missing":
+            return f"{setting}: this setting is missing"
+        case "extra_forbidden":
+            return f"{setting}: there is no such setting"
+        case "value_error":
+            return first["msg"].removeprefix("Value error, ")
+    message = first["msg"]
+    expected = _EXPECTED.get(first["type"], f"{message[0].lower()}{message[1:]}")
+    return f"{setting} {expected.format(**first.get('ctx', {}))}; it is {first['input']!r}"

@@ -156,7 +156,7 @@ def test_what_a_killed_set_left_is_removed(pipeline: DeployedPipeline) -> None:
     try:
         done = call(pipeline, "--env", "dev", "--clean", ours)
         assert done.returncode == 0, done.stderr
-        assert "1 members and 1 uploads" in done.stdout
+        assert "1 members, 1 uploads of members" in done.stdout
         assert what_lies_there(pipeline) == [f"{theirs}-tiny/a.txt"]
     finally:
         s3.delete_object(Bucket=bucket, Key=f"{theirs}-tiny/a.txt")

@@ -12,8 +12,14 @@ from msgspec.structs import asdict
 
 from infra import environment as checks
 from infra.bundle import ROOT
-from infra.environment import FOLDER, EnvironmentFileError, load_environment
-from infra.sections import LimitsSection, ObjectsSection, OptionsSection
+from infra.environment import (
+    FOLDER,
+    EnvironmentFileError,
+    LimitsSection,
+    ObjectsSection,
+    OptionsSection,
+    load_environment,
+)
 from s3unzip.model import GzipForm, OnConflict, Options
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.zip import Limits

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from infra.environment import Environment, EnvironmentFileError, load_environment
-from infra.sections import OptionsSection
+from infra.environment import Environment, EnvironmentFileError, OptionsSection, load_environment
 from s3unzip.aws.environment import read_defaults
 from s3unzip.model import AfterSuccess, Options, SourceAction, decode
 from s3unzip.object_properties import ObjectProperties

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infra.environment import EnvironmentFileError, load_environment
-from infra.overrides import select_settings
+from infra.environment import EnvironmentFileError, load_environment, select_settings
 
 
 @pytest.mark.parametrize(

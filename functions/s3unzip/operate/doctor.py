@@ -381,7 +381,7 @@ def check_key(deployment: Deployment) -> Answer:
 def check_secret(deployment: Deployment) -> Answer:
     """Is there a password in the secret, if the environment has one?"""
     try:
-        password = read_password(deployment)
+        password = read_password(deployment.runs, deployment.client("secretsmanager"))
     except (NotFoundError, UsageError) as error:
         advice = "put the password into the secret, or correct password_secret and deploy again"
         return Answer.failure(str(error), advice)
@@ -392,12 +392,10 @@ def check_secret(deployment: Deployment) -> Answer:
     return Answer.ok("the secret holds a password")
 
 
-def read_password(deployment: Deployment) -> bytes | None:
-    """Return the environment's password, None if it has none."""
-    secret = deployment.runs.variables.get(Variable.PASSWORD_SECRET)
-    if not secret:
-        return None
-    return read_secret(SCHEME + secret, deployment.client("secretsmanager"))
+def read_password(runs: DeployedRuns, secrets: Any) -> bytes | None:
+    """Return the environment's password, None if it has none; `secrets` is a client."""
+    secret = runs.variables.get(Variable.PASSWORD_SECRET)
+    return read_secret(SCHEME + secret, secrets) if secret else None
 
 
 def check_events(deployment: Deployment) -> Answer:
