@@ -142,9 +142,8 @@ def do_split(site: Site) -> Done:
     put = site.put("split", one_member(split_member(site)))
     report = complete(site, put)
     expect_kind(site, put, TaskKind.SCAN)
-    return Done(
-        f"{report.verdict}, {site.runs.records(put.run).read_plan().tasks} segments", (report,)
-    )
+    tasks = site.runs.records(put.run).read_plan().tasks
+    return Done(f"{report.verdict}, {tasks} segments", (report,))
 
 
 def split_member(site: Site) -> Member:

@@ -28,7 +28,7 @@ from bench.archives import ArchiveFile, deflate_whole, inflate_once, log_lines, 
 from bench.measure import print_figure, print_step
 from s3unzip.context import Context
 from s3unzip.deflate import Span, cut, inflate_segment, link_segments
-from s3unzip.deflate.split import locate, scan_segment
+from s3unzip.deflate.segments import locate, scan_segment
 from s3unzip.local.machine import run_archive
 from s3unzip.local.workers import Workers
 from s3unzip.model import Location, Request

@@ -15,7 +15,7 @@ from s3unzip.errors import (
     UsageError,
 )
 from s3unzip.operate.runs import DeployedRuns
-from s3unzip.runs.watch import Items
+from s3unzip.runs.records import Items
 from s3unzip.stores.factory import StoreConfig
 from tests.servers import Asked, HttpServer, Reply
 

@@ -11,7 +11,7 @@ import pytest
 from s3unzip.cli.main import main
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Report, TaskReport, decode
-from s3unzip.runs.watch import RunWatcher
+from s3unzip.runs.records import RunWatcher
 from s3unzip.settling.loop import Settled, begin
 from tests.runs import World
 from tests.zips import Entry, build

@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from s3unzip.deflate import DeflateError
-from s3unzip.deflate.split import split_inflate
+from s3unzip.deflate.segments import split_inflate
 from tests.fuzz.mutations import mutate
 
 if TYPE_CHECKING:

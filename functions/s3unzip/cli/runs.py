@@ -31,9 +31,8 @@ from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.local.locking import LOCK, is_at_work, known_runs
 from s3unzip.model import STEM_AT, Outcome, PlanSummary, Status, Verdict, run_of_execution
-from s3unzip.runs.records import PAGE, RunRecords
+from s3unzip.runs.records import PAGE, Items, RunEntry, RunRecords, RunWatcher
 from s3unzip.runs.step import STOPPED, Step
-from s3unzip.runs.watch import Items, RunEntry, RunWatcher
 from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import OPTIONS, StoreConfig, check_reachable, open_stores
 from s3unzip.stores.files import PRIVATE, make_folders
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
     from s3unzip.model import Report
     from s3unzip.operate.runs import DeployedRuns
-    from s3unzip.runs.watch import RunSnapshot
+    from s3unzip.runs.records import RunSnapshot
 
 TITLES = ("STARTED (UTC)", "STATE", "TOOK", "MEMBERS", "FAILED", "RUN", "SOURCE -> DESTINATION")
 RIGHT = {"TOOK", "MEMBERS", "FAILED"}

@@ -1,8 +1,8 @@
 """The deflate core: split one raw deflate stream over workers. Bytes in, values out, no I/O.
 
 ``docs/deflate-splitting.md`` explains the method. `segments` says where segments are looked for,
-scans them, links the scans and inflates. `boundary` finds where they begin, to the bit (needs
-numpy, which a worker that only extracts never loads). `split` composes both over a ``read(span)``.
+scans them, links the scans, inflates, and composes that over a ``read(span)``. `boundary` finds
+where they begin, to the bit (needs numpy, which a worker that only extracts never loads).
 `crc32_combine` (isal) makes the checksum of the whole from those of the parts.
 
 >>> import zlib
@@ -30,7 +30,9 @@ from s3unzip.deflate.segments import (
     cut,
     inflate_segment,
     link_segments,
+    locate,
+    scan_segment,
     segment_span,
+    split_inflate,
 )
-from s3unzip.deflate.split import locate, scan_segment, split_inflate
 from s3unzip.finding import DeflateError, Finding, SegmentRecordError

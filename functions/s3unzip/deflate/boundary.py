@@ -26,8 +26,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from s3unzip.deflate.bits import align
-from s3unzip.deflate.segments import FIRST_WINDOW, InflateError, Segmentation, Span
+from s3unzip.deflate.segments import FIRST_WINDOW, InflateError, Segmentation, Span, align
 
 LOOKAHEAD: Final = 1 << 20
 """Bytes that must follow a candidate's first byte, where the member has so many."""

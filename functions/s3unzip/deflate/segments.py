@@ -18,18 +18,25 @@ at bit 0 and goes from a segment's stop bit to the segment that starts there. A 
 segment ends is ignored: its boundary was false, or the segment before it continued through its
 bytes. Joined segments need no special case: the segment is longer. Nothing here checks a CRC: the
 directory declares one for all segments.
+
+zlib and ISA-L begin at bit 0 of a byte and report no bit position. Extra deflate blocks before and
+after the segment's bits remove both limits (`align`, `seal`; RFC 1951, section 3.2). `locate`,
+`scan_segment` and `split_inflate` compose the steps over a ``read(span)``, which gives the bytes of
+a span of the member's compressed data in chunks.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
+from threading import Thread
 from typing import Final, Literal, NamedTuple, cast
 
 from isal import isal_zlib
+from isal.isal_zlib import crc32_combine
 from msgspec import DecodeError, Struct, msgpack
 
-from s3unzip.deflate.bits import SENTINEL_TEXT, align, seal
 from s3unzip.finding import DeflateError, Finding, SegmentRecordError
 
 Buffer = bytes | memoryview
@@ -443,3 +450,173 @@ def _unlike(segment: LinkedSegment, found: str) -> DeflateError:
         f"its scan {segment.length} bytes; fall back to one stream"
     )
     return DeflateError(Finding("size-mismatch", message))
+
+
+# Start and stop in the middle of a byte. Within a byte, bit 0 is the lowest; Huffman codes go in
+# from their highest bit.
+
+SENTINEL_TEXT: Final = b"s3unzip!"  # what the sentinel block inflates to
+
+
+# Bits are texts of 0 and 1, the first bit first.
+
+
+def _field(value: int, length: int) -> str:
+    """Return a header field: lowest bit first (RFC 1951, 3.1.1)."""
+    return _code(value, length)[::-1]
+
+
+def _code(value: int, length: int) -> str:
+    """Return a Huffman code: highest bit first."""
+    return f"{value:0{length}b}"
+
+
+_END_OF_FIXED_BLOCK = _code(0, 7)
+_EMPTY_FIXED_BLOCK = _field(0b010, 3) + _END_OF_FIXED_BLOCK
+
+
+def _empty_dynamic_block() -> str:
+    """Return an empty non-final dynamic block: 91 bits, an odd number.
+
+    The code-length code has two symbols of one bit each, 1 (code 0) and 18 (code 1). They spell two
+    literal/length codes of one bit, for 0 and for end-of-block, and one distance code of one bit,
+    which every inflate accepts although it is incomplete.
+    """
+    lengths = [0] * 18  # 16 17 18 0 8 7 9 6 10 5 11 4 12 3 13 2 14 1, the order of 3.2.7
+    lengths[2] = lengths[17] = 1
+    bits = _field(0b100, 3) + _field(0, 5) + _field(0, 5) + _field(len(lengths) - 4, 4)
+    bits += "".join(_field(length, 3) for length in lengths)
+    bits += "0"  # symbol 0
+    bits += "1" + _field(138 - 11, 7) + "1" + _field(117 - 11, 7)  # symbols 1 to 255
+    bits += "0"  # symbol 256, end of block
+    bits += "0"  # distance 0
+    return bits + "1"  # end of block: the second code of the two
+
+
+def _lead_in(bit: int) -> tuple[int, int]:
+    """Return the fewest empty blocks whose length is `bit` modulo 8: a number, and its bits."""
+    bits = _empty_dynamic_block() if bit % 2 else ""
+    while len(bits) % 8 != bit:
+        bits += _EMPTY_FIXED_BLOCK  # 10 bits: two more, modulo 8
+    return int(f"0{bits[::-1]}", 2), len(bits)
+
+
+_LEAD_INS: Final = tuple(map(_lead_in, range(8)))
+# A final fixed block that holds `SENTINEL_TEXT`: 74 bits. Literals 0 to 143: 3.2.6.
+_SENTINEL: Final = (
+    _field(0b011, 3)
+    + "".join(_code(0x30 + byte, 8) for byte in SENTINEL_TEXT)
+    + _END_OF_FIXED_BLOCK
+)
+
+
+def align(data: bytes, bit: int) -> bytes:
+    """Return a byte-aligned stream for a stream that begins `bit` bits into ``data[0]``.
+
+    Empty blocks precede it. Their total length is `bit` modulo 8, so every later byte keeps its
+    position; a shift would break stored blocks, which begin at whole bytes. The last bits of these
+    blocks replace the low bits of ``data[0]``, which belong to the segment before. At most 15 bytes
+    are added.
+    """
+    if not bit:
+        return data
+    value, length = _LEAD_INS[bit]
+    whole = length // 8
+    merged = value >> 8 * whole | data[0] >> bit << bit
+    return (value & (1 << 8 * whole) - 1).to_bytes(whole, "little") + bytes((merged,)) + data[1:]
+
+
+def seal(last: bytes, bit: int) -> bytes:
+    """Return the end of a stream that is cut at a bit, with the sentinel block after the cut.
+
+    `last` is the byte that holds the cut, of which the low `bit` bits are
+    kept; it is empty where the cut lies between bytes and `bit` is 0. If, and
+    practically only if, an inflate stands at a block header at the cut, it
+    now ends its stream with `SENTINEL_TEXT`.
+    """
+    kept = last[0] & (1 << bit) - 1 if bit else 0
+    sealed = kept | int(_SENTINEL[::-1], 2) << bit
+    return sealed.to_bytes((bit + len(_SENTINEL) + 7) // 8, "little")
+
+
+Read = Callable[[Span], Iterable[Buffer]]
+
+
+# All steps composed
+
+ATTEMPTS: Final = 3  # boundaries to try to arrive at; each that is missed costs a scan
+
+
+def preload() -> None:
+    """Begin to import `boundary`, and with it numpy, in a thread; `locate` waits for it."""
+    Thread(target=import_module, args=["s3unzip.deflate.boundary"], daemon=True).start()
+
+
+def locate(layout: Segmentation, segment: int, read: Read) -> int | None:
+    """Return the bit where `segment` begins, or None: it joins the one before it."""
+    # numpy takes 60 ms to import; `preload` does it while the caller waits for its first bytes.
+    from s3unzip.deflate.boundary import locate_boundary  # noqa: PLC0415
+
+    steps = locate_boundary(layout, segment)
+    try:
+        wanted = next(steps)
+        while True:
+            wanted = steps.send(b"".join(read(wanted)))
+    except StopIteration as done:
+        bit: int | None = done.value
+        return bit
+
+
+def scan_segment(
+    layout: Segmentation, segment: int, read: Read, longest: int | None = None
+) -> ScannedSegment | None:
+    """Scan `segment` up to the next boundary, or return None: it joins the one before it.
+
+    Reads about 1.5 MiB to find each boundary, and the segment once. After `ATTEMPTS` false
+    boundaries the scan is returned as it is, and `link_segments` refuses it. `longest` limits the
+    steps that a segment may have: for a longer one None is returned, and `link_segments` refuses
+    the rest.
+    """
+    start_bit = locate(layout, segment, read)
+    if start_bit is None:
+        return None
+    farthest = layout.count if longest is None else min(layout.count, segment + longest + 1)
+    following = segment
+    for _ in range(ATTEMPTS):
+        stop_bit = None
+        while stop_bit is None and following + 1 < farthest:
+            following += 1
+            stop_bit = locate(layout, following, read)
+        if stop_bit is None and farthest - segment > (longest or layout.count):
+            return None
+        scan = SegmentScan(start_bit, stop_bit)
+        for chunk in read(segment_span(start_bit, stop_bit, layout.size)):
+            scan.feed(chunk)
+        scanned = scan.finish()
+        if scanned.arrival.ending != "missed":
+            break
+    return scanned
+
+
+def split_inflate(data: bytes, segments: int) -> tuple[bytes, int]:
+    """Return the output of the raw deflate stream `data`, and its CRC-32, by way of `segments`.
+
+    The reference composition: each call of `scan_segment` and each of
+    `inflate_segment` may run on a machine of its own.
+
+    Raises:
+        DeflateError: The stream is corrupt, or its segments do not join. The caller must
+            still compare the CRC-32 with the one it trusts.
+    """
+    layout = cut(len(data), -(-len(data) // segments))
+
+    def read(span: Span) -> list[bytes]:
+        return [data[span.start : span.stop]]
+
+    scans = (scan_segment(layout, segment, read) for segment in range(layout.count))
+    output, crc = bytearray(), 0
+    for segment in link_segments((scan for scan in scans if scan is not None), layout.size):
+        part = b"".join(inflate_segment(segment, read(segment.span)))
+        crc = crc32_combine(crc, zlib.crc32(part), len(part))
+        output += part
+    return bytes(output), crc

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from s3unzip import deflate
+from s3unzip.deflate.segments import preload
 from s3unzip.errors import ArchiveError, ConflictError, MemberError, NotFoundError, StorageError
 from s3unzip.extraction.large import (
     MemberData,
@@ -57,9 +58,7 @@ def scan_segment(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 
     The only step that needs numpy. It is imported in a thread, while the first reads wait for S3.
     """
-    from s3unzip.deflate import split  # noqa: PLC0415 - numpy
-
-    split.preload()
+    preload()
     task, (start, stop) = attempt.task, attempt.task.span
     step = start // task.part if task.part else stop  # between two searches for a boundary
     for row in rows:
@@ -70,7 +69,7 @@ def scan_segment(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         layout = deflate.Segmentation(row.member.compressed_size, step)
         # A segment is inflated twice: beyond half of the member one stream is as quick.
         longest = max(1, layout.count // 2)
-        scanned = split.scan_segment(layout, task.part, _reader(data), longest)
+        scanned = deflate.scan_segment(layout, task.part, _reader(data), longest)
         if scanned is not None:
             attempt.records.write_scanned(row.member.index, task.part, scanned)
     attempt.has_no_outcome = True

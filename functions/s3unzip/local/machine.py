@@ -35,9 +35,8 @@ from s3unzip.model import (
     run_id,
 )
 from s3unzip.planning.plan import Plan, Reading, read_tail
-from s3unzip.runs.records import PLAN_TASK, RunRecords
+from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords, count_progress
 from s3unzip.runs.step import STOPPED, Step
-from s3unzip.runs.watch import READERS, count_progress
 from s3unzip.settings import Tuning
 from s3unzip.settling import loop
 from s3unzip.settling.after import (

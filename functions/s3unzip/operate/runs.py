@@ -46,8 +46,7 @@ from s3unzip.model import (
     run_of_execution,
     run_stem,
 )
-from s3unzip.runs.records import RUNS, RunRecords
-from s3unzip.runs.watch import Items, RunEntry
+from s3unzip.runs.records import RUNS, Items, RunEntry, RunRecords
 from s3unzip.settling.report import in_environment
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.run_store import S3Stores

@@ -22,18 +22,16 @@ from s3unzip.finding import Finding, MemberError, RejectedError, ZipFormatError
 from s3unzip.lazy import lazy_names
 from s3unzip.zip.checks import CHECKS, Action, Check, Limits, Phase, Policy
 from s3unzip.zip.directory import (
+    ONE_DISK,
     TAIL_LENGTH,
     DirectoryLocation,
-    inspect_prefix,
-    locate_directory,
-)
-from s3unzip.zip.disks import (
-    ONE_DISK,
     Disks,
     count_disks,
     count_entries,
     first_members,
+    inspect_prefix,
     join_disks,
+    locate_directory,
 )
 from s3unzip.zip.index import DirectoryReader
 from s3unzip.zip.local import (

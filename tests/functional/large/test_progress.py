@@ -15,7 +15,7 @@ from s3unzip.local.machine import resume_run, run_archive
 from s3unzip.local.workers import Workers
 from s3unzip.model import OnConflict, Options, Outcome, Part, PlanSummary, Report
 from s3unzip.runs import step as attempt
-from s3unzip.runs.watch import RunWatcher
+from s3unzip.runs.records import RunWatcher
 from s3unzip.settings import Tuning
 from s3unzip.stores.ports import Buffer, ObjectFacts, Upload
 from tests import zips

@@ -27,7 +27,7 @@ from s3unzip.deflate import (
     link_segments,
     segment_span,
 )
-from s3unzip.deflate.split import locate, scan_segment, split_inflate
+from s3unzip.deflate.segments import locate, scan_segment, split_inflate
 from tests.unit.deflate.blocks import walk
 from tests.unit.deflate.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines, mixed
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from s3unzip.zip import Cipher, Member, MemberError, Policy
-from s3unzip.zip.ciphers import open_cipher
+from s3unzip.zip.decode import open_cipher
 from tests.corpus.core import Cut, extract, read_index
 from tests.corpus.runner import CORPUS, Result
 from tests.encrypting import seal_aes, seal_zipcrypto
