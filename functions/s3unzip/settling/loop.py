@@ -106,11 +106,12 @@ def begin(
             changed = f"{request.source}: {newer}"
     records = RunRecords.open(context.stores, run, calls)
     if changed is not None:
-        return _end_refused(_unplanned(request, run, known.pin, changed, context), records, context)
+        refused = _unplanned(request, run, known.pin, changed, context)
+        return _end_refused(refused, records, context, new=known.run is None)
     plan = make_plan(request, run, tail, records, context, calls, check)
     if isinstance(plan, Plan):
         return _write_plan(plan, records, context, calls, planned)
-    return _end_refused(plan, records, context)
+    return _end_refused(plan, records, context, new=known.run is None)
 
 
 def _unplanned(
@@ -133,8 +134,15 @@ def _unplanned(
     )
 
 
-def _end_refused(report: Report, records: RunRecords, context: Context) -> Settled:
-    records.write_report(report, render_page(report, context))
+def _end_refused(report: Report, records: RunRecords, context: Context, *, new: bool) -> Settled:
+    """Report a run without a plan; of one that is not `new` another attempt may know better."""
+    page = render_page(report, context)
+    if new or not records.create_report(report, page):
+        found = None if new else records.find_report()
+        if found is not None and found.verdict is not Verdict.FAILED:
+            report = found
+        else:
+            records.write_report(report, page)
     return Settled(Next(report.run, "done"), report)
 
 

@@ -26,12 +26,8 @@ from s3unzip.zip.checks import MIB, Policy
 from s3unzip.zip.values import ByteRange, Member, Reads, reject
 
 # The last bytes that can hold the end record, its longest comment, and the ZIP64 records.
-TAIL_LENGTH = (
-    records.MAX_COMMENT
-    + records.EOCD_LENGTH
-    + records.ZIP64_LOCATOR_LENGTH
-    + records.ZIP64_EOCD_LENGTH
-)
+TAIL_LENGTH = records.MAX_COMMENT + records.EOCD_LENGTH
+TAIL_LENGTH += records.ZIP64_LOCATOR_LENGTH + records.ZIP64_EOCD_LENGTH
 
 # Bytes to search at each end of a prefix: an archive begins with a local header near the first
 # byte, or ends with its end record and a comment near the last byte.
@@ -579,9 +575,6 @@ def _is_text(head: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return all(character.isprintable() or character in "\t\r\n" for character in text)
-
-
-# The disks of a split archive
 
 
 def join_disks(sizes: Sequence[int]) -> Disks:

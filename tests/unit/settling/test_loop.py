@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from s3unzip.errors import AccessDeniedError, UsageError
 from s3unzip.extraction.task import run_task
-from s3unzip.model import Request, TaskKind, Verdict, run_id
+from s3unzip.model import Location, Request, TaskKind, Verdict, run_id
 from s3unzip.planning.plan import Reading, read_tail
 from s3unzip.runs.step import stop_for
 from s3unzip.settling.loop import KnownArchive, begin, settle, settle_failed
-from s3unzip.stores.ports import Buffer, ObjectFacts
+from s3unzip.stores.ports import Buffer, ObjectFacts, Tail
 from tests.functional.large.encoders import log_lines
 from tests.memory import MemoryBucket
 from tests.runs import TINY, World
@@ -75,9 +75,16 @@ def test_a_task_that_fails_is_in_the_next_round() -> None:
 
 
 class Overtaken(MemoryBucket):
-    """A bucket whose first PUT lets another attempt do all, then fails."""
+    """A bucket whose first PUT or GET lets another attempt do all; the PUT then fails."""
 
     overtake: Callable[[], object] | None = None
+
+    def tail(self, location: Location, length: int) -> Tail:
+        """Return the end of an object."""
+        other, self.overtake = self.overtake, None
+        if other is not None:
+            other()
+        return super().tail(location, length)
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
         """Write an object, or fail."""
@@ -98,6 +105,24 @@ def test_a_fault_does_not_replace_a_whole_record() -> None:
     report = run_task(run, task, world.context)
     assert (report.extracted, report.unfinished, report.fault) == (20, 0, None)
     assert world.finish(settle(step.next, world.context)).verdict is Verdict.COMPLETED
+
+
+def test_a_late_plan_replaces_no_report() -> None:
+    """The archive was extracted and deleted while an attempt at the plan was slow."""
+    world = World()
+    world.buckets.buckets["ingest"] = bucket = Overtaken()
+    request = world.request(ARCHIVE)
+    known = KnownArchive(name_of(world, request), bucket.head_source(request.source))
+
+    def extract_and_delete() -> None:
+        assert world.finish(begin(request, world.context, known)).verdict is Verdict.COMPLETED
+        bucket.objects.clear()
+
+    bucket.overtake = extract_and_delete
+    late = begin(request, world.context, known)
+    assert late.report is not None
+    assert late.report.verdict is Verdict.COMPLETED
+    assert world.records(late.report.run).find_report() == late.report
 
 
 def test_three_rounds_without_progress_end_a_run() -> None:
