@@ -157,9 +157,7 @@ def is_same(found: StoredObject | None, member: Member, options: Options) -> boo
 
 def stored_size(member: Member, options: Options) -> int:
     """Return the length of the object of `member`."""
-    if options.as_gzip is None:
-        return member.size
-    return gzip_length(member)
+    return member.size if options.as_gzip is None else gzip_length(member)
 
 
 def open_content(

@@ -50,9 +50,7 @@ class KeyTemplate(Struct, frozen=True):
 
     def key_of(self) -> Callable[[str], str]:
         """Return the function from path to key; it is called once for each member."""
-        if self.plain:
-            return self.prefix.__add__
-        return self._render
+        return self.prefix.__add__ if self.plain else self._render
 
     def folder_key(self, path: str) -> str | None:
         """Return the key of the folder `path`, without a slash at its end.

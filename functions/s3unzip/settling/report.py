@@ -248,9 +248,7 @@ def _after_failures(report: Report, environment: str | None, reached: Reached | 
         return _again(report, reached, PASSWORD)
     if Help.RETRY_WITH_PASSWORD in helps:
         return retry if environment else f"{retry} {PASSWORD}"  # an environment has a secret
-    if Help.RETRY in helps:
-        return retry
-    return None
+    return retry if Help.RETRY in helps else None
 
 
 def _again(report: Report, reached: Reached | None, more: str = "") -> str | None:

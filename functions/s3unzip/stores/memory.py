@@ -215,9 +215,7 @@ class HeldArchive:
 
     def read(self, want: ByteRange) -> bytes:
         """Return exactly the bytes of `want`, with one request at most."""
-        if self.holds(want):
-            return bytes(self._held(want))
-        return self._archive.read(want)
+        return bytes(self._held(want)) if self.holds(want) else self._archive.read(want)
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         """Yield the bytes of `want` in pieces, with one request at most."""

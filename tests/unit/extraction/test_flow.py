@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3unzip.errors import AccessDeniedError, ServiceFaultError, ThrottledError
+from s3unzip.errors import AccessDeniedError, ServiceFaultError
 from s3unzip.extraction.batch import PutPool, Window
-from s3unzip.stores.calls import Calls, map_ahead, read_ahead
+from s3unzip.stores.calls import map_ahead, read_ahead
 from s3unzip.zip import ByteRange
-from tests.memory import ManualClock
 from tests.patience import HANG_SECONDS
 
 if TYPE_CHECKING:
@@ -125,56 +124,6 @@ def test_a_put_pool_bounds_bytes_in_flight() -> None:
     pool.close()
 
 
-def test_a_put_pool_wakes_the_one_who_waits_when_half_is_done() -> None:
-    """A full pool takes bodies again once half of them are written, not one by one."""
-    places = threading.Semaphore(0)
-
-    def put(_number: int, _body: Buffer) -> None:
-        assert places.acquire(timeout=HANG_SECONDS)
-
-    pool = PutPool(put, 2, 10**6)
-    for number in range(8):  # four bodies a thread are taken
-        pool.submit(number, b"x")
-    ninth = threading.Thread(target=pool.submit, args=(8, b"x"))
-    ninth.start()
-    places.release(3)
-    ninth.join(0.1)
-    assert ninth.is_alive()
-    places.release(1)
-    ninth.join(HANG_SECONDS)
-    assert not ninth.is_alive()
-    places.release(5)
-    pool.close()
-
-
-def test_a_put_pool_takes_bytes_again_when_half_of_them_are_written() -> None:
-    """What waits counts too: a body goes in once it and the rest are half of what may be there."""
-    places = threading.Semaphore(0)
-    written = threading.Semaphore(0)
-
-    def put(_number: int, _body: Buffer) -> None:
-        assert places.acquire(timeout=HANG_SECONDS)
-        written.release()
-
-    pool = PutPool(put, 4, 1000)
-    for number in range(4):
-        pool.submit(number, b"x" * 250)
-    fifth = threading.Thread(target=pool.submit, args=(4, b"x" * 200))
-    fifth.start()
-    fifth.join(0.2)
-    assert fifth.is_alive()  # 1,200 bytes are too many
-    for left in (950, 700):
-        places.release()
-        assert written.acquire(timeout=HANG_SECONDS)
-        fifth.join(0.2)
-        assert fifth.is_alive(), left
-    places.release()
-    fifth.join(HANG_SECONDS)
-    assert not fifth.is_alive()  # 450 are not
-    places.release(2)
-    pool.close()
-
-
 def test_the_first_error_of_a_put_ends_the_pool() -> None:
     """What is queued behind it is dropped, and the submitting thread learns of it."""
     done: list[int] = []
@@ -195,45 +144,3 @@ def test_the_first_error_of_a_put_ends_the_pool() -> None:
         submit_all()
     pool.abandon()
     assert len(done) < 100
-
-
-def test_calls_are_tried_again_and_counted() -> None:
-    """Each attempt counts, and so does each retry and each refusal to hurry."""
-    clock = ManualClock()
-    calls = Calls(clock, 60.0, 4)
-    answers: list[Exception | int] = [ThrottledError("1"), ServiceFaultError("2"), 7]
-
-    def call() -> int:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    assert calls.run("put", call) == 7
-    requests = calls.requests
-    assert (requests.put, requests.retries, requests.throttled) == (3, 2, 1)
-    assert clock.slept > 0
-
-
-def test_a_budget_of_retries_ends() -> None:
-    """A store that never works fails the call as a service fault, in bounded time."""
-    clock = ManualClock()
-
-    def call() -> None:
-        raise ThrottledError("never")
-
-    with pytest.raises(ThrottledError):
-        Calls(clock, 5.0, 4).run("get", call)
-    assert clock.slept <= 15
-
-
-def test_what_is_final_is_not_tried_again() -> None:
-    """A missing right does not come back by asking again."""
-    calls = Calls(ManualClock(), 60.0, 4)
-
-    def call() -> None:
-        raise AccessDeniedError("no")
-
-    with pytest.raises(AccessDeniedError):
-        calls.run("put", call)
-    assert calls.requests.put == 1

@@ -248,9 +248,7 @@ def _kind_of_status(answer: Answer, call: Call) -> type[S3UnzipError]:
         return SourceChangedError
     if status == 403 and answer.code != "InvalidObjectState":
         return AccessDeniedError
-    if status is None or status >= 500:
-        return ServiceFaultError
-    return StorageError
+    return ServiceFaultError if status is None or status >= 500 else StorageError
 
 
 def _unmet(call: Call) -> type[S3UnzipError]:
