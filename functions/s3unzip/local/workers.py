@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import itertools
 import logging
 import math
 import os
@@ -110,8 +109,7 @@ class Tally:
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
-        self._attempts = itertools.count(1)
-        self._running: dict[int, Counter[str]] = {}  # by attempt
+        self._running: list[Counter[str]] = []  # of attempts
         self._recorded: Counter[str] = Counter()  # by attempts that ended
         self._told: Counter[str] = Counter()
         self._failed: set[str] = set()  # keys
@@ -127,31 +125,30 @@ class Tally:
             self._recorded = Counter(counts)
             self._tell()
 
-    def begin(self) -> int:
-        """Note that an attempt of a task begins; return its number."""
+    def begin(self) -> Counter[str]:
+        """Note that an attempt of a task begins; return what it counts."""
         with self._lock:
-            attempt = next(self._attempts)
-            self._running[attempt] = Counter()
-            return attempt
+            self._running.append(Counter())
+            return self._running[-1]
 
-    def take(self, attempt: int, message: Counted) -> None:
+    def take(self, attempt: Counter[str], message: Counted) -> None:
         """Take what an attempt counted."""
         with self._lock:
             if message.trouble:
                 self._tell_trouble(message.trouble)
-            self._running[attempt].update(message.counts)
+            attempt.update(message.counts)
             self._tell(message.failed)
 
-    def end(self, attempt: int, ended: Ended) -> None:
+    def end(self, attempt: Counter[str], ended: Ended) -> None:
         """Note that an attempt ended; what it counted stays, if it is on record."""
         with self._lock:
-            counts = self._running.pop(attempt)
+            self._running = [one for one in self._running if one is not attempt]
             if not ended.lost:
-                self._recorded.update(counts)
+                self._recorded.update(attempt)
             self._tell()
 
     def _tell(self, failed: Sequence[Outcome] = ()) -> None:
-        total = sum(self._running.values(), Counter(self._recorded))
+        total = sum(self._running, Counter(self._recorded))
         new = total - self._told  # what is higher than ever before
         self._told.update(new)
         if self._progress is None:

@@ -412,6 +412,7 @@ def _go_on_with_split(step: Step, state: RunState) -> list[Task]:
     ):
         if isinstance(found, Outcome):
             keep_outcome(step, found)
+            state.done += 1
             state.tally.add_all((found,), f"{MEMBER}{found.index:08d}")
             if found.status is Status.EXTRACTED:
                 state.tally.note_first(step.context.clock.now())

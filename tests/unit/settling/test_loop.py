@@ -255,13 +255,21 @@ def test_copies_over_several_tasks_begin_with_the_plan() -> None:
     report = world.run(build(Entry("stored", content)))
     world.assert_clean(report, stored=content)
     slices = [task.slice for task in sorted(world.tasks(report), key=lambda task: task.part)]
-    assert [(one.first_number, one.parts) for one in slices if one] == [
-        (1, 3),
-        (4, 3),
-        (7, 3),
-        (10, 3),
-        (13, 3),
-    ]
+    found = [(one.first_number, one.parts) for one in slices if one]
+    assert found == [(number, 3) for number in (1, 4, 7, 10, 13)]
+
+
+def test_a_member_that_settling_ends_is_progress_of_its_round_alone() -> None:
+    """The round after it, in which nothing is done, is an idle one."""
+    world = World(replace(TINY, copy_task_bytes=25_000))
+    step = begin(world.request(build(Entry("m", bytes(60_000)), Entry("n", b"1"))), world.context)
+    run = world.records(step.next.run).read_plan().run
+    for task in step.next.tasks:
+        if task.kind is TaskKind.COPY:
+            run_task(run, task, world.context)
+    step = settle(step.next, world.context)
+    assert (step.next.idle, len(step.next.tasks), world.content("m")) == (0, 1, bytes(60_000))
+    assert settle(step.next, world.context).next.idle == 1
 
 
 def test_rounds_of_a_split_member() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from s3unzip.model import Location, Options
-from s3unzip.settling.report import CODES, NAME_CHARS, clip, encode_safely
+from s3unzip.settling.report import CODES, encode_safely
 from tests.unit.settling.reports import (
     HOSTILE,
     NEXT,
@@ -148,13 +148,6 @@ def test_the_bill_has_each_service() -> None:
     data = shown(REPORTS["million"])
     assert {"S3", "Lambda", "Step Functions", "EventBridge"} <= {line[0] for line in data["bill"]}
     assert data["cost"] == pytest.approx(sum(line[3] for line in data["bill"]))
-
-
-def test_long_text_is_cut_in_the_middle() -> None:
-    """Both ends of a long name stay: the folder and the extension."""
-    cut = clip("a" * 2_000 + ".json", NAME_CHARS)
-    assert (len(cut), cut[:3], cut[-5:]) == (NAME_CHARS, "aaa", ".json")
-    assert clip("lone \udc80", 10) == "lone ?"
 
 
 def test_what_identifies_a_run_is_in_the_details() -> None:
