@@ -108,14 +108,6 @@ def test_cuts_of_the_input_change_nothing(cuts: set[int], which: int) -> None:
     assert scan(data, start, stop, tuple(cuts)) == scan(data, start, stop)
 
 
-def test_one_byte_at_a_time_changes_nothing() -> None:
-    """Fed byte by byte, a scan gives the same value."""
-    _, data = sample()
-    blocks = walk(data)
-    start, stop = blocks[3].start_bit, blocks[12].start_bit
-    assert scan(data, start, stop, tuple(range(len(data)))) == scan(data, start, stop)
-
-
 def test_extreme_ratio_stays_in_bounded_pieces() -> None:
     """A stream of zeros, 1,000 to 1, comes out in small pieces and scans to its exact length."""
     size = 300_000_000

@@ -63,18 +63,6 @@ def test_extra_fields_may_end_with_the_prefix() -> None:
     assert not is_found(local_header(extra_length=5) + b"data")
 
 
-def test_a_header_that_is_cut_short_is_none() -> None:
-    """A signature near the end of what was read has no fields to look at."""
-    header = local_header()
-    assert not is_found(header[:29])
-    assert not is_found(end_record()[:21])
-
-
-def test_a_name_has_no_nul() -> None:
-    """Programs that hold the signature as a constant have zeros behind it."""
-    assert not is_found(local_header()[:-1] + b"\0")
-
-
 def test_the_first_of_several_is_told() -> None:
     """Signatures that are none are passed over."""
     false = b"PK\x03\x04" + bytes(40)
