@@ -1,8 +1,8 @@
 """Any process killed at random moments, under options that change: what is left in the end.
 
-A program, its fork server and its workers are killed with SIGKILL, whatever they do. A program
-that ended is followed by another, with other options, or goes on. When enough was killed, the
-next one is left alone.
+A program and its workers are killed with SIGKILL, whatever they do. A program that ended is
+followed by another, with other options, or goes on. When enough was killed, the next one is left
+alone.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from tests.faults.world import World
 
 KILLS_A_SEQUENCE = 50
-MEAN_SECONDS = 0.07  # between two kills
-TO_PROGRAM, TO_SERVER = 0.03, 0.04  # chances that a kill is theirs; else it is a worker's
+MEAN_SECONDS = 0.25  # between two kills: a worker needs as long to start
+TO_PROGRAM = 0.03  # chance that a kill is the program's; else it is a worker's
 TO_BEGINNER = 0.05  # chance that a program without workers yet is considered
 LAST_SECONDS = 120.0  # of the program that is left alone
 PLACES = ("s3", "folder")
@@ -102,14 +102,12 @@ class Sequence:
     def _kill(self, program: subprocess.Popen[bytes], children: list[int]) -> int:
         """Kill one of the processes; return how many were killed."""
         chance = self._dice.random()
-        if len(children) < 2 and self._dice.random() > TO_BEGINNER:  # else few would work at all
+        if not children and self._dice.random() > TO_BEGINNER:  # else few would work at all
             return 0
         if chance < TO_PROGRAM:
             kind, pids = "program", [program.pid]
-        elif chance < TO_PROGRAM + TO_SERVER:
-            kind, pids = "server", children[:1]
         else:
-            kind, pids = "worker", children[1:]
+            kind, pids = "worker", children
         if not pids:  # not begun yet
             return 0
         pid = self._dice.choice(pids)

@@ -2,9 +2,7 @@
 
 On a terminal the progress is live, else a line every few seconds. The share has one basis: of the
 compressed bytes of the selected members, those of members that have an outcome, and of a large
-member what has passed. Each byte counts once, however often it is read. Nothing starts a thread
-before the first phase: a program that has threads cannot be forked safely, and its workers are
-forked before that.
+member what has passed. Each byte counts once, however often it is read.
 """
 
 from __future__ import annotations
