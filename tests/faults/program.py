@@ -12,7 +12,7 @@ import sys
 from msgspec import Struct
 
 from s3unzip.errors import S3UnzipError
-from s3unzip.local.machine import Machine, Setup
+from s3unzip.local.machine import Machine
 from s3unzip.model import Location, Report, Request, decode
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.zip import Policy
@@ -37,9 +37,8 @@ def carry_out(order: Order) -> Report:
     config = StoreConfig(
         Location("file", "", order.home), endpoint_url=order.endpoint, region=REGION
     )
-    setup = Setup(config, Policy(), TUNING, WORKERS)
     request = order.request
-    with Machine(setup) as machine:
+    with Machine(config, Policy(), TUNING, WORKERS) as machine:
         return machine.run(request) if order.resume is None else machine.resume(order.resume)
 
 

@@ -29,7 +29,7 @@ from s3unzip.context import Progress
 from s3unzip.errors import InterruptedRunError, NotFoundError, S3UnzipError, UsageError
 from s3unzip.extraction.objects import BEYOND
 from s3unzip.local.extra import check_extra, clear_extra
-from s3unzip.local.machine import Machine, Setup
+from s3unzip.local.machine import Machine
 from s3unzip.local.processors import available_processors
 from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, Options, Outcome, Report, Request
 from s3unzip.planning.plan import Plan
@@ -38,7 +38,6 @@ from s3unzip.settings import Tuning, make_tuning
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.stores.ports import ListedObject, Stores
-from s3unzip.zip import Policy
 
 
 def extract(  # noqa: PLR0913 - options of a public function
@@ -85,11 +84,10 @@ def extract(  # noqa: PLR0913 - options of a public function
     where, target = parse_source(_as_text(source)), parse_destination(_as_text(destination))
     request = _make_request(where, target, options, after_success)
     reached = at_endpoint(stores, endpoint_url)
-    setup = set_up(reached, make_policy(options, password, target), workers, tuning)
-    told = progress or Progress()
+    policy, told = make_policy(options, password, target), progress or Progress()
     if delete_extra is not None:
-        check_extra(request, setup.stores.work, open_stores(setup.stores))
-    with Machine(setup, told) as machine:
+        check_extra(request, reached.work, open_stores(reached))
+    with Machine(reached, policy, *_choose_workers(workers, tuning), told) as machine:
         return _extract_one(machine, request, max_cost, told, warn, delete_extra)
 
 
@@ -106,15 +104,12 @@ def _make_request(
     return Request(source, destination, options, after_success=rule)
 
 
-def set_up(
-    stores: StoreConfig, policy: Policy, workers: int | None, tuning: Tuning | None
-) -> Setup:
-    """Return how this machine performs runs."""
+def _choose_workers(workers: int | None, tuning: Tuning | None) -> tuple[Tuning, int]:
+    """Return settings and the number of worker processes."""
     processes = len(available_processors()) if workers is None else workers
     if processes < 1:
         raise UsageError(f"workers must be at least 1; it is {processes}")
-    given = tuning or make_tuning({"max_workers": processes})
-    return Setup(stores, policy, given, processes)
+    return tuning or make_tuning({"max_workers": processes}), processes
 
 
 def _as_text(location: object) -> str:
@@ -186,11 +181,11 @@ def extract_all(  # noqa: PLR0913 - options of a public function
     found = find_archives(sources, config)
     requests = [_make_request(one, target, chosen, after_success) for one in found]
     check_apart(requests)
-    setup = set_up(config, make_policy(chosen, password, target), workers, tuning)
+    policy, chosen_workers = make_policy(chosen, password, target), _choose_workers(workers, tuning)
     told.found(len(found), sum(size or 0 for size in found.values()))
     ends: list[ArchiveEnd] = []
     inner = _Inner(told)
-    with Machine(setup, inner) as machine:
+    with Machine(config, policy, *chosen_workers, inner) as machine:
         for request in requests:
             try:
                 ends.append(_end_one(machine, request, max_cost, inner))

@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from botocore.exceptions import BotoCoreError, ClientError
@@ -52,24 +52,16 @@ _SECRET_FAULTS: dict[str, type[S3UnzipError]] = {
 }
 
 
-class Invocation(Protocol):
-    """What the functions read of Lambda's context."""
-
-    def get_remaining_time_in_millis(self) -> int:
-        """Return the time until Lambda ends the invocation."""
-        ...
-
-
 class LambdaClock(LocalClock):
     """Real time, and the remaining time of one invocation."""
 
-    def __init__(self, invocation: Invocation) -> None:
+    def __init__(self, invocation: Any) -> None:  # Powertools' type has a property for the method
         super().__init__()
         self._invocation = invocation
 
     def remaining(self) -> float:
         """Return the seconds until Lambda ends this invocation."""
-        return self._invocation.get_remaining_time_in_millis() / 1_000
+        return float(self._invocation.get_remaining_time_in_millis() / 1_000)
 
 
 class Trigger(Struct, frozen=True):
@@ -129,7 +121,7 @@ class LambdaConfig(RunDefaults, frozen=True, kw_only=True):
             after_success=self.after_success,
         )
 
-    def context(self, invocation: Invocation) -> Context:
+    def context(self, invocation: Any) -> Context:
         """Return the context of one invocation."""
         return Context(
             stores=self.stores,

@@ -191,7 +191,7 @@ def test(given: Given) -> int:
     """
     from s3unzip.api.options import judge_selection, make_policy
     from s3unzip.cli.output import RunDisplay, print_test
-    from s3unzip.local.machine import Machine, Setup
+    from s3unzip.local.machine import Machine
     from s3unzip.stores.memory import NOWHERE
 
     where, options = parse_source(given.src), replace(given.options(), key_template="{member}")
@@ -200,9 +200,9 @@ def test(given: Given) -> int:
     display = RunDisplay(quiet=given.quiet)
     with tempfile.TemporaryDirectory(prefix="s3unzip-test-") as home:
         stores = replace(given.config(), work=Location("file", "", f"{home}/"))
-        setup = Setup(stores, policy, given.tuning(given.processes), given.processes)
+        tuning = given.tuning(given.processes)
         with (
-            Machine(setup, display) as machine,
+            Machine(stores, policy, tuning, given.processes, display) as machine,
             display,
             asking_for_a_prefix(where),
         ):

@@ -15,7 +15,6 @@ from s3unzip.cli.figures import printable
 from s3unzip.cli.terminal import (
     OUTPUT_LOST,
     OutputLostError,
-    OutputUnreadError,
     Stopping,
     drop_output,
 )
@@ -169,7 +168,7 @@ def _end_badly(error: Exception) -> int:
 
         sys.stderr.write(f"s3unzip: {tell_finding(error.finding)}\n")
         return code
-    if isinstance(error, OutputUnreadError | BrokenPipeError):  # `s3unzip ls ... | head`
+    if isinstance(error, BrokenPipeError):  # `s3unzip ls ... | head`
         drop_output()
         return 0
     if isinstance(error, OSError) and not isinstance(error, OutputLostError):

@@ -31,7 +31,7 @@ from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.local.locking import LOCK, is_at_work, known_runs
 from s3unzip.model import STEM_AT, Outcome, PlanSummary, Status, Verdict, run_of_execution
-from s3unzip.runs.records import PAGE, Items, RunEntry, RunRecords, RunWatcher
+from s3unzip.runs.records import PAGE, Items, RunRecords, RunWatcher
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import OPTIONS, StoreConfig, check_reachable, open_stores
@@ -66,11 +66,11 @@ class LocalRuns:
         self.work_location = config.work
         self.stores = open_stores(config)
 
-    def recent(self, limit: int) -> Iterator[RunEntry]:
+    def recent(self, limit: int) -> Iterator[tuple[str, str, float]]:
         """Yield runs, the latest first."""
         for run in known_runs(self.work_location)[:limit]:
             touched = Path(self.work_location.key, "runs", run).stat().st_mtime
-            yield RunEntry(run, "", touched)
+            yield run, "", touched
 
     def find(self, name: str) -> str:
         """Return the whole id of a run, by its beginning or by that of its archive's name."""
@@ -210,32 +210,32 @@ def runs(given: Given) -> int:
 
 def _list_runs(known: AnyRuns, limit: int) -> Iterator[ListedRun]:
     """Yield the latest runs first."""
-    for entry in known.recent(limit):
+    for run, state, started in known.recent(limit):
         try:
-            found = _list_run(entry, known)
+            found = _list_run(run, state, started, known)
         except UsageError as error:  # foreign, truncated or of tomorrow
-            place = f"{known.work_location}runs/{entry.id}/"
-            found = ListedRun(entry.id, "UNREADABLE", entry.started, source=place)
+            place = f"{known.work_location}runs/{run}/"
+            found = ListedRun(run, "UNREADABLE", started, source=place)
             warn(f"{place}: {error}")
         if found is not None:
             yield found
 
 
-def _list_run(entry: RunEntry, known: AnyRuns) -> ListedRun | None:
-    records = known.records(entry.id)
+def _list_run(run: str, at_work: str, started: float, known: AnyRuns) -> ListedRun | None:
+    records = known.records(run)
     report = records.find_report()
     # A run that is refused has ended; the note of its end is written a little later.
     refused = report is not None and report.verdict is Verdict.REJECTED
-    if report is None or (entry.state == RUNNING and not refused):
-        state, plan = entry.state, records.find_plan()
+    if report is None or (at_work == RUNNING and not refused):
+        state, plan = at_work, records.find_plan()
         if not state and plan is None and known.environment is None:
             return None  # it is being planned, or was refused before there was a record
-        state = state or known.state(entry.id) or "UNFINISHED"
+        state = state or known.state(run) or "UNFINISHED"
         ends = ("", "") if plan is None else (str(plan.run.source), str(plan.run.destination))
         state = "UNFINISHED" if state == ENDED else state
-        return ListedRun(entry.id, state, entry.started, None, *ends)
+        return ListedRun(run, state, started, None, *ends)
     return ListedRun(
-        entry.id,
+        run,
         "STOPPED" if report.reason == STOPPED else report.verdict.value,
         report.started,
         round(report.finished - report.started, 3),
@@ -328,7 +328,7 @@ def resume(given: Given) -> int:
 def _resume_here(given: Given, known: LocalRuns) -> int:
     """Do what is left of a run of this machine, print its report; return the exit code."""
     from s3unzip.api.options import make_policy
-    from s3unzip.local.machine import Machine, Setup
+    from s3unzip.local.machine import Machine
 
     tuning, secret = given.tuning(given.processes), given.password()
     name = known.find(given.run)
@@ -340,8 +340,7 @@ def _resume_here(given: Given, known: LocalRuns) -> int:
     policy = make_policy(planned.options, secret, planned.destination)
     display, stores = RunDisplay(), _recall_config(given, known.connections(name))
     check_reachable(stores, planned.source, planned.destination)
-    setup = Setup(stores, policy, tuning, given.processes)
-    with Machine(setup, display) as machine, display:
+    with Machine(stores, policy, tuning, given.processes, display) as machine, display:
         report = machine.resume(name, display.planned, failed=given.failed)
     if given.json:
         print_json(report)

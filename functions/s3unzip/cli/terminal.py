@@ -38,10 +38,6 @@ class OutputLostError(OSError):
     """Standard output cannot be written."""
 
 
-class OutputUnreadError(Exception):
-    """Nobody reads standard output any more."""
-
-
 class _Stream(io.FileIO):
     def write(self, data: ReadableBuffer, /) -> int | None:  # type: ignore[override]  # as FileIO
         try:
@@ -49,8 +45,8 @@ class _Stream(io.FileIO):
         except OSError as error:
             if self.fileno() == ERRORS:
                 return memoryview(data).nbytes  # nobody reads it
-            if isinstance(error, BrokenPipeError):
-                raise OutputUnreadError from error
+            if isinstance(error, BrokenPipeError):  # nobody reads it any more
+                raise
             raise OutputLostError(error.errno, error.strerror) from error
 
 

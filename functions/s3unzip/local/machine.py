@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Self
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.context import Context, Progress
@@ -63,29 +62,27 @@ Planned = Callable[[Plan], None]
 Show = Callable[[PlanSummary], None]
 
 
-class Setup(Struct, frozen=True):
-    """How this machine performs runs."""
-
-    stores: StoreConfig
-    policy: Policy
-    tuning: Tuning
-    processes: int  # workers
-
-
 class Machine:
     """Workers, stores and locks for the runs of one command; a context manager.
 
     Args:
-        setup: how to perform the runs.
+        processes: the number of workers.
         progress: takes what the workers count.
     """
 
-    def __init__(self, setup: Setup, progress: Progress | None = None) -> None:
-        self._setup = setup
-        self._progress = progress
+    def __init__(
+        self,
+        stores: StoreConfig,
+        policy: Policy,
+        tuning: Tuning,
+        processes: int,
+        progress: Progress | None = None,
+    ) -> None:
+        self._stores, self._policy, self._tuning = stores, policy, tuning
+        self._processes, self._progress = processes, progress
         self._held = ExitStack()
-        self._locks = self._held.enter_context(RunLocks(setup.stores.work.key))
-        self.context, self._workers = self._open(setup.stores)
+        self._locks = self._held.enter_context(RunLocks(stores.work.key))
+        self.context, self._workers = self._open(stores)
 
     def __enter__(self) -> Self:
         return self
@@ -103,7 +100,7 @@ class Machine:
             check: called with what was read before anything is written; may raise to stop here.
             planned: called with the plan before the first task begins; may raise likewise.
         """
-        stores = self._setup.stores
+        stores = self._stores
 
         def checked(reading: Reading) -> None:
             if check is not None:
@@ -121,11 +118,11 @@ class Machine:
         """
         from s3unzip.estimate import check_budget, estimate_run, local  # noqa: PLC0415 - rare
 
-        endpoint = self._setup.stores.at_destination().endpoint_url
+        endpoint = self._stores.at_destination().endpoint_url
         amazon = plan.summary.run.destination.scheme == "s3" and endpoint is None
-        platform = local(workers=self._setup.processes, priced_requests=amazon)
+        platform = local(workers=self._processes, priced_requests=amazon)
         tasks = plan.tasks + plan.copies
-        made = estimate_run(plan.summary, tasks, platform, self._setup.tuning)
+        made = estimate_run(plan.summary, tasks, platform, self._tuning)
         check_budget(made, max_cost)
 
     def resume(self, run: str, show: Show | None = None, *, failed: bool = False) -> Report:
@@ -138,18 +135,18 @@ class Machine:
         if not has_nested(report):
             return
         context, workers = self.context, self._workers
-        stores = self._setup.stores.at_destination()
-        if stores != self._setup.stores:
+        stores = self._stores.at_destination()
+        if stores != self._stores:
             context, workers = self._open(stores)
         yield from run_nested(report, context, workers, self._locks.take)
 
     def _open(self, stores: StoreConfig) -> tuple[Context, Workers]:
         """Return this process's context and the workers for archives that `stores` reach."""
-        policy, tuning = self._setup.policy, self._setup.tuning
+        policy, tuning = self._policy, self._tuning
         context = open_context(stores, policy, tuning, LocalClock(), self._progress)
         patient = replace(stores, check_reachable=False)
         opening = partial(open_context, patient, policy, tuning)
-        workers = Workers(self._setup.processes, context, opening)
+        workers = Workers(self._processes, context, opening)
         return context, self._held.enter_context(workers)
 
 

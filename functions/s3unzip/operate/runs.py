@@ -46,7 +46,7 @@ from s3unzip.model import (
     run_of_execution,
     run_stem,
 )
-from s3unzip.runs.records import RUNS, Items, RunEntry, RunRecords
+from s3unzip.runs.records import RUNS, Items, RunRecords
 from s3unzip.settling.report import in_environment
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.run_store import S3Stores
@@ -156,15 +156,18 @@ class DeployedRuns:
         """Return the records of one run."""
         return RunRecords.open(self.stores, run)
 
-    def recent(self, limit: int) -> Iterator[RunEntry]:
-        """Yield runs, the latest archive's first; those at work that have no record yet, too."""
+    def recent(self, limit: int) -> Iterator[tuple[str, str, float]]:
+        """Yield runs, the latest archive's first; those at work that have no record yet, too.
+
+        Each with the state of its execution, if it is at work, and its time in Unix seconds.
+        """
         begun = self._running()
         listed = (
             run for day in reversed(self._folders("")) for run in reversed(self._folders(day))
         )
         known = {*begun, *itertools.islice(listed, limit)}
         for run in sorted(known, reverse=True)[:limit]:
-            yield RunEntry(run, RUNNING if run in begun else "", _time_of(run))
+            yield run, RUNNING if run in begun else "", _time_of(run)
 
     def _running(self) -> set[str]:
         """Return the runs whose executions are at work; at most so many as one answer has."""
@@ -198,8 +201,8 @@ class DeployedRuns:
             latest = next(self.recent(1), None)
             if latest is None:
                 raise NotFoundError(f"no run of {self.environment} has begun yet")
-            return latest.id
-        ids = [one.id for one in self.recent(MAX_RUNS)]
+            return latest[0]
+        ids = [run for run, *_ in self.recent(MAX_RUNS)]
         found = [one for one in ids if one.startswith(name) or one[STEM_AT:].startswith(name)]
         if name in found or (not found and self.state(name) is not None):
             return name

@@ -425,14 +425,6 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
     return counts
 
 
-class RunEntry(NamedTuple):
-    """One run in a list."""
-
-    id: str
-    state: str  # of its execution; empty on one machine
-    started: float  # Unix seconds
-
-
 class Items(NamedTuple):
     """Items of the Map that is at work, or was last."""
 

@@ -28,8 +28,6 @@ from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
-from msgspec import Struct
-
 from s3unzip.errors import (
     AccessDeniedError,
     ConflictError,
@@ -301,13 +299,6 @@ def _fault(error: OSError, path: str, *, create: bool) -> S3UnzipError:
     return translate_error(error, path)
 
 
-class UploadNote(Struct, frozen=True):
-    """The first line of an upload's note."""
-
-    key: str
-    facts: ObjectFacts
-
-
 class FolderDestination:
     """One folder that members are written below; threads and processes may share it.
 
@@ -390,7 +381,7 @@ class FolderDestination:
             pass
         # The note first: with it the upload is found and dropped.
         note = self._folder.own_place(upload_id + NOTE)
-        self._folder.write(note, (encode(UploadNote(key, facts)),))
+        self._folder.write(note, (encode((key, facts)),))
         self._folder.write(self._folder.own_place(upload_id), (), if_absent=True)
         return upload_id
 
@@ -417,7 +408,7 @@ class FolderDestination:
                     raise StorageError(
                         f"{target.path}: its parts make {wanted} bytes, {size} are there"
                     )
-                restore(file.fileno(), self._note(note).facts.metadata)
+                restore(file.fileno(), self._note(note)[1].metadata)
             opened = self._folder.directory
             with opened("") as source, opened(target.folder, create=True) as directory:
                 rename(place.name, source, target.name, directory, if_absent=if_absent)
@@ -443,7 +434,7 @@ class FolderDestination:
                 continue
             upload_id = name.removeprefix(OWN).removesuffix(NOTE)
             try:
-                key = self._note(self._folder.own_place(upload_id + NOTE)).key
+                key = self._note(self._folder.own_place(upload_id + NOTE))[0]
             except NotFoundError:  # it is complete meanwhile
                 continue
             if key.startswith(prefix):
@@ -465,9 +456,10 @@ class FolderDestination:
             raise StorageError(f"{place.path}: this file has another name, too; it is not ours")
         return file
 
-    def _note(self, place: Place) -> UploadNote:
+    def _note(self, place: Place) -> tuple[str, ObjectFacts]:
+        """Return what an upload's note says: its key and facts."""
         with self._opened(place, os.O_RDONLY) as file:
-            return decode(file.readall(), UploadNote)
+            return decode(file.readall(), tuple[str, ObjectFacts])
 
 
 class FolderRunStore:

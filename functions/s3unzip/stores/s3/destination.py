@@ -179,12 +179,13 @@ class S3Destination:
             if PAGE not in answer:
                 raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the answer is no list")
             page: ListPage = answer[PAGE]
-            yield page.objects
-            if not page.is_truncated:
+            objects, token = page
+            yield objects
+            if token is None:
                 return
-            if page.token in {"", request.get("ContinuationToken")}:
+            if token in {"", request.get("ContinuationToken")}:
                 raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the list does not go on")
-            request["ContinuationToken"] = page.token
+            request["ContinuationToken"] = token
             count_request("list")
 
     def read(self, key: str) -> Iterator[Buffer]:

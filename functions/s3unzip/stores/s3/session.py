@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 from xml.etree import ElementTree as ET
@@ -257,11 +257,36 @@ class Session:
         return client.meta.endpoint_url
 
     def _store(self, bucket: str, config: S3Config, limits: ClientConfig) -> S3Store:
+        """Return the obstore client of one bucket, with more settings of S3 and of HTTP."""
         url, in_host = self._endpoint(bucket)
-        endpoint = BucketEndpoint(url, in_host, self._region_of(bucket), self._aws.ca_bundle)
-        found = self._credentials(bucket)
-        credentials = None if found is None else obstore_credentials(found)
-        return open_store(bucket, endpoint, self.access, credentials, config, limits)
+        access, found = self.access, self._credentials(bucket)
+        # What is not named here would come from variables of the environment.
+        whole: S3Config = {
+            "region": self._region_of(bucket),
+            "endpoint": url,
+            "aws_endpoint_url_s3": url,  # else AWS_ENDPOINT_URL_S3 would win
+            "virtual_hosted_style_request": in_host,
+            "skip_signature": found is None,
+            "request_payer": access.request_payer,
+            **config,
+        }
+        options: ClientConfig = {
+            "connect_timeout": timedelta(seconds=access.connect_seconds),
+            "pool_max_idle_per_host": str(access.connections),
+            "pool_idle_timeout": timedelta(seconds=50),  # S3 hangs up a little later
+            "allow_http": url.startswith("http://"),
+            "user_agent": "s3unzip",
+            **limits,
+        }
+        if self._aws.ca_bundle:
+            options["root_certificate"] = Path(self._aws.ca_bundle).read_bytes()
+        return S3Store(
+            bucket,
+            config=whole,
+            client_options=options,
+            retry_config={"max_retries": 0},
+            credential_provider=None if found is None else obstore_credentials(found),
+        )
 
     def check_credentials(self, bucket: str) -> None:
         """Find what requests to `bucket` are signed with; none is sent."""
@@ -404,12 +429,7 @@ class AwsSession:
 PAGE = "Page"  # of an answer to ListObjectsV2: the `ListPage` that takes the place of the rest
 
 
-class ListPage(NamedTuple):
-    """One answer to ListObjectsV2."""
-
-    objects: list[ListedObject]
-    is_truncated: bool
-    token: str  # of the next page
+ListPage = tuple[list[ListedObject], str | None]  # the token of the next page, None: the last one
 
 
 def read_lists_quickly(client: S3Client) -> None:
@@ -448,22 +468,14 @@ def _read_page(body: bytes) -> ListPage:
             key = unquote(key)
         size = int(entry.findtext(size_tag) or "")
         objects.append(ListedObject(key, size, unquoted(entry.findtext(etag_tag))))
-    truncated = root.findtext(f"{space}IsTruncated") == "true"
-    return ListPage(objects, truncated, root.findtext(f"{space}NextContinuationToken") or "")
+    if root.findtext(f"{space}IsTruncated") != "true":
+        return objects, None
+    return objects, root.findtext(f"{space}NextContinuationToken") or ""
 
 
 def unquoted(etag: str | None) -> str | None:
     """Return an ETag without its quotes: lines of outcomes are many, and JSON escapes quotes."""
     return etag.strip('"') if etag else None
-
-
-class BucketEndpoint(NamedTuple):
-    """Where the requests for one bucket go."""
-
-    url: str
-    in_host: bool  # whether the bucket is in the host name, not in the path
-    region: str
-    ca_bundle: str | None = None  # file of certificates to trust; None: the system's
 
 
 def obstore_credentials(
@@ -516,48 +528,3 @@ def let_requester_pay(client: S3Client) -> None:
         params["headers"][PAYER_HEADER] = REQUESTER
 
     client.meta.events.register("before-call.s3", add_header)
-
-
-def open_store(
-    bucket: str,
-    endpoint: BucketEndpoint,
-    access: StoreConfig,
-    credentials: Callable[[], S3Credential] | None,
-    config: S3Config,
-    limits: ClientConfig,
-) -> S3Store:
-    """Return the obstore client of one bucket.
-
-    Args:
-        endpoint: where its requests go.
-        access: how S3 is reached.
-        credentials: None: requests are not signed.
-        config: more settings of S3.
-    """
-    # What is not named here would come from variables of the environment.
-    whole: S3Config = {
-        "region": endpoint.region,
-        "endpoint": endpoint.url,
-        "aws_endpoint_url_s3": endpoint.url,  # else AWS_ENDPOINT_URL_S3 would win
-        "virtual_hosted_style_request": endpoint.in_host,
-        "skip_signature": credentials is None,
-        "request_payer": access.request_payer,
-        **config,
-    }
-    options: ClientConfig = {
-        "connect_timeout": timedelta(seconds=access.connect_seconds),
-        "pool_max_idle_per_host": str(access.connections),
-        "pool_idle_timeout": timedelta(seconds=50),  # S3 hangs up a little later
-        "allow_http": endpoint.url.startswith("http://"),
-        "user_agent": "s3unzip",
-        **limits,
-    }
-    if endpoint.ca_bundle:
-        options["root_certificate"] = Path(endpoint.ca_bundle).read_bytes()
-    return S3Store(
-        bucket,
-        config=whole,
-        client_options=options,
-        retry_config={"max_retries": 0},
-        credential_provider=credentials,
-    )
