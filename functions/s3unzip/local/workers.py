@@ -22,7 +22,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Self, cast
@@ -214,9 +214,13 @@ class Workers:
         """
         todo = _Round(tasks, max(2, self.processes))
         workers = self._take_workers(tasks)
-        threads = ThreadPoolExecutor(len(workers), "worker", _block_signals)
-        flying = [threads.submit(self._work, worker, run, todo) for worker in workers]
+        flying: list[Future[None]] = []
         try:
+            for worker in workers:
+                flying.append(Future())
+                given = (worker, run, todo, flying[-1])
+                # Not an executor: Ctrl-C while it starts a thread would let the exit wait for it.
+                threading.Thread(target=self._work, args=given, daemon=True).start()
             for future in flying:
                 future.result()
         except BaseException:
@@ -226,8 +230,6 @@ class Workers:
             wait(flying, STOP_SECONDS)
             self.close()
             raise
-        finally:
-            threads.shutdown(wait=False)
         return todo.end
 
     def _take_workers(self, tasks: Sequence[Task]) -> list[_Here | _Process]:
@@ -245,13 +247,20 @@ class Workers:
             self._workers += [_Process(opening) for _ in range(count - len(self._workers))]
         return self._workers[:count]
 
-    def _work(self, worker: _Here | _Process, run: Run, todo: _Round) -> None:
+    def _work(self, worker: _Here | _Process, run: Run, todo: _Round, future: Future[None]) -> None:
         """Let one worker do task after task; a dead one starts again."""
-        while (task := todo.take()) is not None:
-            attempt = self._tally.begin()
-            ended = worker.do(run, task, partial(self._tally.take, attempt))
-            self._tally.end(attempt, ended)
-            todo.ended(task, ended)
+        # Signals of a terminal are the main thread's. A process that is started here inherits it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            while (task := todo.take()) is not None:
+                attempt = self._tally.begin()
+                ended = worker.do(run, task, partial(self._tally.take, attempt))
+                self._tally.end(attempt, ended)
+                todo.ended(task, ended)
+        except BaseException as error:  # noqa: BLE001 - `do_all` raises it
+            future.set_exception(error)
+        else:
+            future.set_result(None)
 
 
 class _Round:
@@ -365,11 +374,6 @@ def _send(process: subprocess.Popen[bytes], message: object) -> None:
     messages = cast("BinaryIO", process.stdin)
     messages.write(pickle.dumps(message))
     messages.flush()
-
-
-def _block_signals() -> None:
-    """Leave the signals of a terminal to the main thread; a process started here inherits it."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
 
 def _start_process() -> subprocess.Popen[bytes]:
