@@ -272,7 +272,7 @@ class _Round:
         self._faults = 0
         self._deaths = 0  # workers in a row that died
         self._is_over = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.end: ServiceFaultError | None = None  # what must end the run
 
     def take(self) -> Task | None:
@@ -282,8 +282,9 @@ class _Round:
 
     def drop(self, end: ServiceFaultError | None = None) -> None:
         """Drop the tasks that have not begun; `end`: the fault that must end the run."""
-        self._tasks, self._is_over = [], True
-        self.end = end or self.end
+        with self._lock:
+            self._tasks, self._is_over = [], True
+            self.end = end or self.end
 
     def ended(self, task: Task, ended: Ended) -> None:
         """Note how an attempt of a task ended; that of a worker which died is repeated."""
