@@ -274,8 +274,8 @@ def find_archives(words: Sequence[str], config: StoreConfig) -> dict[Location, i
     """
     found: dict[Location, int | None] = {}
     for word in words:
-        several = names_several(word)
-        some = list(_list(word, config)) if several else [_one(word)]
+        listed = _list_objects(word, config) if "://" in word else _list_files(word)
+        some = list(listed) if names_several(word) else [_one(word)]
         if not some:
             raise NotFoundError(f"{word}: {_explain_none(word)}")
         found |= {source: size for source, size in some if source not in found}
@@ -318,10 +318,6 @@ def _one(word: str) -> tuple[Location, int | None]:
         return source, Path(source.key).stat().st_size
     except OSError:  # the run says what is wrong
         return source, None
-
-
-def _list(word: str, config: StoreConfig) -> Iterator[tuple[Location, int | None]]:
-    return _list_objects(word, config) if "://" in word else _list_files(word)
 
 
 def _list_files(word: str) -> Iterator[tuple[Location, int | None]]:
