@@ -6,8 +6,6 @@ wrong arguments, 130 after Ctrl-C, 143 after SIGTERM. Before the first case, s3u
 apply, such as 6 for a missing stack.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import secrets

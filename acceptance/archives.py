@@ -4,8 +4,6 @@ An archive is never on disk, and never completely in memory. A large member is a
 some megabytes. A small one begins with its number, a separate deflate block: no two are equal.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import struct

@@ -3,8 +3,6 @@
 A check raises `Mismatch` for an unexpected result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple

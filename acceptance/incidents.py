@@ -1,7 +1,5 @@
 """The cases of incidents: duplicate and lost events, overwriting, stopping, continuing."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import time

@@ -1,7 +1,5 @@
 """What a set leaves: the places of its objects, their inventory, and their removal by token."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """A subscriber to the environment's completion events, created for one case."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from typing import Any, Self

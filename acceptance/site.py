@@ -4,8 +4,6 @@ Everything that the set creates has the set's token in its key, its run's id or 
 can recognise and remove its own objects.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import time

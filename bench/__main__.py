@@ -4,21 +4,16 @@ Each bench is a module (bench/README.md) and runs in a separate process. Its out
 While a bench prints nothing, a line every half minute says which bench is running and for how long.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import queue
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NAMES = (
     "small",

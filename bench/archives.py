@@ -5,25 +5,20 @@ Such a stream is valid, and is written at the speed of the disk. The contents ar
 lines.
 """
 
-from __future__ import annotations
-
 import random
 import struct
 import sysconfig
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import BinaryIO, Self
 
 from isal import isal_zlib
 
 from s3unzip.deflate import crc32_combine
 from s3unzip.settings import MIB
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import BinaryIO, Self
 
 STORED, DEFLATED = 0, 8
 FLUSHED_END = b"\x03\x00"  # an empty final block with fixed codes

@@ -4,8 +4,6 @@ pip-audit checks every locked distribution against PyPI's advisories. Without a 
 prints a message and passes. A finding is a failure.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import urllib.error

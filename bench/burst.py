@@ -26,8 +26,6 @@ quick as before the burst. `burst.small_over_alone` is its time over its time be
 `S3UNZIP_BENCH_BURST=20` makes the burst smaller.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -35,18 +33,16 @@ import re
 import tempfile
 import time
 import zipfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.everyday import time_direct_run
 from bench.measure import median, print_figure, print_step
 from embedded.deploy import start_aws, synthesize
 from embedded.pipeline import DeployedPipeline
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ARCHIVES = int(os.environ.get("S3UNZIP_BENCH_BURST", "200"))
 WORKERS = 4

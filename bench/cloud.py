@@ -4,8 +4,6 @@ MiniStack shares the machine with its functions. So these figures show the overh
 not the performance of AWS.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

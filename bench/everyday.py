@@ -10,24 +10,20 @@ a queue. All share the machine with the embedded AWS, so the figures compare way
 and do not say what AWS would do.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import tempfile
 import time
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.measure import median, print_figure
 from embedded.deploy import start_aws, synthesize
 from embedded.pipeline import DeployedPipeline
 from s3unzip.model import Location, Pin, Report, Request, Verdict, decode, run_id
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MEMBERS = 5
 REPEATS = 11

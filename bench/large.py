@@ -6,8 +6,6 @@ Stream and copy run from S3 to S3 on VersityGW with one worker. `bench.splitting
 splitting, for one kind of data if you name one.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -16,11 +14,11 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import boto3
 from botocore.config import Config
 from isal.isal_zlib import crc32
+from mypy_boto3_s3 import S3Client
 
 from bench.archives import (
     ArchiveFile,
@@ -38,9 +36,6 @@ from s3unzip.model import Report, decode
 from s3unzip.settings import MIB, Tuning
 from tests.memory import MemoryBucket, MemoryStores
 from tests.runs import World
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
 
 SIZE = int(os.environ.get("S3UNZIP_BENCH_LARGE", "1000")) * 10**6  # bytes of the large member
 TOOL = (sys.executable, "-m", "s3unzip.cli", "run", "--json", "--quiet", "--workers", "1")

@@ -4,19 +4,14 @@ This is a separate, small process. The kernel's peak resident set of a command b
 process that forked it, so a bench with an archive in memory would measure itself.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import resource
 
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 

@@ -1,18 +1,13 @@
 """Seconds, CPU and memory of a command, and how figures are printed."""
 
-from __future__ import annotations
-
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 RUNS = 3
 BEGAN = time.perf_counter()

@@ -7,8 +7,6 @@ of task: 20,000 small members, streams, a stored member that is copied and a
 deflated one that is split.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -3,8 +3,6 @@
 ``S3UNZIP_BENCH_ENDPOINT`` with the usual AWS variables names another server.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -13,13 +11,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from embedded.ports import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ACCESS, SECRET = "bench", "bench-secret"
 START_SECONDS = 20

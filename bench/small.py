@@ -1,7 +1,5 @@
 """20,000 small JSON members, S3 to S3: s3unzip, zipfile with boto3, and a bare loop of PUTs."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -11,53 +11,43 @@ measurement. The one stream is of a member of an eighth, because its link holds 
 to one rate from end to end; speed-ups compare bytes a second.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from bench.archives import ArchiveFile, deflate_whole, inflate_once, log_lines, mixed_files
+from bench.archives import ArchiveFile, Content, deflate_whole, inflate_once, log_lines, mixed_files
 from bench.measure import print_figure, print_step
-from s3unzip.context import Context
+from s3unzip.context import Context, Progress
 from s3unzip.deflate import Span, cut, inflate_segment, link_segments
 from s3unzip.deflate.segments import locate, scan_segment
 from s3unzip.local.machine import run_archive
 from s3unzip.local.workers import Workers
-from s3unzip.model import Location, Request
+from s3unzip.model import Location, Part, Pin, Request
 from s3unzip.settings import MIB, Tuning
-from s3unzip.stores.calls import LocalClock
+from s3unzip.stores.calls import Calls, LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.folder import FolderDestination
+from s3unzip.stores.ports import (
+    Archive,
+    Buffer,
+    Clock,
+    Disposal,
+    ObjectFacts,
+    RunStore,
+    Source,
+    Stores,
+    Tail,
+    Upload,
+)
+from s3unzip.zip import ByteRange
 from tests.faults.wire import Link
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from bench.archives import Content
-    from s3unzip.context import Progress
-    from s3unzip.model import Part, Pin
-    from s3unzip.stores.calls import Calls
-    from s3unzip.stores.ports import (
-        Archive,
-        Buffer,
-        Clock,
-        Disposal,
-        ObjectFacts,
-        RunStore,
-        Source,
-        Stores,
-        Tail,
-        Upload,
-    )
-    from s3unzip.zip import ByteRange
 
 KINDS = ("mixed", "log")
 WORKERS = tuple(int(n) for n in os.environ.get("S3UNZIP_BENCH_WORKERS", "4,16").split(","))

@@ -4,8 +4,6 @@ The loop has 16 threads, asks for a tenth of the objects, and compares nothing. 
 a second, each program's start included.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

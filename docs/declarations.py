@@ -3,8 +3,6 @@
 Nothing here knows which classes the reference is about, or Markdown.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import io

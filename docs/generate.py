@@ -5,11 +5,10 @@ it in the code and is only carried over. What the code cannot say is in
 `docs.meanings`; a code or variable that is missing there stops the generator.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 from docs import pages
 from docs.outputs import OUTPUTS
@@ -17,10 +16,6 @@ from docs.python_api import make_api
 from docs.schemas import event_schema, schema_of, written
 from docs.sources import ROOT
 from s3unzip import model
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 FOLDER = ROOT / "docs" / "reference"
 NOTE = "<!-- Written by docs/generate.py: change the code, then run `make docs`. -->\n\n"

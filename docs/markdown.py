@@ -1,12 +1,7 @@
 """Markdown: tables, fences, and values as people write them."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 def make_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

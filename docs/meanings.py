@@ -3,8 +3,6 @@
 The reference takes a comment beside the code first; these stand where there is none.
 """
 
-from __future__ import annotations
-
 HOST_VARIABLES = {
     "FORCE_COLOR": "Not empty: colours also where output is no terminal.",
     "NO_COLOR": "Not empty: no colours (https://no-color.org).",

@@ -1,7 +1,5 @@
 """What each command prints with ``--json``: the types of its lines, for the schemas."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from docs.markdown import make_table

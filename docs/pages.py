@@ -1,15 +1,14 @@
 """The pages of docs/reference, each made from the code that it is about."""
 
-from __future__ import annotations
-
 import re
 import tomllib
+from collections.abc import Iterator, Sequence
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from docs.declarations import first_sentence, read_comments, read_declarations
+from docs.declarations import Declared, first_sentence, read_comments, read_declarations
 from docs.markdown import coded, fenced, make_table, plain_words, show_amount, show_toml
 from docs.meanings import EXIT_CODES, HOST_VARIABLES, MEANINGS, TEXTS
 from docs.outputs import make_json_section
@@ -25,11 +24,6 @@ from s3unzip.runs.step import REASONS, STOPPED
 from s3unzip.settling.loop import EXECUTION_FAILED
 from s3unzip.settling.report import TASKS_FAILED
 from s3unzip.zip import CHECKS, Action, Limits, Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from docs.declarations import Declared
 
 WIDTH = 100
 OPTION = re.compile(

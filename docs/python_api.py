@@ -1,17 +1,12 @@
 """docs/reference/api.md: the public names of the Python package, from their docstrings."""
 
-from __future__ import annotations
-
 import inspect
 import re
+from collections.abc import Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 import s3unzip
 from docs.markdown import make_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FUNCTIONS = ("open_archive", "extract", "verify")
 OBJECTS = ("Archive", "ArchiveMember", "Progress")

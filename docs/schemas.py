@@ -1,9 +1,8 @@
 """JSON Schemas of what a run writes and announces, made from the values' own types."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, get_args
 
 import msgspec
 
@@ -13,9 +12,6 @@ from s3unzip.aws.environment import read_worker
 from s3unzip.aws.events import TITLES, event_detail
 from s3unzip.model import Location, Options, Pin, Report, Verdict
 from s3unzip.settings import Variable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}

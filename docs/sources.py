@@ -1,13 +1,8 @@
 """Names that stand in the calls of the code: codes of findings, variables, alarms."""
 
-from __future__ import annotations
-
 import ast
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -5,8 +5,6 @@ whose other end only the parent has. When the parent ends for any reason, the pi
 this process group.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

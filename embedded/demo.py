@@ -4,8 +4,6 @@ Starts MiniStack, synthesizes and deploys the stack, puts an archive, shows the 
 prints the report, and stops. With ``--keep`` it keeps running.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

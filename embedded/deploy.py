@@ -5,8 +5,6 @@ are installed for this machine and are on `PYTHONPATH`, like a layer, because Mi
 asset again for each worker.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import io

@@ -4,8 +4,6 @@ MiniStack pins botocore, so it has its own environment (``uv sync --project embe
 is never imported. This module starts, resets and stops it; it does not know s3unzip.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import os

@@ -1,7 +1,5 @@
 """Ports of servers that are told which one to take."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import socket

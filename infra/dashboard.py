@@ -4,8 +4,6 @@ Is it healthy, and what must I do? What failed? Does work wait, or is it throttl
 and their stages take? How much do they process? What do the functions do? What does it cost?
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

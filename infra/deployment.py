@@ -5,8 +5,6 @@ the bootstrap stack, and names what is missing. `cdk` does the rest, with cdk.js
 terminal.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

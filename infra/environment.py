@@ -6,8 +6,6 @@ value. A wrong, missing or unknown setting ends the command with one line that n
 setting and the expected value. The names of tuning settings come from `s3unzip.settings`.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import tomllib

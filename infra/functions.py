@@ -1,7 +1,5 @@
 """The functions: one asset, one role for each, every right by exact action and ARN."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

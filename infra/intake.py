@@ -1,7 +1,5 @@
 """From the archive's event to the intake function: rule, queue; and the queues of dead letters."""
 
-from __future__ import annotations
-
 import aws_cdk as cdk
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets

@@ -1,7 +1,5 @@
 """Exceptions to rules of cdk-nag, each with its reason."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

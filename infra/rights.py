@@ -4,8 +4,6 @@ The suite with ``AUTH=true`` runs the pipeline with these roles. It removes one 
 and shows that each one is needed.
 """
 
-from __future__ import annotations
-
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 

@@ -4,8 +4,6 @@ The environment's file decides whether a bucket is created or exists. An existin
 written, never configured: docs/deploy.md says what it needs.
 """
 
-from __future__ import annotations
-
 import aws_cdk as cdk
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3

@@ -17,8 +17,6 @@ work bucket. Without it the result is one array of all children, and above 256 K
 fails with States.DataLimitExceeded, even if ResultPath is null (aws/aws-cdk#24799).
 """
 
-from __future__ import annotations
-
 import aws_cdk as cdk
 import jsii
 from aws_cdk import aws_events as events

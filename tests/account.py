@@ -5,23 +5,19 @@ obstore, which is not Python. A server answers both. What moto does not do: run 
 machine's Maps, and check rights.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import urllib.request
 import zipfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import boto3
 
 from s3unzip.settings import Variable
 from tests.moto_server import run_moto
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 REGION = "us-east-1"
 ACCOUNT = "123456789012"  # moto's

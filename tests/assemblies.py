@@ -4,8 +4,6 @@ Run as ``python -m tests.assemblies FOLDER``, this module writes all variants of
 writes them in the time of two: most of a synthesis is the start of jsii and the import of CDK.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

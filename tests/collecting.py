@@ -1,13 +1,9 @@
 """In which order the tests are collected, and in which they run."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
 TESTS = Path(__file__).parent
 

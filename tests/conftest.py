@@ -1,22 +1,18 @@
 """What holds for every test."""
 
-from __future__ import annotations
-
 import gc
 import os
 import random
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from tests.collecting import share_of, sort_tests
 from tests.leaks import Logger, restore, take_state
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
 
 # Machines are shared and noisy: how long an example takes says nothing about the code.
 settings.register_profile("suite", deadline=None)

@@ -4,8 +4,6 @@ Written from APPNOTE 6.1 and WinZip's page, not from the decrypting side; the
 AES here is counter mode made of single blocks.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import struct

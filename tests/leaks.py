@@ -1,7 +1,5 @@
 """What a test must leave as it found it, because the next test of the process sees it."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

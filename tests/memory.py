@@ -10,22 +10,25 @@ import hashlib
 import itertools
 import threading
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, StorageError
 from s3unzip.model import Location, Part, Pin
+from s3unzip.stores.calls import Calls, Kind
 from s3unzip.stores.factory import PartsSource
-from s3unzip.stores.ports import ListedObject, ObjectFacts, PartLimits, StoredObject, Tail, Upload
+from s3unzip.stores.ports import (
+    Buffer,
+    ListedObject,
+    ObjectFacts,
+    PartLimits,
+    StoredObject,
+    Tail,
+    Upload,
+)
+from s3unzip.zip import ByteRange
 from tests.disposal import MemoryDisposal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from s3unzip.stores.calls import Calls, Kind
-    from s3unzip.stores.ports import Buffer
-    from s3unzip.zip import ByteRange
 
 PIECE = 64 * 1024
 MODIFIED = 1_795_466_132.0  # 2026-11-23 20:35:32

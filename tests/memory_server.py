@@ -4,13 +4,12 @@ What is decided here is HTTP and XML only. What a condition, a part, a copy or a
 asked of `MemoryBucket`, as the product asks it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlsplit
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
@@ -20,9 +19,6 @@ from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.ports import ListedObject, ObjectFacts, PartLimits, Upload
 from s3unzip.zip import ByteRange
 from tests.memory import MemoryBucket
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 HOST = "127.0.0.1"
 STAMP = "Wed, 21 Oct 2015 07:28:00 GMT"

@@ -4,15 +4,14 @@ moto comes with werkzeug's server, which closes the connection after each reques
 new connection and a new thread for the next: half of the processor time of a request.
 """
 
-from __future__ import annotations
-
 import io
 import socketserver
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from moto.core.request import (
@@ -21,9 +20,6 @@ from moto.core.request import (
     should_preserve_original_header_name,
 )
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Request(NamedTuple):

@@ -3,13 +3,8 @@
 Machines are shared and busy, so no test says how long something takes.
 """
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
 
 HANG_SECONDS = 600.0  # pytest's own limit of a test (`timeout` in pyproject.toml) is above it
 # Seconds between two looks: each look takes CPU time from what it waits for.

@@ -1,7 +1,5 @@
 """Whole runs over stores in memory, in this process: what functional tests start from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Real servers on 127.0.0.1 for the tests: S3 gateways as processes, scripted HTTP as threads."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import re
@@ -11,18 +9,15 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Self
 
 from embedded.ports import free_port
 from tests.patience import HANG_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Self
 
 HOST = "127.0.0.1"
 VERSITY = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "testtest"}

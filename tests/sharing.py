@@ -1,17 +1,12 @@
 """What a session of tests makes once, in whichever of its processes first asks for it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    import pytest
+import pytest
 
 
 def make_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:

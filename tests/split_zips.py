@@ -5,15 +5,11 @@ want it. `sizes` says how many bytes each part may have; the part after the last
 rest. A part becomes larger than that only where a single record is.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tests.zips import EOCD, SENTINEL, ZIP64_EOCD, ZIP64_LOCATOR, Entry, Fields, Shape, pack_record
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MARKER = b"PK\x07\x08"
 SENTINEL_16 = 0xFFFF

@@ -7,8 +7,6 @@ value, records can be moved, repeated and left out. Nothing here reads ZIPs.
     build(Entry("a", b"x", local={"crc32": 0}), eocd={"entries": 2}, prefix=b"stub")
 """
 
-from __future__ import annotations
-
 import bz2
 import lzma
 import struct

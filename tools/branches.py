@@ -5,8 +5,6 @@ which would hide branches that no test takes. The limit holds for all product co
 for each package of the control plane, whose tests need no embedded AWS.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

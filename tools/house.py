@@ -5,8 +5,6 @@
 Statements are those of `ast`, so that line breaks do not matter.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

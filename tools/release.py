@@ -8,8 +8,6 @@ A release is a tag ``v<version>`` on a commit whose `s3unzip.__version__` is tha
 whose CHANGELOG.md has a section for it, with a date, as Keep a Changelog asks.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

@@ -6,16 +6,15 @@ keeps the figures. The adapters of folders are left out: each kind of store has 
 inside of others (lambdas, comprehensions) count with the one they are in.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import threading
 import zipfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from inspect import CO_OPTIMIZED
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
 
 import s3unzip
 from s3unzip.context import Context
@@ -25,10 +24,6 @@ from s3unzip.runs.records import RunRecords
 from s3unzip.settling.loop import begin, settle
 from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
 
 PACKAGE = f"{Path(s3unzip.__file__).parent}/"
 ADAPTERS = ("stores/folder.py", "stores/files.py")

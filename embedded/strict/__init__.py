@@ -6,8 +6,6 @@ used. Only the standard library and MiniStack may be imported here: these module
 own environment.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 
 # In this order; a later rule may wrap what an earlier one installed.

@@ -9,8 +9,6 @@
 Pages below docs.aws.amazon.com/eventbridge/latest/userguide.
 """
 
-from __future__ import annotations
-
 import contextvars
 import json
 import logging

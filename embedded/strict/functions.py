@@ -18,8 +18,6 @@ All pages below docs.aws.amazon.com/lambda/latest/dg. MiniStack answers a thrott
 AWS does: 429, TooManyRequestsException, with the reason.
 """
 
-from __future__ import annotations
-
 import os
 from importlib import import_module
 from typing import Any

@@ -12,8 +12,6 @@ https://docs.aws.amazon.com/step-functions/latest/dg/state-map-distributed.html
 https://docs.aws.amazon.com/step-functions/latest/dg/input-output-resultwriter.html
 """
 
-from __future__ import annotations
-
 import json
 import queue
 from collections import deque

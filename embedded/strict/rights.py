@@ -8,8 +8,6 @@ docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.htm
 docs.aws.amazon.com/step-functions/latest/dg/iam-policies-eg-dist-map.html
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

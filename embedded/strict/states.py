@@ -16,8 +16,6 @@
 Pages below docs.aws.amazon.com/step-functions/latest, dg and apireference.
 """
 
-from __future__ import annotations
-
 import contextvars
 import json
 import random

@@ -1,12 +1,8 @@
 """Hooks of the rules into resources of templates, which bypass the APIs."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any
 
 _provisioners: Any = import_module("ministack.services.cloudformation.provisioners")
 

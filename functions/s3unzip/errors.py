@@ -32,8 +32,6 @@ retries what is raised. Lambda reports the class name as ``errorType``, so the
 names here are a public interface; ``infra/workflow.py`` takes them from here.
 """
 
-from __future__ import annotations
-
 from s3unzip.finding import ArchiveError as ArchiveError
 from s3unzip.finding import DeflateError as DeflateError
 from s3unzip.finding import Finding as Finding

@@ -9,8 +9,6 @@ The cost does not include (see docs/cost.md) storage, KMS, transfer between Regi
 the cost of the idle stack. This module makes no call and reads no file and no clock.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ The command line, the report page and docs/reference/checks.md all take their wo
 `settling.report` takes the next command.
 """
 
-from __future__ import annotations
-
 from enum import Enum, auto
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ The lowest module of the package: the ZIP and deflate cores raise these errors, 
 nothing else of the package. `errors` shows the whole tree.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Self
 
 from msgspec import Struct

@@ -4,8 +4,6 @@ The stack has both as outputs, and `s3unzip doctor` compares them with its own p
 sees whether the deployed code is the checked-out code.
 """
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

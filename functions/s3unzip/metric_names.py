@@ -4,8 +4,6 @@ The telemetry of the functions emits them. The dashboard and the alarms of the
 stack read them. Both take namespace, names and units from here.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 NAMESPACE = "s3unzip"

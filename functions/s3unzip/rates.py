@@ -5,8 +5,6 @@ assumptions. Assumptions are marked: check these first if an estimate is wrong. 
 nothing.
 """
 
-from __future__ import annotations
-
 MB = 1_000_000
 GB = 1_000_000_000
 

@@ -1,5 +1,3 @@
 """The only place of the version: the build, the command line and the report page read it."""
 
-from __future__ import annotations
-
 __version__ = "0.1.0"

@@ -1,8 +1,6 @@
 """The environment dev with a password and small sizes to split by, deployed on the embedded AWS."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,9 +10,6 @@ from embedded.pipeline import DeployedPipeline
 from infra.environment import Environment, load_environment
 from s3unzip.settings import MIB
 from tests.assemblies import synthesize_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PASSWORD = "correct horse"
 TUNING = {

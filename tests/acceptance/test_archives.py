@@ -1,7 +1,5 @@
 """The archives of the acceptance set: valid, the same each time, and never whole in memory."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import tracemalloc

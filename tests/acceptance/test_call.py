@@ -1,7 +1,5 @@
 """Commands that the acceptance set runs in its own process."""
 
-from __future__ import annotations
-
 import signal
 import threading
 

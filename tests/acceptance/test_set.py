@@ -1,26 +1,21 @@
 """``python -m acceptance`` as an operator types it, against the deployed stack."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from acceptance.cases import CASES, published_cases
 from acceptance.incidents import INCIDENTS
+from embedded.pipeline import DeployedPipeline
 from s3unzip.settings import Variable
 from tests.e2e.functions import with_variables, without_workers
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from embedded.pipeline import DeployedPipeline
 
 NAMES = [case.name for case in (*CASES, *INCIDENTS, *published_cases(full=False))]
 EMPTY = "0 archives, 0 members, 0 runs"

@@ -1,19 +1,14 @@
 """The asset, built once for this machine's CPython 3.13."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from infra.bundle import Bundle, Target, build_bundle, find_python, find_uv
 from tests.sharing import make_once
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,17 @@
 """The asset's bytes: the same each time, with byte code that is used."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import json
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from infra.bundle import SERVICES, Target, build_bundle, compile_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.asset.conftest import Asset
+from tests.asset.conftest import Asset
 
 
 def digest(folder: Path) -> dict[str, str]:

@@ -1,17 +1,13 @@
 """A headless Chromium, driven by its own driver, that shows report pages from files."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PHONE = 390  # CSS pixels
 DESK = 1_200

@@ -1,8 +1,7 @@
 """The report page as a reader meets it: drawn, searched, in the dark, on a phone, by ear."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -22,10 +21,6 @@ from tests.unit.settling.reports import (
     rejected,
     shown,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 PATHS = find_chromium()
 pytestmark = pytest.mark.skipif(

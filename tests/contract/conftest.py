@@ -1,9 +1,8 @@
 """The servers, started once a session, and the places on them, empty for each test."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +11,6 @@ from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.session import Session
 from tests.contract.places import Place, folder_place, memory_place, s3_place
 from tests.servers import VERSITY, find_versitygw, run_versitygw
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(scope="session")

@@ -1,22 +1,15 @@
 """The places that the contract suite runs over: what a port's implementations have in common."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from s3unzip.model import Location
 from s3unzip.stores.factory import StoreConfig, open_stores
-from s3unzip.stores.ports import ObjectFacts
+from s3unzip.stores.ports import Destination, ObjectFacts, RunStore, Source, Stores
 from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.stores.s3.session import Session
 from tests.memory import MemoryStores
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from s3unzip.stores.ports import Destination, RunStore, Source, Stores
-    from s3unzip.stores.s3.session import Session
 
 FACTS = ObjectFacts("application/json", {"zip-crc32": "0000000a", "mtime": "1700000000"})
 

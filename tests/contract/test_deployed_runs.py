@@ -1,7 +1,5 @@
 """Runs of a deployed environment, against a scripted AWS: what MiniStack does not do."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 

@@ -1,20 +1,14 @@
 """What every destination promises of single objects."""
 
-from __future__ import annotations
-
 import random
 import threading
 import zlib
-from typing import TYPE_CHECKING
 
 import pytest
 
 from s3unzip.errors import ConflictError
 from s3unzip.stores.ports import ObjectFacts, Upload
-from tests.contract.places import FACTS
-
-if TYPE_CHECKING:
-    from tests.contract.places import Place
+from tests.contract.places import FACTS, Place
 
 KEYS = [
     "plain.txt",

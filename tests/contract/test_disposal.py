@@ -1,22 +1,15 @@
 """What becomes of an extracted archive, on every store: only the pinned version is touched."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from msgspec.structs import replace
+from mypy_boto3_s3 import S3Client
 
 from s3unzip.errors import NotFoundError, SourceChangedError, StorageError
 from s3unzip.model import Location, Pin
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.source import S3Disposal
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
-    from tests.contract.places import Place
+from tests.contract.places import Place
 
 
 def is_there(place: Place, location: Location) -> bool:

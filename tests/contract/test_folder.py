@@ -1,7 +1,5 @@
 """What is special about folders: links, names that clash, rights, full disks, time and mode."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os
@@ -11,8 +9,8 @@ import sys
 import threading
 import time
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -30,9 +28,6 @@ from s3unzip.stores.folder import OWN, Folder, FolderDestination, FolderRunStore
 from s3unzip.stores.ports import ListedObject, ObjectFacts, Upload
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def put(folder: Path, key: str, *, if_absent: bool = False) -> None:

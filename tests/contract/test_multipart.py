@@ -1,22 +1,16 @@
 """What every destination promises of objects that come in parts."""
 
-from __future__ import annotations
-
 import contextlib
 import random
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 import pytest
 
 from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError
+from s3unzip.model import Part
 from s3unzip.stores.ports import CopiesParts, Upload
 from s3unzip.zip import ByteRange
-from tests.contract.places import FACTS
-
-if TYPE_CHECKING:
-    from s3unzip.model import Part
-    from tests.contract.places import Place
+from tests.contract.places import FACTS, Place
 
 MIB = 1024**2
 DATA = random.Random(3).randbytes(12 * MIB)

@@ -1,12 +1,10 @@
 """What the S3 adapters make of every kind of answer, over the wire, from a scripted server."""
 
-from __future__ import annotations
-
 import base64
 import re
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 import pytest
@@ -27,18 +25,13 @@ from s3unzip.errors import (
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.ports import Upload
+from s3unzip.stores.ports import RunStore, Upload
 from s3unzip.stores.s3.run_store import S3Stores
 from s3unzip.stores.s3.session import Session
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS
 from tests.memory import ManualClock
 from tests.servers import VERSITY, Asked, HttpServer, Reply, nobody, s3_error
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from s3unzip.stores.ports import RunStore
 
 WHERE = Location("s3", "bucket", "a.zip")
 ODD = Location("s3", "bucket", "odd//a.zip")

@@ -1,7 +1,5 @@
 """What a HEAD's answer means: it has no body, so the status says it all."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,8 +1,6 @@
 """What is set on an object besides its content, in each request that writes one."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 from urllib.parse import parse_qsl
 
 import pytest
@@ -11,14 +9,9 @@ from msgspec.structs import replace
 from s3unzip.model import Location
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.ports import ObjectFacts
+from s3unzip.stores.s3.destination import S3Destination
 from s3unzip.stores.s3.run_store import S3Stores
-from tests.servers import HttpServer, Reply
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from s3unzip.stores.s3.destination import S3Destination
-    from tests.servers import Asked
+from tests.servers import Asked, HttpServer, Reply
 
 TAGS = {"team": "data + co", "Größe": "1/2", "empty": ""}
 FACTS = ObjectFacts(

@@ -1,13 +1,12 @@
 """Endpoints that cannot be reached: a program that has just begun says so at once."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import ssl
 import subprocess
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -20,10 +19,6 @@ from s3unzip.stores.ports import ObjectFacts
 from s3unzip.stores.s3.run_store import S3Stores
 from s3unzip.stores.s3.session import why_unreachable
 from tests.servers import HOST, HttpServer, Reply, nobody
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 WHERE = Location("s3", "bucket", "a.zip")
 

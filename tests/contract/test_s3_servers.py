@@ -1,8 +1,6 @@
 """S3 itself, as far as the emulators go: versions, credentials, missing buckets."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -11,14 +9,10 @@ from s3unzip.model import Location
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.ports import CopiesParts, Upload
 from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.stores.s3.session import Session
 from s3unzip.zip import ByteRange
 from tests.contract.conftest import session_of
 from tests.contract.places import FACTS, Place, s3_place
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from s3unzip.stores.s3.session import Session
 
 MIB = 1024**2
 

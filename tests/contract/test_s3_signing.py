@@ -1,8 +1,6 @@
 """Requests without a signature, and requests that the requester pays: of each client of S3."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 from msgspec.structs import replace
@@ -13,12 +11,7 @@ from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.ports import ObjectFacts, Upload
 from s3unzip.stores.s3.run_store import S3Stores
 from s3unzip.zip import ByteRange
-from tests.servers import HttpServer, Reply
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.servers import Asked
+from tests.servers import Asked, HttpServer, Reply
 
 PIN = Pin(9, '"e"')
 WHOLE = ByteRange(0, 9)

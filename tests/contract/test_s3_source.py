@@ -1,21 +1,15 @@
 """Archives in stores that know less than S3: no ETag, no suffix ranges."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
 from s3unzip.errors import SourceChangedError, StorageError
 from s3unzip.model import Location
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.factory import PartsSource, StoreConfig
 from s3unzip.stores.s3.run_store import S3Stores
 from s3unzip.zip import ByteRange
 from tests.servers import Asked, HttpServer, Reply, s3_error
-
-if TYPE_CHECKING:
-    from s3unzip.stores.factory import PartsSource
 
 DATA = bytes(range(256)) * 100
 DATE, LATER = "Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2015 07:28:01 GMT"

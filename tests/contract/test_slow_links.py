@@ -1,7 +1,5 @@
 """Large bodies over slow links: to send one may take longer than to connect."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

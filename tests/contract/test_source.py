@@ -1,9 +1,6 @@
 """What every source promises: exact bytes of one version, or an error that says why not."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,12 +8,10 @@ from s3unzip.errors import NotFoundError, SourceChangedError
 from s3unzip.planning.plan import read_whole_tail
 from s3unzip.stores.calls import Calls
 from s3unzip.zip import ByteRange
+from tests.contract.places import Place
 from tests.memory import ManualClock
 from tests.split_zips import build_split, part_names
 from tests.zips import Entry
-
-if TYPE_CHECKING:
-    from tests.contract.places import Place
 
 DATA = random.Random(1).randbytes(3_000_001)
 

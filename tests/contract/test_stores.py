@@ -1,11 +1,9 @@
 """How locations find their adapters."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +16,6 @@ from s3unzip.stores.s3.destination import S3Destination
 from s3unzip.stores.s3.run_store import S3RunStore
 from s3unzip.stores.s3.source import S3Source
 from s3unzip.stores.web import WebSource
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 S3 = Location("s3", "bucket", "prefix/")
 WEB = Location("https", "example.org", "a.zip")

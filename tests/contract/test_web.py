@@ -1,12 +1,10 @@
 """Archives on the web: servers that know all of HTTP, and servers that do not."""
 
-from __future__ import annotations
-
 import itertools
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -27,9 +25,6 @@ from s3unzip.stores.web import WebSource
 from s3unzip.zip import ByteRange
 from tests.memory import ManualClock
 from tests.servers import Asked, HttpServer, Reply, WebFiles, nobody
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 DATA = bytes(range(256)) * 10_000
 QUERY = "token=SECRET"

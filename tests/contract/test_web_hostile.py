@@ -1,14 +1,13 @@
 """Web servers that are hostile, slow or badly set up: what an HTTP source takes of them."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +17,6 @@ from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.web import WebSource
 from s3unzip.zip import ByteRange
 from tests.servers import HOST, Asked, HttpServer, Reply, WebFiles
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 DATA = bytes(range(256)) * 100
 ASKED = 64 * 1024

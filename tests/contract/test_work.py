@@ -1,17 +1,11 @@
 """What every work store promises a run."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from s3unzip.errors import ConflictError, NotFoundError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.contract.places import Place
+from tests.contract.places import Place
 
 LINE = b'{"member": 1}\n'
 

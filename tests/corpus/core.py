@@ -1,11 +1,10 @@
 """The ZIP core driven by hand, its input cut as finely as a test wants."""
 
-from __future__ import annotations
-
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from s3unzip.finding import Finding
 from s3unzip.zip import (
     ONE_DISK,
     DirectoryReader,
@@ -26,11 +25,6 @@ from s3unzip.zip import (
     open_member,
 )
 from tests.corpus.runner import MemberResult, Result
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from s3unzip.finding import Finding
 
 
 @dataclass(frozen=True, slots=True)

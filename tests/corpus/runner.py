@@ -5,8 +5,6 @@ differ from the labels. What runs is one function, archive bytes to `Result`,
 so the same comparison serves the public API, the core and the whole pipeline.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io
@@ -14,17 +12,13 @@ import json
 import sys
 import tomllib
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import s3unzip
+from s3unzip import Options
 from s3unzip.errors import MemberError, RejectedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from s3unzip import Options
 
 ROOT = Path(__file__).parents[2]
 CORPUS = ROOT.parent / "shared" / "corpus"

@@ -1,7 +1,5 @@
 """The corpus: every labelled archive, whole and cut."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.corpus import core

@@ -1,7 +1,5 @@
 """The corpus through the whole pipeline: the labels, and nothing written that should not be."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

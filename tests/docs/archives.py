@@ -1,15 +1,10 @@
 """The archives that the pages speak of, by their names."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from tests.encrypting import seal_aes, seal_zipcrypto
 from tests.zips import DEFLATE, Entry, build
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PLAIN = (
     Entry("docs/readme.txt", b"Read me.\n" * 40, DEFLATE),

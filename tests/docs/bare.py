@@ -1,7 +1,5 @@
 """A machine with Python and make, and a checkout on it; both made of links to this one's."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

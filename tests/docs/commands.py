@@ -6,21 +6,16 @@ understood: ``# exit 1`` is the exit code of a command that does not end with 0,
 and a trailing backslash continues a line.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import botocore.session
 from botocore import xform_name
 
 from s3unzip.cli.main import COMMANDS, PROGRAM, load_command
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^( *)```(sh|console)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)

@@ -1,7 +1,5 @@
 """What a user installs: the wheel of this checkout, in an environment of its own."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

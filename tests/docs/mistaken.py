@@ -1,21 +1,14 @@
 """The world in which the mistakes of docs/mistakes.toml are made: archives, a web server, an S3."""
 
-from __future__ import annotations
-
 import gzip
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.docs.archives import PLAIN, make_archive
-from tests.servers import HttpServer, Reply, WebFiles, nobody, s3_error
+from tests.servers import Asked, HttpServer, Reply, WebFiles, nobody, s3_error
 from tests.split_zips import build_split
 from tests.zips import Entry, build
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.servers import Asked
 
 SPLIT = build_split(*(Entry(name, bytes(400)) for name in "abc"), sizes=[440, 440])
 S3_ANSWERS = {

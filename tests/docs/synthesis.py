@@ -6,8 +6,6 @@ app.py wrote then from the folder KEPT. A synthesis takes 3 s of a processor, an
 docs/deploy.md need fifteen.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

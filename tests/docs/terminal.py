@@ -1,7 +1,5 @@
 """A terminal as a reader has one: a shell that keeps its state, and questions that get answers."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re
@@ -10,13 +8,10 @@ import signal
 import subprocess
 import termios
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-    from typing import Self
+from pathlib import Path
+from typing import Self
 
 # The shell takes commands from a pipe, so that the terminal is the commands' own.
 LOOP = 'while IFS= read -r -u "$1" line; do eval "$line"; printf "\\n%s%d\\n" "$2" "$?"; done'

@@ -1,17 +1,12 @@
 """The files that docs/architecture.md names are there."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.docs.commands import ROOT
 from tools.walk import walk_member
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PAGE = ROOT / "docs" / "architecture.md"
 PLACES = (ROOT, ROOT / "functions" / "s3unzip")

@@ -7,14 +7,13 @@ reason and with the check that takes the run's place. A command that is in
 neither fails.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import boto3
@@ -25,6 +24,7 @@ from embedded.ministack import PYTHON, EmbeddedAws
 from tests.docs.archives import ARCHIVES, make_archive
 from tests.docs.commands import (
     ROOT,
+    Command,
     check_aws,
     check_make,
     check_s3unzip,
@@ -34,12 +34,6 @@ from tests.docs.commands import (
 )
 from tests.patience import HANG_SECONDS
 from tests.servers import HttpServer, WebFiles
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.docs.commands import Command
 
 SHELL = {"chmod", "cp", "curl", "echo", "ls", "mkdir", "printf", "python3", "rm", "seq", "split"}
 ASSIGNMENT = re.compile(r"(?:export )?([A-Za-z_][A-Za-z0-9_]*)=(\S*)$")

@@ -9,10 +9,9 @@ environment and settings, not once for each command: see tests/docs/synthesis.py
 tests/infra/test_cdk_cli.py has the asset for Lambda, the linters and app.py itself.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import boto3
 import pytest
@@ -24,10 +23,6 @@ from tests.docs.bare import make_checkout, make_machine
 from tests.docs.commands import ROOT, read_commands
 from tests.docs.synthesis import use_kept_syntheses
 from tests.docs.terminal import Terminal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 PAGE = ROOT / "docs" / "deploy.md"
 SECONDS = 900.0  # of one command, on a machine ever so busy

@@ -1,19 +1,14 @@
 """The examples in public docstrings and in the how-to of the Python API do what they show."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 import pytest
 
 import s3unzip
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 PAGES = ["docs/howto/python.md"]
 MODULES = [

@@ -1,11 +1,10 @@
 """The wheel in a clean environment: without the checkout, its tools or its dependencies."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +12,6 @@ import s3unzip
 from tests.docs.archives import PLAIN, make_archive
 from tests.docs.commands import ROOT
 from tests.patience import HANG_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 PIPX = "pipx==1.18.4"
 

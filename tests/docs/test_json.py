@@ -1,9 +1,8 @@
 """What commands print with ``--json`` is what docs/reference/*.schema.json describe."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -14,9 +13,6 @@ from s3unzip.cli.main import COMMANDS, load_command
 from tests.docs.archives import make_archive
 from tests.processes import Program
 from tests.zips import Entry, build
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BYTES_ONLY = {"cat"}  # its output is the members
 

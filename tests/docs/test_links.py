@@ -1,16 +1,11 @@
 """Relative links and pictures in README.md and docs/ lead somewhere."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.docs.commands import BLOCK, ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)

@@ -1,11 +1,10 @@
 """Every mistake of docs/mistakes.toml is made, and prints what the reference says."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 import tomllib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +12,6 @@ from s3unzip.cli.main import main
 from tests.docs.commands import ROOT
 from tests.docs.mistaken import mistaken_world
 from tests.processes import LIMITED, Program
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 MISTAKES = tomllib.loads((ROOT / "docs" / "mistakes.toml").read_text())["mistake"]
 MIN_MISTAKES = 60

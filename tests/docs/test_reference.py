@@ -1,10 +1,9 @@
 """The generated reference: what it must hold, and that its schemas describe real runs."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,9 +18,6 @@ from s3unzip.settings import Tuning, Variable
 from s3unzip.zip import CHECKS
 from tests.docs.archives import make_archive
 from tests.runs import World
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict,

@@ -1,7 +1,5 @@
 """The page of semantics: each sentence has a test."""
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache

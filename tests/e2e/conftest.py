@@ -1,7 +1,5 @@
 """The synthesized stack on MiniStack; skipped where MiniStack is not installed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Changes to deployed functions for the time of a test, as an operator makes them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar

@@ -4,8 +4,6 @@ The feature flag minimizePolicies of cdk.json lets CDK merge statements: one may
 have several actions on several resources.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

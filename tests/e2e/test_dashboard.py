@@ -1,17 +1,13 @@
 """The dashboard as it is deployed: valid, and about resources that exist."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from embedded.pipeline import DeployedPipeline
 from tests.infra.dashboards import dashboard_faults, metrics_of, widgets_of
-
-if TYPE_CHECKING:
-    from embedded.pipeline import DeployedPipeline
 
 
 @pytest.fixture(scope="module")

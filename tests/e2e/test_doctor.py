@@ -1,19 +1,13 @@
 """``s3unzip doctor`` against the deployed stack, with an archive of its own."""
 
-from __future__ import annotations
-
 import json
 import os
-from typing import TYPE_CHECKING
+import subprocess
 
+from embedded.pipeline import DeployedPipeline
 from s3unzip.operate.doctor import CHECKS
 from tests.processes import run_command
 from tools.house import ROOT
-
-if TYPE_CHECKING:
-    import subprocess
-
-    from embedded.pipeline import DeployedPipeline
 
 
 def examine(pipeline: DeployedPipeline, *words: str) -> subprocess.CompletedProcess[str]:

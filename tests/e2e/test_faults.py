@@ -1,7 +1,5 @@
 """What goes wrong with a run, and how it goes on, on the embedded AWS."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import partial

@@ -1,10 +1,8 @@
 """An environment with a password and nested archives, on MiniStack with its rights checked."""
 
-from __future__ import annotations
-
 import json
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,9 +15,6 @@ from tests.assemblies import synthesize_environment
 from tests.encrypting import seal_aes, seal_zipcrypto
 from tests.patience import HANG_SECONDS
 from tests.zips import DEFLATE, Entry, build
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SECRET = "never-to-be-seen-7f3a"
 FIELD = "zip"

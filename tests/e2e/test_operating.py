@@ -1,14 +1,13 @@
 """The commands of an operator against the deployed stack, as a user types them."""
 
-from __future__ import annotations
-
 import json
 import os
+import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from embedded.pipeline import DeployedPipeline
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Report, Verdict, decode
 from s3unzip.operate.runs import DeployedRuns
@@ -18,11 +17,6 @@ from tests.e2e.functions import with_variables
 from tests.processes import run_command
 from tests.zips import Entry, build
 from tools.house import ROOT
-
-if TYPE_CHECKING:
-    import subprocess
-
-    from embedded.pipeline import DeployedPipeline
 
 
 class Operator:

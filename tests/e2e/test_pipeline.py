@@ -1,7 +1,5 @@
 """The synthesized template on MiniStack, from an archive put to its report."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -6,8 +6,6 @@ the roles as they are; then each S3 action is taken away, one at a time, and
 the same archive must not come out the same.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import time

@@ -1,7 +1,5 @@
 """Archives for the harness: one with every kind of task, small enough to be extracted often."""
 
-from __future__ import annotations
-
 import io
 import random
 import zipfile

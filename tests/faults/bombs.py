@@ -1,16 +1,14 @@
 """Bombs: archives that are to be refused soon, and what finding out costs."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from s3unzip import rates
 from s3unzip.settings import KIB, MIB
 from s3unzip.zip import Limits, Policy
+from tests.faults.proxy import Record
 from tests.zips import (
     BZIP2,
     DEFLATE,
@@ -25,9 +23,6 @@ from tests.zips import (
     build,
     pack_record,
 )
-
-if TYPE_CHECKING:
-    from tests.faults.proxy import Record
 
 # What an environment might allow: 256 MiB out, 50,000 members.
 POLICY = Policy(limits=Limits(members=50_000, total_size=256 * MIB))

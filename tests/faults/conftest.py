@@ -1,17 +1,12 @@
 """One S3 server and one proxy before it, for all tests of this folder."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from tests.faults.proxy import FaultProxy
 from tests.faults.world import CREDENTIALS, World
 from tests.servers import find_versitygw, run_versitygw
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,6 @@ followed by another, with other options, or goes on. When enough was killed, the
 alone.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -17,15 +15,19 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from s3unzip.model import Location, OnConflict, Options, Request, encode
 from tests.faults.archives import make_archive
 from tests.faults.program import Order
-from tests.faults.world import DESTINATION, KEY, SOURCE, Listing, expected_listing, list_folder
-
-if TYPE_CHECKING:
-    from tests.faults.world import World
+from tests.faults.world import (
+    DESTINATION,
+    KEY,
+    SOURCE,
+    Listing,
+    World,
+    expected_listing,
+    list_folder,
+)
 
 KILLS_A_SEQUENCE = 50
 MEAN_SECONDS = 0.25  # between two kills: a worker needs as long to start

@@ -4,8 +4,6 @@
 verdict's.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

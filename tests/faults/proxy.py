@@ -12,8 +12,6 @@ and the kinds of S3 requests; it knows nothing of s3unzip.
         proxy.take_records()                   # every request since the last time
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import re

@@ -4,8 +4,6 @@ A task and the report count up to the object that they write last, so kinds of r
 records of a run need are counted nearly, the others exactly.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -4,18 +4,16 @@ The short form is part of the suite. The long form, ``make faults``, has more an
 the same assertions, and prints the figures of docs/reliability.md.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
+from s3unzip.context import Context
 from s3unzip.errors import AccessDeniedError, ServiceFaultError
 from s3unzip.extraction.task import run_task
 from s3unzip.model import OnConflict, Options, Run, Task, Verdict
@@ -28,9 +26,6 @@ from tests.faults.archives import make_archive
 from tests.faults.killing import kill_and_resume
 from tests.faults.proxy import WRITES, Act, Rule
 from tests.faults.world import DESTINATION, KEY, SOURCE, World, expected_listing
-
-if TYPE_CHECKING:
-    from s3unzip.context import Context
 
 LONG = os.environ.get("FAULTS") == "long"
 BUDGET_DOLLARS, BUDGET_BYTES = 0.001, 1 * MIB  # of refusing a bomb

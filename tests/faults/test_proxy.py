@@ -1,23 +1,15 @@
 """The proxy itself: what it passes on, breaks, slows and counts."""
 
-from __future__ import annotations
-
 import http.client
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
+from mypy_boto3_s3 import S3Client
 
-from tests.faults.proxy import Act, Rule
+from tests.faults.proxy import Act, FaultProxy, Rule
 from tests.faults.world import SOURCE, open_client
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mypy_boto3_s3 import S3Client
-
-    from tests.faults.proxy import FaultProxy
 
 BODY = bytes(range(256)) * 1024
 

@@ -1,7 +1,5 @@
 """A wire of so many bytes a second, for measurements in which bandwidth is the limit."""
 
-from __future__ import annotations
-
 import threading
 import time
 

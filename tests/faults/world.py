@@ -4,8 +4,6 @@ What a run left is read from the server's disk: the bytes themselves, and the
 metadata beside them, past every layer that could err.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -16,11 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import boto3
 from botocore.config import Config
 from msgspec.structs import replace
+from mypy_boto3_s3 import S3Client
 
 from s3unzip.context import Context, Progress
 from s3unzip.errors import SourceChangedError
@@ -36,9 +35,6 @@ from s3unzip.zip import Policy
 from tests.faults.archives import PREFIX, TUNING
 from tests.faults.proxy import FaultProxy
 from tests.servers import VERSITY
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
 
 SOURCE, DESTINATION, WORK = "ingest", "members", "work"
 REGION = "us-east-1"

@@ -1,7 +1,5 @@
 """After success on one machine: ``--after-success`` at the real command line, and in the runner."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs that keep members compressed: every object is a gzip file, and nothing was compressed."""
 
-from __future__ import annotations
-
 import gzip
 import random
 import zlib

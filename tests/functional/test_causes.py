@@ -1,20 +1,13 @@
 """A run that could not go on says why: the fault that its tasks met last."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
-from s3unzip.errors import AccessDeniedError, StorageError, ThrottledError
+from s3unzip.errors import AccessDeniedError, S3UnzipError, StorageError, ThrottledError
 from s3unzip.model import Verdict
+from s3unzip.stores.ports import Buffer, ObjectFacts
 from tests.memory import MemoryBucket, MemoryStores
 from tests.runs import World
 from tests.zips import Entry, build
-
-if TYPE_CHECKING:
-    from s3unzip.errors import S3UnzipError
-    from s3unzip.stores.ports import Buffer, ObjectFacts
 
 
 class Refusing(MemoryBucket):

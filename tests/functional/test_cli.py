@@ -1,11 +1,11 @@
 """The command line as a user meets it: what it prints, where, and how it exits."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -13,10 +13,6 @@ from s3unzip.cli.main import main
 from s3unzip.local.locking import lock_run
 from tests.patience import HANG_SECONDS
 from tests.zips import Entry, build
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 MEMBERS = {"docs/readme.txt": b"hello\n" * 20, "data/a.json": b"{}", "data/b.json": b"[1]" * 50}
 

@@ -1,11 +1,10 @@
 """Source and destination that are reached differently, at the real command line."""
 
-from __future__ import annotations
-
 import json
 import random
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +13,6 @@ from tests.encrypting import seal_zipcrypto
 from tests.memory_server import Answer, Asked, MemoryS3, run_memory_s3
 from tests.processes import Program
 from tests.zips import DEFLATE, STORED, Entry, build
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 CONTENT = b"content\n" * 100
 LARGE = random.Random(1).randbytes(9 * 1024**2)  # copied by the store where it may

@@ -1,11 +1,10 @@
 """Deleting what is no member of the archive, at the real command line."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +12,6 @@ from s3unzip.stores.ports import ObjectFacts
 from tests.memory_server import MemoryS3, run_memory_s3
 from tests.processes import Ended, Program
 from tests.zips import DEFLATE, Entry, build
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 ENTRIES = tuple(Entry(name, name.encode() * 9, DEFLATE) for name in ("a.txt", "d/b.txt"))
 BROKEN = Entry("c.txt", b"c" * 99, DEFLATE, local={"crc32": 1}, central={"crc32": 1})

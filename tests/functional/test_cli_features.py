@@ -1,19 +1,14 @@
 """Options that users of other tools expect, at the real command line."""
 
-from __future__ import annotations
-
 import json
 import shlex
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.processes import Program
 from tests.servers import HttpServer, WebFiles
 from tests.zips import DEFLATE, Entry, build
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAMES = ("top.txt", "a/one.txt", "a/b/two.txt")
 WRONG = {"crc32": 1}

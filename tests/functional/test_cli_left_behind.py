@@ -1,7 +1,5 @@
 """Runs that never began, were killed or are at work: what `latest` means, and how `watch` ends."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

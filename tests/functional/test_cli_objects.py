@@ -1,24 +1,17 @@
 """Properties of the objects that a run writes, at the real command line."""
 
-from __future__ import annotations
-
 import json
 import random
+from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from s3unzip.stores.ports import ObjectFacts
 from tests.memory_server import MemoryS3, run_memory_s3
-from tests.processes import Program
+from tests.processes import Ended, Program
 from tests.zips import DEFLATE, STORED, Entry, build
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.processes import Ended
 
 NOISE = random.Random(1)
 ENTRIES = (

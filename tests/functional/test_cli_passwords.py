@@ -1,19 +1,14 @@
 """Passwords, gzip and nested archives on the command line, with real worker processes."""
 
-from __future__ import annotations
-
 import gzip
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.encrypting import seal_aes, seal_zipcrypto
 from tests.processes import run_command
 from tests.zips import DEFLATE, Entry, build
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SECRET = b"never-to-be-seen-7f3a"
 TEXT = b"text " * 400

@@ -1,7 +1,5 @@
 """The command line as a process: its standard streams, signals, and limits of the system."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 Root may read and write everything, so as root the command runs without the capabilities for that.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,17 +1,12 @@
 """Selecting nothing is never a silent success: exit code 7, near names, nothing written."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.processes import Program
 from tests.zips import DEFLATE, Entry, build
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAMES = ("data/a.csv", "data/b.csv", "docs/readme.txt", "link")
 

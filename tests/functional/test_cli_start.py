@@ -1,25 +1,18 @@
 """The first commands that a new user tries: no arguments, help, the version, completion."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 import s3unzip
 from tests.patience import HANG_SECONDS
-from tests.servers import HttpServer, Reply
+from tests.servers import Asked, HttpServer, Reply
 from tests.zips import Entry, build
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.servers import Asked
 
 COMMAND = [sys.executable, "-m", "s3unzip.cli"]
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}

@@ -1,17 +1,12 @@
 """A destination that dies in the middle of a run: two workers, one budget, few requests."""
 
-from __future__ import annotations
-
 import json
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.memory_server import Answer, Asked, MemoryS3, run_memory_s3
 from tests.processes import Program
 from tests.zips import Entry, build
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MEMBERS = 400
 DIES_AFTER = 40  # objects

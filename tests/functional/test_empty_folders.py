@@ -1,16 +1,11 @@
 """Folders of an archive that hold nothing."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.processes import Program
 from tests.zips import Entry, build
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ENTRIES = (
     Entry("empty/", b""),

@@ -1,27 +1,20 @@
 """Runs of encrypted archives: small, streamed and large members, and where the password is not."""
 
-from __future__ import annotations
-
 import io
 import logging
 import random
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from s3unzip.api.archive import open_in
-from s3unzip.model import OnConflict, Options, Verdict
+from s3unzip.model import OnConflict, Options, Report, Verdict
 from s3unzip.verification import Comparison, Effort, verify_objects
 from s3unzip.zip import Policy
 from tests.encrypting import seal_aes, seal_zipcrypto
 from tests.runs import World
 from tests.zips import DEFLATE, STORED, Entry, build
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from s3unzip.model import Report
 
 SECRET = b"never-to-be-seen-7f3a"
 OPTIONS = Options(password_ref="file:/secrets/zip")

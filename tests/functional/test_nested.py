@@ -1,7 +1,5 @@
 """Archives inside of archives: depth, budgets, collisions, and what is no archive."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

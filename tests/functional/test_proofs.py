@@ -1,19 +1,16 @@
 """Who says that an object is right, and what each proof finds."""
 
-from __future__ import annotations
-
 import json
 import random
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import boto3
 import pytest
 
 from s3unzip.cli.main import main
-from s3unzip.model import GzipForm, Location, Options, Request
+from s3unzip.model import GzipForm, Location, Options, Report, Request
 from s3unzip.runs.records import RunRecords
 from s3unzip.stores.ports import ObjectFacts
 from s3unzip.verification import (
@@ -21,19 +18,16 @@ from s3unzip.verification import (
     Effort,
     Kind,
     Proof,
+    Verification,
     WrittenObjects,
     read_written,
     verify_objects,
 )
 from tests.functional.large.encoders import log_lines
+from tests.memory import MemoryBucket
 from tests.runs import TINY, World
 from tests.servers import VERSITY, find_versitygw, run_versitygw
 from tests.zips import Entry, build
-
-if TYPE_CHECKING:
-    from s3unzip.model import Report
-    from s3unzip.verification import Verification
-    from tests.memory import MemoryBucket
 
 MEMBERS = [Entry(f"d/{n:02}.txt", b"member %02d" % n) for n in range(20)]
 

@@ -1,18 +1,12 @@
 """Members that the store refuses, and members that reach into the next one: each by itself."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from s3unzip.errors import StorageError
 from s3unzip.extraction.batch import REFUSALS
 from s3unzip.model import Verdict
+from s3unzip.stores.ports import Buffer, ObjectFacts
 from tests.memory import MemoryBucket, MemoryStores
 from tests.runs import World
 from tests.zips import Entry, build
-
-if TYPE_CHECKING:
-    from s3unzip.stores.ports import Buffer, ObjectFacts
 
 
 class Picky(MemoryBucket):

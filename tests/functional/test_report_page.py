@@ -1,7 +1,5 @@
 """The page that a run leaves beside its report: when it is written, and what it was told."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whole runs, plan to report: what users see of every kind of archive."""
 
-from __future__ import annotations
-
 import io
 import zlib
 

@@ -1,7 +1,5 @@
 """Several archives with one command: which ones, each its own run, one table, one exit code."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

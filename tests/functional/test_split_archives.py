@@ -1,11 +1,9 @@
 """Split archives at the real command line: from a folder and a web server, and what is wrong."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +12,6 @@ from tests.processes import Program
 from tests.servers import HttpServer, WebFiles
 from tests.split_zips import build_split, cut_pieces, part_names
 from tests.zips import DEFLATE, Entry, build
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ENTRIES = [Entry(f"d/{n}.txt", b"%d, " % n * 400, DEFLATE * (n % 2)) for n in range(9)]
 CONTENTS = {str(entry.name): entry.content for entry in ENTRIES}

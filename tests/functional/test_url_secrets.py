@@ -1,19 +1,12 @@
 """The secrets of a URL: in which files of a run they lie."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from s3unzip.cli.main import main
-from tests.servers import HttpServer, WebFiles
+from tests.servers import Asked, HttpServer, Reply, WebFiles
 from tests.zips import Entry, build
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.servers import Asked, Reply
 
 SECRET = "X-Signature=very-secret"
 

@@ -1,24 +1,17 @@
 """Verify: every way in which a destination can differ from the directory."""
 
-from __future__ import annotations
-
 import zipfile
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from s3unzip.errors import RejectedError, ServiceFaultError, ThrottledError
 from s3unzip.model import Options, Request, Verdict, decode, encode
-from s3unzip.stores.ports import ObjectFacts
+from s3unzip.stores.ports import ListedObject, ObjectFacts, StoredObject
 from s3unzip.verification import Comparison, Difference, Effort, Kind, Verification, verify_objects
 from tests.memory import MemoryBucket
 from tests.runs import World
 from tests.zips import Entry, build
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from s3unzip.stores.ports import ListedObject, StoredObject
 
 MEMBERS = [
     Entry(f"d{n % 3}/f{n:02}-ü.json", b'{"n": %d}' % n * (n + 1), method=zipfile.ZIP_DEFLATED)

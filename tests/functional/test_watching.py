@@ -1,10 +1,9 @@
 """What can be seen of a run while it goes on, and how `watch`, `show` and `verify` end."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -15,9 +14,6 @@ from s3unzip.runs.records import RunWatcher
 from s3unzip.settling.loop import Settled, begin
 from tests.runs import World
 from tests.zips import Entry, build
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MEMBERS = [Entry(f"f{n:03}.txt", b"#%03d" % n * (n + 1)) for n in range(100)]
 

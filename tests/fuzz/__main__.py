@@ -1,7 +1,5 @@
 """``python -m tests.fuzz --seconds 60 --target directory``: run the fuzzer and report."""
 
-from __future__ import annotations
-
 import argparse
 import faulthandler
 import sys

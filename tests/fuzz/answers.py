@@ -4,14 +4,12 @@ A server on this machine gives each request the same bytes and hangs up. What is
 right in form, or refused in our own words.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import threading
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING
+from random import Random
 
 from msgspec.structs import replace
 
@@ -21,9 +19,6 @@ from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.run_store import S3Stores
 from s3unzip.stores.web import WebSource
 from s3unzip.zip import ByteRange
-
-if TYPE_CHECKING:
-    from random import Random
 
 HOST = "127.0.0.1"
 STALL_SECONDS = 0.3

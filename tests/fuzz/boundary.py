@@ -4,19 +4,14 @@ The oracle is zlib. What the segments give may be a refusal, for then the
 member is streamed; it may not be other bytes, and nothing may crash.
 """
 
-from __future__ import annotations
-
 import zlib
+from collections.abc import Iterator
 from functools import cache
 from random import Random
-from typing import TYPE_CHECKING
 
 from s3unzip.deflate import DeflateError
 from s3unzip.deflate.segments import split_inflate
 from tests.fuzz.mutations import mutate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MAX_OUTPUT = 1 << 24  # bytes; a mutated stream can grow a thousandfold
 

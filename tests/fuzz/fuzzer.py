@@ -5,16 +5,14 @@ input that takes longer than `HANG_SECONDS`. Inputs found are kept in `found/`
 and run by the suite for ever.
 """
 
-from __future__ import annotations
-
 import resource
 import time
 import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 from s3unzip.errors import ArchiveError, RejectedError
 from s3unzip.zip import Limits, Member, MemberDecoder, Policy, decode_whole
@@ -39,9 +37,6 @@ from tests.zips import (
     unicode_path,
     zip64_extra,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 FOUND = Path(__file__).parent / "found"
 HANG_SECONDS = 2.0

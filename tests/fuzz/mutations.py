@@ -1,11 +1,7 @@
 """Mutations that know where ZIP records are. All chance comes from the `Random` given."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from random import Random
+from random import Random
+from typing import Protocol
 
 SIGNATURES = (
     b"PK\x01\x02", b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07", b"PK\x07\x08",

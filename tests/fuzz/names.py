@@ -4,22 +4,15 @@ The oracle is what docs/security.md promises of every accepted member: one key e
 member has, below the prefix, short enough for S3, and no step upwards.
 """
 
-from __future__ import annotations
-
 import unicodedata
-from typing import TYPE_CHECKING
+from random import Random
 
 from s3unzip.errors import RejectedError, UsageError
 from s3unzip.model import Location, Options, Request
 from s3unzip.planning.select import parse_template
-from s3unzip.zip import Policy, fold_key
+from s3unzip.zip import Index, Policy, fold_key
 from tests.corpus.core import Cut, read_index
 from tests.zips import Entry, build
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from s3unzip.zip import Index
 
 PIECES = (
     "a", "A", "b", "/", "/", "//", ".", "..", "\\", ":", "C:", "\0", "\x1f", "\x7f", " ",

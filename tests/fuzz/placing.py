@@ -11,15 +11,12 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from random import Random
 from zlib import crc32
 
 from s3unzip.errors import ConflictError, S3UnzipError
 from s3unzip.stores.folder import FolderDestination
 from s3unzip.stores.ports import ObjectFacts, Upload
-
-if TYPE_CHECKING:
-    from random import Random
 
 PARTS = (
     "a", "b", "c", "d", "file", "link", "out", "loop", "fifo", "..", ".", "", " ", "...", "\\",

@@ -3,14 +3,9 @@
 A case is a schedule: archives, faults and the order of calls by the generator's own bits.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from random import Random
 
 from tests.simulation.schedule import run_seed
-
-if TYPE_CHECKING:
-    from random import Random
 
 
 def run_runs(data: bytes, chance: Random) -> bool:

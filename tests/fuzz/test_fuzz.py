@@ -1,17 +1,12 @@
 """A bounded run of the fuzzer, and every input that it ever found."""
 
-from __future__ import annotations
-
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.fuzz.answers import VARIABLES
 from tests.fuzz.fuzzer import FOUND, TARGETS, run_case, run_directory, run_local
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CASES = 250
 FEWER = {"runs": 40}  # a case is a whole run

@@ -1,10 +1,10 @@
 """One synthesis of an environment a session: without an account, docker or a Node of the system."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +12,6 @@ from infra.application import Application, build
 from infra.environment import Environment, load_environment
 from tests.infra.templates import Synthesized
 from tests.sharing import make_once
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 @pytest.fixture(scope="session")

@@ -4,16 +4,12 @@ Limits: CloudWatch-Dashboard-Body-Structure and cloudwatch_limits in the
 documentation of CloudWatch.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.infra.templates import Synthesized
+from tests.infra.templates import Synthesized
 
 COLUMNS = 24
 HEIGHT = 1_000  # of one widget

@@ -1,18 +1,13 @@
 """A synthesized template, asked the way tests ask."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from infra.environment import Environment
 from infra.reasons import resources_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from infra.environment import Environment
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,5 @@
 """The alarms of the template, and that docs/howto/dashboard.md tells of them as they are."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,15 +1,10 @@
 """The asset is built when its inputs have changed, and not otherwise."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from infra import bundle
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Builder:

@@ -1,27 +1,20 @@
 """The real CDK CLI, as `make cdk` installs it; what it builds is what the tests build."""
 
-from __future__ import annotations
-
 import json
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from infra import NODE, cdk_cli
 from infra.bundle import ROOT, ensure_asset
 from infra.cdk_cli import COMMAND
-from infra.environment import load_environment
+from infra.environment import Environment, load_environment
 from tests.docs.bare import make_checkout, make_machine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from infra.environment import Environment
-    from tests.infra.templates import Synthesized
-
+from tests.infra.templates import Synthesized
 
 # The linters take longer than all the rest of a synthesis; one command of this module has them.
 UNCHECKED = {"CDK_VALIDATION": "false"}

@@ -1,11 +1,9 @@
 """The dashboard: what it draws, in which order, and that CloudWatch takes it."""
 
-from __future__ import annotations
-
 import copy
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,9 +12,7 @@ from infra.dashboard import STAGES
 from s3unzip import rates
 from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE
 from tests.infra.dashboards import dashboard_faults, metrics_of, read_dashboard, widgets_of
-
-if TYPE_CHECKING:
-    from tests.infra.templates import Synthesized
+from tests.infra.templates import Synthesized
 
 FUNCTIONS = {"intake", "plan", "extract", "settle"}
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "dashboard.md"

@@ -1,10 +1,9 @@
 """`make deploy` and its like where something is missing: plain words, and what to do."""
 
-from __future__ import annotations
-
 import subprocess
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import boto3
 import pytest
@@ -15,10 +14,6 @@ from infra.cdk_cli import COMMAND
 from infra.deployment import Wish, without_reservations
 from infra.environment import load_environment
 from tests.docs.bare import make_checkout, make_machine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 REGION = "eu-west-1"
 SOME_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}

@@ -1,7 +1,5 @@
 """Environment files: every setting typed, every mistake one line."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

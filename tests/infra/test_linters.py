@@ -3,20 +3,15 @@
 tests/infra/test_cdk_cli.py shows that cdk-nag and CDK's own linter find nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from infra.application import Application, check_best_practices
-
-if TYPE_CHECKING:
-    from tests.infra.templates import Synthesized
+from tests.infra.templates import Synthesized
 
 # W3005: CDK lists dependencies that a reference implies as well; they change nothing.
 IGNORED = "W3005"

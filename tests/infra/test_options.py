@@ -1,7 +1,5 @@
 """What environments say about their runs: checked, told to the functions, and allowed to them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Settings of the command line in place of the file's."""
 
-from __future__ import annotations
-
 import pytest
 
 from infra.environment import EnvironmentFileError, load_environment, select_settings

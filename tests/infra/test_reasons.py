@@ -1,13 +1,7 @@
 """Reasons for wildcards: by action, because CDK merges statements."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from infra.reasons import reason_for
-
-if TYPE_CHECKING:
-    from tests.infra.templates import Synthesized
+from tests.infra.templates import Synthesized
 
 
 def test_merged_actions_have_all_their_reasons() -> None:

@@ -1,7 +1,5 @@
 """The simulation of runs walks the definition that is deployed."""
 
-from __future__ import annotations
-
 import json
 import os
 

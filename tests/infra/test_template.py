@@ -1,21 +1,14 @@
 """Resources, rights and retention of the synthesized template."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from infra.environment import Environment, load_environment
 from infra.reasons import reason_for, resources_of
 from s3unzip.settings import PROCESS_VARIABLES, Variable
-from tests.infra.templates import listed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.infra.templates import Synthesized
+from tests.infra.templates import Synthesized, listed
 
 FUNCTIONS = ("intake", "plan", "extract", "settle")
 ARCHIVES = "<StorageIngest.Arn>/*"

@@ -1,7 +1,5 @@
 """The state machine's definition."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -10,8 +10,6 @@ A `Protocol` has switches for what the functions do otherwise than designed. Eac
 the exploration must find: the promises are no formality.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple

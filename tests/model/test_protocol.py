@@ -1,7 +1,5 @@
 """Every order of the steps of one run, explored."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.model.protocol import Protocol, State, explore

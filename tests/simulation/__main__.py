@@ -4,8 +4,6 @@ Prints what it found and the figure ``sim.schedules_per_hour``; the exit code is
 failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

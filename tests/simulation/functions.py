@@ -1,7 +1,5 @@
 """Lambda: the real handlers, invoked, killed at their limit, crashed, and answered or not."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ It knows the kinds of states, paths, retries and catches that the definition use
 failed can be redriven: it goes on with the state that failed.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from functools import lru_cache

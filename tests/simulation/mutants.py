@@ -5,8 +5,6 @@ Each is one replacement in one file. Neither the simulation nor the promises kno
 many were caught and how long each took.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

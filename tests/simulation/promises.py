@@ -5,8 +5,6 @@ are put, objects that become visible, records that are written, events that are 
 these, and when all is quiet, it compares with what docs/*.md say; each check has its sentence.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator

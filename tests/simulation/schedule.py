@@ -5,8 +5,6 @@ on, 3 has archives inside, 4 lets threads take turns at each lock, queue and eve
 archives after success, 6 keeps their versions, and 7 has all tasks in Distributed Maps.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import logging

@@ -5,8 +5,6 @@ picks the fiber that runs next. Time is a number: it moves when no fiber is read
 set of fibers that die together, as the threads of a function that is killed do.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import random

@@ -4,8 +4,6 @@ Clients of boto3 retry by themselves, so that a service's passing faults are not
 seen is that calls take effect late, twice, or without an answer.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable

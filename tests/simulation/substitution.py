@@ -5,8 +5,6 @@ is one of those is exchanged while the block lasts, wherever it is, so that the 
 module of the product by name.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 import threading

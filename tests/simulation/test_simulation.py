@@ -1,7 +1,5 @@
 """Schedules of the simulation: a fixed number of them, those that once failed, and exact replay."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -3,8 +3,6 @@
 Each behaves as its namesake of the standard library, as far as the product uses it.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """One simulated account: its buckets and records, the faults of its calls, and who watches them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar

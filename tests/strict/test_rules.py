@@ -1,7 +1,5 @@
 """The rules of the embedded AWS, by state machines that need no function."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The driver of the benches: what it passes on, keeps and prints at the end."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

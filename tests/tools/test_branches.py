@@ -1,7 +1,5 @@
 """The gate on branches: what it counts, and where it fails."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tools.branches import CONTROL_PLANE, add, count_branches, find_low, list_missing

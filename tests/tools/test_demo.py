@@ -1,7 +1,5 @@
 """`make demo` installs only what it needs: package, stack libraries and the embedded AWS."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,13 +1,8 @@
 """The gate on the project's size: what it counts, and that ceilings only fall."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tools.house import find_faults, lower, measure
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_small_project_is_counted(tmp_path: Path) -> None:

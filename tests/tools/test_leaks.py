@@ -1,21 +1,16 @@
 """What a test leaves behind is found, named and set back."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests import leaks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def set_variable(folder: Path) -> None:

@@ -1,16 +1,11 @@
 """The runner of mutants: what it makes, and what it says of tests."""
 
-from __future__ import annotations
+from pathlib import Path
 
-from typing import TYPE_CHECKING
+import pytest
 
 from tests.docs.commands import ROOT
 from tools.mutants import PACKAGE, Group, make_mutants, read_groups, try_group
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 SOURCE = '''\
 """A module."""

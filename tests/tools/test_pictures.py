@@ -1,17 +1,12 @@
 """The pictures of the documentation: what is drawn, and that they load nothing."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
 from rich.progress_bar import ProgressBar
 
 from tests.docs.commands import ROOT
 from tools.pictures import draw_terminal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NAMES = ("terminal.svg", "report-page.png", "report-page-dark.png")
 SPACE = "{http://www.w3.org/2000/svg}"

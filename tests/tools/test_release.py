@@ -1,7 +1,5 @@
 """A release is made only where tag, version and changelog agree."""
 
-from __future__ import annotations
-
 import pytest
 
 from tools.release import CHANGELOG, ReleaseError, release_notes

@@ -1,7 +1,5 @@
 """A tool that is missing is a skip for a visitor, and a failure for a hosted run."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

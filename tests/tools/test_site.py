@@ -1,20 +1,15 @@
 """The site's links and anchors, and that it loads nothing from other servers."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.docs.commands import ROOT
 from tools.site.check import ask, external_links, find_broken, find_remote, read_pages
 from tools.site.hooks import REPOSITORY, ROOT_PAGES, place_link, place_links, slugify
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture

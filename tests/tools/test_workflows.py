@@ -1,7 +1,5 @@
 """The hosted workflows: few rights, pinned actions, the versions that the package supports."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from typing import Any

@@ -1,16 +1,11 @@
 """The moto account of the tests of handlers, of `operate` and of `aws`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from s3unzip.aws.environment import open_client, open_worker
 from tests.account import CREDENTIALS, Account, run_account
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """The estimate of nine archives, beside the simulation that gave it before."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import NamedTuple
 

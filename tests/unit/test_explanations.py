@@ -1,7 +1,5 @@
 """Reason codes in words: every one has a sentence and an advice that works."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,16 +1,11 @@
 """The fingerprint tells whether the functions' source files are the same."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from infra.bundle import copy_package
 from s3unzip.fingerprint import source_fingerprint
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -1,21 +1,16 @@
 """What imports cost: a package loads a module only when one of its names is used."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 import pytest
 
 import s3unzip
 import s3unzip.deflate
 import s3unzip.zip
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 
 def loaded_by(statement: str) -> set[str]:

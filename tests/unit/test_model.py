@@ -1,7 +1,5 @@
 """Every value that travels goes through JSON without loss, and nonsense is refused by name."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from enum import StrEnum

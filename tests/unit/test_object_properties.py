@@ -1,7 +1,5 @@
 """What S3 allows to be set on an object, and what is said about anything else."""
 
-from __future__ import annotations
-
 import botocore.session
 import pytest
 from botocore.model import StringShape

@@ -5,22 +5,17 @@ from another server when a page is viewed. ``--external`` asks for each external
 which needs a network; a server that refuses programs (401, 403, 405, 429) counts as there.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 SECONDS = 20.0
 THREADS = 8

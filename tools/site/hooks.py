@@ -8,15 +8,11 @@ link works in both places.
 MkDocs loads this file by its path, in an environment that has only MkDocs.
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 REPOSITORY = "https://github.com/s3unzip/s3unzip/blob/main/"

@@ -15,8 +15,6 @@
 b'Buy milk.'
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from array import array

@@ -15,8 +15,6 @@
 >>> folder.cleanup()
 """
 
-from __future__ import annotations
-
 import glob
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What options come to: the policy, the stores, the rule for the archive after its run."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 

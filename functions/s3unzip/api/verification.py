@@ -16,8 +16,6 @@
 >>> folder.cleanup()
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 

@@ -4,8 +4,6 @@ An execution is named by its run, so it starts once. StartExecution with the nam
 an execution that is at work starts nothing either, and says nothing (API_StartExecution).
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

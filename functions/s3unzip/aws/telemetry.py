@@ -5,8 +5,6 @@ they can be searched but are no dimensions. Names and units are those of `s3unzi
 in the dashboard and the alarms of `infra`.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import time

@@ -3,8 +3,6 @@
 What takes time to import is imported inside of `main`, where Ctrl-C is caught.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import NoReturn
 

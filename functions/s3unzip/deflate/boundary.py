@@ -16,8 +16,6 @@ a stored block has at most 64 KiB, and the bytes after it do not fit.
 Final blocks are ignored: little work remains after one.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Generator, Iterator
 from typing import Final

@@ -7,8 +7,6 @@ store gives them; else by reading the pinned range and computing it. Where the s
 the member is streamed. Nothing is visible in the destination until all of a member is right.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import deque

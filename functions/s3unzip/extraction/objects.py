@@ -13,8 +13,6 @@ Ask before the write, because S3 bills a conditional PUT that it refuses. `find_
 many small members at once. An object is the member if its size and CRC-32 are the member's.
 """
 
-from __future__ import annotations
-
 import mimetypes
 import re
 import zlib

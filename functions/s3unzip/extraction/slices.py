@@ -10,8 +10,6 @@ member that is copied over several tasks is linked by the plan and finished like
 docs/deflate-splitting.md explains the method.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence

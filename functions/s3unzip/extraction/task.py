@@ -1,7 +1,5 @@
 """Extract: one task, from its rows to its outcomes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 

@@ -3,8 +3,6 @@
 This is a separate module, so that a worker process imports little.
 """
 
-from __future__ import annotations
-
 from s3unzip.context import Context, Progress
 from s3unzip.local.logs import start_logging
 from s3unzip.settings import Tuning

@@ -1,7 +1,5 @@
 """What a run would write, member by member, found by reading only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from msgspec import Struct

@@ -4,8 +4,6 @@ Only a run that wrote all members deletes, and only below a prefix that belongs 
 alone. The caller is asked before the first object goes.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from functools import partial

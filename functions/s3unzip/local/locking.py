@@ -5,8 +5,6 @@ a run is locked before anything of it is written. The kernel holds the lock, on 
 folder, and releases it whenever and however the process ends.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

@@ -1,7 +1,5 @@
 """Logging of the command line and of its worker processes, to standard error."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

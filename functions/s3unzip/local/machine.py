@@ -4,8 +4,6 @@ A `Machine` has what the runs of one command share: stores, workers, locks. The 
 the same as on AWS, in a folder.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence

@@ -11,8 +11,6 @@ pages then costs as much as inflating into them. After the first large buffer, g
 large buffers in the heaps of the threads, where they leave holes. Fixed thresholds prevent both.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -4,8 +4,6 @@ The canary uses the functions' real rights, the key and the secret, and the oper
 read the destination. If its run does not end well, the run's records stay for diagnosis.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import secrets

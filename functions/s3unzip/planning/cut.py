@@ -6,8 +6,6 @@ seconds, whichever is reached first; each larger one is a task of its own, or
 several. Nothing here reads or writes.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Which members are wanted, by globs and names, and which key each of them has."""
 
-from __future__ import annotations
-
 import difflib
 import posixpath
 import re

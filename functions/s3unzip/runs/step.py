@@ -1,7 +1,5 @@
 """One step of a run: a plan, a scan, a link, a task or a report, with what it works with."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

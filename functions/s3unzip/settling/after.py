@@ -11,8 +11,6 @@ the depth (`Options.nested_depth`). All runs below one archive share a `Budget`,
 more runs or more data than the settings allow. Other modules start the runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 
 from msgspec.structs import replace

@@ -8,8 +8,6 @@ The Content-Security-Policy lists the script and the style by their hashes, so i
 neither run nor load anything. The constants below bound the page for every archive.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import shlex

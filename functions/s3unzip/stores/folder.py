@@ -12,8 +12,6 @@ name by name, relative to a descriptor and with O_NOFOLLOW (openat(2)). Files ar
 and deleted relative to descriptors.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """Locations as people write them, the parts of an archive, and where runs are kept here."""
 
-from __future__ import annotations
-
 import os
 import posixpath
 import re

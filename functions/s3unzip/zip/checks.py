@@ -5,8 +5,6 @@ details. Check 55 belongs to the source adapters and the parts of a split archiv
 both are only registered here.
 """
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ corrupt, or wants too much memory, fails the member. `ended` says whether the st
 reports that there were some. `decode` checks the size, the CRC-32 and the end of a stream.
 """
 
-from __future__ import annotations
-
 import lzma
 import sys
 from bz2 import BZ2Decompressor

@@ -10,8 +10,6 @@ Here the parts follow each other, so that such a place is one absolute offset. A
 cut into pieces is one disk: its records know nothing of the cuts.
 """
 
-from __future__ import annotations
-
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence

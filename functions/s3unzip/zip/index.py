@@ -5,8 +5,6 @@ attributes), so what each says is read once and then recognised by its bytes: re
 headers decides how long a plan takes. `local` and `decode` check what needs the archive's data.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable, Iterator
 from itertools import chain

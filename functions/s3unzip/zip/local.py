@@ -3,8 +3,6 @@
 Their bytes are in the same range as the data, so these checks cost no extra request.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 All numbers are little-endian. Other modules interpret the fields.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 from datetime import date

@@ -1,14 +1,11 @@
 """Stores of a worker that is killed: after so many calls nothing of it reaches the world."""
 
-from __future__ import annotations
-
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from s3unzip.model import Location
-    from s3unzip.stores.calls import Calls
-    from tests.memory import MemoryStores
+from s3unzip.model import Location
+from s3unzip.stores.calls import Calls
+from tests.memory import MemoryStores
 
 FREE = frozenset({"part_limits", "copies_from"})  # what makes no request
 

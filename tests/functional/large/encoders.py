@@ -1,7 +1,5 @@
 """Raw deflate streams from several encoders: each cuts its blocks in its own way."""
 
-from __future__ import annotations
-
 import ctypes
 import ctypes.util
 import random

@@ -1,27 +1,21 @@
 """The archive of 6 GB, in full or scaled down, and what must have become of it."""
 
-from __future__ import annotations
-
 import zlib
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+from mypy_boto3_s3 import S3Client
 
 from bench.archives import (
     ArchiveFile,
+    Content,
     deflate_whole,
     mixed_files,
     noise,
     repeat_deflated,
     repeat_stored,
 )
+from s3unzip.model import Report
 from s3unzip.settings import KIB, MIB
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from mypy_boto3_s3 import S3Client
-
-    from bench.archives import Content
-    from s3unzip.model import Report
 
 SMALL = 10_000
 

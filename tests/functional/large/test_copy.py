@@ -1,27 +1,20 @@
 """A copy: stored members, copied by the store, and compared with the directory before they show."""
 
-from __future__ import annotations
-
 import random
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 from msgspec.structs import replace
 
 from s3unzip.errors import AccessDeniedError, StorageError
-from s3unzip.model import Part
+from s3unzip.model import Location, Part, Pin, Report
+from s3unzip.settings import Tuning
+from s3unzip.stores.ports import Upload
+from s3unzip.zip import ByteRange
 from tests import zips
 from tests.memory import MemoryBucket, MemoryStores
 from tests.runs import KEY, WHOLE, World
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from s3unzip.model import Location, Pin, Report
-    from s3unzip.settings import Tuning
-    from s3unzip.stores.ports import Upload
-    from s3unzip.zip import ByteRange
 
 CONTENT = random.Random(3).randbytes(200_000)
 ARCHIVE = zips.build(zips.Entry("s.bin", CONTENT), zips.Entry("next", b"n"))

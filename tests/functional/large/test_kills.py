@@ -4,8 +4,6 @@ Each kind of task is killed at every call it makes, before the call is out and
 before its answer is in. What is left is finished by a worker that lives.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Part sizes: every object that the store takes fits its limits, and so does memory."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

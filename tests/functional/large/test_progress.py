@@ -1,7 +1,5 @@
 """The share that a run is done to: exact for every kind of member, and after every fault."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence

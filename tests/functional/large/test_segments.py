@@ -1,7 +1,5 @@
 """Segments: one deflated member over ten workers; right bytes, or a clean fall-back."""
 
-from __future__ import annotations
-
 import random
 import zlib
 from collections.abc import Callable

@@ -1,22 +1,17 @@
 """A stream: any method, bounded memory, and nothing visible until it is whole and right."""
 
-from __future__ import annotations
-
 import threading
 import zlib
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
 
+from s3unzip.model import Part
+from s3unzip.stores.ports import Buffer, Upload
 from tests import zips
 from tests.functional.large.encoders import log_lines, mixed_files
 from tests.memory import MemoryBucket, MemoryStores
 from tests.runs import KEY, WHOLE, World
-
-if TYPE_CHECKING:
-    from s3unzip.model import Part
-    from s3unzip.stores.ports import Buffer, Upload
 
 CONTENT = mixed_files(300_000)
 

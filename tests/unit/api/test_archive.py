@@ -1,7 +1,5 @@
 """`open_archive`: members and their content, from a reader, a file and a URL."""
 
-from __future__ import annotations
-
 import csv
 import io
 import tempfile

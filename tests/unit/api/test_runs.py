@@ -1,7 +1,5 @@
 """`extract` and `verify`: runs on this machine from Python, over folders."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,18 +1,12 @@
 """Which archives a prefix and a glob of a bucket name."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from s3unzip.api.extraction import find_archives
 from s3unzip.errors import NotFoundError
+from s3unzip.model import Location
 from s3unzip.stores.factory import StoreConfig
-
-if TYPE_CHECKING:
-    from s3unzip.model import Location
-    from tests.account import Account
+from tests.account import Account
 
 
 def names(found: dict[Location, int | None]) -> list[str]:

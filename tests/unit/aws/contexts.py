@@ -1,7 +1,5 @@
 """Lambda's context object, as far as the handlers use it."""
 
-from __future__ import annotations
-
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 

@@ -1,7 +1,5 @@
 """A run, its plan and its report."""
 
-from __future__ import annotations
-
 from s3unzip.model import Location, Options, Pin, PlanSummary, Report, Run, Verdict
 
 RUN = Run(

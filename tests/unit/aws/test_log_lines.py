@@ -1,7 +1,5 @@
 """What the functions' logs hold besides their own lines."""
 
-from __future__ import annotations
-
 import logging
 
 import botocore.session

@@ -1,24 +1,19 @@
 """Secrets over real HTTP: a server that answers GetSecretValue as Secrets Manager does."""
 
-from __future__ import annotations
-
 import base64
 import json
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import boto3
 import pytest
 from botocore.config import Config
+from mypy_boto3_secretsmanager import SecretsManagerClient
 
 from s3unzip.aws.environment import read_secret
 from s3unzip.errors import AccessDeniedError, NotFoundError, ServiceFaultError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mypy_boto3_secretsmanager import SecretsManagerClient
 
 VALUE = "p\u00e4ss"
 SECRETS: dict[str, dict[str, str]] = {

@@ -1,7 +1,5 @@
 """Environment variables, events in, events out: values only, no AWS."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

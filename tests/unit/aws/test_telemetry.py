@@ -1,9 +1,8 @@
 """What the functions measure: each metric by name, unit and dimensions."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -30,9 +29,6 @@ from s3unzip.model import (
     Verdict,
 )
 from tests.unit.aws.samples import PLAN, REPORT, RUN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 REQUESTS = Requests(get=5, head=1, put=3, list=2, part=4, throttled=7)
 PLANNED = replace(PLAN, run=replace(RUN, event_time=1.0), requests=REQUESTS)

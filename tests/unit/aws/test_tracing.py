@@ -1,7 +1,5 @@
 """Only a sampled invocation imports the X-Ray SDK, and X-Ray's daemon receives its subsegment."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

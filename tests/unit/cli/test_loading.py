@@ -1,18 +1,13 @@
 """Commands are loaded when they are used, and have what their help and their messages promise."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from s3unzip.cli.main import COMMANDS, OTHER_NAMES, load_command, main
 from tests.zips import Entry, build
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LOADED = """
 import sys

@@ -1,9 +1,7 @@
 """What commands print: names, figures, and the progress of a run on terminals and in logs."""
 
-from __future__ import annotations
-
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -15,9 +13,6 @@ from s3unzip.cli.figures import printable, printable_name, show_bytes, show_coun
 from s3unzip.cli.output import RunDisplay
 from s3unzip.model import HEADER_BYTES, Options, Outcome, Pin, PlanSummary, Run, Status
 from s3unzip.stores.locations import parse_destination, parse_source
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SELECTED, BYTES = 1_000, 100_000_000
 WORK = BYTES + SELECTED * HEADER_BYTES

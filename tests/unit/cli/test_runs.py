@@ -1,15 +1,10 @@
 """Commands on runs whose output is no terminal."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from s3unzip.model import Report, decode
 from tests.processes import Program
 from tests.zips import Entry, build
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_an_ended_run_without_failures_says_so(tmp_path: Path) -> None:

@@ -1,18 +1,13 @@
 """Signals that end a command, also where Python drops their exception."""
 
-from __future__ import annotations
-
 import io
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from s3unzip.cli.terminal import Stopping
 from tests.patience import looks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 ENDS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 NUMBERS = [*(number for number, _ in ENDS), signal.SIGALRM]

@@ -4,8 +4,6 @@ The reference for `boundary`. It follows the RFC's text, shares no code with
 the package, and keeps no output but its length.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 STORED, FIXED, DYNAMIC = 0, 1, 2

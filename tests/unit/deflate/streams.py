@@ -1,7 +1,5 @@
 """Data to compress and encoders to compress it with: each makes another kind of blocks."""
 
-from __future__ import annotations
-
 import random
 import zlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Boundaries: all of them true, the first of them found, bounded reads."""
 
-from __future__ import annotations
-
 import random
 import zlib
 

@@ -1,7 +1,5 @@
 """Scans: what a segment leaves behind, and whether it arrived where it should."""
 
-from __future__ import annotations
-
 import random
 import zlib
 from functools import cache

@@ -1,13 +1,11 @@
 """Everything together: linked and extracted segments are the inflated whole, or an error."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +20,7 @@ from s3unzip.deflate import (
     Segmentation,
     SegmentRecordError,
     SegmentScan,
+    Span,
     cut,
     inflate_segment,
     link_segments,
@@ -30,11 +29,6 @@ from s3unzip.deflate import (
 from s3unzip.deflate.segments import locate, scan_segment, split_inflate
 from tests.unit.deflate.blocks import walk
 from tests.unit.deflate.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines, mixed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from s3unzip.deflate import Span
 
 
 class Slices:

@@ -1,9 +1,7 @@
 """Which members a destination has: by LIST, by HEAD, and where LIST is given up."""
 
-from __future__ import annotations
-
 import gzip
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 from zlib import crc32
 
 import pytest
@@ -22,9 +20,6 @@ from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import ListedObject, ObjectFacts, StoredObject
 from s3unzip.zip import Member
 from tests.memory import ManualClock, MemoryBucket
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROWS = LIST_PRICE  # for which one LIST may be asked
 BODY = b"content"

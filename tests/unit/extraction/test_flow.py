@@ -1,11 +1,9 @@
 """What bounds memory and time in a worker: windows, read-ahead, PUTs in flight, pacing, retries."""
 
-from __future__ import annotations
-
 import threading
 import time
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -14,13 +12,9 @@ from hypothesis import strategies as st
 from s3unzip.errors import AccessDeniedError, ServiceFaultError
 from s3unzip.extraction.batch import PutPool, Window
 from s3unzip.stores.calls import map_ahead, read_ahead
+from s3unzip.stores.ports import Buffer
 from s3unzip.zip import ByteRange
 from tests.patience import HANG_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from s3unzip.stores.ports import Buffer
 
 DATA = bytes(range(256)) * 8
 

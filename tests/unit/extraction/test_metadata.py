@@ -1,7 +1,5 @@
 """What is stored beside a member's bytes."""
 
-from __future__ import annotations
-
 import posixpath
 
 import pytest

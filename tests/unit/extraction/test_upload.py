@@ -1,26 +1,19 @@
 """The upload of a large member: what an earlier attempt did, conflicts, and lost answers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 
 from s3unzip.errors import NotFoundError, ServiceFaultError
 from s3unzip.extraction.large import MemberUpload, UploadGoneError, complete_once, stream_member
-from s3unzip.model import OnConflict, Options, Status
+from s3unzip.model import OnConflict, Options, Part, Status
 from s3unzip.runs.step import TaskAttempt
 from s3unzip.settling.loop import begin as begin_run
+from s3unzip.stores.ports import Upload
 from tests import zips
 from tests.functional.large.encoders import log_lines
 from tests.memory import MemoryBucket, MemoryStores
 from tests.runs import KEY, WHOLE, World
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from s3unzip.model import Part
-    from s3unzip.stores.ports import Upload
 
 CONTENT = log_lines(60_000)
 BIG = zips.Entry("big", CONTENT, zips.DEFLATE)

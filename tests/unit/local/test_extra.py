@@ -1,7 +1,5 @@
 """What is extra at a destination, and when that is not certain."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs on one machine: what ends them, and how they go on."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 

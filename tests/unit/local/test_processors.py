@@ -1,7 +1,5 @@
 """How a worker's threads are scheduled: each test in a process of its own."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

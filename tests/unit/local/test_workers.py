@@ -1,7 +1,5 @@
 """Worker processes: each task is done, a killed worker costs an attempt, a stopped one writes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The runs of an environment that is deployed in moto's account."""
 
-from __future__ import annotations
-
 import pytest
 
 from s3unzip.operate.doctor import Deployment

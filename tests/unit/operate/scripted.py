@@ -1,22 +1,24 @@
 """A server that answers like AWS where moto has no answer, and what a check says."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import boto3
 from botocore.config import Config
 
-from s3unzip.operate.doctor import ALARM, FUNCTION, RULE, CheckStatus, Resource, run_check
+from s3unzip.operate.doctor import (
+    ALARM,
+    FUNCTION,
+    RULE,
+    CheckStatus,
+    Deployment,
+    Resource,
+    run_check,
+)
 from tests.account import REGION
 from tests.servers import Asked, HttpServer, Reply
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from s3unzip.operate.doctor import Deployment
 
 OK, WARNING, FAILURE = CheckStatus
 SERVICES = (

@@ -1,7 +1,5 @@
 """An environment in moto's account; its functions are called in this process, as AWS would."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

@@ -1,9 +1,7 @@
 """The canary, step by step, with the functions called in this process; moto runs no Maps."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -11,15 +9,11 @@ from s3unzip.errors import AccessDeniedError
 from s3unzip.operate.canary import Canary, remove_versions, try_canary
 from s3unzip.operate.doctor import CheckStatus, Deployment
 from s3unzip.settings import Variable
+from tests.account import Account
 from tests.servers import Asked, HttpServer, Reply
 from tests.unit.aws.contexts import Invocation
 from tests.unit.operate.scripted import answering, deny, make_client
 from tests.unit.operate.site import Site
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.account import Account
 
 OK, WARNING, FAILURE = CheckStatus
 PATIENCE = 60.0  # seconds; the report is there before it is waited for

@@ -1,9 +1,7 @@
 """Each check of the doctor in a state that trips it, and in one not."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -21,6 +19,7 @@ from s3unzip.operate.doctor import (
 )
 from s3unzip.settings import Variable
 from s3unzip.version import __version__
+from tests.account import Account
 from tests.servers import Asked, Reply
 from tests.unit.operate.scripted import (
     FAILURE,
@@ -33,9 +32,6 @@ from tests.unit.operate.scripted import (
     deny,
     refuse,
 )
-
-if TYPE_CHECKING:
-    from tests.account import Account
 
 
 @pytest.mark.parametrize(

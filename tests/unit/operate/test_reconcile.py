@@ -1,7 +1,5 @@
 """Archives without a verdict are found by comparing the bucket with the runs."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Runs of a deployed environment over moto's CloudFormation, Step Functions and S3."""
 
-from __future__ import annotations
-
 import pytest
 from botocore.exceptions import ClientError
 from moto.backends import get_backend

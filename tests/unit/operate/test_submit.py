@@ -1,12 +1,11 @@
 """Archives that are there are listed, estimated, and queued as S3 would queue them."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,12 +15,8 @@ from s3unzip.model import Location
 from s3unzip.operate import submit
 from s3unzip.operate.submit import ATTEMPTS, LONGEST_WAIT, send_events
 from tests.docs.test_json import check_lines
+from tests.unit.operate.site import Site
 from tests.zips import Entry, build
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tests.unit.operate.site import Site
 
 BUCKET = "s3://arrivals/"
 ARCHIVE = build(Entry("a", b"a" * 500))

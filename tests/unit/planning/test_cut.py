@@ -1,7 +1,5 @@
 """Cutting: every member in exactly one task, no bound passed, large ones alone."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """Key templates, globs and locations."""
 
-from __future__ import annotations
-
 import fnmatch
 
 import pytest

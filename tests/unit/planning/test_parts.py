@@ -1,8 +1,6 @@
 """Finding and comparing the parts of a split archive."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 from msgspec import structs
@@ -16,9 +14,6 @@ from s3unzip.zip import ByteRange, Limits, Policy
 from tests.runs import OUT, World
 from tests.split_zips import build_split, cut_pieces, part_names
 from tests.zips import DEFLATE, Entry, build
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ENTRIES = [Entry(f"d/{n}.txt", b"%d, " % n * 400, DEFLATE * (n % 2)) for n in range(12)]
 CONTENTS = {str(entry.name): entry.content for entry in ENTRIES}

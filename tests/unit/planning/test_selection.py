@@ -1,8 +1,6 @@
 """Which members are wanted, and what is said of what fits none."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,9 +13,6 @@ from s3unzip.planning.select import (
     find_unmatched,
     selector,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.mark.parametrize(

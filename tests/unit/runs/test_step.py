@@ -1,7 +1,5 @@
 """A step of a run: it ends in time, and counts what it read and what was odd."""
 
-from __future__ import annotations
-
 import pytest
 
 from s3unzip.context import Context

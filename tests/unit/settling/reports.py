@@ -1,7 +1,5 @@
 """Made-up reports for the report page: small, a million members, failures, a refused archive."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """The loop of a run: what begins, what is in the next round, what ends it, and who writes last."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

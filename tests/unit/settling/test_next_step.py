@@ -1,7 +1,5 @@
 """The command that is offered after a run."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

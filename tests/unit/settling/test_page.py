@@ -1,7 +1,5 @@
 """The report page: what is in it, what can never be in it, how large it is."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

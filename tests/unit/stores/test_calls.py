@@ -1,14 +1,12 @@
 """Calls and their pace, number by number: growth, cuts, the budget, the worker's end."""
 
-from __future__ import annotations
-
 import logging
 import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -25,9 +23,6 @@ from s3unzip.stores.calls import (
 )
 from s3unzip.zip import ByteRange
 from tests.memory import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def succeed(pace: AimdLimiter, times: int) -> int:

@@ -1,10 +1,8 @@
 """Clients are as a plain boto3 session makes them: credentials, region, endpoint and retries."""
 
-from __future__ import annotations
-
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import boto3
 import pytest
@@ -12,9 +10,6 @@ from botocore.config import Config
 from botocore.exceptions import NoRegionError, ProfileNotFound
 
 from s3unzip.stores.s3.session import AwsSession
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RETRIES = {"total_max_attempts": 6, "mode": "standard"}
 CONFIG = Config(retries={"total_max_attempts": 6, "mode": "standard"}, read_timeout=20)

@@ -1,7 +1,5 @@
 """Keys that obstore would refuse or change: told apart fast, and right."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

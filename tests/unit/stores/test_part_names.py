@@ -1,7 +1,5 @@
 """The names of an archive's parts, and reading over their borders."""
 
-from __future__ import annotations
-
 import pytest
 
 from s3unzip.errors import UsageError

@@ -1,22 +1,17 @@
 """Endpoints of S3, and what is said when the end of a failed write fails too."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from s3unzip.errors import AccessDeniedError, StorageError
+from s3unzip.model import Part
 from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.ports import Buffer, Upload
 from s3unzip.stores.s3.run_store import PART, S3RunStore
 from s3unzip.stores.s3.session import Session
 from tests.memory import MemoryBucket
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from s3unzip.model import Part
-    from s3unzip.stores.ports import Buffer, Upload
 
 
 @pytest.fixture(autouse=True)

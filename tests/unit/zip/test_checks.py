@@ -1,10 +1,8 @@
 """Every registered code has an archive that trips it and a twin that does not."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from msgspec import structs
@@ -12,6 +10,7 @@ from msgspec import structs
 from s3unzip.finding import RejectedError
 from s3unzip.zip import CHECKS, Action, Limits, Policy
 from tests.corpus.core import Cut, extract, read_index
+from tests.corpus.runner import Result
 from tests.encrypting import aes_extra, seal_aes, seal_zipcrypto
 from tests.zips import (
     BZIP2,
@@ -26,9 +25,6 @@ from tests.zips import (
     unicode_path,
     zip64_extra,
 )
-
-if TYPE_CHECKING:
-    from tests.corpus.runner import Result
 
 TEXT = b"hello, hello, hello, hello, archive"
 A, B = Entry("a.txt", TEXT), Entry("b.txt", TEXT, DEFLATE)

@@ -1,10 +1,8 @@
 """Encrypted members: both ciphers in any cuts, every way to be wrong, and others' archives."""
 
-from __future__ import annotations
-
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -16,9 +14,6 @@ from tests.corpus.core import Cut, extract, read_index
 from tests.corpus.runner import CORPUS, Result
 from tests.encrypting import seal_aes, seal_zipcrypto
 from tests.zips import DEFLATE, METHODS, STORED, Entry, build
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SECRET = b"p\xc3\xa4ss word\x00\xff"
 OPENING = Policy(password=SECRET)

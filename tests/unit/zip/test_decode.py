@@ -1,7 +1,5 @@
 """Decoding: bounded pieces, bounded memory, and every way a stream can be wrong."""
 
-from __future__ import annotations
-
 import lzma
 import tracemalloc
 import zlib

@@ -1,7 +1,5 @@
 """What `zipfile` writes is read, in any cuts, as `zipfile` reads it."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from datetime import UTC, datetime

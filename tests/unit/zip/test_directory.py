@@ -1,7 +1,5 @@
 """Reading directory headers: cuts, and what a header says."""
 
-from __future__ import annotations
-
 import struct
 from itertools import pairwise
 from struct import pack

@@ -1,10 +1,7 @@
 """Split archives in the core: every cut that the format allows, and numbers that contradict."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -21,11 +18,9 @@ from s3unzip.zip import (
     join_disks,
 )
 from tests.corpus.core import Cut, extract, read_index
+from tests.corpus.runner import Result
 from tests.split_zips import MARKER, build_split
 from tests.zips import BZIP2, DEFLATE, Entry, Shape, build, extra
-
-if TYPE_CHECKING:
-    from tests.corpus.runner import Result
 
 ENTRIES = (
     Entry("a.txt", b"stored text, long enough to be cut into several parts"),

@@ -1,7 +1,5 @@
 """Members as gzip files: what `gzip` of the standard library reads, as long as announced."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 import zlib

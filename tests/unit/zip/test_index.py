@@ -1,10 +1,8 @@
 """The settled index: order, bounds, keys, limits."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
@@ -15,9 +13,6 @@ from s3unzip.zip.checks import MIB
 from s3unzip.zip.names import has_long_marks
 from tests.corpus.core import Cut, read_index
 from tests.zips import Entry, Shape, build
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def index_of(*entries: Entry, policy: Policy | None = None, shape: Shape | None = None) -> Index:

@@ -1,7 +1,5 @@
 """Local headers, descriptors and gaps."""
 
-from __future__ import annotations
-
 import pytest
 
 from s3unzip.errors import MemberError

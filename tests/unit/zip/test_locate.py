@@ -1,7 +1,5 @@
 """Finding the directory: what is asked for, and where it is found."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 

@@ -1,7 +1,5 @@
 """Names in messages, and runs of combining marks, at their limits."""
 
-from __future__ import annotations
-
 import pytest
 
 from s3unzip.zip.names import MAX_MARKS, cut_name, has_long_marks, show_name

@@ -1,7 +1,5 @@
 """What counts as an archive before the first member, byte by byte, and how much is read."""
 
-from __future__ import annotations
-
 from struct import pack
 
 import pytest
