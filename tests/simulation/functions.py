@@ -58,7 +58,7 @@ class Invoked:
         self._world = world
         self._event = json.loads(json.dumps(event))
         self._handler = FUNCTIONS[name].handler
-        self._ended = Event(world.scheduler)
+        self._ended = Event()
         self._answer: Json | None = None
         self._error = "Runtime.ExitError"  # of a process that died
         task = event.get("task")

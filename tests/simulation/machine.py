@@ -35,7 +35,7 @@ class Execution:
         self.name = name
         self.given = given
         self.status = "RUNNING"
-        self.over = Event(world.scheduler)  # set while it does not run
+        self.over = Event()  # set while it does not run
         self._world = world
         self._state = read_definition()["StartAt"]
         self._data = given
@@ -94,7 +94,7 @@ class Execution:
             assert state["ToleratedFailurePercentage"] == 100
         waiting = list(items)
         active = min(len(waiting), _find(state["MaxConcurrencyPath"], data))
-        over = Event(self._world.scheduler)
+        over = Event()
 
         def work() -> None:
             nonlocal active

@@ -40,8 +40,11 @@ class Process:
 class Fiber(greenlet):
     """A thread of one process."""
 
-    def __init__(self, process: Process, target: Callable[[], Any], hub: greenlet) -> None:
+    def __init__(
+        self, scheduler: "Scheduler", process: Process, target: Callable[[], Any], hub: greenlet
+    ) -> None:
         super().__init__(target, hub)
+        self.scheduler = scheduler
         self.process = process
         self.timer = 0  # number of the timer that may wake it; 0: none
         self.parked = False
@@ -64,7 +67,7 @@ class Scheduler:
 
     def spawn(self, process: Process, target: Callable[[], Any]) -> Fiber:
         """Begin a fiber of `process`; it is ready, and runs when the generator picks it."""
-        fiber = Fiber(process, partial(_run_until_killed, target), self._hub)
+        fiber = Fiber(self, process, partial(_run_until_killed, target), self._hub)
         if not process.fibers:
             process.began = self.steps
             self._processes.append(process)
@@ -92,17 +95,10 @@ class Scheduler:
 
     def pause(self) -> None:
         """Let another fiber run, or go on: the generator says which."""
-        fiber = self.current()
+        fiber = current()
         if self._ready:
             self._ready.append(fiber)
             self._leave(fiber)
-        elif not fiber.process.alive:
-            raise ProcessDiedError
-
-    def take_turns(self) -> None:
-        """Let another thread run at an operation on what threads share, if that is explored."""
-        if self.preemptive and not self.is_over():
-            self.pause()
 
     def sleep(self, seconds: float) -> None:
         """Let time pass for this fiber."""
@@ -110,7 +106,7 @@ class Scheduler:
 
     def park(self, seconds: float | None = None) -> bool:
         """Wait to be woken, at most `seconds`; return whether somebody did."""
-        fiber = self.current()
+        fiber = current()
         if seconds is not None:
             fiber.timer = next(self._numbers)
             heapq.heappush(self._timers, (self.now + seconds, fiber.timer, fiber))
@@ -147,19 +143,6 @@ class Scheduler:
             self.kill(process)
         self._processes.clear()
 
-    def is_over(self) -> bool:
-        """Say whether the caller is cleaned up: its process is dead, or the schedule has ended."""
-        fiber = getcurrent()
-        return not isinstance(fiber, Fiber) or not fiber.process.alive
-
-    def current(self) -> Fiber:
-        """Return the fiber that runs."""
-        fiber = getcurrent()
-        assert isinstance(fiber, Fiber), "called outside of the simulation"
-        if not fiber.process.alive:
-            raise ProcessDiedError
-        return fiber
-
     def _leave(self, fiber: Fiber) -> None:
         self._hub.switch()
         if not fiber.process.alive:
@@ -169,6 +152,21 @@ class Scheduler:
         fiber.timer = -1
         fiber.parked = False
         self._ready.append(fiber)
+
+
+def is_over() -> bool:
+    """Say whether the caller is cleaned up: its process is dead, or the schedule has ended."""
+    fiber = getcurrent()
+    return not isinstance(fiber, Fiber) or not fiber.process.alive
+
+
+def current() -> Fiber:
+    """Return the fiber that runs."""
+    fiber = getcurrent()
+    assert isinstance(fiber, Fiber), "called outside of the simulation"
+    if not fiber.process.alive:
+        raise ProcessDiedError
+    return fiber
 
 
 def _run_until_killed(target: Callable[[], Any]) -> None:

@@ -70,7 +70,7 @@ class Services:
         world = self.world
         for _ in range(2 if world.faults.injects(Fault.TWICE, "message") else 1):
             late = world.faults.delay() if world.faults.injects(Fault.DELAY, "message") else 0.0
-            number, changed = next(self._numbers), Waiters(world.scheduler)
+            number, changed = next(self._numbers), Waiters()
             message = Message(f"message-{number}", body, world.scheduler.now + late, changed)
             self._messages.append(message)
             world.scheduler.spawn(Process("queue"), partial(self._serve, message))

@@ -8,7 +8,7 @@ from s3unzip.errors import AccessDeniedError, S3UnzipError, ServiceFaultError, T
 from tests.memory import MemoryBucket
 from tests.simulation.faults import OUTAGES, REFUSALS, Fault, FaultPlan
 from tests.simulation.promises import Attempt, Promises
-from tests.simulation.scheduler import Process, ProcessDiedError, Scheduler
+from tests.simulation.scheduler import Process, ProcessDiedError, Scheduler, current
 
 T = TypeVar("T")
 
@@ -76,20 +76,20 @@ class World:
         """Let the process die that makes a call, where the schedule says so."""
         if self.faults.injects(fault, name):
             self.note(f"{name}: {fault}")
-            self.scheduler.kill(self.scheduler.current().process)
+            self.scheduler.kill(current().process)
             raise ProcessDiedError
 
     def note(self, what: str) -> None:
         """Write down what happened, for whoever reads a failure."""
-        self.trace.append(f"{self.scheduler.current().process.name}: {what}")
+        self.trace.append(f"{current().process.name}: {what}")
 
     def began(self) -> int:
         """Return the step at which the process began that calls."""
-        return self.scheduler.current().process.began
+        return current().process.began
 
     def attempt(self) -> Attempt | None:
         """Return the attempt at a task that calls, if one does."""
-        process = self.scheduler.current().process
+        process = current().process
         return process.attempt if isinstance(process, Function) else None
 
     def _inject_others(self) -> None:
