@@ -5,7 +5,6 @@ failed can be redriven: it goes on with the state that failed.
 """
 
 import json
-import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from tests.simulation.world import World
 Json = dict[str, Any]
 DEFINITION = Path(__file__).with_name("workflow.json")
 MACHINE = "arn:aws:states:eu-west-1:111122223333:stateMachine:runs"
-NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 
 @lru_cache(maxsize=1)
@@ -134,24 +132,6 @@ class Execution:
                 if wait is None:
                     raise
                 scheduler.sleep(scheduler.rng.uniform(0.0, wait))
-
-
-class StateMachine:
-    """The executions by name."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.executions: dict[str, Execution] = {}
-
-    def start(self, name: str, given: Json) -> Execution | None:
-        """Start an execution; return None where the name is taken."""
-        if name in self.executions:
-            return None
-        valid = NAME.fullmatch(name) is not None
-        self._world.promises.must(valid, "API_StartExecution: 1-80 characters", name)
-        execution = self.executions[name] = Execution(self._world, name, given)
-        execution.start()
-        return execution
 
 
 def _find(path: str, data: Json) -> Any:

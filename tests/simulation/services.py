@@ -6,7 +6,7 @@ seen is that calls take effect late, twice, or without an answer.
 
 import itertools
 import json
-from collections.abc import Callable
+import re
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -16,19 +16,21 @@ from botocore.exceptions import ConnectionClosedError
 
 from tests.simulation.faults import Fault
 from tests.simulation.functions import NamedError, invoke
-from tests.simulation.machine import MACHINE, Execution, StateMachine
+from tests.simulation.machine import MACHINE, Execution
 from tests.simulation.promises import RUN_FAILED, WITH_ERRORS
 from tests.simulation.scheduler import Process
 from tests.simulation.threads import Waiters
 from tests.simulation.world import World
 
 Json = dict[str, Any]
+NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")  # of an execution
 VISIBILITY = 360.0  # seconds that a received message is hidden: six times the function's limit
 ATTEMPTS = 5  # before a message is a dead letter
 SETTLE_ATTEMPTS = 3  # of an event that Lambda takes asynchronously
 NOTICE_SECONDS = 600.0  # until an operator does anything
 SOON = (0.01, 1.0, 20.0, 120.0)  # seconds after an abort, while its functions may go on
 STOPPED = frozenset({"FAILED", "ABORTED"})
+LOST = partial(ConnectionClosedError, endpoint_url="https://service")
 
 
 class TakenError(Exception):
@@ -57,7 +59,7 @@ class Services:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.machine = StateMachine(world)
+        self.executions: dict[str, Execution] = {}  # by name
         self.dead_letters: list[str] = []
         self.undelivered: list[Json] = []  # events that the settle function did not take
         self._messages: list[Message] = []
@@ -163,46 +165,36 @@ class Services:
                 return SimpleNamespace(put_events=self._put_events, meta=meta)
         raise AssertionError(service)
 
-    def _call(self, name: str, effect: Callable[[], Any]) -> Any:
-        """Do one call; its process may die around it, or its answer be lost."""
-        world = self.world
-        world.scheduler.pause()
-        world.crash(Fault.CRASH, name)
-        value = effect()
-        world.note(name)
-        world.crash(Fault.CRASH_AFTER, name)
-        if world.faults.injects(Fault.LOSE, name):
-            world.note(f"{name}: its answer is lost")
-            raise ConnectionClosedError(endpoint_url="https://service")
-        world.scheduler.pause()
-        return value
-
     def _change_visibility(self, QueueUrl: str, ReceiptHandle: str, VisibilityTimeout: int) -> Any:  # noqa: N803 - boto3's
         def effect() -> None:
             for message in self._messages:
                 if message.receipt == ReceiptHandle:  # its last one
                     message.hide_until(self.world.scheduler.now + VisibilityTimeout)
 
-        return self._call("change visibility", effect)
+        return self.world.act("change visibility", effect, LOST)
 
     def _start_execution(self, stateMachineArn: str, name: str, input: str) -> None:  # noqa: A002, N803 - boto3's
         def effect() -> bool:
             if self.start(name, json.loads(input)):
                 return True
             # API_StartExecution: equal name and input while it is at work are no error.
-            known = self.machine.executions[name]
+            known = self.executions[name]
             return known.status == "RUNNING" and known.given == json.loads(input)
 
-        if not self._call(f"start {name}", effect):
+        if not self.world.act(f"start {name}", effect, LOST):
             raise TakenError
 
     def start(self, name: str, given: Json) -> bool:
         """Start an execution; return False where the name is taken."""
-        execution = self.machine.start(name, given)
-        if execution is not None:
-            self.world.promises.executed.add(run_of(name))
-            self._watch(execution)
-        return execution is not None
+        if name in self.executions:
+            return False
+        valid = NAME.fullmatch(name) is not None
+        self.world.promises.must(valid, "API_StartExecution: 1-80 characters", name)
+        execution = self.executions[name] = Execution(self.world, name, given)
+        execution.start()
+        self.world.promises.executed.add(run_of(name))
+        self._watch(execution)
+        return True
 
     def _put_events(self, Entries: list[Json]) -> Json:  # noqa: N803 - boto3's
         def effect() -> Json:
@@ -212,14 +204,13 @@ class Services:
                 self.world.promises.announced(entry["DetailType"], detail)
             return {"FailedEntryCount": 0}
 
-        answer: Json = self._call("put events", effect)
-        return answer
+        return self.world.act("put events", effect, LOST)
 
     # The operator
 
     def failed(self) -> dict[str, Execution]:
         """Return, by run, the last execution of each run that has failed and has no good end."""
-        last = {run_of(name): one for name, one in self.machine.executions.items()}
+        last = {run_of(name): one for name, one in self.executions.items()}
         return {
             run: one
             for run, one in last.items()
@@ -233,7 +224,7 @@ class Services:
     def abort(self) -> None:
         """Abort a run that is active; half of them are soon resumed."""
         world = self.world
-        active = [one for one in self.machine.executions.values() if one.status == "RUNNING"]
+        active = [one for one in self.executions.values() if one.status == "RUNNING"]
         if not active:
             return
         execution = world.faults.rng.choice(active)
@@ -311,7 +302,7 @@ class Services:
         name = run.replace("/", "-")
         numbers = (f"{name}-r{number}" for number in itertools.count(2))
         self.world.note(f"resume {run}")
-        self.start(next(one for one in numbers if one not in self.machine.executions), given)
+        self.start(next(one for one in numbers if one not in self.executions), given)
 
 
 def run_of(execution: str) -> str:

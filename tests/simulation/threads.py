@@ -91,7 +91,7 @@ class Event(threading.Event):
 
     def __init__(self) -> None:
         super().__init__()
-        self._cond = Condition()  # type: ignore[assignment]  # as far as it is used
+        self._cond = Condition()
 
 
 class SimpleQueue(queue.Queue[T]):

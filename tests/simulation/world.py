@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from s3unzip.errors import AccessDeniedError, S3UnzipError, ServiceFaultError, ThrottledError
@@ -40,11 +41,9 @@ class World:
     def call(self, name: str, right: str, effect: Callable[[], T]) -> T:
         """Do one request of a store, with the faults of the schedule."""
         scheduler, faults = self.scheduler, self.faults
-        scheduler.pause()
         self._inject_others()
         if faults.injects(Fault.DELAY, name):
             scheduler.sleep(faults.delay())
-        self.crash(Fault.CRASH, name)
         if self.denied and self._is_denied(right):
             self.note(f"{name}: denied")
             self.promises.blind |= name == "head"  # of the archive
@@ -59,21 +58,26 @@ class World:
         if out or faults.injects(Fault.REFUSE, name):
             self.note(f"{name}: refused")
             raise ServiceFaultError(f"{name}: internal error")
+        return self.act(name, effect, partial(ServiceFaultError, f"{name}: the answer was lost"))
+
+    def act(self, name: str, effect: Callable[[], T], lost: Callable[[], Exception]) -> T:
+        """Do one request of a service; its process may die around it, or its answer be lost."""
+        self.scheduler.pause()
+        self._crash(Fault.CRASH, name)
         try:
             value = effect()
         except S3UnzipError as error:
             self.note(f"{name}: {error}")
             raise
         self.note(name)
-        self.crash(Fault.CRASH_AFTER, name)
-        if faults.injects(Fault.LOSE, name):
+        self._crash(Fault.CRASH_AFTER, name)
+        if self.faults.injects(Fault.LOSE, name):
             self.note(f"{name}: its answer is lost")
-            raise ServiceFaultError(f"{name}: the answer was lost")
-        scheduler.pause()
+            raise lost()
+        self.scheduler.pause()
         return value
 
-    def crash(self, fault: Fault, name: str) -> None:
-        """Let the process die that makes a call, where the schedule says so."""
+    def _crash(self, fault: Fault, name: str) -> None:
         if self.faults.injects(fault, name):
             self.note(f"{name}: {fault}")
             self.scheduler.kill(current().process)
