@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from s3unzip.aws import extract, intake, plan, settle
 from tests.simulation.faults import Fault
@@ -15,18 +15,12 @@ from tests.unit.aws.contexts import Invocation
 Json = dict[str, Any]
 
 
-class Deployed(NamedTuple):
-    """One function as the stack has it."""
-
-    handler: Callable[[Any, Any], Any]
-    seconds: float  # its time limit
-
-
-FUNCTIONS = {
-    "intake": Deployed(intake.handler, 60.0),
-    "plan": Deployed(plan.handler, 300.0),
-    "extract": Deployed(extract.handler, 180.0),
-    "settle": Deployed(settle.handler, 300.0),
+# Each function's handler and its time limit, as the stack has them.
+FUNCTIONS: dict[str, tuple[Callable[[Any, Any], Any], float]] = {
+    "intake": (intake.handler, 60.0),
+    "plan": (plan.handler, 300.0),
+    "extract": (extract.handler, 180.0),
+    "settle": (settle.handler, 300.0),
 }
 
 
@@ -57,14 +51,14 @@ class Invoked:
     def __init__(self, world: World, name: str, event: Json) -> None:
         self._world = world
         self._event = json.loads(json.dumps(event))
-        self._handler = FUNCTIONS[name].handler
+        self._handler, seconds = FUNCTIONS[name]
         self._ended = Event()
         self._answer: Json | None = None
         self._error = "Runtime.ExitError"  # of a process that died
         task = event.get("task")
         attempt = None if task is None else world.promises.task_begun(event["run"], task["id"])
         self._process = Function(name, attempt)
-        self._context = Limited(world.scheduler, FUNCTIONS[name].seconds)
+        self._context = Limited(world.scheduler, seconds)
         world.scheduler.spawn(self._process, self._work)
         world.scheduler.spawn(Function(f"{name} limit"), self._reap)
 

@@ -5,6 +5,7 @@ failed can be redriven: it goes on with the state that failed.
 """
 
 import json
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,13 @@ def read_definition() -> Json:
 class Execution:
     """One execution; `status` says whether it runs, or how it ended."""
 
-    def __init__(self, world: World, name: str, given: Json) -> None:
+    def __init__(
+        self, world: World, name: str, given: Json, failed: Callable[["Execution"], None]
+    ) -> None:
         self.name = name
         self.given = given
         self.status = "RUNNING"
-        self.over = Event()  # set while it does not run
+        self._failed = failed  # called when it has ended otherwise than well
         self._world = world
         self._state = read_definition()["StartAt"]
         self._data = given
@@ -42,7 +45,6 @@ class Execution:
     def start(self) -> None:
         """Begin, or go on in the state that failed."""
         self.status = "RUNNING"
-        self.over.clear()
         self._spawn(self._run)
 
     def stop(self) -> None:
@@ -50,7 +52,7 @@ class Execution:
         for process in self._processes:
             self._world.scheduler.kill(process)
         self.status = "ABORTED"
-        self.over.set()
+        self._failed(self)
 
     def _spawn(self, *works: Any) -> None:
         process = Process(f"execution {self.name}")
@@ -68,7 +70,7 @@ class Execution:
         except NamedError as error:
             self._world.note(f"{self._state} failed: {error.name}")
             self.status = "FAILED"
-        self.over.set()
+            self._failed(self)
 
     def _step(self, state: Json, data: Json) -> tuple[str, Json]:
         """Do one state; return the next one and its data."""

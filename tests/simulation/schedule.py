@@ -159,8 +159,9 @@ def _run_to_the_end(world: World, services: Services) -> None:
     scheduler, promises = world.scheduler, world.promises
     world.abort = services.abort
     scheduler.run()
-    seen = services.dead_letters or services.undelivered or services.failed()
+    executions = any(services.failed().values())
     if not promises.violations:
+        seen = executions or services.dead_letters or services.undelivered
         promises.check_visible(visible=bool(seen))
     for _ in range(MENDED):
         world.faults.clear()

@@ -46,8 +46,8 @@ class Fiber(greenlet):
         super().__init__(target, hub)
         self.scheduler = scheduler
         self.process = process
-        self.timer = 0  # number of the timer that may wake it; 0: none
-        self.parked = False
+        self.parked = 0  # number of its wait; 0: it is ready
+        self.woken = False  # by somebody, not by its timer
 
 
 class Scheduler:
@@ -89,16 +89,15 @@ class Scheduler:
             if self.ended or not self._timers:
                 return
             when, number, fiber = heapq.heappop(self._timers)
-            if fiber.timer == number:
+            if fiber.parked == number:
                 self.now = max(self.now, when)
-                self._wake(fiber)
+                self.unpark(fiber, woken=False)
 
     def pause(self) -> None:
         """Let another fiber run, or go on: the generator says which."""
-        fiber = current()
         if self._ready:
-            self._ready.append(fiber)
-            self._leave(fiber)
+            self._ready.append(current())
+            self._leave()
 
     def sleep(self, seconds: float) -> None:
         """Let time pass for this fiber."""
@@ -107,20 +106,16 @@ class Scheduler:
     def park(self, seconds: float | None = None) -> bool:
         """Wait to be woken, at most `seconds`; return whether somebody did."""
         fiber = current()
+        fiber.parked = next(self._numbers)
         if seconds is not None:
-            fiber.timer = next(self._numbers)
-            heapq.heappush(self._timers, (self.now + seconds, fiber.timer, fiber))
-        fiber.parked = True
-        self._leave(fiber)
-        timed_out = seconds is not None and fiber.timer == -1
-        fiber.timer = 0
-        return not timed_out
+            heapq.heappush(self._timers, (self.now + seconds, fiber.parked, fiber))
+        self._leave()
+        return fiber.woken
 
-    def unpark(self, fiber: Fiber) -> None:
+    def unpark(self, fiber: Fiber, *, woken: bool = True) -> None:
         """Make a fiber ready that waits; nothing happens if it does not."""
         if fiber.parked:
-            fiber.parked = False
-            fiber.timer = 0
+            fiber.parked, fiber.woken = 0, woken
             self._ready.append(fiber)
 
     def kill(self, process: Process) -> None:
@@ -131,7 +126,7 @@ class Scheduler:
         mine = process.fibers
         self._ready = [fiber for fiber in self._ready if fiber.process is not process]
         for fiber in mine:
-            fiber.timer = 0
+            fiber.parked = 0
             if fiber.gr_frame is not None:  # it has begun, and waits
                 fiber.parent = getcurrent()
                 fiber.throw(ProcessDiedError())
@@ -143,15 +138,9 @@ class Scheduler:
             self.kill(process)
         self._processes.clear()
 
-    def _leave(self, fiber: Fiber) -> None:
+    def _leave(self) -> None:
         self._hub.switch()
-        if not fiber.process.alive:
-            raise ProcessDiedError
-
-    def _wake(self, fiber: Fiber) -> None:
-        fiber.timer = -1
-        fiber.parked = False
-        self._ready.append(fiber)
+        current()  # it may be dead
 
 
 def is_over() -> bool:

@@ -6,8 +6,9 @@ seen is that calls take effect late, twice, or without an answer.
 
 import itertools
 import json
+import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -43,14 +44,13 @@ class Message:
 
     id: str
     body: str
-    visible: float  # when it can be received
-    changed: Waiters  # woken when `visible` or `deleted` changes
+    visible: float  # when it can be received; infinite once it is deleted
+    changed: Waiters = field(default_factory=Waiters)  # woken when `visible` changes
     receipt: str = ""
-    deleted: bool = False
 
     def hide_until(self, time: float) -> None:
-        """Let it be received again at `time`."""
-        self.visible = time
+        """Let it be received again at `time`, unless it is deleted."""
+        self.visible = math.inf if self.visible == math.inf else time
         self.changed.wake()
 
 
@@ -72,18 +72,17 @@ class Services:
         world = self.world
         for _ in range(2 if world.faults.injects(Fault.TWICE, "message") else 1):
             late = world.faults.delay() if world.faults.injects(Fault.DELAY, "message") else 0.0
-            number, changed = next(self._numbers), Waiters()
-            message = Message(f"message-{number}", body, world.scheduler.now + late, changed)
-            self._messages.append(message)
-            world.scheduler.spawn(Process("queue"), partial(self._serve, message))
+            name = f"message-{next(self._numbers)}"
+            self._messages.append(Message(name, body, world.scheduler.now + late))
+            world.scheduler.spawn(Process("queue"), partial(self._serve, self._messages[-1]))
 
     def _serve(self, message: Message) -> None:
         """Hand a message to the intake function until it is deleted or a dead letter."""
         scheduler = self.world.scheduler
         for attempt in itertools.count(1):
-            while scheduler.now < message.visible and not message.deleted:
+            while scheduler.now < message.visible < math.inf:
                 message.changed.wait(message.visible - scheduler.now)
-            if message.deleted:
+            if message.visible == math.inf:
                 return
             if attempt > ATTEMPTS:
                 self.dead_letters.append(message.body)
@@ -109,46 +108,37 @@ class Services:
             return
         lost = self.world.faults.injects(Fault.TWICE, "delete message")
         if not answer["batchItemFailures"] and not lost:
-            message.deleted = True
-            message.changed.wake()
+            message.hide_until(math.inf)
 
     # EventBridge
 
-    def _watch(self, execution: Execution) -> None:
-        """Tell the settle function when an execution fails, at least once."""
-        world = self.world
+    def _tell_end(self, execution: Execution) -> None:
+        """Tell the settle function that an execution failed, at least once."""
+        detail = {
+            "name": execution.name,
+            "stateMachineArn": MACHINE,
+            "status": execution.status,
+            "input": json.dumps(execution.given),
+        }
+        for _ in range(2 if self.world.faults.injects(Fault.TWICE, "failure") else 1):
+            self._tell({"detail": detail})
 
-        def follow() -> None:
-            execution.over.wait()
-            if execution.status != "SUCCEEDED":
-                detail = {
-                    "name": execution.name,
-                    "stateMachineArn": MACHINE,
-                    "status": execution.status,
-                    "input": json.dumps(execution.given),
-                }
-                for _ in range(2 if world.faults.injects(Fault.TWICE, "failure") else 1):
-                    self.tell_failure({"detail": detail})
-
-        world.scheduler.spawn(Process("event bus"), follow)
-
-    def tell_failure(self, event: Json) -> None:
+    def _tell(self, event: Json) -> None:
         """Invoke the settle function with a failure until it takes it, or give up."""
+        self.world.scheduler.spawn(Process("event bus"), partial(self._settle, event))
+
+    def _settle(self, event: Json) -> None:
         world = self.world
-
-        def deliver() -> None:
-            if world.faults.injects(Fault.DELAY, "failure"):
-                world.scheduler.sleep(10 * world.faults.delay())
-            for _ in range(SETTLE_ATTEMPTS):
-                try:
-                    invoke(world, "settle", event)
-                except NamedError:
-                    world.scheduler.sleep(60.0)
-                else:
-                    return
-            self.undelivered.append(event)
-
-        world.scheduler.spawn(Process("event bus"), deliver)
+        if world.faults.injects(Fault.DELAY, "failure"):
+            world.scheduler.sleep(10 * world.faults.delay())
+        for _ in range(SETTLE_ATTEMPTS):
+            try:
+                invoke(world, "settle", event)
+            except NamedError:
+                world.scheduler.sleep(60.0)
+            else:
+                return
+        self.undelivered.append(event)
 
     # What boto3 gives the functions
 
@@ -190,10 +180,9 @@ class Services:
             return False
         valid = NAME.fullmatch(name) is not None
         self.world.promises.must(valid, "API_StartExecution: 1-80 characters", name)
-        execution = self.executions[name] = Execution(self.world, name, given)
-        execution.start()
+        self.executions[name] = Execution(self.world, name, given, self._tell_end)
+        self.executions[name].start()
         self.world.promises.executed.add(run_of(name))
-        self._watch(execution)
         return True
 
     def _put_events(self, Entries: list[Json]) -> Json:  # noqa: N803 - boto3's
@@ -208,18 +197,12 @@ class Services:
 
     # The operator
 
-    def failed(self) -> dict[str, Execution]:
-        """Return, by run, the last execution of each run that has failed and has no good end."""
+    def failed(self) -> dict[str, Execution | None]:
+        """Return the runs that failed, each with its last execution, None where it had none."""
         last = {run_of(name): one for name, one in self.executions.items()}
-        return {
-            run: one
-            for run, one in last.items()
-            if one.status in STOPPED or self._verdict(run) == RUN_FAILED
-        }
-
-    def _verdict(self, run: str) -> str | None:
-        state = self.world.promises.runs.get(run)
-        return state.verdict if state is not None else None
+        stopped = {run: one for run, one in last.items() if one.status in STOPPED}
+        runs = self.world.promises.runs.items()
+        return stopped | {run: last.get(run) for run, one in runs if one.verdict == RUN_FAILED}
 
     def abort(self) -> None:
         """Abort a run that is active; half of them are soon resumed."""
@@ -243,11 +226,6 @@ class Services:
     def mend(self) -> bool:
         """Resume all that can be seen to have failed; return whether there was anything."""
         failed, letters, events = self.failed(), self.dead_letters, self.undelivered
-        direct = [
-            run
-            for run, one in self.world.promises.runs.items()
-            if one.verdict == RUN_FAILED and run not in failed
-        ]
         self.dead_letters, self.undelivered = [], []
 
         def work() -> None:
@@ -255,24 +233,19 @@ class Services:
             for body in letters:
                 self.send(body)
             for event in events:
-                self.tell_failure(event)
+                self._tell(event)
             for run, execution in failed.items():
                 self._resume(run, execution)
-            for run in direct:
-                self._resume(run)
 
-        if failed or letters or events or direct:
-            self.world.scheduler.spawn(Process("operator"), work)
-            return True
-        return False
+        self.world.scheduler.spawn(Process("operator"), work)
+        return bool(failed or letters or events)
 
-    def _resume(self, run: str, last: Execution | None = None) -> None:
+    def _resume(self, run: str, last: Execution | None) -> None:
         """Let a run go on by a new execution, or the failed one by Step Functions' own redrive."""
         redrives = self.world.faults.rng.random() < 0.3
         if last is not None and last.status in STOPPED and redrives:
             self.world.note(f"redrive {last.name}")
             last.start()
-            self._watch(last)
         elif last is None or last.status != "RUNNING":
             # A run without a plan is planned as it was asked for.
             given = last.given if last is not None and "request" in last.given else {}
