@@ -7,9 +7,9 @@ from typing import Any
 from s3unzip.aws import extract, intake, plan, settle
 from tests.simulation.faults import Fault
 from tests.simulation.promises import ViolationError
-from tests.simulation.scheduler import Scheduler
+from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.threads import Event
-from tests.simulation.world import Function, World
+from tests.simulation.world import World
 from tests.unit.aws.contexts import Invocation
 
 Json = dict[str, Any]
@@ -56,11 +56,11 @@ class Invoked:
         self._answer: Json | None = None
         self._error = "Runtime.ExitError"  # of a process that died
         task = event.get("task")
-        attempt = None if task is None else world.promises.task_begun(event["run"], task["id"])
-        self._process = Function(name, attempt)
+        self._attempt = task and world.promises.task_begun(event["run"], task["id"])
+        self._process = Process(name, self._attempt)
         self._context = Limited(world.scheduler, seconds)
         world.scheduler.spawn(self._process, self._work)
-        world.scheduler.spawn(Function(f"{name} limit"), self._reap)
+        world.scheduler.spawn(Process(f"{name} limit"), self._reap)
 
     def wait(self) -> Json:
         """Return the answer; a `NamedError` says that the function failed."""
@@ -76,8 +76,8 @@ class Invoked:
         except Exception as error:  # noqa: BLE001 - as Lambda's runtime does
             self._error = type(error).__name__
             self._world.note(f"ends with {error!r}")
-            if self._process.attempt is not None:
-                self._world.promises.task_failed(self._process.attempt, self._error)
+            if self._attempt is not None:
+                self._world.promises.task_failed(self._attempt, self._error)
             self._world.scheduler.ended = isinstance(error, ViolationError)
         finally:
             self._ended.set()

@@ -80,11 +80,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ),
     ],
     "settling/report.py": [
-        (
-            "archive-of-a-failed-run-deleted",
-            "is not Verdict.COMPLETED:",
-            "is Verdict.REJECTED:",
-        ),
+        ("archive-of-a-failed-run-deleted", "is not Verdict.COMPLETED:", "is Verdict.REJECTED:"),
         (
             "premature-verdict",
             "missing = plan.failed + plan.selected - tally.members",
@@ -141,11 +137,6 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     ],
     "settling/after.py": [
         ("nested-members-elsewhere", 'key[: -len(SUFFIX)] + "/"', 'key + "/"'),
-        (
-            "nested-archives-of-complete-runs-only",
-            "frozenset({Verdict.COMPLETED, Verdict.COMPLETED_WITH_ERRORS})",
-            "frozenset({Verdict.COMPLETED})",
-        ),
     ],
 }
 MUTANTS = tuple(

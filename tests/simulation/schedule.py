@@ -39,7 +39,6 @@ from tests.simulation.world import World
 
 MENDED = 4  # times that an operator resumes what failed, once nothing goes wrong any more
 OVERLAPS, NESTED, TURNS, DELETED, VERSIONED, MANY = 2, 3, 4, 5, 6, 7  # last digits of seeds
-RETRIED = 0.3  # of the schedules whose runs have failed members
 EVENT = {  # EventBridge's, of an archive that was put
     "detail-type": "Object Created",
     "time": "2027-01-15T08:00:00Z",
@@ -155,7 +154,7 @@ def _put_older(world: World, older: Mapping[str, bytes], recipes: Iterable[Recip
 
 
 def _run_to_the_end(world: World, services: Services) -> None:
-    """Run until all is quiet; then mend what was broken, resume what failed, and maybe retry."""
+    """Run until all is quiet; then mend what was broken, and resume what failed."""
     scheduler, promises = world.scheduler, world.promises
     world.abort = services.abort
     scheduler.run()
@@ -169,8 +168,6 @@ def _run_to_the_end(world: World, services: Services) -> None:
         world.outages.clear()
         if promises.violations or not services.mend():
             break
-        scheduler.run()
-    if world.faults.rng.random() < RETRIED and not promises.violations and services.retry():
         scheduler.run()
 
 

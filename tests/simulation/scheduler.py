@@ -30,8 +30,9 @@ class StuckError(Exception):
 class Process:
     """Fibers that live and die together."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, attempt: object = None) -> None:
         self.name = name
+        self.attempt = attempt  # what it is an attempt at
         self.alive = True
         self.began = 0  # at which step
         self.fibers: list[Fiber] = []

@@ -14,6 +14,7 @@ from s3unzip.zip.values import ByteRange
 from tests.disposal import MemoryDisposal
 from tests.memory import MemoryArchive, MemorySource, MemoryWork
 from tests.simulation.faults import Fault
+from tests.simulation.scheduler import current
 from tests.simulation.threads import ClockOf
 from tests.simulation.world import World
 
@@ -119,7 +120,8 @@ class SimulatedDestination(Simulated):
             key = given[0] if name == "put" else given[0].key
             stored = world.members.objects[key]
             run = stored.facts.metadata["s3unzip-run"]
-            world.promises.object_visible(key, stored.body, stored.etag, run, world.attempt())
+            attempt = current().process.attempt
+            world.promises.object_visible(key, stored.body, stored.etag, run, attempt)
 
 
 class SimulatedWork(Simulated):
@@ -141,7 +143,7 @@ class SimulatedWork(Simulated):
         world = self._world
         if name in {"write", "create"}:
             data = world.records[self._run][given[0]]
-            world.promises.recorded(self._run, given[0], data, world.began())
+            world.promises.recorded(self._run, given[0], data, current().process.began)
         for deleted in given[0] if name == "delete" else ():
             world.promises.record_deleted(self._run, deleted)
 

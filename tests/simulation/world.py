@@ -8,18 +8,10 @@ from typing import TypeVar
 from s3unzip.errors import AccessDeniedError, S3UnzipError, ServiceFaultError, ThrottledError
 from tests.memory import MemoryBucket
 from tests.simulation.faults import OUTAGES, REFUSALS, Fault, FaultPlan
-from tests.simulation.promises import Attempt, Promises
-from tests.simulation.scheduler import Process, ProcessDiedError, Scheduler, current
+from tests.simulation.promises import Promises
+from tests.simulation.scheduler import ProcessDiedError, Scheduler, current
 
 T = TypeVar("T")
-
-
-class Function(Process):
-    """One invocation of a function, or a worker of one machine."""
-
-    def __init__(self, name: str, attempt: Attempt | None = None) -> None:
-        super().__init__(name)
-        self.attempt = attempt  # at a task
 
 
 @dataclass(slots=True)
@@ -86,15 +78,6 @@ class World:
     def note(self, what: str) -> None:
         """Write down what happened, for whoever reads a failure."""
         self.trace.append(f"{current().process.name}: {what}")
-
-    def began(self) -> int:
-        """Return the step at which the process began that calls."""
-        return current().process.began
-
-    def attempt(self) -> Attempt | None:
-        """Return the attempt at a task that calls, if one does."""
-        process = current().process
-        return process.attempt if isinstance(process, Function) else None
 
     def _inject_others(self) -> None:
         """Let happen what does not happen to the call itself."""
