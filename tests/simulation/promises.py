@@ -134,10 +134,6 @@ class Promises:
         told = state.stopped or state.stops > attempt.stops or error not in STOPS_RUN
         self.must(told, "at the first such fault the task writes stop.json", error)
 
-    def killed_at_limit(self, function: str) -> None:
-        """A function used up its time though no call was slow."""
-        self.must(False, "near its limit a worker stops", function)  # noqa: FBT003
-
     def object_visible(self, key: str, body: bytes, etag: str, run: str, attempt: object) -> None:
         """An object became visible at the destination, with the run that it names."""
         member = MemberFacts(key, body)
@@ -160,14 +156,7 @@ class Promises:
     # Records
 
     def recorded(self, run: str, name: str, data: bytes, began: int) -> None:
-        """A record of a run was written, as docs/run-files.md describes it.
-
-        Args:
-            run: its id.
-            name: of the record.
-            data: the record.
-            began: the step at which the process began that writes it.
-        """
+        """A record of a run was written; its writer's process `began` at this step."""
         state = self._run(run)
         folder, _, rest = name.partition("/")
         match folder:
@@ -291,11 +280,7 @@ class Promises:
     # When all is quiet
 
     def check_visible(self, *, visible: bool) -> None:
-        """Nothing happens any more: each archive has a report, unless somebody can see what failed.
-
-        Args:
-            visible: whether there are failed executions, dead letters or undelivered events.
-        """
+        """Nothing happens any more: each archive has a report, or what failed is `visible`."""
         for facts in () if visible else self._wanted():
             reports = any(one.reports for one in self.runs.values() if facts in one.versions)
             self.must(reports, "an archive has a report, or an operator can see it", self.current)

@@ -8,14 +8,13 @@ from typing import Any
 
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Pin
-from s3unzip.stores.calls import Calls, Kind
+from s3unzip.stores.calls import Calls, Kind, LocalClock
 from s3unzip.stores.ports import Buffer, Upload
 from s3unzip.zip.values import ByteRange
 from tests.disposal import MemoryDisposal
 from tests.memory import MemoryArchive, MemorySource, MemoryWork
 from tests.simulation.faults import Fault
 from tests.simulation.scheduler import current
-from tests.simulation.threads import ClockOf
 from tests.simulation.world import World
 
 READ, WRITE, DROP = "GetObject", "PutObject", "AbortMultipartUpload"
@@ -131,7 +130,7 @@ class SimulatedWork(Simulated):
         memory = MemoryWork(world.records.setdefault(run, {}))
         super().__init__(world, memory, dict.fromkeys(RECORDS, "work"))
         self._run = run
-        self._calls = calls or Calls(ClockOf(world.scheduler), RETRY_SECONDS, 8)
+        self._calls = calls or Calls(LocalClock(), RETRY_SECONDS, 8)
 
     def ask(self, name: str, shown: str, effect: Callable[[], Any]) -> Any:
         """Do one request."""

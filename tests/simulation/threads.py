@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from tests.simulation.scheduler import Fiber, ProcessDiedError, Scheduler, current, is_over
+from tests.simulation.scheduler import Fiber, ProcessDiedError, current, is_over
 
 T = TypeVar("T")
 
@@ -175,19 +175,3 @@ class ThreadPoolExecutor(concurrent.futures.Executor):
             except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result
                 future.set_exception(error)
         self._free += 1
-
-
-class ClockOf:
-    """The clock of a scheduler, as `s3unzip.stores.ports.Clock` has it."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self.sleep = scheduler.sleep
-
-    def now(self) -> float:
-        """Return Unix seconds."""
-        return self._scheduler.now
-
-    def remaining(self) -> float:
-        """Return infinity."""
-        return math.inf
