@@ -92,7 +92,7 @@ def _summarise_index(data: bytes, policy: Policy, cut: Cut) -> object:
         index = read_index(data, policy, cut)
     except RejectedError as error:
         return error.finding.code
-    return list(index.members), list(index.failures), index.warnings.counts
+    return list(index.members), list(index.failures), index.warnings
 
 
 def run_local(data: bytes, chance: Random) -> bool:

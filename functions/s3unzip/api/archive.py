@@ -18,7 +18,7 @@ b'Buy milk.'
 import os
 import tempfile
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from heapq import merge
 from itertools import islice
@@ -253,7 +253,7 @@ class Archive(Mapping[str, ArchiveMember]):
 
         In the directory, and in the members that were read so far.
         """
-        return dict(self._reading.index.warnings.counts)
+        return dict(self._reading.index.warnings)
 
     def _find_places(self) -> dict[str, int]:
         """Return the place of each name among the good members, then the refused ones."""
@@ -277,21 +277,18 @@ class Archive(Mapping[str, ArchiveMember]):
         policy, tuning = self._context.policy, self._context.tuning
         read = self._reader(member)
         opened = open_local(member, read, policy)
-        self._note(opened.warnings)
+        warnings = self._reading.index.warnings
+        warnings.update(opened.warnings)
         start = member.offset + opened.data_start
         stop = start + member.compressed_size
         decoder = MemberDecoder(member, policy, opened)
         pieces = read_ahead(read, ByteRange(start, stop), tuning.read_piece, tuning.reads_ahead)
         for piece in decoder.decode(pieces):
             yield piece if isinstance(piece, bytes) else bytes(piece)
-        self._note(decoder.warnings)
+        warnings.update(decoder.warnings)
         end = min(member.stop, stop + AFTER_LENGTH)
         after = read(ByteRange(stop, end)) if end > stop else b""
-        self._note(close_member(member, opened, after, policy))
-
-    def _note(self, findings: Iterable[Finding]) -> None:
-        for finding in findings:
-            self._reading.index.warnings.add(finding)
+        warnings.update(close_member(member, opened, after))
 
     def _reader(self, member: Member) -> Callable[[ByteRange], bytes]:
         """Return what reads the member's ranges; a small member is read with one request."""

@@ -25,7 +25,7 @@ from os.path import commonprefix
 from isal.isal_zlib import crc32
 from msgspec.structs import replace
 
-from s3unzip.errors import Finding, NotFoundError
+from s3unzip.errors import NotFoundError
 from s3unzip.model import GzipForm, OnConflict, Options, Outcome, PlannedMember, Run, Status
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.planning.select import compile_glob
@@ -177,7 +177,7 @@ def decode_small(
     policy: Policy,
     opened: OpenedMember,
     options: Options,
-    warnings: list[Finding],
+    warnings: list[str],
 ) -> tuple[Buffer, int]:
     """Return a small member's object and the CRC-32 of its content; add to `warnings`."""
     if options.as_gzip is None:

@@ -183,7 +183,7 @@ def _sum_up(
         bytes_out=cutter.work[2],
         workers=choose_workers(every, context.tuning),
         longest_task=max((task.seconds for task in every), default=0.0),
-        warnings=dict(index.warnings.counts),
+        warnings=dict(index.warnings),
         started=run.created,
         plan_seconds=round(context.clock.now() - run.created, 6),
         bytes_read=reading.bytes_read,
@@ -349,8 +349,7 @@ def read_directory(
             reader.feed(piece)
         index = reader.finish()
     check_parts(index.members, location.disks, read, request.source)
-    for finding in drive(inspect_prefix(tail.data, location, index.first), read):
-        index.warnings.add(finding)
+    index.warnings.update(drive(inspect_prefix(tail.data, location, index.first), read))
     selected, failures, unmatched = _select(options, index)
     return Reading(tail.pin, index, template, selected, failures, count, unmatched)
 

@@ -31,6 +31,7 @@ from s3unzip.zip.records import FLAG_DESCRIPTOR, FLAG_REPARSE, METHOD_DEFLATE, M
 from s3unzip.zip.values import Buffer, Cipher, Member
 
 PIECE_LENGTH = 1 << 20
+SPARE = "bytes after the end of the compressed stream"
 
 _GZIP_HEADER = struct.Struct("<2sBBIBB")  # magic, method, flags, mtime, effort, system
 _GZIP_TRAILER = struct.Struct("<II")  # CRC-32, size modulo 2^32
@@ -69,8 +70,7 @@ class MemberDecoder:
         self._codec = codec(plain, policy)
         self._fed = 0
         self._head = b""
-        self._noted: tuple[Finding, ...] = ()
-        self.warnings: tuple[Finding, ...] = ()  # known once `finish` has returned
+        self.warnings: list[str] = []  # their codes, all known once `finish` has returned
         self.size = 0
         self.crc32 = 0
 
@@ -94,7 +94,7 @@ class MemberDecoder:
                 self._fail("size-overrun", f"more than the declared {self._member.size} bytes")
             if self._member.flags & FLAG_REPARSE and len(self._head) < len(_LINK_TAGS[0]):
                 self._head += bytes(piece[: len(_LINK_TAGS[0])])
-                self._noted += check_reparse(self._member, self._head, self._policy)
+                self.warnings += check_reparse(self._member, self._head, self._policy)
             self.crc32 = _crc32(piece, self.crc32)
             yield piece
 
@@ -120,7 +120,7 @@ class MemberDecoder:
             MemberError: it did not.
         """
         try:
-            self.warnings = self._noted + check_end(
+            self.warnings += check_end(
                 self._member,
                 self._policy,
                 ended=self._codec.ended and self._fed == self._member.compressed_size,
@@ -151,7 +151,7 @@ class MemberDecoder:
 
 def check_end(
     member: Member, policy: Policy, *, ended: bool, spare: int, size: int
-) -> tuple[Finding, ...]:
+) -> tuple[str, ...]:
     """Check how a stream ended; return the warnings."""
     if size > member.size:
         member.fail("size-overrun", f"more than the declared {member.size} bytes")
@@ -162,26 +162,21 @@ def check_end(
         member.fail("size-mismatch", f"{size} bytes, {member.size} declared")
     if not spare:
         return ()
-    message = "bytes after the end of the compressed stream"
-    finding = member.finding("compressed-trailing-bytes", message)
-    if not policy.tolerates(finding.code):
-        raise MemberError(finding)
-    return (finding,)
+    member.judge("compressed-trailing-bytes", SPARE, policy)
+    return ("compressed-trailing-bytes",)
 
 
 # Tags of symbolic links and junctions, at the beginning of a REPARSE_DATA_BUFFER ([MS-FSCC] 2.1.2).
 _LINK_TAGS = (b"\x0c\0\0\xa0", b"\x03\0\0\xa0")
 
 
-def check_reparse(member: Member, head: bytes, policy: Policy) -> tuple[Finding, ...]:
+def check_reparse(member: Member, head: bytes, policy: Policy) -> tuple[str, ...]:
     """Refuse a member whose content begins as a link of Windows does, or return a warning."""
     if head[: len(_LINK_TAGS[0])] not in _LINK_TAGS:
         return ()
     message = "a reparse point of Windows: a symbolic link or a junction"
-    finding = member.finding("symlink", message)
-    if not policy.tolerates(finding.code):
-        raise MemberError(finding)
-    return (finding,)
+    member.judge("symlink", message, policy)
+    return ("symlink",)
 
 
 def check_crc(member: Member, crc32: int) -> None:
@@ -196,13 +191,13 @@ def decode_whole(
     data: Buffer,
     policy: Policy,
     opened: OpenedMember | None = None,
-    warnings: list[Finding] | None = None,
+    warnings: list[str] | None = None,
 ) -> Buffer:
     """Return the content of a whole member; for a stored member that is `data` itself.
 
     `data` has all of the member's compressed bytes. `opened` is its local header, which an
-    encrypted member may need. Tolerated findings are added to `warnings`. The function allocates at
-    most the declared size and one byte; the caller bounds that by choosing members.
+    encrypted member may need. Codes of tolerated findings are added to `warnings`. The function
+    allocates at most the declared size and one byte; the caller bounds that by choosing members.
 
     Raises:
         MemberError: the content is not what the directory declares.
@@ -223,7 +218,7 @@ def decode_whole(
 
 
 def _inflate_whole(
-    member: Member, data: Buffer, policy: Policy, warnings: list[Finding] | None
+    member: Member, data: Buffer, policy: Policy, warnings: list[str] | None
 ) -> bytes:
     """Return the content of a deflated member, with one call of the library."""
     stream = _inflater(RAW)
@@ -276,8 +271,8 @@ class GzipMember:
         self.crc32 = member.crc32
 
     @property
-    def warnings(self) -> tuple[Finding, ...]:
-        """What is odd but tolerated, once all was yielded."""
+    def warnings(self) -> list[str]:
+        """The codes of what is odd but tolerated, once all was yielded."""
         return self._decoder.warnings
 
     def decode(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
@@ -304,8 +299,7 @@ class GzipMember:
         if not self._trust:
             self._decoder.finish()
             if self._decoder.spare:  # tolerated elsewhere, but gzip has no place for them
-                message = "bytes after the end of the compressed stream"
-                self._member.fail("compressed-trailing-bytes", message)
+                self._member.fail("compressed-trailing-bytes", SPARE)
         elif length != self._member.compressed_size:
             message = f"{length} bytes of {self._member.compressed_size}"
             self._member.fail("stream-truncated", message)

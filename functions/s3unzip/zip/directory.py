@@ -18,7 +18,6 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from s3unzip.finding import Finding, RejectedError
 from s3unzip.zip import records
 from s3unzip.zip.checks import MIB, Policy
 from s3unzip.zip.values import ByteRange, Member, Reads, reject
@@ -129,7 +128,7 @@ class DirectoryLocation(Struct, frozen=True):
     size: int
     is_zip64: bool
     held: bytes
-    warnings: tuple[Finding, ...] = ()
+    warnings: tuple[str, ...] = ()
     disks: Disks = ONE_DISK
     entries_here: int = 0
 
@@ -192,7 +191,7 @@ class _ArchiveEnd:
         self.data, self.start = data, size - len(data)
         self.policy = policy or Policy()
         self.disks = ONE_DISK
-        self.warnings: list[Finding] = []
+        self.warnings: list[str] = []
 
     def read(self, start: int, stop: int) -> Reads[bytes]:
         """Return bytes [start, stop) of the archive; refuse an archive that gives fewer."""
@@ -206,10 +205,10 @@ class _ArchiveEnd:
         return answer + self.data[: max(0, stop - self.start)]
 
     def find(self, code: str, message: str, offset: int) -> None:
-        """Record a finding: it rejects the archive, or is a warning."""
+        """Reject the archive, or note a warning."""
         if not self.policy.tolerates(code):
             reject(code, message, offset)
-        self.warnings.append(Finding(code, message, offset))
+        self.warnings.append(code)
 
 
 def _check_empty(view: _ArchiveEnd, stop: int) -> Reads[None]:
@@ -270,9 +269,7 @@ def _find_prefix(
     if view.disks.is_split or not (is_empty or at_adjusted == records.CENTRAL_SIGNATURE):
         message = f"{prefix} bytes between the directory and its end record"
         reject("gap-before-eocd", message, declared + size)
-    view.find(
-        "prefix-unadjusted", f"{prefix} bytes before the archive that its offsets do not count", 0
-    )
+    view.warnings.append("prefix-unadjusted")
     return prefix
 
 
@@ -440,7 +437,7 @@ def _compare_zip64(
             reject("zip64-eocd-mismatch", message, at)
 
 
-def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Reads[list[Finding]]:
+def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Reads[list[str]]:
     """Return the warnings about the bytes before offset `first`, where the first listed item is.
 
     `tail` is the archive's last bytes. If there are such bytes, two ranges of `LOOKED` bytes are
@@ -467,14 +464,10 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
         found = yield from _find_inside(view, min(first, MAX_SEARCHED))
     if found is not None and is_refused:
         message = f"of the {first} bytes before it, those from {found} on are a ZIP of their own"
-        raise RejectedError(Finding("stacked-archive", message, found))
+        reject("stacked-archive", message, found)
     if location.prefix:
         return []  # said when the directory was found
-    warnings = [Finding("prefix-adjusted", f"{first} bytes before the first member", 0)]
-    if found is not None:
-        message = f"an archive at {found} that the directory does not list"
-        warnings.append(Finding("hidden-local-header", message, found))
-    return warnings
+    return ["prefix-adjusted"] if found is None else ["prefix-adjusted", "hidden-local-header"]
 
 
 def _find_inside(view: _ArchiveEnd, stop: int) -> Reads[int | None]:

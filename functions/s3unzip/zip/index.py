@@ -6,6 +6,7 @@ headers decides how long a plan takes. `local` and `decode` check what needs the
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain
 from struct import Struct
@@ -25,7 +26,6 @@ from s3unzip.zip.members import (
     Index,
     Members,
     RefusedMembers,
-    Warnings,
 )
 from s3unzip.zip.names import (
     HASH_COST,
@@ -57,7 +57,7 @@ _EMPTY_STREAM = {records.METHOD_STORED: 0, records.METHOD_DEFLATE: 5, records.ME
 _EMPTY_OTHER = 32
 _MAX_OVERHEAD = 28  # of encryption, see `Cipher`
 
-_S3_SPECIAL = ("soap",)
+_S3_SPECIAL = "soap"  # some S3 clients cannot address this key
 
 
 class _HeaderForm(NamedTuple):
@@ -97,9 +97,7 @@ class DirectoryReader:
         self._reserved = None if reserved is None else fold_key(reserved)
         self._table = HeaderTable()
         self._failures = RefusedMembers(self._table, [])
-        self._warnings = Warnings(policy.limits.kept_warnings)
-        for finding in location.warnings:
-            self._warnings.add(finding)
+        self._warnings = Counter(location.warnings)
         self._forms: dict[bytes, _HeaderForm] = {}
         # Of the header that is being read: its name, its offset, the finding that fails it.
         self._raw, self._offset = b"", 0
@@ -185,20 +183,17 @@ class DirectoryReader:
         self._table.add(kind, path, raw_name, (self._offset, end, compressed, size), facts)
 
     def _find(self, code: str, message: str) -> None:
-        """Record a finding: it fails the member, or is a warning."""
+        """Fail the member, or count a warning."""
         if self._policy.tolerates(code):
-            self._warnings.add(self._finding(code, message))
+            self._warnings[code] += 1
         elif self._failure is None:
             self._failure = code, message
 
     def _reject(self, code: str, message: str) -> None:
-        """Record a finding: it rejects the archive, or is a warning."""
+        """Reject the archive, or count a warning."""
         if not self._policy.tolerates(code):
-            raise RejectedError(self._finding(code, message))
-        self._warnings.add(self._finding(code, message))
-
-    def _finding(self, code: str, message: str) -> Finding:
-        return Finding(code, message, self._offset, show_name(self._raw))
+            raise RejectedError(Finding(code, message, self._offset, show_name(self._raw)))
+        self._warnings[code] += 1
 
     def _learn(self, head: bytes, traits: bytes) -> _HeaderForm:
         """Return what head and traits say, and remember it."""
@@ -397,8 +392,7 @@ class DirectoryReader:
         table, path = self._table, self._table.path(place)
         mark = hash(path)
         if mark in self._directories:
-            offset = table.offsets[place]
-            self._warnings.add(Finding("dup-directory", "listed before", offset, cut_name(path)))
+            self._warnings["dup-directory"] += 1
         elif len(self._directories) < self._policy.limits.folder_memory // HASH_COST:
             self._directories.add(mark)
         if utf8_length(path) > self._policy.limits.key_bytes:
@@ -463,9 +457,10 @@ class DirectoryReader:
                 last[key] = place
             first = key_of(path(places[0]))
             folded = fold_key(first)
-            for key, place in last.items():
+            for key in last:
                 if key != first and fold_key(key) == folded:
-                    self._warn_collision(first, key, place)
+                    is_form = fold_form(first) == fold_form(key)
+                    self._warnings["unicode-collision" if is_form else "case-collision"] += 1
                     break
 
     def _resolve_duplicate(self, earlier: int, place: int, key: str) -> None:
@@ -475,22 +470,16 @@ class DirectoryReader:
             raise RejectedError(Finding("duplicate-name", message, offset, key))
         self._fail(earlier, "duplicate-name", f"{message}: the last one is written")
 
-    def _warn_collision(self, first: str, second: str, place: int) -> None:
-        is_form = fold_form(first) == fold_form(second)
-        code = "unicode-collision" if is_form else "case-collision"
-        message = f"{cut_name(first)!r} and {cut_name(second)!r} are one name to some file systems"
-        self._warnings.add(Finding(code, message, self._table.offsets[place], cut_name(second)))
-
     def _warn_clashes(self) -> None:
         """Warn of keys that are also another key's folder, and of keys that S3 treats specially."""
-        memory = self._policy.limits.folder_memory
-        above = self._folded.above(self._keys(MEMBER, FAILED), memory)
-        for clash in chain(above, self._folded.folders(self._keys(FOLDER), memory)):
-            message = "both a file and a folder: a download to a file system breaks"
-            finding = Finding("file-dir-prefix-conflict", message, None, cut_name(clash))
-            self._warnings.add(finding)
-        for key in _S3_SPECIAL:
-            if key in self._folded:
-                message = "some S3 clients cannot address this key"
-                self._warnings.add(Finding("name-s3-special", message, None, key))
+        above = (key.rpartition("/")[0] for key in self._keys(MEMBER, FAILED))
+        folders = self._folded.folders(
+            chain(above, self._keys(FOLDER)), self._policy.limits.folder_memory
+        )
+        for code, count in (
+            ("file-dir-prefix-conflict", sum(1 for _ in folders)),
+            ("name-s3-special", _S3_SPECIAL in self._folded),
+        ):
+            if count:
+                self._warnings[code] += count
         self._folded, self._directories = FoldedKeys(), set()

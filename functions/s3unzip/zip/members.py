@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
 from itertools import islice
 from operator import gt, itemgetter
 from typing import NamedTuple, overload
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from s3unzip.finding import Finding, RejectedError
 from s3unzip.zip.names import cut_name
@@ -251,33 +252,19 @@ class RefusedMembers(Sequence[RefusedMember]):
         return RefusedMember(place, path, table.raw_name(place), offset, *sizes, finding)
 
 
-class Warnings(Struct):
-    """Warnings, all counted by code, the first `limit` kept."""
-
-    limit: int
-    kept: list[Finding] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def add(self, finding: Finding) -> None:
-        """Count a warning, and keep it if there is room."""
-        self.counts[finding.code] = self.counts.get(finding.code, 0) + 1
-        if len(self.kept) < self.limit:
-            self.kept.append(finding)
-
-
 class Index(Struct, frozen=True):
     """The checked index of one archive.
 
     `members` are those to extract, by offset; `failures` those that cannot be,
     in directory order. `first` is the offset of the first listed item: a local header, or the
-    directory.
+    directory. `warnings` are counted by their codes.
     """
 
     table: HeaderTable
     members: Members
     failures: RefusedMembers
     first: int
-    warnings: Warnings
+    warnings: Counter[str]
 
     @property
     def entries(self) -> int:

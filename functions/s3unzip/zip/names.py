@@ -191,29 +191,19 @@ class FoldedKeys:
             if len(found) > 1:
                 yield found
 
-    def above(self, keys: Iterator[str], memory: int) -> Iterator[str]:
-        """Yield the folders that `keys` are in, and that are also keys; see `folders`."""
-        seen = set[int]()
-        while chunk := list(islice(keys, _CHUNK)):
-            yield from self._walk({key.rpartition("/")[0] for key in chunk}, seen, memory)
-
     def folders(self, folders: Iterator[str], memory: int) -> Iterator[str]:
         """Yield the folders, and those above them, that are also keys: folded, usually once.
 
         Checked folders are remembered in up to `memory` bytes; then all are forgotten.
         """
-        seen = set[int]()
+        max_hashes, seen = max(1, memory // HASH_COST), set[int]()
         while chunk := set(islice(folders, _CHUNK)):
-            yield from self._walk(chunk, seen, memory)
-
-    def _walk(self, folders: Iterable[str], seen: set[int], memory: int) -> Iterator[str]:
-        max_hashes = max(1, memory // HASH_COST)
-        for folder in folders:
-            walked = fold_key(folder)
-            while walked and (mark := hash(walked)) not in seen:
-                if len(seen) >= max_hashes:
-                    seen.clear()
-                seen.add(mark)
-                if mark in self._hashes:
-                    yield walked
-                walked = walked[: max(0, walked.rfind("/"))]
+            for folder in chunk:
+                walked = fold_key(folder)
+                while walked and (mark := hash(walked)) not in seen:
+                    if len(seen) >= max_hashes:
+                        seen.clear()
+                    seen.add(mark)
+                    if mark in self._hashes:
+                        yield walked
+                    walked = walked[: max(0, walked.rfind("/"))]

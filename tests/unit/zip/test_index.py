@@ -95,7 +95,7 @@ def test_lenient_duplicates() -> None:
     )
     assert [(m.index, m.path) for m in index.members] == [(1, "A"), (2, "a")]
     assert [(f.index, f.finding.code) for f in index.failures] == [(0, "duplicate-name")]
-    assert index.warnings.counts == {"case-collision": 1}
+    assert index.warnings == {"case-collision": 1}
 
 
 def test_key_length_counts_the_prefix() -> None:
@@ -105,12 +105,10 @@ def test_key_length_counts_the_prefix() -> None:
     assert [f.finding.code for f in index.failures] == ["key-too-long"]
 
 
-def test_warnings_are_bounded() -> None:
-    """All warnings are counted; only so many are kept."""
-    policy = Policy(limits=replace(Limits(), kept_warnings=3))
-    index = index_of(*(Entry(f"a//{number}") for number in range(10)), policy=policy)
-    assert index.warnings.counts == {"name-empty-component-normalised": 10}
-    assert len(index.warnings.kept) == 3
+def test_warnings_are_counted() -> None:
+    """By their codes."""
+    index = index_of(*(Entry(f"a//{number}") for number in range(10)))
+    assert index.warnings == {"name-empty-component-normalised": 10}
 
 
 # In each of the two deep cases 180,000 folders: kept without a bound, they are 15 MiB.
@@ -162,7 +160,7 @@ def test_normalising_is_bounded() -> None:
     index = index_through(raw, str, Policy(lenient=True))
     codes = {failure.path[0]: failure.finding.code for failure in index.failures}
     assert codes == {"e": "key-too-long"}
-    assert index.warnings.counts["name-combining-run"] == 2
+    assert index.warnings["name-combining-run"] == 2
     assert has_long_marks(marks[:200])
     assert not has_long_marks(marks[:20])
 
@@ -183,7 +181,7 @@ def test_a_size_of_all_ones_is_a_size() -> None:
     for shape in (Shape(), Shape(zip64=True)):
         index = index_of(entry, shape=shape)
         assert [m.size for m in index.members] == [0xFFFF_FFFF]
-        assert not index.warnings.counts
+        assert not index.warnings
 
 
 def test_folders_are_compared_with_little_memory() -> None:
@@ -191,7 +189,7 @@ def test_folders_are_compared_with_little_memory() -> None:
     entries = [Entry(f"{number:03}/x/y/z") for number in range(300)]
     policy = Policy(limits=replace(Limits(), folder_memory=100 * 10))
     index = index_of(*entries, Entry("007"), Entry("299/x"), policy=policy)
-    assert index.warnings.counts == {"file-dir-prefix-conflict": 2}
+    assert index.warnings == {"file-dir-prefix-conflict": 2}
 
 
 def test_empty_archive() -> None:
@@ -218,7 +216,7 @@ def test_lenient_backslashes_and_links() -> None:
 )
 def test_keys_that_are_one_to_some_file_systems(names: list[str], code: str | None) -> None:
     """Each group of them is a warning."""
-    counts = index_of(*map(Entry, names)).warnings.counts
+    counts = index_of(*map(Entry, names)).warnings
     assert counts == ({} if code is None else {code: 1})
 
 
