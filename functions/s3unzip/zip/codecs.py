@@ -48,6 +48,7 @@ _IGZIP_WORDS = {
 # When a stream ends, its decompressor copies the input that it did not use. This bounds that copy,
 # for members that consist of streams of a few bytes.
 _SLICE = 16 * 1024
+_LONG_SLICE = 64 * 1024  # of a member that can have only one stream
 
 # What the ZIP puts before an LZMA stream (5.8.8).
 _HEADER_LENGTH = 4
@@ -167,6 +168,7 @@ class Chain:
         padding: bytes = b"",
     ) -> None:
         self._member, self._start, self._magics, self._padding = member, start, magics, padding
+        self._slice = _SLICE if magics else _LONG_SLICE
         self._stream = start()
         self._data = memoryview(b"")  # what no stream was given
         self._given = memoryview(b"")  # that, and before it the last slice that one was given
@@ -205,8 +207,8 @@ class Chain:
     def _decompress(self, max_length: int) -> bytes:
         taken = memoryview(b"")
         if self._stream.needs_input:
-            self._given, taken = self._data, self._data[:_SLICE]
-            self._data = self._data[_SLICE:]
+            self._given, taken = self._data, self._data[: self._slice]
+            self._data = self._data[self._slice :]
         try:
             piece = self._stream.decompress(taken, max_length)
         except _ERRORS as error:
