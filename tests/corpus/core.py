@@ -101,7 +101,7 @@ def extract(
         index = read_index(raw, policy, cut, disks)
     except RejectedError as error:
         return Result(error.finding.code)
-    results = {f.index: MemberResult(f.finding.code) for f in index.failures}
+    results = {f.member.index: MemberResult(f.finding.code) for f in index.failures}
     warnings = set(index.warnings)
     reach = 0  # where the member before ends: only local headers can tell
     members = list(index.members)

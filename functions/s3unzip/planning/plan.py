@@ -64,7 +64,7 @@ from s3unzip.zip import (
     Member,
     Members,
     Policy,
-    RefusedMembers,
+    RefusedMember,
     count_disks,
     drive,
     first_members,
@@ -243,8 +243,8 @@ def _refused_members(reading: Reading) -> tuple[TaskReport, Iterator[Outcome]]:
     key_of, count = reading.template.key_of(), len(reading.failures)
     head = TaskReport(task=PLAN_TASK, kind=TaskKind.BATCH, members=count, failed=count)
     return head, (
-        Outcome.failed(failure.index, key_of(failure.path), failure.finding)
-        for failure in reading.failures
+        Outcome.failed(member.index, key_of(member.path), finding)
+        for member, finding in reading.failures
     )
 
 
@@ -279,8 +279,8 @@ class Reading(Struct, frozen=True):
     pin: Pin
     index: Index
     template: KeyTemplate
-    selected: Members
-    failures: RefusedMembers  # of the members that the options ask for
+    selected: Members[Member]
+    failures: Members[RefusedMember]  # of the members that the options ask for
     bytes_read: int
     unmatched: tuple[Unmatched, ...] = ()  # what the options ask for in vain
 
@@ -366,7 +366,7 @@ def _narrow(policy: Policy, budget: Budget | None) -> Policy:
 
 def _select(
     options: Options, index: Index
-) -> tuple[Members, RefusedMembers, tuple[Unmatched, ...]]:
+) -> tuple[Members[Member], Members[RefusedMember], tuple[Unmatched, ...]]:
     """Return what the options select, and what they ask for in vain."""
     wanted, selected, failures = selector(options), index.members, index.failures
     if wanted is not None:
@@ -376,7 +376,7 @@ def _select(
 
     def paths() -> Iterator[str]:
         yield from (member.path for member in index.members)
-        yield from (failure.path for failure in index.failures)
+        yield from (failure.member.path for failure in index.failures)
 
     return selected, failures, find_unmatched(options, paths, len(selected))
 

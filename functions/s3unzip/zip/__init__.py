@@ -42,7 +42,7 @@ from s3unzip.zip.local import (
     close_member,
     open_member,
 )
-from s3unzip.zip.members import Index, Members, RefusedMember, RefusedMembers
+from s3unzip.zip.members import Index, Members, RefusedMember
 from s3unzip.zip.names import fold_key
 from s3unzip.zip.records import METHODS
 from s3unzip.zip.values import ByteRange, Cipher, Member, Reads, drive

@@ -25,7 +25,6 @@ from s3unzip.zip.members import (
     HeaderTable,
     Index,
     Members,
-    RefusedMembers,
 )
 from s3unzip.zip.names import (
     HASH_COST,
@@ -96,7 +95,6 @@ class DirectoryReader:
         self._location, self._policy, self._key_of = location, policy, key_of
         self._reserved = None if reserved is None else fold_key(reserved)
         self._table = HeaderTable()
-        self._failures = RefusedMembers(self._table, [])
         self._warnings = Counter(location.warnings)
         self._forms: dict[bytes, _HeaderForm] = {}
         # Of the header that is being read: its name, its offset, the finding that fails it.
@@ -176,7 +174,7 @@ class DirectoryReader:
         kind = FOLDER if is_folder else MEMBER
         if self._failure:
             kind = FAILED if is_named and not is_folder else NAMELESS
-            self._failures.add(len(self._table.kinds), *self._failure)
+            self._table.faults[len(self._table.kinds)] = self._failure
         mtime = records.read_extended_time(extras) if block else None
         mtime = records.read_dos_time(stamp) if mtime is None else mtime
         facts = mtime, crc32, method, form.flags, form.mode, cipher
@@ -401,8 +399,7 @@ class DirectoryReader:
 
     def _fail(self, place: int, code: str, message: str, kind: int = FAILED) -> None:
         """Fail a member, unless it has failed already."""
-        if self._table.kinds[place] == MEMBER:
-            self._failures.add(place, code, message)
+        self._table.faults.setdefault(place, (code, message))
         self._table.kinds[place] = kind
 
     def finish(self) -> Index:
@@ -412,12 +409,12 @@ class DirectoryReader:
         self._warn_clashes()
         table, location = self._table, self._location
         order = table.settle(location.start)
-        self._failures.sort()
         places = array("I", (place for place in order if table.kinds[place] == MEMBER))
+        failed = array("I", sorted(table.faults))
         return Index(
             table=table,
-            members=Members(table, places),
-            failures=self._failures,
+            members=Members(table, places, table.member),
+            failures=Members(table, failed, table.refused),
             first=table.offsets[order[0]] if order else location.start,
             warnings=self._warnings,
         )

@@ -55,7 +55,11 @@ def test_stop_is_the_next_header_of_any_kind() -> None:
     assert (index.directories, index.entries, len(index.failures)) == (1, 5, 1)
     assert (index.members.size, index.members.compressed_size) == (3, 3)
     failure = index.failures[0]
-    assert (failure.index, failure.path, failure.finding.code) == (3, "../x", "name-dotdot")
+    assert (failure.member.index, failure.member.path, failure.finding.code) == (
+        3,
+        "../x",
+        "name-dotdot",
+    )
 
 
 def test_members_are_a_sequence() -> None:
@@ -94,7 +98,7 @@ def test_lenient_duplicates() -> None:
         Entry("a", b"1"), Entry("A", b"-"), Entry("a", b"2"), policy=Policy(lenient=True)
     )
     assert [(m.index, m.path) for m in index.members] == [(1, "A"), (2, "a")]
-    assert [(f.index, f.finding.code) for f in index.failures] == [(0, "duplicate-name")]
+    assert [(f.member.index, f.finding.code) for f in index.failures] == [(0, "duplicate-name")]
     assert index.warnings == {"case-collision": 1}
 
 
@@ -148,7 +152,7 @@ def test_long_names_are_cut() -> None:
     """What cannot be a key is kept and shown as its beginning; so are messages about it."""
     index = index_of(Entry("n" * 65_000), Entry("../" + "n" * 65_000), Entry("k\0" * 30_000))
     assert [f.finding.code for f in index.failures] == ["key-too-long", "name-dotdot", "name-nul"]
-    assert [len(f.path) for f in index.failures] == [203] * 3
+    assert [len(f.member.path) for f in index.failures] == [203] * 3
     assert all(len(str(failure.finding)) < 1_500 for failure in index.failures)
 
 
@@ -158,7 +162,7 @@ def test_normalising_is_bounded() -> None:
     assert fold_key("E" + marks) == "e" + marks
     raw = build(Entry("e" + marks), Entry("f" + marks[:200]), Entry("g" + marks[:20]))
     index = index_through(raw, str, Policy(lenient=True))
-    codes = {failure.path[0]: failure.finding.code for failure in index.failures}
+    codes = {failure.member.path[0]: failure.finding.code for failure in index.failures}
     assert codes == {"e": "key-too-long"}
     assert index.warnings["name-combining-run"] == 2
     assert has_long_marks(marks[:200])
@@ -241,16 +245,19 @@ def test_failures_are_in_the_order_of_the_directory() -> None:
     start, length = len(raw) - 22 - 2 * 50, 50
     first, second = raw[start:][:length], raw[start + length :][:length]
     index = read_index(raw[:start] + second + first + raw[-22:], Policy(), Cut())
-    assert [(one.index, one.path) for one in index.failures] == [(0, "../b"), (1, "../a")]
-    assert [one.offset for one in index.failures] == [34, 0]
+    assert [(one.member.index, one.member.path) for one in index.failures] == [
+        (0, "../b"),
+        (1, "../a"),
+    ]
+    assert [one.member.offset for one in index.failures] == [34, 0]
 
 
 @pytest.mark.parametrize(("path", "kept"), [("x" * 300, 300), ("../" + "x" * 300, 203)])
 def test_names_of_failures_are_cut_where_no_key_is_made(path: str, kept: int) -> None:
     """A sound name is kept whole although its member fails; an unsound one only to be shown."""
     (failure,) = index_of(Entry(path, b"x" * 12, flags=1)).failures
-    assert len(failure.path) == kept
-    assert path.startswith(failure.path[:200])
+    assert len(failure.member.path) == kept
+    assert path.startswith(failure.member.path[:200])
 
 
 def test_raw_names_are_kept_as_they_are() -> None:
@@ -277,5 +284,7 @@ def test_selected_members_and_failures() -> None:
     assert len(index.members.first(9)) == 3
     nothing = index.members.only(lambda _: False)
     assert (len(nothing), list(nothing), nothing.size) == (0, [], 0)
-    assert [one.path for one in index.failures.only(lambda path: "c" in path)] == ["../c.json"]
+    assert [one.member.path for one in index.failures.only(lambda path: "c" in path)] == [
+        "../c.json"
+    ]
     assert list(index.failures.only(lambda _: False)) == []
