@@ -56,7 +56,6 @@ from s3unzip.stores.locations import (
 )
 from s3unzip.stores.ports import Archive, CopiesParts, Source, Tail
 from s3unzip.zip import (
-    ONE_DISK,
     ByteRange,
     DirectoryReader,
     Disks,
@@ -308,7 +307,7 @@ def read_tail(source: Source, location: Location, context: Context, calls: Calls
 
 def disks_of(pin: Pin) -> Disks:
     """Return where the parts of an archive begin."""
-    return join_disks([part.size for part in pin.parts]) if pin.parts else ONE_DISK
+    return join_disks([part.size for part in pin.parts or ()])
 
 
 def read_directory(

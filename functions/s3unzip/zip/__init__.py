@@ -27,7 +27,6 @@ from s3unzip.zip.directory import (
     DirectoryLocation,
     Disks,
     count_disks,
-    count_entries,
     first_members,
     inspect_prefix,
     join_disks,

@@ -10,7 +10,6 @@ Here the parts follow each other, so that such a place is one absolute offset. A
 cut into pieces is one disk: its records know nothing of the cuts.
 """
 
-import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -36,16 +35,16 @@ _SEARCH_PIECE = 4 * MIB
 # 8.5.3, 8.5.4: what a split archive begins with, and one that needed no second part after all.
 SPANNING_SIGNATURES = (records.DESCRIPTOR_SIGNATURE, b"PK00")
 
-_LOCAL = struct.Struct("<4sHHHHHIIIHH")  # 4.3.7
 _MAX_METHOD = 99
 _MAX_NAME = 4096
 
 FOREIGN_HEAD = 264  # bytes that tell the formats below; tar's mark is at 257
 _TAR_MARK = 257
 
-# First bytes of what people take for a ZIP archive:
+# First bytes of what people take for a ZIP archive, text in lower case and after spaces:
 # https://www.garykessler.net/library/file_sigs.html and each format's specification.
 _SIGNATURES = (
+    (records.LOCAL_SIGNATURE, "a ZIP archive, so its end is missing"),
     (b"\x1f\x8b", "gzip"),
     (b"BZh", "bzip2"),
     (b"\xfd7zXZ\x00", "xz"),
@@ -57,9 +56,6 @@ _SIGNATURES = (
     (b"MZ", "a Windows program"),
     (b"\x89PNG", "PNG"),
     (b"PAR1", "Parquet"),
-)
-# In lower case, and after spaces.
-_TEXT_SIGNATURES = (
     (b"<!doctype html", "a web page (HTML)"),
     (b"<html", "a web page (HTML)"),
     (b"<?xml", "XML"),
@@ -95,14 +91,10 @@ class Disks(Struct, frozen=True):
         """Return what is missing: the disk, or the byte on it; None if both are there."""
         if disk > self.last:
             return f"disk {disk}"
-        length = self.stop(disk) - self.starts[disk]
+        length = (*self.starts[1:], self.size)[disk] - self.starts[disk]
         if self.is_split and offset >= length:
             return f"disk {disk} at byte {offset:,}, which has only {length:,}"
         return None
-
-    def stop(self, disk: int) -> int:
-        """Return where `disk` ends."""
-        return self.size if disk == self.last else self.starts[disk + 1]
 
     def disk_of(self, offset: int) -> int:
         """Return the number of the disk that has the byte at the absolute `offset`."""
@@ -126,7 +118,6 @@ class DirectoryLocation(Struct, frozen=True):
     entries: int
     prefix: int
     size: int
-    is_zip64: bool
     held: bytes
     warnings: tuple[str, ...] = ()
     disks: Disks = ONE_DISK
@@ -176,7 +167,6 @@ def locate_directory(
         entries=end.entries,
         prefix=prefix,
         size=size,
-        is_zip64=shift is not None,
         held=tail[max(0, start - view.start) : max(0, stop - view.start)],
         warnings=tuple(view.warnings),
         disks=view.disks,
@@ -227,12 +217,8 @@ def _check_empty(view: _ArchiveEnd, stop: int) -> Reads[None]:
 
 
 def _check_limits(end: records.EndRecord, stop: int, policy: Policy) -> None:
-    start, size, entries, limits = (
-        end.directory_offset,
-        end.directory_size,
-        end.entries,
-        policy.limits,
-    )
+    _, _, _, entries, size, start = end
+    limits = policy.limits
     if start + size > stop:
         message = f"the directory ends at {start + size}, the end record begins at {stop}"
         reject("cd-out-of-bounds", message, stop)
@@ -275,11 +261,7 @@ def _find_prefix(
 
 def _find_eocd(view: _ArchiveEnd, window: bytes, base: int) -> int:
     """Return the absolute offset of the one end record (4.3.16) in `window`, which is at `base`."""
-    found = [
-        (at, records.find_eocd_stop(window, at))
-        for at in records.find_all(window, records.EOCD_SIGNATURE)
-        if at + records.EOCD_LENGTH <= len(window)
-    ]
+    found = list(_find_ends(window))
     exact = [base + at for at, stop in found if stop == len(window)]
     if len(exact) > 1:
         message = f"end records at {exact[0]} and {exact[-1]} both end the archive"
@@ -300,6 +282,13 @@ def _find_eocd(view: _ArchiveEnd, window: bytes, base: int) -> int:
     message = f"{len(window) - stop} bytes after the end of the archive"
     view.find("trailing-data", message, base + stop)
     return base + at
+
+
+def _find_ends(window: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where each end record begins, and where it ends with its comment."""
+    for at in records.find_all(window, records.EOCD_SIGNATURE):
+        if at + records.EOCD_LENGTH <= len(window):
+            yield at, records.find_eocd_stop(window, at)
 
 
 def _read_zip64(
@@ -505,10 +494,10 @@ def find_archive(data: bytes, base: int, stop: int) -> int | None:
 def _is_local(data: bytes, at: int, stop: int) -> bool:
     if at + records.LOCAL_LENGTH > len(data):
         return False
-    _, needed, _, method, _, _, _, _, _, name_length, extra_length = _LOCAL.unpack_from(data, at)
+    _, _, method, *_, name_length, extra_length = records.LOCAL.unpack_from(data, at)
     name_at = at + records.LOCAL_LENGTH
     return (
-        needed & 0xFF <= records.MAX_VERSION
+        data[at + 4] <= records.MAX_VERSION
         and method <= _MAX_METHOD
         and 0 < name_length <= _MAX_NAME
         and name_at + name_length + extra_length <= stop
@@ -545,27 +534,11 @@ def describe_foreign(head: bytes, size: int, searched: int) -> str:
     if size == 0:
         return "the file is empty"
     place = "it holds" if searched == size else f"its last {searched:,} bytes hold"
-    return f"{place} no end record; the first bytes look like {_guess(head)}"
-
-
-def _guess(head: bytes) -> str:
-    if head.startswith(records.LOCAL_SIGNATURE):
-        return "a ZIP archive, so its end is missing"
-    if head[_TAR_MARK:].startswith(b"ustar"):
-        return "tar"
     text = head.lstrip()[:15].lower()
-    for signature, name in (*_SIGNATURES, *_TEXT_SIGNATURES):
-        if head.startswith(signature) or text.startswith(signature):
-            return name
-    return "text" if _is_text(head) else "no format that s3unzip knows"
-
-
-def _is_text(head: bytes) -> bool:
-    try:
-        text = head[:-4].decode() if len(head) == FOREIGN_HEAD else head.decode()
-    except UnicodeDecodeError:
-        return False
-    return all(character.isprintable() or character in "\t\r\n" for character in text)
+    known = (name for mark, name in _SIGNATURES if head.startswith(mark) or text.startswith(mark))
+    other = "text" if min(head) >= ord("\t") else "no format that s3unzip knows"
+    guess = "tar" if head[_TAR_MARK:].startswith(b"ustar") else next(known, other)
+    return f"{place} no end record; the first bytes look like {guess}"
 
 
 def join_disks(sizes: Sequence[int]) -> Disks:
@@ -578,47 +551,21 @@ def count_disks(tail: bytes) -> int:
 
     Returns 1 if there is no end record: `locate_directory` explains it.
     """
-    at = _find_last_end(tail)
-    if at is None:
+    window = tail[-(records.EOCD_LENGTH + records.MAX_COMMENT) :]
+    found = list(_find_ends(window))
+    if not found:
         return 1
-    eocd = records.read_eocd(tail, at)
+    # The one that ends with the archive, else the last one.
+    at, _ = max(found, key=lambda one: (one[1] == len(window), one))
+    eocd = records.read_eocd(window, at)
     if eocd.disk != records.SENTINEL_16:
         return eocd.disk + 1
-    raw = tail[max(0, at - records.ZIP64_LOCATOR.size) : at]
-    if len(raw) < records.ZIP64_LOCATOR.size or raw[:4] != records.ZIP64_LOCATOR_SIGNATURE:
+    at += len(tail) - len(window)
+    raw = tail[max(0, at - records.ZIP64_LOCATOR_LENGTH) : at]
+    if len(raw) < records.ZIP64_LOCATOR_LENGTH or raw[:4] != records.ZIP64_LOCATOR_SIGNATURE:
         return 1
     count: int = records.ZIP64_LOCATOR.unpack(raw)[2]
     return max(1, count)
-
-
-def count_entries(tail: bytes) -> int | None:
-    """Return how many entries, folders among them, an archive's last bytes declare.
-
-    Returns None if `tail` has no end record, or the count is in a ZIP64 record before `tail`.
-    """
-    at = _find_last_end(tail)
-    if at is None:
-        return None
-    eocd = records.read_eocd(tail, at)
-    if eocd.entries != records.SENTINEL_16:
-        return eocd.entries
-    start = at - records.ZIP64_LOCATOR_LENGTH - records.ZIP64_EOCD_LENGTH
-    raw = tail[max(0, start) : at - records.ZIP64_LOCATOR_LENGTH]
-    if len(raw) < records.ZIP64_EOCD_LENGTH or not raw.startswith(records.ZIP64_EOCD_SIGNATURE):
-        return None
-    return records.read_zip64_eocd(raw).entries
-
-
-def _find_last_end(tail: bytes) -> int | None:
-    """Return where the end record begins that ends with the archive, else the last one."""
-    window = tail[-(records.EOCD_LENGTH + records.MAX_COMMENT) :]
-    found = [
-        at
-        for at in records.find_all(window, records.EOCD_SIGNATURE)
-        if at + records.EOCD_LENGTH <= len(window)
-    ]
-    whole = [at for at in found if records.find_eocd_stop(window, at) == len(window)]
-    return len(tail) - len(window) + (whole or found)[-1] if found else None
 
 
 def first_members(members: Sequence[Member], disks: Disks) -> Iterator[tuple[int, Member]]:

@@ -63,7 +63,7 @@ def headers(draw: st.DrawFn) -> bytes:
 def place(directory: bytes, count: int, start: int = 1 << 43, prefix: int = 5) -> DirectoryLocation:
     """Place a directory far enough in for any member that is not absurd."""
     stop = start + len(directory)
-    return DirectoryLocation(start, stop, count, prefix, stop + 22, is_zip64=True, held=b"")
+    return DirectoryLocation(start, stop, count, prefix, stop + 22, held=b"")
 
 
 def read_in_cuts(directory: bytes, count: int, cuts: list[int]) -> tuple[object, ...]:

@@ -88,7 +88,7 @@ def test_an_end_record_is_more_than_its_signature(changes: dict[str, int], found
 
 def location(size: int) -> DirectoryLocation:
     """Return where a directory of one member lies that counts its prefix."""
-    return DirectoryLocation(size - 69, size - 22, 1, 0, size, is_zip64=False, held=b"")
+    return DirectoryLocation(size - 69, size - 22, 1, 0, size, held=b"")
 
 
 @pytest.mark.parametrize("first", [1, LOOKED, LOOKED + 1, 2 * LOOKED - 1, 2 * LOOKED, 9 * LOOKED])
