@@ -15,7 +15,8 @@ from pathlib import Path
 from random import Random
 
 from s3unzip.errors import ArchiveError, RejectedError
-from s3unzip.zip import Limits, Member, MemberDecoder, Policy, decode_whole
+from s3unzip.zip import Limits, Member, Policy
+from s3unzip.zip.decode import MemberDecoder, decode_whole
 from tests.corpus.core import Cut, extract_member, read_index
 from tests.corpus.runner import CORPUS
 from tests.fuzz.answers import run_answers

@@ -38,15 +38,8 @@ from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_source
 from s3unzip.stores.memory import BinaryReader, ReaderSource
 from s3unzip.stores.ports import Source
-from s3unzip.zip import (
-    AFTER_LENGTH,
-    METHODS,
-    ByteRange,
-    Limits,
-    Member,
-    MemberDecoder,
-    close_member,
-)
+from s3unzip.zip import AFTER_LENGTH, METHODS, ByteRange, Limits, Member, close_member
+from s3unzip.zip.decode import MemberDecoder
 
 WHOLE_BYTES = 1024**2  # a member up to this size is read with one request
 HELD_BYTES = 64 * 1024**2  # of a member that `open` keeps in memory; beyond, in a temporary file

@@ -48,7 +48,6 @@ from s3unzip.zip import (
     HEAD_LENGTH,
     ByteRange,
     Member,
-    NeedMoreBytes,
     OpenedMember,
     Policy,
     close_member,
@@ -354,7 +353,7 @@ def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Polic
     for length in (HEAD_LENGTH, MAX_HEADER):
         head = read(ByteRange(member.offset, min(member.offset + length, max_stop)))
         opened = open_member(member, head, policy)
-        if not isinstance(opened, NeedMoreBytes):
+        if not isinstance(opened, int):
             return opened
     raise ServiceFaultError(f"the local header at {member.offset} was cut short")
 

@@ -32,16 +32,8 @@ from s3unzip.planning.select import compile_glob
 from s3unzip.runs.step import Step
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Buffer, Destination, ListedObject, ObjectFacts, StoredObject
-from s3unzip.zip import (
-    PIECE_LENGTH,
-    GzipMember,
-    Member,
-    MemberDecoder,
-    OpenedMember,
-    Policy,
-    decode_whole,
-    gzip_length,
-)
+from s3unzip.zip import Member, OpenedMember, Policy
+from s3unzip.zip.decode import PIECE_LENGTH, GzipMember, MemberDecoder, decode_whole, gzip_length
 
 CRC_KEY = "zip-crc32"  # 8 hex digits: the member's CRC-32 as the directory has it
 MTIME_KEY = "mtime"  # Unix seconds

@@ -8,6 +8,7 @@ headers decides how long a plan takes. `local` and `decode` check what needs the
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import chain
 from struct import Struct
 from typing import NamedTuple, NoReturn
@@ -43,9 +44,7 @@ from s3unzip.zip.values import Cipher, reject
 # 4.3.12: head; time and date, CRC-32, sizes; lengths of name, extra field and comment; traits;
 # offset.
 _HEADER = Struct("<12sIIIIHHH8sI")
-_HEAD = Struct("<4sHHHH")
-_TRAITS = Struct("<HHI")
-_MAX_FORMS = 4096
+_FORM = Struct("<4sHHHHHHI")  # head and traits
 
 # The file types of Unix in the upper four bits of a mode (stat.S_IFMT).
 _FIFO, _CHARACTER, _DIRECTORY, _BLOCK, _LINK, _SOCKET = 0x1, 0x2, 0x4, 0x6, 0xA, 0xC
@@ -69,6 +68,37 @@ class _HeaderForm(NamedTuple):
     is_encrypted: bool
     is_folder: bool  # by the attributes
     findings: tuple[tuple[str, str], ...]  # code and message, if it is a file
+
+
+@lru_cache(maxsize=1 << 12)
+def _read_form(raw: bytes) -> _HeaderForm:
+    """Return what head and traits say."""
+    _, made_by, needed, flags, method, disk, _, attributes = _FORM.unpack(raw)
+    host, kind = made_by >> 8, attributes >> 28
+    is_unix = host in records.UNIX_HOSTS
+    findings: list[tuple[str, str]] = []
+    if kind == _LINK:  # other hosts write Unix modes, too
+        findings.append(("symlink", "a symbolic link"))
+    elif attributes & records.ATTRIBUTE_REPARSE_POINT and not is_unix:
+        flags |= records.FLAG_REPARSE
+        findings.append(("reparse-point", "a reparse point of Windows, taken as a file"))
+    elif kind in (_CHARACTER, _BLOCK, _SOCKET):
+        findings.append(("device", "a device or socket"))
+    elif kind == _FIFO:
+        findings.append(("fifo-mode", "FIFO mode bits, taken as an ordinary file"))
+    if needed & 0xFF > records.MAX_VERSION:
+        message = f"it needs version {needed}, the last one is {records.MAX_VERSION}"
+        findings.append(("version-needed", message))
+    if flags & records.FLAG_PATCH:
+        findings.append(("patch-data", "compressed patch data"))
+    is_encrypted = bool(flags & records.ENCRYPTION_FLAGS) or method == records.METHOD_AES
+    if not is_encrypted and method not in records.METHODS:
+        findings.append(("unsupported-method", records.describe_method(method)))
+    says_folder = attributes & records.ATTRIBUTE_DIRECTORY and host in records.DOS_HOSTS
+    return _HeaderForm(
+        method, flags, disk, attributes >> 16 if is_unix else 0, is_encrypted,
+        bool(kind == _DIRECTORY or says_folder), tuple(findings),
+    )  # fmt: skip
 
 
 def _holds_data(form: _HeaderForm, compressed: int) -> bool:
@@ -96,7 +126,6 @@ class DirectoryReader:
         self._reserved = None if reserved is None else fold_key(reserved)
         self._table = HeaderTable()
         self._warnings = Counter(location.warnings)
-        self._forms: dict[bytes, _HeaderForm] = {}
         # Of the header that is being read: its name, its offset, the finding that fails it.
         self._raw, self._offset = b"", 0
         self._failure: tuple[str, str] | None = None
@@ -141,7 +170,7 @@ class DirectoryReader:
     ) -> None:  # fmt: skip
         """Read one header: its fixed fields, its name and its extra block."""
         head, stamp, crc32, compressed, size, _, _, _, traits, offset = fixed
-        form = self._forms.get(head + traits) or self._learn(head, traits)
+        form = _read_form(head + traits)
         extras = records.walk_extras(block) if block else records.NO_EXTRAS
         disk, lacks = form.disk, False
         if records.SENTINEL_32 in (size, compressed, offset) or disk == records.SENTINEL_16:
@@ -192,39 +221,6 @@ class DirectoryReader:
         if not self._policy.tolerates(code):
             raise RejectedError(Finding(code, message, self._offset, show_name(self._raw)))
         self._warnings[code] += 1
-
-    def _learn(self, head: bytes, traits: bytes) -> _HeaderForm:
-        """Return what head and traits say, and remember it."""
-        _, made_by, needed, flags, method = _HEAD.unpack(head)
-        disk, _, attributes = _TRAITS.unpack(traits)
-        host, kind = made_by >> 8, attributes >> 28
-        is_unix = host in records.UNIX_HOSTS
-        findings: list[tuple[str, str]] = []
-        if kind == _LINK:  # other hosts write Unix modes, too
-            findings.append(("symlink", "a symbolic link"))
-        elif attributes & records.ATTRIBUTE_REPARSE_POINT and not is_unix:
-            flags |= records.FLAG_REPARSE
-            findings.append(("reparse-point", "a reparse point of Windows, taken as a file"))
-        elif kind in (_CHARACTER, _BLOCK, _SOCKET):
-            findings.append(("device", "a device or socket"))
-        elif kind == _FIFO:
-            findings.append(("fifo-mode", "FIFO mode bits, taken as an ordinary file"))
-        if needed & 0xFF > records.MAX_VERSION:
-            message = f"it needs version {needed}, the last one is {records.MAX_VERSION}"
-            findings.append(("version-needed", message))
-        if flags & records.FLAG_PATCH:
-            findings.append(("patch-data", "compressed patch data"))
-        is_encrypted = bool(flags & records.ENCRYPTION_FLAGS) or method == records.METHOD_AES
-        if not is_encrypted and (unsupported := records.name_unsupported(method)):
-            findings.append(("unsupported-method", f"compression method {method} ({unsupported})"))
-        says_folder = attributes & records.ATTRIBUTE_DIRECTORY and host in records.DOS_HOSTS
-        form = _HeaderForm(
-            method, flags, disk, attributes >> 16 if is_unix else 0, is_encrypted,
-            bool(kind == _DIRECTORY or says_folder), tuple(findings),
-        )  # fmt: skip
-        if len(self._forms) < _MAX_FORMS:
-            self._forms[head + traits] = form
-        return form
 
     def _begin(self, raw: bytes, disk: int, offset: int) -> int:
         """Begin another header; return the absolute offset of its member."""
@@ -329,8 +325,8 @@ class DirectoryReader:
                 self._find("encryption-malformed", "method 99 (AES) without its field or its flag")
                 return method, None
             method, cipher = found
-        if (unsupported := records.name_unsupported(method)) is not None:
-            self._find("unsupported-method", f"compression method {method} ({unsupported})")
+        if method not in records.METHODS:
+            self._find("unsupported-method", records.describe_method(method))
         if compressed < cipher.overhead:
             message = f"{compressed} bytes, the encryption alone has {cipher.overhead}"
             self._find("encryption-malformed", message)

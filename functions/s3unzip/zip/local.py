@@ -7,13 +7,11 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from msgspec import Struct
-
 from s3unzip.finding import MemberError
 from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
-from s3unzip.zip.names import check_name, decode_name
-from s3unzip.zip.values import SHOWN_NAME, Buffer, Member
+from s3unzip.zip.names import check_name, cut_name, decode_name, show_name
+from s3unzip.zip.values import Buffer, Member
 
 # Enough for nearly every local header in one read.
 HEAD_LENGTH = 1024
@@ -32,16 +30,11 @@ class OpenedMember(NamedTuple):
     time_high: int = 0  # of an encrypted member: high byte of its time, a check of its password
 
 
-class NeedMoreBytes(Struct, frozen=True):
-    """The local header is longer than the given bytes: call again with `length` bytes."""
-
-    length: int
-
-
-def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | NeedMoreBytes:
+def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | int:
     """Check a member's local header; `head` begins at `member.offset`.
 
-    It may have more bytes than the header, up to `member.stop`; later bytes are ignored.
+    It may have more bytes than the header, up to `member.stop`; later bytes are ignored. Returns
+    the number of bytes to call with again if the header is longer.
 
     Raises:
         MemberError: the local header disagrees with the directory.
@@ -50,19 +43,19 @@ def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | 
     if len(head) < records.LOCAL_LENGTH:
         if len(head) >= room:
             member.fail("lfh-truncated", f"{room} bytes for a header")
-        return NeedMoreBytes(min(room, HEAD_LENGTH))
+        return min(room, HEAD_LENGTH)
     magic, flags, method, crc32, compressed, size, name_length, extra_length = (
         records.LOCAL.unpack_from(head)
     )
     if magic != records.LOCAL_SIGNATURE:
         found = bytes(head[:4]).hex()
         member.fail("lfh-bad-signature", f"{found} instead of 504b0304")
-    data_start = records.LOCAL_LENGTH + name_length + extra_length
+    data_start: int = records.LOCAL_LENGTH + name_length + extra_length
     if data_start + member.compressed_size > room:
         stop = member.offset + data_start + member.compressed_size
         member.fail("overlap", f"with its local header it ends at {stop}, past {member.stop}")
     if len(head) < data_start:
-        return NeedMoreBytes(data_start)
+        return data_start
     name = head[records.LOCAL_LENGTH : records.LOCAL_LENGTH + name_length]
     said = (name, method, flags, crc32, compressed, size)
     if not (extra_length or flags & (records.ENCRYPTION_FLAGS | records.FLAG_DESCRIPTOR)) and (
@@ -71,8 +64,7 @@ def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | 
         return OpenedMember(data_start, has_descriptor=False)
     extra = bytes(head[records.LOCAL_LENGTH + name_length : data_start])
     if name != member.name_bytes:
-        shown = bytes(name[:SHOWN_NAME]).decode("utf-8", "backslashreplace")
-        member.fail("lfh-name-mismatch", f"it says {shown!r}")
+        member.fail("lfh-name-mismatch", f"it says {show_name(bytes(name))!r}")
     extras = records.walk_extras(extra)
     _check_coding(member, flags, method, extras)
     warnings = (*_compare_flags(member, flags), *_check_extras(member, extras, policy))
@@ -118,7 +110,7 @@ def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Ite
     raw = member.name_bytes if chosen is None else chosen
     text, _ = decode_name(raw, is_utf8=is_utf8, policy=policy)
     if check_name(text, policy).path != member.path:
-        message = f"by its local Unicode path field it is {text[:SHOWN_NAME]!r}"
+        message = f"by its local Unicode path field it is {cut_name(text)!r}"
         member.judge("lfh-unicode-path-mismatch", message, policy)
         yield "lfh-unicode-path-mismatch"
 

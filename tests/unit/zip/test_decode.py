@@ -9,7 +9,8 @@ import pytest
 from backports import zstd
 
 from s3unzip.errors import MemberError
-from s3unzip.zip import PIECE_LENGTH, Limits, Member, MemberDecoder, Policy, decode_whole
+from s3unzip.zip import Limits, Member, Policy
+from s3unzip.zip.decode import PIECE_LENGTH, MemberDecoder, decode_whole
 from tests.zips import BZIP2, DEFLATE, DEFLATE64, LZMA, METHODS, STORED, XZ, ZSTD, compress
 
 MIB = 1 << 20
