@@ -94,9 +94,7 @@ class Uncompressed:
 
 def explain_igzip(error: Exception) -> str:
     """Return in words what is wrong with a deflate stream (RFC 1951)."""
-    text = str(error)
-    known = (words for begins, words in _IGZIP_WORDS.items() if text.startswith(begins))
-    return next(known, f"deflate: {text}")
+    return _IGZIP_WORDS.get(str(error)[:8], f"deflate: {error}")
 
 
 class Deflate64:

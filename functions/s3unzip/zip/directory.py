@@ -184,7 +184,12 @@ class _ArchiveEnd:
         self.warnings: list[str] = []
 
     def read(self, start: int, stop: int) -> Reads[bytes]:
-        """Return bytes [start, stop) of the archive; refuse an archive that gives fewer."""
+        """Return bytes [start, stop) of the archive, none where there can be none.
+
+        Refuses an archive that gives fewer.
+        """
+        if start < 0:
+            return b""
         if start >= self.start:
             return self.data[start - self.start : stop - self.start]
         outside = ByteRange(start, min(stop, self.start))
@@ -302,9 +307,7 @@ def _read_zip64(
     needs = records.SENTINEL_32 in (eocd.directory_size, eocd.directory_offset)
     needs |= records.SENTINEL_16 in eocd[:4]
     locator_at = at - records.ZIP64_LOCATOR_LENGTH
-    raw = b""
-    if locator_at >= 0:
-        raw = yield from view.read(locator_at, at)
+    raw = yield from view.read(locator_at, at)
     if not raw.startswith(records.ZIP64_LOCATOR_SIGNATURE):
         if needs:
             yield from _explain_no_locator(view, eocd, at)
@@ -374,9 +377,7 @@ def _find_zip64_record(view: _ArchiveEnd, declared: int, locator_at: int) -> Rea
     looked for right before the locator, then where the locator says.
     """
     plain_at = locator_at - records.ZIP64_EOCD_LENGTH
-    raw = b""
-    if plain_at >= 0:
-        raw = yield from view.read(plain_at, plain_at + 12)
+    raw = yield from view.read(plain_at, plain_at + 12)
     if raw.startswith(records.ZIP64_EOCD_SIGNATURE):
         _check_record_size(raw, plain_at, locator_at)
         if declared > plain_at:
@@ -573,13 +574,7 @@ def first_members(members: Sequence[Member], disks: Disks) -> Iterator[tuple[int
 
     `members` are in the order of their offsets.
     """
-    known = -1
-    for start in disks.starts:
+    for disk, start in enumerate(disks.starts):
         place = bisect_left(members, start, key=attrgetter("offset"))
-        if place == len(members):
-            return
-        member = members[place]
-        disk = disks.disk_of(member.offset)
-        if disk != known:
-            known = disk
-            yield disk, member
+        if place < len(members) and disks.disk_of(members[place].offset) == disk:
+            yield disk, members[place]

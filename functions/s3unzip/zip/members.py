@@ -67,12 +67,8 @@ class HeaderTable:
     ) -> None:
         """Append a header.
 
-        Args:
-            kind: what becomes of it.
-            path: see `Member`.
-            raw_name: see `Member`.
-            spot: its offset, least end, compressed size and size.
-            facts: its mtime, CRC-32, method, flags, mode (0: unknown) and cipher.
+        `spot` is its offset, least end, compressed size and size; `facts` are its mtime, CRC-32,
+        method, flags, mode (0: unknown) and cipher.
         """
         self.kinds.append(kind)
         if path.isascii():
@@ -135,11 +131,7 @@ class HeaderTable:
         return RefusedMember(member, Finding(code, message, member.offset, cut_name(member.path)))
 
     def settle(self, start: int) -> Sequence[int]:
-        """Set where each member must stop; return all places by offset.
-
-        Args:
-            start: of the directory.
-        """
+        """Bound each member, before a directory at `start`; return all places by offset."""
         offsets, stops = self.offsets, self.stops
         order: Sequence[int] = range(len(offsets))
         if any(map(gt, offsets, islice(offsets, 1, None))):
@@ -149,11 +141,11 @@ class HeaderTable:
             bounds.append(start)
         if any(map(gt, map(stops.__getitem__, order), bounds)):
             self._refuse_overlap(order)
-        self.stops = bounds
-        if not isinstance(order, range):
+        if isinstance(order, range):
+            self.stops = bounds
+        else:
             for place, bound in zip(order, bounds, strict=True):
                 stops[place] = bound
-            self.stops = stops
         return order
 
     def _refuse_overlap(self, order: Sequence[int]) -> None:

@@ -189,19 +189,6 @@ def test_zstd_frames() -> None:
     assert code_of(member_of(ZSTD, data, TEXT * 2), data) == {None}
 
 
-def test_unknown_method_fails_by_name() -> None:
-    """A method that is not read is named."""
-    with pytest.raises(MemberError, match="method 98"):
-        decode_whole(member_of(98, TEXT, TEXT), TEXT, Policy())
-
-
-def test_feeding_too_much_is_a_mistake() -> None:
-    """A caller that feeds more than the member has is told so."""
-    decoder = MemberDecoder(member_of(STORED, b"ab", b"ab"), Policy())
-    with pytest.raises(ValueError, match="fed 3 of 2"):
-        list(decoder.feed(b"abc"))
-
-
 def test_feeding_too_little_is_found() -> None:
     """A member that was not fed to its end is not whole."""
     data = compress(DEFLATE, TEXT)
