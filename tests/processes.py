@@ -1,6 +1,5 @@
 """The command line in a folder of its own: in this process, or as a process."""
 
-import contextlib
 import io
 import json
 import os
@@ -67,17 +66,15 @@ class Program:
     def run(self, *words: str, answer: str | None = None) -> Ended:
         """Run one command to its end, in this process; `answer` is typed on a terminal."""
         out, err = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
-        with (
-            pytest.MonkeyPatch.context() as patch,
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
-            pytest.raises(SystemExit) as end,
-        ):
+        with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.folder)
-            patch.setattr(sys, "stdin", io.StringIO() if answer is None else Typed(answer))
             for name, value in self.variables.items():
                 patch.setenv(name, value)
-            main(words)
+            patch.setattr(sys, "stdin", io.StringIO() if answer is None else Typed(answer))
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            with pytest.raises(SystemExit) as end:
+                main(words)
         code = end.value.code
         assert isinstance(code, int)
         return _check(code, *(stream.buffer.getvalue() for stream in (out, err)))

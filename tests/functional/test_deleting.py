@@ -4,23 +4,19 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from msgspec.structs import replace
 
 from s3unzip.errors import UsageError
 from s3unzip.local.machine import resume_run, run_archive
 from s3unzip.local.workers import Workers
 from s3unzip.model import (
     AfterSuccess,
-    Report,
     Request,
     SourceAction,
     SourceState,
     Verdict,
     decode,
-    encode,
     run_id,
 )
-from s3unzip.settling.report import source_result
 from s3unzip.stores.ports import ObjectFacts
 from tests.memory_server import MemoryS3, run_memory_s3
 from tests.processes import Ended, Program
@@ -262,46 +258,25 @@ def test_a_rule_that_says_too_little_or_too_much_is_refused(text: str) -> None:
         decode(text, AfterSuccess)
 
 
-def run_ruled(world: World, rule: AfterSuccess) -> tuple[Request, Report]:
-    """Extract an archive with a rule; return the request and the report."""
-    asked = world.request(build(*ENTRIES))
-    ruled = Request(asked.source, asked.destination, asked.options, after_success=rule)
-    return ruled, run_archive(ruled, world.context, Workers(1, world.context))
-
-
-def test_a_tag_is_no_part_of_the_identity() -> None:
-    """The same archive with another rule is the same run, so it is known."""
-    world = World()
-    ruled, report = run_ruled(world, AfterSuccess(SourceAction.TAG, tags={"state": "done"}))
-    archive = world.buckets.bucket(ruled.source.bucket).objects[ruled.source.key]
-    assert archive.facts.metadata["state"] == "done"
-    assert decode(encode(ruled), Request) == ruled
-    plain = Request(ruled.source, ruled.destination, ruled.options)
-    assert report.pin is not None
-    assert run_id(plain, report.pin, 0.0) == run_id(ruled, report.pin, 0.0)
-
-
+@pytest.mark.parametrize("rule", [DELETE, AfterSuccess(SourceAction.TAG, tags={"a": "done"})])
 @pytest.mark.parametrize("failed", [False, True])
-def test_a_run_that_is_resumed_after_the_action_leaves_it(*, failed: bool) -> None:
-    """The report still says that it is done; the same bytes, put again, stay."""
+def test_a_run_that_is_resumed_after_the_action_leaves_it(
+    rule: AfterSuccess, *, failed: bool
+) -> None:
+    """The report still says that it is done; the same bytes, put again, stay as they are."""
     world = World()
-    _, report = run_ruled(world, DELETE)
+    asked = world.request(build(*ENTRIES))
+    bucket = world.buckets.bucket(asked.source.bucket)
+    ruled = Request(asked.source, asked.destination, asked.options, after_success=rule)
+    report = run_archive(ruled, world.context, Workers(1, world.context))
     assert report.after_success is not None
     assert report.after_success.state is SourceState.DONE
-    source = world.request(build(*ENTRIES)).source
+    left = bucket.objects.get(asked.source.key)
+    assert (left.facts.metadata if left else {}) == rule.tags
+    assert report.pin is not None
+    assert run_id(asked, report.pin, 0.0) == run_id(ruled, report.pin, 0.0)
+    world.request(build(*ENTRIES))
     later = resume_run(report.run, world.context, Workers(1, world.context), failed=failed)
     assert later.verdict is Verdict.COMPLETED
     assert later.after_success == report.after_success
-    assert source.key in world.buckets.bucket(source.bucket).objects
-
-
-def test_a_split_archive_is_kept() -> None:
-    """It is several files, each with a version of its own."""
-    world = World()
-    _, report = run_ruled(world, DELETE)
-    run = world.records(report.run).read_plan().run
-    split = replace(run, pin=replace(run.pin, parts=(run.pin, run.pin)))
-    kept = source_result(split, report, None)
-    assert kept is not None
-    assert kept.state is SourceState.KEPT
-    assert "split into 2 files" in str(kept.message)
+    assert bucket.objects[asked.source.key].facts.metadata == {}

@@ -122,15 +122,6 @@ def test_wrong_crc_is_found_in_flight(content: bytes) -> None:
     assert trusting.run(build(wrong), TRUSTING).extracted == 1
 
 
-def test_trailing_bytes_are_no_gzip() -> None:
-    """Bytes after the stream fail the member even where a lenient run ignores them."""
-    world = small_world()
-    world.policy = Policy(lenient=True)
-    data = compress(DEFLATE, SMALL) + b"junk"
-    report = world.run(build(Entry("a", SMALL, DEFLATE, data=data)), SUFFIX)
-    assert report.reasons == {"compressed-trailing-bytes": 1}
-
-
 @pytest.mark.parametrize("options", [SUFFIX, ENCODING])
 @pytest.mark.parametrize("rule", [OnConflict.SKIP_UNCHANGED, OnConflict.NEVER])
 def test_unchanged_gzip_objects(options: Options, rule: OnConflict) -> None:

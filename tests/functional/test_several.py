@@ -175,7 +175,9 @@ def test_every_command_reads_all_parts(program: Program) -> None:
     assert program.run("cat", "a.zip", "d/3.txt").out.encode() == CONTENTS["d/3.txt"]
     assert program.run("test", "a.zip", "-w", "1").code == 0
     assert program.run("plan", "a.zip").code == 0
-    assert program.run("run", "a.zip", "out", "-w", "2").code == 0
+    ended = program.run("run", "a.zip", "out", "-w", "2", "--after-success", "delete")
+    assert ended.code == 0
+    assert "split into 3 files" in ended.err, "each has a version of its own, so all are kept"
     assert program.files("out/a") == CONTENTS
     assert program.run("verify", "a.zip", "out").code == 0
 

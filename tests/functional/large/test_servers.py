@@ -1,17 +1,18 @@
 """One pass of each kind of task over real S3 servers: their checksums, copies and limits."""
 
-from __future__ import annotations
-
 import random
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
 
+import boto3
 import pytest
 
+from bench.server import s3_server
 from embedded.ministack import PYTHON, EmbeddedAws
 from s3unzip.context import Context
+from s3unzip.local.contexts import open_context
 from s3unzip.local.machine import run_archive
 from s3unzip.local.workers import Workers
 from s3unzip.model import Location, Request
@@ -20,13 +21,14 @@ from s3unzip.settings import KIB, MIB, Tuning
 from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.zip import Policy
 from tests import zips
 from tests.functional.large.encoders import log_lines
+from tests.functional.large.huge import SMALL, check, write_archive
 from tests.servers import VERSITY, find_versitygw, run_versitygw
 
-if TYPE_CHECKING:  # stubs alone
-    from mypy_boto3_s3 import S3Client
-
+NO_VERSITY = "VersityGW is not installed: go install github.com/versity/versitygw/..."
+SOURCE, DESTINATION = Location("s3", "ingest", "huge.zip"), Location("s3", "members", "")
 TUNING = Tuning(
     small_member=64 * KIB,
     copy_from=5 * MIB,
@@ -37,27 +39,18 @@ TUNING = Tuning(
     part_bytes=5 * MIB,
     read_piece=1 * MIB,
 )
-BUCKETS = ("ingest", "members", "work")
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A running server with empty buckets."""
-
-    stores: S3Stores
-    client: S3Client
 
 
 @pytest.fixture(params=["versitygw", "ministack"])
-def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """Run one of the servers."""
+def stores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Stores]:
+    """Run one of the servers, with empty buckets."""
     for name, value in {**VERSITY, "AWS_DEFAULT_REGION": "us-east-1"}.items():
         monkeypatch.setenv(name, value)
     for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN", "AWS_REGION"):
         monkeypatch.delenv(name, raising=False)
     if request.param == "versitygw":
         if find_versitygw() is None:
-            pytest.skip("VersityGW is not installed: go install github.com/versity/versitygw/...")
+            pytest.skip(NO_VERSITY)
         with run_versitygw() as (url, _):
             yield open_server(url)
         return
@@ -67,36 +60,81 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         yield open_server(aws.endpoint)
 
 
-def open_server(url: str) -> Server:
+def open_server(url: str) -> S3Stores:
     """Return the stores of a server, its buckets made."""
     stores = S3Stores(StoreConfig(Location("s3", "work", ""), endpoint_url=url))
-    for bucket in BUCKETS:
+    for bucket in ("ingest", "members", "work"):
         stores.session.control.create_bucket(Bucket=bucket)
-    return Server(stores, stores.session.control)
+    return stores
 
 
-def test_every_kind_of_task_on_a_real_server(server: Server) -> None:
-    """A stream, a copy, copies over tasks and segments: every object equal, no upload left."""
-    dice = random.Random(4)
-    text = b"".join(dice.choices([dice.randbytes(6).hex().encode() for _ in range(3000)], k=10**6))
+@cache
+def make_archive() -> tuple[dict[str, bytes], bytes]:
+    """Return the members of an archive, and the archive."""
+    dice, text = random.Random(4), log_lines(4 * MIB)
     contents = {
-        "stream": (text[: 6 * MIB], zips.DEFLATE),
-        "zstd": (text[: 7 * MIB], zips.ZSTD),
+        "stream": (text + text[:MIB], zips.DEFLATE),
+        "zstd": (text + text[: 3 * MIB], zips.ZSTD),
         "copy": (dice.randbytes(5 * MIB + 7), zips.STORED),
         "copies": (dice.randbytes(13 * MIB + 1), zips.STORED),
-        "segments": (log_lines(24 * MIB), zips.DEFLATE),
+        "segments": (text * 6, zips.DEFLATE),
     }
     archive = zips.build(*(zips.Entry(name, *content) for name, content in contents.items()))
-    server.client.put_object(Bucket="ingest", Key="archive.zip", Body=archive)
-    context = Context(stores=server.stores, clock=LocalClock(), tuning=TUNING)
+    return {name: content for name, (content, _) in contents.items()}, archive
+
+
+def test_every_kind_of_task_on_a_real_server(stores: S3Stores) -> None:
+    """A stream, a copy, copies over tasks and segments: every object equal, no upload left."""
+    contents, archive = make_archive()
+    client = stores.session.control
+    client.put_object(Bucket="ingest", Key="archive.zip", Body=archive)
+    context = Context(stores=stores, clock=LocalClock(), tuning=TUNING)
     plans: list[Plan] = []
-    request = Request(Location("s3", "ingest", "archive.zip"), Location("s3", "members", ""))
+    request = Request(Location("s3", "ingest", "archive.zip"), DESTINATION)
     report = run_archive(request, context, Workers(1, context), planned=plans.append)
     assert report.verdict == "COMPLETED", report
     assert plans[0].summary.kinds == {"stream": 2, "copy": 2, "scan": 1}
     assert report.requests.copy >= 4
-    for name, (content, _) in contents.items():
-        answer = server.client.get_object(Bucket="members", Key=f"archive/{name}")
+    for name, content in contents.items():
+        answer = client.get_object(Bucket="members", Key=f"archive/{name}")
         assert answer["Body"].read() == content, name
         assert int(answer["Metadata"]["zip-crc32"], 16) == zlib.crc32(content)
-    assert not server.client.list_multipart_uploads(Bucket="members").get("Uploads")
+    assert not client.list_multipart_uploads(Bucket="members").get("Uploads")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_six_gigabytes_between_buckets(
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """ZIP64 in every field, at the default settings, by two processes; every byte is read back."""
+    if "slow" not in request.config.getoption("markexpr"):
+        pytest.skip("takes minutes and 30 GB of disk: pytest -m slow")
+    if find_versitygw() is None:
+        pytest.skip(NO_VERSITY)
+    for name in ("AWS_ENDPOINT_URL", *VERSITY, "AWS_REGION", "AWS_DEFAULT_REGION", "S3UNZIP_HOME"):
+        monkeypatch.setenv(name, "")  # what the server sets is gone after the test
+    path = tmp_path / "huge.zip"
+    large = write_archive(path, 1.0)
+    assert path.stat().st_size > 5_500_000_000
+    assert large["deflated.bin"].size > 5 * 10**9
+    with s3_server():
+        client = boto3.client("s3")
+        for bucket in (SOURCE.bucket, DESTINATION.bucket):
+            client.create_bucket(Bucket=bucket)
+        client.upload_file(str(path), SOURCE.bucket, SOURCE.key)
+        path.unlink()
+        config = StoreConfig(Location("file", "", f"{tmp_path}/home/"))
+        opening = partial(open_context, config, Policy(), Tuning())
+        context = opening(LocalClock(), None)
+        plans: list[Plan] = []
+        with Workers(2, context, opening) as workers:
+            wanted = Request(SOURCE, DESTINATION)
+            report = run_archive(wanted, context, workers, planned=plans.append)
+        record_property("seconds", report.finished - report.started)
+        record_property("requests", str(report.requests))
+        assert plans[0].summary.kinds == {"scan": 1, "copy": 1, "batch": SMALL}
+        check(client, DESTINATION.bucket, report, large, SMALL)
