@@ -1,7 +1,7 @@
 """Commands that delete: what is no member of the archive, and the archive after success."""
 
 import json
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,8 +17,6 @@ from s3unzip.model import (
     decode,
     run_id,
 )
-from s3unzip.stores.ports import ObjectFacts
-from tests.memory_server import MemoryS3, run_memory_s3
 from tests.processes import Ended, Program
 from tests.runs import World
 from tests.zips import DEFLATE, Entry, build
@@ -26,204 +24,168 @@ from tests.zips import DEFLATE, Entry, build
 ENTRIES = tuple(Entry(name, name.encode() * 9, DEFLATE) for name in ("a.txt", "d/b.txt"))
 BROKEN = Entry("c.txt", b"c" * 99, DEFLATE, local={"crc32": 1}, central={"crc32": 1})
 MEMBERS = {"site/a.txt", "site/d/b.txt"}
-FACTS = ObjectFacts("text/plain", {})
 DELETE = AfterSuccess(SourceAction.DELETE)
 
 
-class Place:
-    """A folder as the destination, seen past the product."""
+class Place(Program):
+    """A folder with archives, which are extracted below ``out/site/``."""
 
-    def __init__(
-        self, program: Program, destination: str = "out", ways: tuple[str, ...] = ()
-    ) -> None:
-        self.program, self.destination, self.ways = program, destination, ways
-        program.add("a.zip", *ENTRIES)
-        program.add("broken.zip", *ENTRIES, BROKEN)
+    def site(self, *words: str, source: str = "a.zip", answer: str | None = None) -> Ended:
+        """Extract an archive; `answer` is typed on a terminal."""
+        return self.extract(source, "out", "--prefix", "site", *words, answer=answer)
 
-    def run(self, *words: str, source: str = "a.zip", answer: str | None = None) -> Ended:
-        """Extract an archive below ``site/``; `answer` is typed on a terminal."""
-        command = (source, self.destination, "--prefix", "site", *self.ways, *words)
-        return self.program.extract(*command, answer=answer)
-
-    def add(self, *names: str) -> None:
-        """Put objects at the destination."""
+    def put(self, *names: str) -> None:
+        """Put files at the destination."""
         for name in names:
-            path = self.program.folder / "out" / name
+            path = self.folder / "out" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("extra")
 
     @property
     def names(self) -> set[str]:
         """What is at the destination."""
-        return set(self.program.files("out"))
-
-
-class Bucket(Place):
-    """A bucket of a server in memory."""
-
-    def __init__(self, program: Program, s3: MemoryS3, url: str) -> None:
-        super().__init__(program, "s3://out", ("--endpoint-url", url))
-        self._objects = s3.create_bucket("out")
-
-    def add(self, *names: str) -> None:
-        """Put objects into the bucket."""
-        for name in names:
-            self._objects.put(name, b"extra", FACTS, if_absent=False)
-
-    @property
-    def names(self) -> set[str]:
-        """The keys of the bucket."""
-        return set(self._objects.objects)
-
-
-@pytest.fixture(params=["folder", "s3"])
-def place(request: pytest.FixtureRequest, program: Program) -> Iterator[Place]:
-    """An empty destination of each kind."""
-    if request.param == "folder":
-        yield Place(program)
-        return
-    s3 = MemoryS3()
-    with run_memory_s3(s3) as url:
-        yield Bucket(program, s3, url)
+        return set(self.files("out"))
 
 
 @pytest.fixture
-def folder(program: Program) -> Place:
-    """An empty folder."""
-    return Place(program)
+def place(tmp_path: Path) -> Place:
+    """An empty destination, and archives."""
+    place = Place(tmp_path)
+    place.add("a.zip", *ENTRIES)
+    place.add("broken.zip", *ENTRIES, BROKEN)
+    return place
 
 
 def test_only_what_is_extra_below_the_prefix_goes(place: Place) -> None:
     """Members and what is beside the prefix stay; a dry run tells it before and deletes nothing."""
-    place.add("site/old.txt", "site/d/old.txt", "site2/kept.txt", "kept.txt")
+    place.put("site/old.txt", "site/d/old.txt", "site2/kept.txt", "kept.txt")
     before = place.names
-    dry = place.run("--delete-extra", "1000", "--dry-run", "--json")
+    dry = place.site("--delete-extra", "1000", "--dry-run", "--json")
     assert dry.code == 0, dry.err
     keys = [one["key"] for one in dry.lines if one["action"] == "delete"]
     assert [key.rpartition("site/")[2] for key in keys] == ["d/old.txt", "old.txt"]
     assert "2 delete" in dry.err
     assert place.names == before
-    ended = place.run("--delete-extra", "1000")
+    ended = place.site("--delete-extra", "1000")
     assert ended.code == 0, ended.err
     assert "deleting 2 objects (10 B)" in ended.err
     assert place.names == MEMBERS | {"site2/kept.txt", "kept.txt"}
-    again = place.run("--delete-extra", "1000", "-q", "--on-conflict", "skip-unchanged")
+    again = place.site("--delete-extra", "1000", "-q", "--on-conflict", "skip-unchanged")
     assert (again.code, again.err) == (0, "")
 
 
-def test_somebody_must_agree(folder: Place) -> None:
+def test_somebody_must_agree(place: Place) -> None:
     """A number must be given; on a terminal it is asked besides."""
-    folder.add("site/old.txt")
-    refused = folder.run("--delete-extra")
+    place.put("site/old.txt")
+    refused = place.site("--delete-extra")
     assert refused.code == 2
     assert "requires an argument (see s3unzip run --help)" in refused.err
-    assert folder.names == {"site/old.txt"}
-    no = folder.run("--delete-extra", "1000", answer="n\n")
+    assert place.names == {"site/old.txt"}
+    no = place.site("--delete-extra", "1000", answer="n\n")
     assert no.code == 1
     assert "1 object (5 B) is no member of the archive:" in no.err
     assert "site/old.txt\n" in no.err
     assert "Delete them? [y/N] nothing is deleted" in no.err
-    assert folder.names == MEMBERS | {"site/old.txt"}
-    assert folder.run("--delete-extra", "1000", answer="y\n").code == 0
-    assert folder.names == MEMBERS
+    assert place.names == MEMBERS | {"site/old.txt"}
+    assert place.site("--delete-extra", "1000", answer="y\n").code == 0
+    assert place.names == MEMBERS
 
 
-def test_too_many_are_too_many(folder: Place) -> None:
+def test_too_many_are_too_many(place: Place) -> None:
     """Above the number nothing is deleted, and the exit code says so."""
-    folder.add(*(f"site/{n}" for n in range(12)))
-    ended = folder.run("--delete-extra", "11")
+    place.put(*(f"site/{n}" for n in range(12)))
+    ended = place.site("--delete-extra", "11")
     assert ended.code == 1
     assert "12 objects (60 B) are no members of the archive" in ended.err
     assert "nothing is deleted, because --delete-extra is 11" in ended.err
-    assert len(folder.names) == 12 + len(MEMBERS)
-    asked = folder.run("--delete-extra", "1000", answer="n\n")
+    assert len(place.names) == 12 + len(MEMBERS)
+    asked = place.site("--delete-extra", "1000", answer="n\n")
     assert "and 2 more; --dry-run lists them all" in asked.err
-    assert folder.run("--delete-extra", "12").code == 0
-    assert folder.names == MEMBERS
+    assert place.site("--delete-extra", "12").code == 0
+    assert place.names == MEMBERS
 
 
 @pytest.mark.parametrize(
     ("source", "rule", "doomed"), [("a.zip", "never", False), ("broken.zip", "overwrite", True)]
 )
 def test_a_run_with_failures_deletes_nothing(
-    folder: Place, source: str, rule: str, *, doomed: bool
+    place: Place, source: str, rule: str, *, doomed: bool
 ) -> None:
     """Neither one that refuses to overwrite an object nor one with a member that is broken."""
-    folder.add("site/a.txt", "site/old.txt")
+    place.put("site/a.txt", "site/old.txt")
     words = ("--delete-extra", "1000", "--on-conflict", rule)
-    dry = folder.run(*words, "--dry-run", source=source)
+    dry = place.site(*words, "--dry-run", source=source)
     assert ("delete" in dry.err) is doomed, "a dry run reads no data, so it knows no broken member"
-    ended = folder.run(*words, source=source)
+    ended = place.site(*words, source=source)
     assert ended.code == 1
     assert "deleting" not in ended.err
-    assert "site/old.txt" in folder.names
+    assert "site/old.txt" in place.names
 
 
-def test_the_marker_is_not_extra(folder: Place) -> None:
+def test_the_marker_is_not_extra(place: Place) -> None:
     """A run that writes the marker keeps it; one that does not deletes an old one."""
-    assert folder.run("--marker", "--delete-extra", "1000").code == 0
-    assert folder.names == MEMBERS | {"site/_SUCCESS"}
-    dry = folder.run("--marker", "--delete-extra", "1000", "--dry-run")
+    assert place.site("--marker", "--delete-extra", "1000").code == 0
+    assert place.names == MEMBERS | {"site/_SUCCESS"}
+    dry = place.site("--marker", "--delete-extra", "1000", "--dry-run")
     assert "delete" not in dry.err
-    assert folder.run("--delete-extra", "1000").code == 0
-    assert folder.names == MEMBERS
+    assert place.site("--delete-extra", "1000").code == 0
+    assert place.names == MEMBERS
 
 
 def test_another_archives_prefix_is_left_alone(place: Place) -> None:
     """What a run of another archive wrote below or above the prefix is not extra."""
-    place.program.add("other.zip", Entry("site/x/theirs.txt", b"1"))
-    wider = ("other.zip", place.destination, "--prefix", "", *place.ways)
-    assert place.program.extract(*wider).code == 0
+    place.add("other.zip", Entry("site/x/theirs.txt", b"1"))
+    assert place.extract("other.zip", "out", "--prefix", "").code == 0
     for words in ((), ("--dry-run",)):
-        ended = place.run("--delete-extra", "1000", *words)
+        ended = place.site("--delete-extra", "1000", *words)
         assert ended.code == 2
         assert "extracted another archive" in ended.err
         assert "give each archive a prefix of its own" in ended.err
     assert place.names == {"site/x/theirs.txt"}
 
 
-def test_links_are_not_followed(folder: Place) -> None:
+def test_links_are_not_followed(place: Place) -> None:
     """A link below the prefix stays, and so does what it leads to."""
-    root = folder.program.folder
+    root = place.folder
     (root / "outside").mkdir()
     (root / "outside/precious.txt").write_text("mine")
-    folder.add("site/old.txt")
+    place.put("site/old.txt")
     (root / "out/site/link").symlink_to(root / "outside")
     (root / "out/site/file").symlink_to(root / "outside/precious.txt")
-    assert folder.run("--delete-extra", "1000").code == 0
+    assert place.site("--delete-extra", "1000").code == 0
     assert (root / "outside/precious.txt").read_text() == "mine"
     assert (root / "out/site/link").is_symlink()
-    assert "site/old.txt" not in folder.names
+    assert "site/old.txt" not in place.names
 
 
-def test_the_archive_and_the_records_are_not_extra(folder: Place) -> None:
+def test_the_archive_and_the_records_are_not_extra(place: Place) -> None:
     """A prefix that holds the archive itself, or the runs of this machine, is refused."""
-    home = folder.program.folder
-    folder.add("site/x")
+    home = place.folder
+    place.put("site/x")
     (home / "out/site/a.zip").write_bytes((home / "a.zip").read_bytes())
     (home / "link.zip").symlink_to(home / "out/site/a.zip")
-    ended = folder.run("--delete-extra", "1000", source="link.zip")
+    ended = place.site("--delete-extra", "1000", source="link.zip")
     assert ended.code == 2
     assert "the archive (" in ended.err
-    folder.program.variables["S3UNZIP_HOME"] = str(home / "out/site/runs")
-    ended = folder.run("--delete-extra", "1000")
+    place.variables["S3UNZIP_HOME"] = str(home / "out/site/runs")
+    ended = place.site("--delete-extra", "1000")
     assert ended.code == 2
     assert "the records of runs (" in ended.err
 
 
-def test_the_archive_is_deleted_after_success(folder: Place) -> None:
+def test_the_archive_is_deleted_after_success(place: Place) -> None:
     """The archive is gone; the report says so, also that which counts what was extra."""
-    folder.add("site/old.txt")
-    ended = folder.run("--delete-extra", "1000", "--after-success", "delete", "--json")
+    place.put("site/old.txt")
+    ended = place.site("--delete-extra", "1000", "--after-success", "delete", "--json")
     assert ended.code == 0, ended.err
     done = {"action": "delete", "state": "done"}
     assert json.loads(ended.out)["after_success"] == done
     assert "the archive is deleted" in ended.err
-    assert json.loads(folder.program.run("show", "--json").out)["after_success"] == done
-    assert not (folder.program.folder / "a.zip").exists()
-    assert folder.names == MEMBERS
-    assert folder.run("--after-success", "delete", source="broken.zip").code == 1
-    assert (folder.program.folder / "broken.zip").exists(), "only COMPLETED is success"
+    assert json.loads(place.run("show", "--json").out)["after_success"] == done
+    assert not (place.folder / "a.zip").exists()
+    assert place.names == MEMBERS
+    assert place.site("--after-success", "delete", source="broken.zip").code == 1
+    assert (place.folder / "broken.zip").exists(), "only COMPLETED is success"
 
 
 @pytest.mark.parametrize(
@@ -241,14 +203,12 @@ def test_the_archive_is_deleted_after_success(folder: Place) -> None:
         ("https://host/a.zip?key=secret", "delete", "https://host/a.zip?... is only read"),
     ],
 )
-def test_what_cannot_become_of_an_archive(
-    folder: Place, source: str, words: str, said: str
-) -> None:
+def test_what_cannot_become_of_an_archive(place: Place, source: str, words: str, said: str) -> None:
     """It is refused before anything is read, in words that say what is possible."""
-    ended = folder.run("--after-success", *words.split(), source=source)
+    ended = place.site("--after-success", *words.split(), source=source)
     assert ended.code == 2
     assert said in ended.err
-    assert folder.program.files().keys() == {"a.zip", "broken.zip"}
+    assert place.files().keys() == {"a.zip", "broken.zip"}
 
 
 @pytest.mark.parametrize("text", ['{"action": "tag"}', '{"action": "delete", "tags": {"a": "b"}}'])

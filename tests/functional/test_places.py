@@ -202,6 +202,19 @@ def test_several_archives_are_remembered_one_by_one(places: Places) -> None:
     assert places.out.objects["to/b/in/inner.txt"].body == CONTENT
 
 
+def test_what_is_extra_in_a_bucket_goes(places: Places) -> None:
+    """Below the prefix, if nobody else wrote it; a dry run tells it before and deletes nothing."""
+    for key in ("to/a/old.txt", "to/a/d/old.txt", "to/kept.txt"):
+        places.out.put(key, b"extra", ObjectFacts("text/plain", {}), if_absent=False)
+    words = (*places.two, "--delete-extra", "2")
+    dry = places.extract(*words, "--dry-run", "--json")
+    doomed = [one["key"] for one in dry.lines if one["action"] == "delete"]
+    assert doomed == ["to/a/d/old.txt", "to/a/old.txt"]
+    assert len(places.out.objects) == 3
+    assert places.extract(*words).code == 0
+    assert places.out.objects.keys() == NAMES | {"to/kept.txt"}
+
+
 def test_an_endpoint_with_a_password_is_not_kept(places: Places) -> None:
     """The records of a run hold no credentials."""
     secret = places.there_url.replace("://", "://user:hunter2@")

@@ -214,9 +214,8 @@ def test_tasks_add_up_as_they_end() -> None:
     for done, task in enumerate(step.next.tasks, 1):
         run_task(run, task, world.context)
         seen = watcher.read()
-        assert (seen.tasks, seen.counts["extracted"], seen.counts["failed"]) == (
-            *(done, 20 * done - 10, 10),
-        )
+        counts = seen.counts
+        assert (seen.tasks, counts["extracted"], counts["failed"]) == (done, 20 * done - 10, 10)
         assert len(seen.failures) == (3 if done == 1 else 0)
         assert watcher.read().counts == seen.counts
     assert seen.counts["bytes_written"] == sum(len(one.content) for one in MEMBERS[10:])

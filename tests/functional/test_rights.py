@@ -40,14 +40,6 @@ def program(tmp_path: Path) -> Iterator[Limited]:
             (tmp_path / name).chmod(0o700)
 
 
-def test_a_folder_that_may_not_be_written(program: Limited) -> None:
-    """It is named, not what was to be made below it, and nothing is written."""
-    ended = program.start("run", "a.zip", "closed/below/it", "-w", "1")
-    assert ended.code == 6
-    assert ended.err.splitlines()[-1] == f"s3unzip: {program.folder}/closed/below/it: {DENIED}"
-    assert list((program.folder / "closed").iterdir()) == []
-
-
 def test_a_folder_of_runs_that_may_not_be_written(program: Limited) -> None:
     """The variable that names another one is told."""
     program.variables["S3UNZIP_HOME"] = str(program.folder / "closed/runs")

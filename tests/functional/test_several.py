@@ -2,14 +2,12 @@
 
 import shutil
 import subprocess
-from collections.abc import Mapping
 
 import pytest
 
-from s3unzip.api.extraction import check_apart, extract_all, find_archives, names_several
-from s3unzip.context import Progress
+from s3unzip.api.extraction import check_apart, find_archives, names_several
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.model import ArchiveEnd, Batch, Location, Options, Request, decode
+from s3unzip.model import Batch, Location, Options, Request, decode
 from s3unzip.stores.factory import StoreConfig
 from tests.patience import HANG_SECONDS
 from tests.processes import Program
@@ -123,47 +121,18 @@ def test_what_does_not_go_with_several(program: Program, words: str, said: str) 
     assert said in ended.err
 
 
-class Heard(Progress):
-    """Keeps what is told."""
-
-    def __init__(self) -> None:
-        self.ends: list[ArchiveEnd] = []
-        self.known: tuple[int, int] = (0, 0)
-        self.extracted = 0
-
-    def found(self, archives: int, size: int) -> None:
-        """Keep the work ahead."""
-        self.known = archives, size
-
-    def finished(self, counts: Mapping[str, int]) -> None:
-        """Count members."""
-        self.extracted += counts.get("extracted", 0)
-
-    def ended(self, end: ArchiveEnd) -> None:
-        """Keep an end."""
-        self.ends.append(end)
-
-
 def test_archives_share_the_workers(program: Program) -> None:
-    """One after the other; the archives inside, the warnings and the counts belong to each."""
+    """The archives inside and the warnings belong to each."""
     inner = build(Entry("m.txt", b"inner"))
     program.add("nested.zip", Entry("inner.zip", inner), Entry("bad.zip", b"PK"))
-    heard = Heard()
-    batch = extract_all(
-        ["damaged.zip", "nested.zip", "text.zip"],
-        "out",
-        Options(include=("*", "nothing*"), nested_depth=1),
-        workers=2,
-        stores=StoreConfig(Location("file", "", f"{program.home}/")),
-        progress=heard,
-    )
-    assert heard.known[0] == 3
+    words = ("damaged.zip", "nested.zip", "text.zip", "out", "-i", "*", "-i", "nothing*")
+    ended = program.run("run", *words, "--nested", "1", "-w", "2", "--json")
+    batch = decode(ended.out, Batch)
     assert [end.exit_code for end in batch.archives] == [1, 0, 3]
-    assert heard.ends == list(batch.archives)
-    assert heard.extracted == 4  # good, both archives inside, and the member of one
     assert batch.archives[0].warnings
     verdicts = [str(run.verdict) for run in batch.archives[1].nested]
     assert sorted(verdicts) == ["COMPLETED", "REJECTED"]
+    assert program.files("out")["nested/inner/m.txt"] == b"inner"
 
 
 def test_every_command_reads_all_parts(program: Program) -> None:

@@ -2,17 +2,13 @@
 
 import random
 import zlib
-from collections.abc import Callable, Iterator
-from functools import cache, partial
-from pathlib import Path
+from collections.abc import Iterator
+from functools import cache
 
-import boto3
 import pytest
 
-from bench.server import s3_server
 from embedded.ministack import PYTHON, EmbeddedAws
 from s3unzip.context import Context
-from s3unzip.local.contexts import open_context
 from s3unzip.local.machine import run_archive
 from s3unzip.local.workers import Workers
 from s3unzip.model import Location, Request
@@ -21,14 +17,10 @@ from s3unzip.settings import KIB, MIB, Tuning
 from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.run_store import S3Stores
-from s3unzip.zip import Policy
 from tests import zips
 from tests.functional.large.encoders import log_lines
-from tests.functional.large.huge import SMALL, check, write_archive
 from tests.servers import VERSITY, find_versitygw, run_versitygw
 
-NO_VERSITY = "VersityGW is not installed: go install github.com/versity/versitygw/..."
-SOURCE, DESTINATION = Location("s3", "ingest", "huge.zip"), Location("s3", "members", "")
 TUNING = Tuning(
     small_member=64 * KIB,
     copy_from=5 * MIB,
@@ -50,7 +42,7 @@ def stores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         monkeypatch.delenv(name, raising=False)
     if request.param == "versitygw":
         if find_versitygw() is None:
-            pytest.skip(NO_VERSITY)
+            pytest.skip("VersityGW is not installed: go install github.com/versity/versitygw/...")
         with run_versitygw() as (url, _):
             yield open_server(url)
         return
@@ -90,7 +82,7 @@ def test_every_kind_of_task_on_a_real_server(stores: S3Stores) -> None:
     client.put_object(Bucket="ingest", Key="archive.zip", Body=archive)
     context = Context(stores=stores, clock=LocalClock(), tuning=TUNING)
     plans: list[Plan] = []
-    request = Request(Location("s3", "ingest", "archive.zip"), DESTINATION)
+    request = Request(Location("s3", "ingest", "archive.zip"), Location("s3", "members", ""))
     report = run_archive(request, context, Workers(1, context), planned=plans.append)
     assert report.verdict == "COMPLETED", report
     assert plans[0].summary.kinds == {"stream": 2, "copy": 2, "scan": 1}
@@ -100,41 +92,3 @@ def test_every_kind_of_task_on_a_real_server(stores: S3Stores) -> None:
         assert answer["Body"].read() == content, name
         assert int(answer["Metadata"]["zip-crc32"], 16) == zlib.crc32(content)
     assert not client.list_multipart_uploads(Bucket="members").get("Uploads")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_six_gigabytes_between_buckets(
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-    record_property: Callable[[str, object], None],
-) -> None:
-    """ZIP64 in every field, at the default settings, by two processes; every byte is read back."""
-    if "slow" not in request.config.getoption("markexpr"):
-        pytest.skip("takes minutes and 30 GB of disk: pytest -m slow")
-    if find_versitygw() is None:
-        pytest.skip(NO_VERSITY)
-    for name in ("AWS_ENDPOINT_URL", *VERSITY, "AWS_REGION", "AWS_DEFAULT_REGION", "S3UNZIP_HOME"):
-        monkeypatch.setenv(name, "")  # what the server sets is gone after the test
-    path = tmp_path / "huge.zip"
-    large = write_archive(path, 1.0)
-    assert path.stat().st_size > 5_500_000_000
-    assert large["deflated.bin"].size > 5 * 10**9
-    with s3_server():
-        client = boto3.client("s3")
-        for bucket in (SOURCE.bucket, DESTINATION.bucket):
-            client.create_bucket(Bucket=bucket)
-        client.upload_file(str(path), SOURCE.bucket, SOURCE.key)
-        path.unlink()
-        config = StoreConfig(Location("file", "", f"{tmp_path}/home/"))
-        opening = partial(open_context, config, Policy(), Tuning())
-        context = opening(LocalClock(), None)
-        plans: list[Plan] = []
-        with Workers(2, context, opening) as workers:
-            wanted = Request(SOURCE, DESTINATION)
-            report = run_archive(wanted, context, workers, planned=plans.append)
-        record_property("seconds", report.finished - report.started)
-        record_property("requests", str(report.requests))
-        assert plans[0].summary.kinds == {"scan": 1, "copy": 1, "batch": SMALL}
-        check(client, DESTINATION.bucket, report, large, SMALL)
