@@ -20,7 +20,7 @@ MEMBERS = [Entry(f"f{n:03}.txt", b"#%03d" % n * (n + 1)) for n in range(100)]
 WRONG = {"crc32": 1}
 DAMAGED = (Entry("a.txt", b"a"), Entry("bad.txt", b"b", local=WRONG, central=WRONG))
 BEGUN = "2026-11-23/201532-a-01234567"  # a run that has no plan
-SECRET = "X-Signature=very-secret"  # noqa: S105 - of a test
+SECRET = "X-Signature=very-secret"
 
 
 @pytest.fixture
