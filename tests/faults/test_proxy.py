@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from botocore.exceptions import BotoCoreError, ClientError
 from mypy_boto3_s3 import S3Client
 
 from tests.faults.proxy import Act, FaultProxy, Rule
@@ -55,20 +54,3 @@ def test_breaks(proxy: FaultProxy, act: Act) -> None:
         connection.getresponse().read()
     connection.close()
     assert Counter(record.fault for record in proxy.take_records()) == {act.value: 1}
-
-
-def test_a_lost_answer_is_of_a_request_that_went_through(
-    proxy: FaultProxy, client: S3Client
-) -> None:
-    """After LOSE on a PUT the object exists."""
-    proxy.set_rules(Rule(Act.LOSE, kinds=("put",)))
-    with pytest.raises(BotoCoreError):
-        client.put_object(Bucket=SOURCE, Key="lost", Body=b"there")
-    assert client.get_object(Bucket=SOURCE, Key="lost")["Body"].read() == b"there"
-
-
-def test_flips_a_byte(proxy: FaultProxy, client: S3Client) -> None:
-    """A body changed on its way is refused by the store, for a checksum goes with it."""
-    proxy.set_rules(Rule(Act.FLIP, kinds=("put",)))
-    with pytest.raises(ClientError):
-        client.put_object(Bucket=SOURCE, Key="flipped", Body=BODY, ChecksumAlgorithm="CRC32")
