@@ -2,24 +2,19 @@
 
 import json
 import subprocess
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from infra import NODE, cdk_cli
 from infra.bundle import ROOT, ensure_asset
 from infra.cdk_cli import COMMAND
-from infra.environment import Environment, load_environment
+from tests.assemblies import VARIANTS, synthesize_once
 from tests.docs.bare import make_checkout, make_machine
-from tests.infra.templates import Synthesized
 
 # The linters take longer than all the rest of a synthesis; one command of this module has them.
 UNCHECKED = {"CDK_VALIDATION": "false"}
-# With an address for alarms: their stack warns if nobody gets them.
-SETTINGS = {"functions.extract.memory": "1769", "alarms.email": "ops@example.com"}
 
 
 def run_cdk(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -37,8 +32,7 @@ def run_cdk(folder: Path, *words: str, **variables: str) -> subprocess.Completed
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """What one command printed, and wrote into cdk.out: the template, and the staged asset."""
 
     said: str
@@ -52,7 +46,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     built = ensure_asset()
     before = built.stat().st_mtime_ns
     folder = tmp_path_factory.mktemp("synth")
-    pairs = ("env=prod", *(f"{name}={value}" for name, value in SETTINGS.items()))
+    # With an address for alarms: their stack warns if nobody gets them.
+    environment, settings = VARIANTS["told"]
+    pairs = (f"env={environment}", *(f"{name}={value}" for name, value in settings.items()))
     done = run_cdk(folder, "synth", "-q", *(word for pair in pairs for word in ("-c", pair)))
     assert done.returncode == 0, done.stdout + done.stderr
     assert built.stat().st_mtime_ns == before  # it is built once
@@ -80,27 +76,18 @@ def read_template(folder: Path, name: str) -> dict[str, Any]:
 
 
 def test_the_cli_builds_what_the_tests_build(
-    written: Written, synthesize: Callable[[Environment], Synthesized]
+    written: Written, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """`cdk synth` and the fixtures of these tests write the same template."""
-    made = synthesize(load_environment("prod", settings=SETTINGS))
-    assert written.template == read_template(made.path.parent, "s3unzip-prod")
+    """`cdk synth` and `tests.assemblies` write the same template; settings of `-c` are in it."""
+    made = synthesize_once(tmp_path_factory, "told")
+    assert written.template == read_template(made.folder, made.stack)
+    assert '"MemorySize": 1769' in json.dumps(written.template)
 
 
 def test_synthesis_is_clean(written: Written) -> None:
     """Offline and without credentials, no rule of cdk-nag and of CDK's own linter is broken."""
     assert "ERROR" not in written.said
     assert "WARNING" not in written.said
-
-
-def test_a_setting_of_the_command_line(written: Written) -> None:
-    """`-c section.setting=value` reaches the template, as the page says."""
-    sizes = {
-        name[:16]: one["Properties"]["MemorySize"]
-        for name, one in written.template["Resources"].items()
-        if one["Type"] == "AWS::Lambda::Function"
-    }
-    assert sizes["FunctionsExtract"] == 1769
 
 
 def test_synthesis_stages_the_asset_for_lambda(written: Written) -> None:
@@ -110,14 +97,13 @@ def test_synthesis_stages_the_asset_for_lambda(written: Written) -> None:
 
 
 def test_the_command_is_the_pinned_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`.venv/bin/cdk` starts the version of package.json and its lock, and keeps it compiled.
+    """`.venv/bin/cdk` starts the version of package.json and its lock.
 
     It names the files themselves, not the links of the checkout that wrote it.
     """
     (tmp_path / "checkout").symlink_to(NODE.parent)
-    command, compiled = tmp_path / "cdk", tmp_path / "compiled cli"
+    command = tmp_path / "cdk"
     monkeypatch.setattr(cdk_cli, "COMMAND", command)
-    monkeypatch.setattr(cdk_cli, "COMPILED", compiled)
     monkeypatch.setattr(cdk_cli, "NODE", tmp_path / "checkout" / NODE.name)
     monkeypatch.setattr(cdk_cli, "NPM_OPTIONS", ("--version",))  # installs nothing
     cdk_cli.install_cdk()
@@ -129,7 +115,6 @@ def test_the_command_is_the_pinned_one(tmp_path: Path, monkeypatch: pytest.Monke
     assert wanted.startswith("2.")
     done = subprocess.run([str(command), "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.split()[0] == wanted
-    assert sum(file.stat().st_size for file in compiled.rglob("*") if file.is_file()) > 1_000_000
 
 
 def test_listing_builds_no_asset(tmp_path: Path) -> None:
@@ -139,10 +124,3 @@ def test_listing_builds_no_asset(tmp_path: Path) -> None:
     assert done.stdout.split() == ["s3unzip-prod"]
     (staged,) = (tmp_path / "checkout" / "cdk.out").glob("asset.*")
     assert not (staged / "numpy").exists()
-
-
-def test_an_unknown_environment(tmp_path: Path) -> None:
-    """The line that names the known ones is not lost in the CLI's own."""
-    done = run_cdk(tmp_path, "synth", "-q", "-c", "env=qa")
-    assert done.returncode != 0
-    assert "environment 'qa': there is no infra/environments/qa.toml; known: " in done.stderr

@@ -1,7 +1,8 @@
-"""Environment files: every setting typed, every mistake one line."""
+"""Environment files, and settings in place of theirs: all are typed, every mistake is one line."""
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import get_args
 
@@ -17,6 +18,7 @@ from infra.environment import (
     ObjectsSection,
     OptionsSection,
     load_environment,
+    select_settings,
 )
 from s3unzip.model import GzipForm, OnConflict, Options
 from s3unzip.object_properties import ObjectProperties
@@ -91,40 +93,28 @@ def test_wrong_setting_is_one_line(tmp_path: Path, before: str, after: str, line
 
 
 @pytest.mark.parametrize(
-    ("ingest", "destination"), [("", ""), ("", "out/"), ("in/", ""), ("in/", "in/out/")]
+    ("ingest", "destination", "refused"),
+    [
+        ("", "", True),
+        ("", "out/", True),
+        ("in/", "", True),
+        ("in/", "in/out/", True),
+        ("in/", "out/", False),  # one bucket may hold both
+    ],
 )
 def test_destination_inside_the_trigger_is_refused(
-    tmp_path: Path, ingest: str, destination: str
+    ingest: str, destination: str, *, refused: bool
 ) -> None:
     """Members must not start further runs."""
-    text = DEV.replace('prefix = ""', f'existing = "one-bucket"\nprefix = "{ingest}"', 1)
-    text = text.replace(
-        '[destination]\nprefix = ""',
-        f'[destination]\nexisting = "one-bucket"\nprefix = "{destination}"',
-    )
-    (tmp_path / "dev.toml").write_text(text)
-    with pytest.raises(EnvironmentFileError, match=r"destination\.prefix: .* scope"):
-        load_environment("dev", tmp_path)
-
-
-def test_prefixes_apart_in_one_bucket_are_taken(tmp_path: Path) -> None:
-    """One bucket may hold archives and members below different prefixes."""
-    text = DEV.replace('prefix = ""', 'existing = "one-bucket"\nprefix = "in/"', 1)
-    text = text.replace(
-        '[destination]\nprefix = ""', '[destination]\nexisting = "one-bucket"\nprefix = "out/"'
-    )
-    (tmp_path / "dev.toml").write_text(text)
-    assert load_environment("dev", tmp_path).destination.prefix == "out/"
-
-
-def test_unknown_environment_names_the_known_ones() -> None:
-    """A name without a file says which names there are."""
-    with pytest.raises(EnvironmentFileError, match="known: dev, prod, staging"):
-        load_environment("qa")
+    settings = {"ingest.existing": "one-bucket", "destination.existing": "one-bucket"}
+    settings |= {"ingest.prefix": ingest, "destination.prefix": destination}
+    refusal = pytest.raises(EnvironmentFileError, match=r"destination\.prefix: .* scope")
+    with refusal if refused else nullcontext():
+        load_environment("dev", settings=settings)
 
 
 def test_synthesis_stops_with_the_line() -> None:
-    """`app.py` ends with that line and nothing else."""
+    """`app.py` ends with one line and nothing else; of a name without a file, the known ones."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "app.py")],
         cwd=ROOT,
@@ -171,3 +161,68 @@ def test_a_run_gets_half_of_the_workers() -> None:
     values = dev.model_dump()
     values["runs"]["max_workers"] = None
     assert checks.Environment.model_validate(values).max_workers == 150
+
+
+@pytest.mark.parametrize(
+    ("setting", "text", "value"),
+    [
+        ("runs.max_workers", "50", 50),
+        ("runs.max_cost", "2.5", 2.5),
+        ("options.marker", "true", True),
+        ("options.include", '["*.csv"]', ["*.csv"]),
+        ("ingest.existing", "uploads", "uploads"),
+        ("stack.account", "111122223333", "111122223333"),
+        ("logs.days", "30", 30),
+        ("logs.level", "DEBUG", "DEBUG"),
+        ("functions.plan.memory", "3008", 3008),
+        ("limits.members", "7", 7),
+    ],
+)
+def test_text_becomes_the_settings_type(setting: str, text: str, value: object) -> None:
+    """A number is a number, a list a list, and an account of digits stays text."""
+    found: object = load_environment("dev", settings={setting: text})
+    for name in setting.split("."):
+        found = getattr(found, name)
+    assert found == value
+
+
+def test_tables_of_free_names() -> None:
+    """Names below tuning and tags are those of settings or of the user."""
+    environment = load_environment(
+        "dev", settings={"tuning.small_member": "1000000", "stack.tags.team": "data"}
+    )
+    assert environment.tuning == {"small_member": 1_000_000}
+    assert environment.stack.tags == {"team": "data"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "text", "line"),
+    [
+        ("runs.max_wrokers", "5", "-c runs.max_wrokers: there is no such setting"),
+        ("run.max_workers", "5", "-c run.max_workers: there is no such setting"),
+        ("functions.plan", "5", "-c functions.plan: this is a section"),
+        ("kms_key.x", "5", "-c kms_key.x: there is no such setting"),
+        ("runs.max_workers.x", "5", "-c runs.max_workers.x: there is no such setting"),
+        ("runs.max_workers", "many", "-c runs.max_workers must be a whole number; it is 'many'"),
+        ("options.marker", "yes", "-c options.marker must be true or false; it is 'yes'"),
+    ],
+)
+def test_a_wrong_one_is_one_line(setting: str, text: str, line: str) -> None:
+    """The line says that it came from the command line, and what is wrong."""
+    with pytest.raises(EnvironmentFileError) as caught:
+        load_environment("dev", settings={setting: text})
+    assert str(caught.value).startswith(line)
+    assert "\n" not in str(caught.value)
+
+
+def test_contexts_of_cdk_are_no_settings() -> None:
+    """Feature flags, lookups and the environment's name are left alone."""
+    context = {
+        "env": "dev",
+        "cli-telemetry": False,
+        "@aws-cdk/aws-iam:minimizePolicies": True,
+        "aws:cdk:bundling-stacks": ["**"],
+        "availability-zones:account=1:region=eu-west-1": [],
+        "runs.max_workers": "50",
+    }
+    assert select_settings(context) == {"runs.max_workers": "50"}

@@ -23,7 +23,7 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 @lru_cache(maxsize=1)
 def read_definition() -> Json:
-    """Return the definition that `tests/infra/test_simulated.py` compares with the stack's."""
+    """Return the definition that `tests/infra/test_workflow.py` compares with the stack's."""
     definition: Json = json.loads(DEFINITION.read_text())
     return definition
 
