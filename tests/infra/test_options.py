@@ -1,11 +1,10 @@
-"""What environments say about their runs: checked, told to the functions, and allowed to them."""
+"""What environments say about their runs is told to the functions, and allowed to them."""
 
 import json
 from collections.abc import Callable
 
 import pytest
 
-from infra.environment import EnvironmentFileError, load_environment
 from s3unzip.aws.environment import read_defaults
 from s3unzip.model import AfterSuccess, Options, SourceAction, decode
 from s3unzip.object_properties import ObjectProperties
@@ -93,46 +92,3 @@ def test_who_pays_for_reading(dev: Synthesized, options: Synthesized) -> None:
     for name in ("intake", "extract"):
         assert variables_of(options, name)[Variable.REQUEST_PAYER] == "requester"
         assert variables_of(dev, name)[Variable.REQUEST_PAYER] == ""
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"after_success.action": "burn"}, "after_success.action"),
-        ({"after_success.action": "tag"}, "needs at least one"),
-        ({"after_success.action": "delete", "after_success.tags.a": "b"}, "others have none"),
-        (
-            {
-                "after_success.action": "tag",
-                "after_success.tags.a": "b",
-                "ingest.existing": "my-archives",
-                "ingest.versioned": False,
-            },
-            "bucket without versioning",
-        ),
-        (
-            {"after_success.action": "delete", "options.include": ["*.csv"]},
-            "members that are not extracted would be lost",
-        ),
-        ({"options.nested_depth": 1, "options.as_gzip": "suffix"}, "nested_depth"),
-        ({"options.objects.storage_class": "COLD"}, "storage class 'COLD': unknown"),
-        ({"options.objects.tags.team": "R&D"}, "S3 takes no '&' in a tag"),
-        ({"options.objects.metadata.mode": "1"}, "s3unzip writes it itself"),
-        (
-            {"options.objects.storage_class": "GLACIER", "options.nested_depth": 1},
-            "objects.storage_class cannot be GLACIER",
-        ),
-        ({"options.objects.colour": "red"}, "there is no such setting"),
-        # Only a full ARN, so that the right is exact and no password is in a file.
-        ({"password_secret": "hunter2"}, "password_secret"),
-        ({"password_secret": SECRET[:-7]}, "password_secret"),
-        ({"password_secret": f"{SECRET}#"}, "password_secret"),
-        ({"password_secret": f"{SECRET}#a#b"}, "password_secret"),
-    ],
-)
-def test_what_does_not_go_is_a_wrong_setting(settings: dict[str, object], said: str) -> None:
-    """The synthesis ends with one line."""
-    with pytest.raises(EnvironmentFileError) as caught:
-        load_environment("dev", settings=settings)
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)

@@ -133,25 +133,23 @@ def test_buckets(dev: Synthesized, prod: Synthesized) -> None:
         assert len(refused) == 3
 
 
-def test_ingest_bucket(dev: Synthesized) -> None:
-    """The ingest bucket keeps versions, sends events, and drops incomplete uploads in a day."""
-    ingest = dev.properties("AWS::S3::Bucket", "StorageIngest")
-    assert ingest["VersioningConfiguration"] == {"Status": "Enabled"}
+def test_versions_and_events(options: Synthesized) -> None:
+    """The ingest bucket keeps versions and sends events; a destination keeps them if asked to."""
+    ingest = options.properties("AWS::S3::Bucket", "StorageIngest")
+    destination = options.properties("AWS::S3::Bucket", "StorageDestination")
+    for bucket in (ingest, destination):
+        assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
     events = ingest["NotificationConfiguration"]["EventBridgeConfiguration"]
     assert events == {"EventBridgeEnabled": True}
-    uploads = [
-        rule["AbortIncompleteMultipartUpload"]
-        for rule in ingest["LifecycleConfiguration"]["Rules"]
-        if "AbortIncompleteMultipartUpload" in rule
-    ]
-    assert uploads == [{"DaysAfterInitiation": 1}]
 
 
-def test_uploads_are_kept_for_a_resumed_run(dev: Synthesized) -> None:
-    """Parts outlive a run of seven days, 14 days until it is resumed, and the resumed run."""
-    destination = dev.properties("AWS::S3::Bucket", "StorageDestination")
-    (rule,) = destination["LifecycleConfiguration"]["Rules"]
-    assert rule["AbortIncompleteMultipartUpload"]["DaysAfterInitiation"] == 28
+@pytest.mark.parametrize(("bucket", "days"), [("Ingest", 1), ("Destination", 28), ("Work", 1)])
+def test_incomplete_uploads(dev: Synthesized, bucket: str, days: int) -> None:
+    """Parts of members outlive a run of a week, 14 days until it is resumed, and that run."""
+    properties = dev.properties("AWS::S3::Bucket", f"Storage{bucket}")
+    name = "AbortIncompleteMultipartUpload"
+    rules = properties["LifecycleConfiguration"]["Rules"]
+    assert [one[name] for one in rules if name in one] == [{"DaysAfterInitiation": days}]
     assert dev.definition()["TimeoutSeconds"] == 7 * 24 * 3600
 
 
@@ -240,12 +238,6 @@ def test_log_levels(synthesized: Callable[[str], Synthesized], variant: str, lev
         logging = function["LoggingConfig"]
         assert (logging["LogFormat"], logging["ApplicationLogLevel"]) == ("JSON", level)
         assert logging["SystemLogLevel"] == "INFO"
-
-
-def test_versioned_destination(options: Synthesized) -> None:
-    """A created destination keeps what a run overwrites, if the environment says so."""
-    bucket = options.properties("AWS::S3::Bucket", "StorageDestination")
-    assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
 
 
 def test_existing_buckets_and_key(synthesized: Callable[[str], Synthesized]) -> None:

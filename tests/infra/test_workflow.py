@@ -140,16 +140,11 @@ def test_rights_of_the_state_machine(dev: Synthesized) -> None:
     found = dev.policy("WorkflowRunsRoleDefaultPolicy")
     called = {where for action, where in found if action == "lambda:InvokeFunction"}
     assert {one.split("Functions")[1][:4] for one in called} == {"Plan", "Extr", "Sett"}
+    (machine,) = dev.resources("AWS::StepFunctions::StateMachine").values()
+    assert machine["StateMachineName"] == dev.environment.stack.name  # by which others name it
     objects = {where for action, where in found if action.startswith("s3:")}
     assert len(objects) == 1
     assert objects.pop().endswith("/runs/*/rounds/*")
-
-
-def test_it_is_named_as_the_stack(dev: Synthesized, prod: Synthesized) -> None:
-    """Environments are told apart in the console."""
-    for made in (dev, prod):
-        (machine,) = made.resources("AWS::StepFunctions::StateMachine").values()
-        assert machine["StateMachineName"] == made.environment.stack.name
 
 
 def test_the_simulation_has_the_definition(dev: Synthesized) -> None:
