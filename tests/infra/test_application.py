@@ -25,7 +25,8 @@ def test_no_validation_leaves_cdk_nag_out(
     """A bucket without access logs fails a synthesis, but not with the CLI's `--no-validation`."""
     from aws_cdk import Stack, aws_s3  # noqa: PLC0415 - it takes seconds
 
-    from infra.application import Application, check_best_practices  # noqa: PLC0415 - likewise
+    from infra.application import Application  # noqa: PLC0415 - likewise
+    from infra.best_practices import check_best_practices  # noqa: PLC0415 - likewise
 
     monkeypatch.setenv("CDK_VALIDATION", validation)
     app = Application(tmp_path, linter=False)

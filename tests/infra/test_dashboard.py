@@ -109,8 +109,8 @@ def test_alarms_and_advice_follow(dev: Synthesized, body: dict[str, Any]) -> Non
 
 def test_order(body: dict[str, Any]) -> None:
     """Failures come before queues, queues before durations, cost last."""
-    wanted = ("Archives", "Alarms", "Failures by reason", "Queue: messages", "Put to done")
-    wanted += ("Bytes", "Function errors")
+    wanted = ["Archives", "Alarms", "Failures by reason", "Queue: messages", "Put to done"]
+    wanted += ["Bytes", "Function errors"]
     places = {one["properties"].get("title"): one["y"] for one in body["widgets"]}
     rows = [places[title] for title in wanted]
     assert rows == sorted(set(rows))
