@@ -1,15 +1,45 @@
-"""What a user installs: the wheel of this checkout, in an environment of its own."""
+"""A user: who types commands, and what is installed: the wheel of this checkout."""
 
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from s3unzip.cli.main import main
 from tests.docs.commands import ROOT
+from tests.processes import Ended
 from tests.sharing import make_once
+
+HIDDEN = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ENDPOINT_URL", "NO_COLOR")
+
+
+@pytest.fixture
+def typed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[[Path, list[str]], Ended]:
+    """Run a command in a folder, which has the runs, too; in this process, which takes a tenth."""
+
+    def run(folder: Path, words: list[str]) -> Ended:
+        monkeypatch.chdir(folder)
+        for name in HIDDEN:
+            monkeypatch.delenv(name, raising=False)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "test")
+        for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+            monkeypatch.setenv(name, str(folder / "none"))
+        monkeypatch.setenv("S3UNZIP_HOME", str(folder / ".runs"))
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        out, err = capfd.readouterr()
+        assert "Traceback" not in err
+        assert "internal error" not in err
+        return Ended(int(str(end.value.code)), out, err)
+
+    return run
 
 
 def _find_uv() -> str | None:
