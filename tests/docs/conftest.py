@@ -1,7 +1,7 @@
 """A user: who types commands, and what is installed: the wheel of this checkout."""
 
+import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from s3unzip.cli.main import main
+from tests.docs.bare import run_program
 from tests.docs.commands import ROOT
 from tests.processes import Ended
 from tests.sharing import make_once
@@ -42,15 +43,11 @@ def typed(
     return run
 
 
-def _find_uv() -> str | None:
-    own = ROOT / ".uv" / "bin" / "uv"
-    return str(own) if own.exists() else shutil.which("uv")
-
-
 @pytest.fixture(scope="session")
 def uv() -> Path:
     """Return the program uv."""
-    found = _find_uv()
+    own = ROOT / ".uv" / "bin" / "uv"
+    found = own if own.exists() else shutil.which("uv")
     if found is None:
         pytest.skip("uv is not installed: make installs it")
     return Path(found)
@@ -58,29 +55,19 @@ def uv() -> Path:
 
 @pytest.fixture(scope="session")
 def installed(uv: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel, install it into a clean environment; return the folder of its commands."""
-    return make_once(tmp_path_factory, "wheel", partial(_install, str(uv))) / "environment" / "bin"
+    """Build the wheel, install it by `uv tool install`; return the folder of its commands."""
+    return make_once(tmp_path_factory, "wheel", partial(_install, uv)) / "bin"
 
 
 @pytest.fixture(scope="session")
 def wheel(installed: Path) -> Path:
     """Return the wheel of this checkout."""
-    (found,) = (installed.parent.parent / "dist").glob("s3unzip-*.whl")
+    (found,) = (installed.parent / "dist").glob("s3unzip-*.whl")
     return found
 
 
-def _install(uv: str, folder: Path) -> None:
-    environment = folder / "environment"
-    for words in (
-        ["build", "--wheel", "--out-dir", str(folder / "dist"), str(ROOT)],
-        ["venv", "--python", sys.executable, str(environment)],
-    ):
-        _run(uv, *words)
+def _install(uv: Path, folder: Path) -> None:
+    run_program([uv, "build", "--wheel", "--out-dir", folder / "dist"], os.environ)
     (wheel,) = (folder / "dist").glob("s3unzip-*.whl")
-    python = environment / "bin" / "python"
-    _run(uv, "pip", "install", "--python", str(python), str(wheel))
-
-
-def _run(uv: str, *words: str) -> None:
-    done = subprocess.run([uv, "--quiet", *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    places = {"UV_TOOL_DIR": str(folder / "tools"), "UV_TOOL_BIN_DIR": str(folder / "bin")}
+    run_program([uv, "tool", "install", "--python", sys.executable, wheel], os.environ | places)

@@ -11,24 +11,16 @@ from infra import NODE, cdk_cli
 from infra.bundle import ROOT, ensure_asset
 from infra.cdk_cli import COMMAND
 from tests.assemblies import VARIANTS, synthesize_once
-from tests.docs.bare import make_checkout, make_machine
+from tests.docs.bare import make_checkout, make_machine, run_program
 
 
-def run_cdk(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run_cdk(folder: Path, *words: str, **variables: str) -> str:
     """Run ``.venv/bin/cdk`` in a checkout of its own, on a machine with Python and make."""
     if not COMMAND.is_file():
         pytest.skip("no CDK CLI: make it with `make cdk`")
     checkout = make_checkout(folder / "checkout")
-    done = subprocess.run(
-        [str(checkout / ".venv" / "bin" / "cdk"), *words],
-        cwd=checkout,
-        env={**make_machine(folder / "bin"), **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
+    cdk = checkout / ".venv" / "bin" / "cdk"
+    return run_program([cdk, *words], {**make_machine(folder / "bin"), **variables}, checkout)
 
 
 def read_template(template: Path) -> dict[str, Any]:
@@ -55,8 +47,7 @@ def test_the_cli_builds_what_the_tests_build(
     # With an address for alarms: their stack warns if nobody gets them.
     environment, settings = VARIANTS["told"]
     pairs = (f"env={environment}", *(f"{name}={value}" for name, value in settings.items()))
-    done = run_cdk(tmp_path, "synth", "-q", *(word for pair in pairs for word in ("-c", pair)))
-    said = done.stdout + done.stderr
+    said = run_cdk(tmp_path, "synth", "-q", *(word for pair in pairs for word in ("-c", pair)))
     assert "ERROR" not in said
     assert "WARNING" not in said
     assert built.stat().st_mtime_ns == before  # it is built once
@@ -72,8 +63,8 @@ def test_the_cli_builds_what_the_tests_build(
 def test_listing_builds_no_asset(tmp_path: Path) -> None:
     """`cdk ls` needs no asset and no uv, and answers with the stack of the environment."""
     words = ("ls", "-c", "env=prod")
-    done = run_cdk(tmp_path, *words, UV="/nowhere/uv", CDK_VALIDATION="false")
-    assert done.stdout.split() == ["s3unzip-prod"]
+    said = run_cdk(tmp_path, *words, UV="/nowhere/uv", CDK_VALIDATION="false")
+    assert "s3unzip-prod" in said.splitlines()
     (staged,) = (tmp_path / "checkout" / "cdk.out").glob("asset.*")
     assert not (staged / "numpy").exists()
 
