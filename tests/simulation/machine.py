@@ -20,7 +20,7 @@ DEFINITION = Path(__file__).with_name("workflow.json")
 MACHINE = "arn:aws:states:eu-west-1:111122223333:stateMachine:runs"
 
 
-# tests/infra/test_simulated.py compares it with the stack's.
+# tests/infra/test_workflow.py compares it with the stack's.
 MEANT: Json = json.loads(DEFINITION.read_text())
 
 
