@@ -37,7 +37,7 @@ def test_a_mistake_says(
         pytest.skip("root may do everything; no setpriv")
     else:
         program = Program(folder)
-        ended = program.run_as([*LIMITED, *program.command, *words])
+        ended = program.start_as([*LIMITED, *program.command, *words])
     assert ended.code == mistake["exit"]
     said = [line.strip() for line in (ended.err + ended.out).splitlines()]
     assert _filled(str(mistake["says"]), known) in said
