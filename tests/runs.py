@@ -9,7 +9,7 @@ from s3unzip.context import Context, Progress
 from s3unzip.errors import S3UnzipError, ServiceFaultError
 from s3unzip.estimate import Platform
 from s3unzip.extraction.task import run_task
-from s3unzip.model import Location, Options, PlanSummary, Report, Request, Task, Verdict
+from s3unzip.model import Location, Options, PlanSummary, Report, Request, Task, TaskKind, Verdict
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import KIB, Tuning
 from s3unzip.settling.loop import KnownArchive, Settled, begin, resume, settle
@@ -114,9 +114,10 @@ class World:
         """Return the records of a run."""
         return RunRecords.open(self.stores or self.buckets, run)
 
-    def tasks(self, report: Report) -> list[Task]:
-        """Return the tasks of all rounds of a run."""
-        return list(self.records(report.run).tasks())
+    def tasks(self, report: Report, *kinds: TaskKind) -> list[Task]:
+        """Return the tasks of all rounds of a run, or those of some kinds."""
+        tasks = self.records(report.run).tasks()
+        return [task for task in tasks if not kinds or task.kind in kinds]
 
     def contents(self, prefix: str = KEY) -> dict[str, bytes]:
         """Return what is in the destination, by key below `prefix`."""

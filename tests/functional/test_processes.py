@@ -81,17 +81,6 @@ def test_the_same_run_twice_at_once(program: Program) -> None:
     assert program.files("out/many") == {f"f{n}": b"%d" % n * 1000 for n in range(600)}
 
 
-def test_workers_import_nothing_that_few_need() -> None:
-    """A worker process imports only what most workers need."""
-    code = (
-        "import sys\n"
-        "import s3unzip.local.workers, s3unzip.local.contexts, s3unzip.stores.s3.run_store\n"
-        "print(*{'click', 'rich', 'pydantic', 'numpy', 'inflate64'} & set(sys.modules))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
-
-
 def test_ctrl_c_while_the_program_is_loaded() -> None:
     """It prints one line and exits with 130, also before the command line is imported."""
     code = """

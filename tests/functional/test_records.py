@@ -76,9 +76,8 @@ def test_an_unreadable_record_does_not_end_the_list(program: Program) -> None:
         assert str(foreign) in ended.out
 
 
-@pytest.mark.usefixtures("run")
-def test_what_is_shown_of_a_run_that_ended(program: Program) -> None:
-    """Its report, also by `watch`, and its page; no resume, with --failed or not, does anything."""
+def test_what_is_shown_of_a_run_that_ended(program: Program, run: str) -> None:
+    """Its report, also by `watch`, and its page; nothing is left to resume or to abort."""
     assert program.run("show", "latest").out.startswith("COMPLETED")
     watched = program.run("watch", "latest", "--json")
     assert watched.code == 0
@@ -90,10 +89,6 @@ def test_what_is_shown_of_a_run_that_ended(program: Program) -> None:
         ended = program.run("resume", "latest", *words)
         assert ended.code == 0
         assert "COMPLETED already, nothing is left to do" in ended.err
-
-
-def test_abort_names_the_run(program: Program, run: str) -> None:
-    """`latest` may be another run than the one that is meant."""
     assert program.run("abort", "latest").out == f"{run}: 0 incomplete uploads dropped\n"
 
 
