@@ -1,6 +1,5 @@
 """Commands that delete: what is no member of the archive, and the archive after success."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -179,9 +178,9 @@ def test_the_archive_is_deleted_after_success(place: Place) -> None:
     ended = place.site("--delete-extra", "1000", "--after-success", "delete", "--json")
     assert ended.code == 0, ended.err
     done = {"action": "delete", "state": "done"}
-    assert json.loads(ended.out)["after_success"] == done
+    assert ended.lines[0]["after_success"] == done
     assert "the archive is deleted" in ended.err
-    assert json.loads(place.run("show", "--json").out)["after_success"] == done
+    assert place.run("show", "--json").lines[0]["after_success"] == done
     assert not (place.folder / "a.zip").exists()
     assert place.names == MEMBERS
     assert place.site("--after-success", "delete", source="broken.zip").code == 1

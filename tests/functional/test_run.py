@@ -50,16 +50,6 @@ def test_a_small_archive_is_planned_with_one_get() -> None:
     assert world.records(step.next.run).read_plan().requests == Requests(get=1, put=2)
 
 
-def test_a_large_directory_is_read_in_pinned_pieces() -> None:
-    """What the tail does not hold is read in parallel ranges; the plan is the same."""
-    world, members = World(), entries(400)
-    world.tune(tail_bytes=200, directory_piece=1000)
-    report = world.run(build(*members))
-    assert report.verdict is Verdict.COMPLETED
-    assert world.contents() == expected(members)
-    assert report.requests.get > 20
-
-
 def test_objects_carry_what_verify_needs() -> None:
     """Type from the name, CRC-32, time and mode; where the archive has no mode, one to read by."""
     world = World()
@@ -106,16 +96,6 @@ def test_directories_are_counted_not_written() -> None:
     assert (report.verdict, report.directories) == (Verdict.COMPLETED, 2)
     assert world.contents() == {"d/b": b"1"}
     assert report.warnings == {"dir-attr-without-slash": 1}
-
-
-def test_include_exclude_and_limit_select() -> None:
-    """Globs, names and a limit choose members; the rest is counted as excluded."""
-    world, members = World(), entries(30)
-    options = Options(include=("d1/**",), exclude=("*4.json",), limit=5)
-    report = world.run(build(*members), options)
-    wanted = [m for m in members if str(m.name).startswith("d1/") and "4.json" not in str(m.name)]
-    assert world.contents() == expected(wanted[:5])
-    assert report.excluded == 25
 
 
 def test_a_key_template_places_members() -> None:
