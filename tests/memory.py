@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
@@ -28,7 +28,6 @@ from s3unzip.stores.ports import (
     Upload,
 )
 from s3unzip.zip import ByteRange
-from tests.disposal import MemoryDisposal
 
 PIECE = 64 * 1024
 MODIFIED = 1_795_466_132.0  # 2026-11-23 20:35:32
@@ -260,6 +259,31 @@ class MemorySource:
         return self._bucket.pinned(location, pin)
 
 
+class MemoryDisposal:
+    """What becomes of archives in memory; a bucket knows one version of each."""
+
+    def __init__(self, bucket: Callable[[str], MemoryBucket]) -> None:
+        self._bucket = bucket
+
+    def delete(self, location: Location, pin: Pin) -> None:
+        """Delete the version."""
+        if self._find(location, pin) is not None:
+            del self._bucket(location.bucket).objects[location.key]
+
+    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
+        """Add tags; they are kept as metadata."""
+        found = self._find(location, pin)
+        if found is None:
+            raise SourceChangedError(f"{location}: is gone")
+        found.facts.metadata.update(tags)
+
+    def _find(self, location: Location, pin: Pin) -> Stored | None:
+        found = self._bucket(location.bucket).objects.get(location.key)
+        if found is not None and found.etag != pin.etag:
+            raise SourceChangedError(f"{location}: a newer archive is there")
+        return found
+
+
 class MemoryWork:
     """A run's own objects; `calls` counts what is asked of them, as it does for S3."""
 
@@ -339,7 +363,7 @@ class MemoryStores:
         return self.bucket(location.bucket)
 
     def disposal(self, location: Location) -> MemoryDisposal:
-        """Return what deletes, moves and tags archives."""
+        """Return what deletes and tags archives."""
         return MemoryDisposal(self.bucket)
 
     def run_store(self, run: str, calls: Calls | None = None) -> MemoryWork:

@@ -11,8 +11,7 @@ from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import Calls, Kind, LocalClock
 from s3unzip.stores.ports import Buffer, Upload
 from s3unzip.zip.values import ByteRange
-from tests.disposal import MemoryDisposal
-from tests.memory import MemoryArchive, MemorySource, MemoryWork
+from tests.memory import MemoryArchive, MemoryDisposal, MemorySource, MemoryWork
 from tests.simulation.faults import Fault
 from tests.simulation.scheduler import current
 from tests.simulation.world import World
