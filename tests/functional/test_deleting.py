@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 
 from s3unzip.errors import UsageError
-from s3unzip.local.machine import resume_run, run_archive
-from s3unzip.local.workers import Workers
 from s3unzip.model import (
     AfterSuccess,
     Request,
@@ -227,7 +225,7 @@ def test_a_run_that_is_resumed_after_the_action_leaves_it(
     asked = world.request(build(*ENTRIES))
     bucket = world.buckets.bucket(asked.source.bucket)
     ruled = Request(asked.source, asked.destination, asked.options, after_success=rule)
-    report = run_archive(ruled, world.context, Workers(1, world.context))
+    report = world.run_here(ruled)
     assert report.after_success is not None
     assert report.after_success.state is SourceState.DONE
     left = bucket.objects.get(asked.source.key)
@@ -235,7 +233,7 @@ def test_a_run_that_is_resumed_after_the_action_leaves_it(
     assert report.pin is not None
     assert run_id(asked, report.pin, 0.0) == run_id(ruled, report.pin, 0.0)
     world.request(build(*ENTRIES))
-    later = resume_run(report.run, world.context, Workers(1, world.context), failed=failed)
+    later = world.resume_here(report.run, failed=failed)
     assert later.verdict is Verdict.COMPLETED
     assert later.after_success == report.after_success
     assert bucket.objects[asked.source.key].facts.metadata == {}

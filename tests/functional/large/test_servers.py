@@ -8,9 +8,6 @@ from functools import cache
 import pytest
 
 from embedded.ministack import PYTHON, EmbeddedAws
-from s3unzip.context import Context
-from s3unzip.local.machine import run_archive
-from s3unzip.local.workers import Workers
 from s3unzip.model import Location, Request
 from s3unzip.planning.plan import Plan
 from s3unzip.settings import KIB, MIB, Tuning
@@ -19,6 +16,7 @@ from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.run_store import S3Stores
 from tests import zips
 from tests.functional.large.encoders import log_lines
+from tests.runs import World
 from tests.servers import VERSITY, find_versitygw, run_versitygw
 
 TUNING = Tuning(
@@ -80,10 +78,9 @@ def test_every_kind_of_task_on_a_real_server(stores: S3Stores) -> None:
     contents, archive = make_archive()
     client = stores.session.control
     client.put_object(Bucket="ingest", Key="archive.zip", Body=archive)
-    context = Context(stores=stores, clock=LocalClock(), tuning=TUNING)
-    plans: list[Plan] = []
+    world, plans = World(TUNING, stores=stores, clock=LocalClock()), list[Plan]()
     request = Request(Location("s3", "ingest", "archive.zip"), Location("s3", "members", ""))
-    report = run_archive(request, context, Workers(1, context), planned=plans.append)
+    report = world.run_here(request, plans.append)
     assert report.verdict == "COMPLETED", report
     assert plans[0].summary.kinds == {"stream": 2, "copy": 2, "scan": 1}
     assert report.requests.copy >= 4
