@@ -79,6 +79,10 @@ def test_an_unreadable_record_does_not_end_the_list(program: Program) -> None:
 def test_what_is_shown_of_a_run_that_ended(program: Program, run: str) -> None:
     """Its report, also by `watch`, and its page; nothing is left to resume or to abort."""
     assert program.run("show", "latest").out.startswith("COMPLETED")
+    failures = program.run("show", "--failures")
+    assert failures.out == f"{run}: COMPLETED, no member failed\n"
+    assert program.run("show", "--failures", "--json") == (0, "", failures.out)
+    assert program.run("watch").out == f"{run}: COMPLETED\n"
     watched = program.run("watch", "latest", "--json")
     assert watched.code == 0
     assert decode(watched.out.splitlines()[-1], Report).extracted == 100
