@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from s3unzip.api.options import parse_after_success
 from s3unzip.errors import UsageError
 from s3unzip.model import (
     AfterSuccess,
+    Location,
+    Options,
     Request,
     SourceAction,
     SourceState,
@@ -206,6 +209,13 @@ def test_what_cannot_become_of_an_archive(place: Place, source: str, words: str,
     assert ended.code == 2
     assert said in ended.err
     assert place.files().keys() == {"a.zip", "broken.zip"}
+
+
+def test_some_members_are_enough_for_a_tag() -> None:
+    """An archive is tagged after a selection, too; a value may have an equals sign."""
+    source = Location("s3", "arrivals", "t/a.zip")
+    tagged = parse_after_success("tag=state=a=b", source, Options(limit=1))
+    assert tagged == AfterSuccess(SourceAction.TAG, tags={"state": "a=b"})
 
 
 @pytest.mark.parametrize("text", ['{"action": "tag"}', '{"action": "delete", "tags": {"a": "b"}}'])

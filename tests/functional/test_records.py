@@ -24,8 +24,9 @@ SECRET = "X-Signature=very-secret"
 
 
 @pytest.fixture
-def program(program: Program) -> Program:
-    """Return the command line, in a folder with archives."""
+def program(program: Program, monkeypatch: pytest.MonkeyPatch) -> Program:
+    """Return the command line, in a folder with archives; `watch` soon takes a run for dead."""
+    monkeypatch.setattr("s3unzip.cli.runs.BEGIN_SECONDS", 0.1)
     program.add("a.zip", *MEMBERS)
     program.add("damaged.zip", *DAMAGED)
     return program
@@ -37,12 +38,6 @@ def run(program: Program) -> str:
     assert program.extract("a.zip", "out", "-q").code == 0
     (run,) = program.runs()
     return run
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `watch` wait a moment only for a process that may be about to begin."""
-    monkeypatch.setattr("s3unzip.cli.runs.BEGIN_SECONDS", 0.1)
 
 
 def lose_report(program: Program, run: str) -> None:
@@ -125,7 +120,6 @@ def test_a_destination_that_cannot_be_reached_leaves_nothing(program: Program) -
     assert program.runs() == []
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_run_that_was_killed_while_it_planned(program: Program) -> None:
     """The lock is held from before the plan: whoever watches learns that nobody makes it."""
     home = str(program.home)
@@ -140,7 +134,6 @@ def test_a_run_that_was_killed_while_it_planned(program: Program) -> None:
     assert "start again with s3unzip run" in ended.err
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_run_without_a_report(program: Program, run: str) -> None:
     """`watch` follows it while a process works on it, and `resume` continues it later."""
     lose_report(program, run)
