@@ -114,13 +114,13 @@ class Machine:
 
         Requests to self-hosted stores cost nothing.
         """
-        from s3unzip.estimate import check_budget, estimate_run, local  # noqa: PLC0415 - rare
+        from s3unzip.estimate import check_budget, estimate, local  # noqa: PLC0415 - rare
 
         endpoint = self._stores.at_destination().endpoint_url
         amazon = plan.summary.run.destination.scheme == "s3" and endpoint is None
         platform = local(workers=self._processes, priced_requests=amazon)
-        tasks = plan.tasks + plan.copies
-        made = estimate_run(plan.summary, tasks, platform, self._tuning)
+        summary, tasks = plan.summary, plan.tasks + plan.copies
+        made = estimate(summary.run, tasks, platform, self._tuning, summary.workers)
         check_budget(made, max_cost)
 
     def resume(self, run: str, show: Show | None = None, *, failed: bool = False) -> Report:

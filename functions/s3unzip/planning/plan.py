@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, RejectedError, UsageError
-from s3unzip.estimate import estimate_run, show_dollars
+from s3unzip.estimate import estimate, show_dollars
 from s3unzip.explanations import describe
 from s3unzip.finding import Finding
 from s3unzip.model import (
@@ -152,7 +152,8 @@ def _refuse_cost(plan: Plan, context: Context) -> Report | None:
     if limit is None or context.platform is None:
         return None
     tasks = [*plan.tasks, *plan.copies]
-    cost = estimate_run(summary, tasks, context.platform, context.tuning).cost.total
+    made = estimate(summary.run, tasks, context.platform, context.tuning, summary.workers)
+    cost = made.cost.total
     if cost <= limit:
         return None
     message = (
