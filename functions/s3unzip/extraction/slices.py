@@ -24,6 +24,7 @@ from s3unzip.extraction.large import (
     PartWriter,
     UploadGoneError,
     abort_upload,
+    begin_upload,
     check_whole,
     choose_part_size,
     complete_once,
@@ -34,7 +35,6 @@ from s3unzip.extraction.large import (
 from s3unzip.extraction.objects import (
     explain_refusal,
     is_member,
-    object_metadata,
     resolve_conflict,
 )
 from s3unzip.model import Outcome, Part, PlannedMember, Slice, Status, Task, TaskKind
@@ -111,7 +111,7 @@ def link_scans(step: Step, scans: Sequence[Task]) -> list[Task] | Outcome:
         slices = _link_segments(step, row, first)
     except ArchiveError:
         return [whole_task(first, row)]
-    return _begin_slices(step, row, data, TaskKind.SLICE, first, slices)
+    return _begin_slices(data, TaskKind.SLICE, first, slices)
 
 
 def link_copies(step: Step, copies: Sequence[Task]) -> list[Task] | Outcome:
@@ -130,7 +130,7 @@ def link_copies(step: Step, copies: Sequence[Task]) -> list[Task] | Outcome:
         count = max(1, math.ceil(size / min(wanted, limits.max_bytes)))
         slices.append((Slice("", start, number, count, 0), size))
         number += count
-    return _begin_slices(step, row, data, TaskKind.COPY, first, slices)
+    return _begin_slices(data, TaskKind.COPY, first, slices)
 
 
 def _open_whole(step: Step, row: PlannedMember) -> MemberData | Outcome:
@@ -147,16 +147,10 @@ def _open_whole(step: Step, row: PlannedMember) -> MemberData | Outcome:
 
 
 def _begin_slices(
-    step: Step,
-    row: PlannedMember,
-    data: MemberData,
-    kind: TaskKind,
-    first: Task,
-    slices: Sequence[tuple[Slice, int]],
+    data: MemberData, kind: TaskKind, first: Task, slices: Sequence[tuple[Slice, int]]
 ) -> list[Task]:
     """Begin the upload of a member; return the tasks of its slices, each given with its size."""
-    facts = object_metadata(row.key, row.member, step.run)
-    upload = step.calls.run("create", lambda: step.destination.create_upload(row.key, facts))
+    row, upload = data.row, begin_upload(data.step, data.row).upload_id
     # The upload is part of the name: what an earlier upload's slices left is not this.
     mark = f"{zlib.crc32(upload.encode()):08x}"
     tasks = [

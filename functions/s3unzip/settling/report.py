@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from s3unzip.context import Context, Reached
 from s3unzip.estimate import Cost, price_run
 from s3unzip.explanations import Help, advise, explain, find_help
-from s3unzip.extraction.objects import marker_metadata
+from s3unzip.extraction.objects import with_properties
 from s3unzip.model import (
     Failure,
     OnConflict,
@@ -46,6 +46,7 @@ from s3unzip.model import (
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.planning.select import MARKER
 from s3unzip.runs.step import Step
+from s3unzip.stores.ports import ObjectFacts
 from s3unzip.version import __version__
 
 TASKS_FAILED = "tasks-failed"  # reason of a run whose tasks did not all end
@@ -176,7 +177,9 @@ def write_marker(step: Step, report: Report) -> None:
     """Write the object that says that the run was completed."""
     key = step.run.key_prefix + MARKER
     body = encode({"run": report.run, "verdict": report.verdict, "extracted": report.extracted})
-    facts = marker_metadata(step.run)
+    facts, chosen = ObjectFacts("application/json", {}), step.run.options.objects
+    if chosen is not None:  # a bucket's policy may refuse objects without them
+        facts = with_properties(facts, chosen)
     step.calls.run("put", lambda: step.destination.put(key, body, facts, if_absent=False))
 
 
