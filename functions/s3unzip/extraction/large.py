@@ -18,7 +18,7 @@ from isal.isal_zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
-from s3unzip.deflate import crc32_combine
+from s3unzip.deflate import Span, crc32_combine
 from s3unzip.errors import (
     ConflictError,
     Finding,
@@ -300,11 +300,10 @@ class MemberData(Struct, frozen=True):
         start = member.offset + self.opened.data_start
         return ByteRange(start, start + member.compressed_size)
 
-    def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """Yield bytes [start, stop) of the member's data, some read ahead of need."""
-        whole = self.span
-        end = whole.stop if stop is None else whole.start + stop
-        yield from read_pieces(self.step, ByteRange(whole.start + start, end))
+    def read(self, span: Span) -> Iterator[memoryview]:
+        """Yield some of the member's data, some of it read ahead of need."""
+        start = self.span.start
+        return read_pieces(self.step, ByteRange(start + span.start, start + span.stop))
 
     def check_after(self) -> None:
         """Check the data descriptor and what follows it."""
@@ -390,7 +389,7 @@ def _upload(
         at_once=parts_at_once(part_size, attempt.context.tuning),
     )
     try:
-        for output in content.decode(attempt.passing(data.pieces())):
+        for output in content.decode(attempt.passing(read_pieces(attempt, data.span))):
             writer.write(output)
         data.check_after()
         parts = writer.close()
@@ -537,7 +536,7 @@ def _with_crcs(parts: tuple[Part, ...], data: MemberData, offset: int) -> tuple[
     known = []
     for part in parts:
         crc = 0
-        for piece in data.pieces(offset, offset + part.size):
+        for piece in data.read(Span(offset, offset + part.size)):
             crc = crc32(piece, crc)
         known.append(replace(part, crc32=crc))
         offset += part.size

@@ -12,7 +12,7 @@ docs/deflate-splitting.md explains the method.
 
 import math
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -67,31 +67,11 @@ def scan_segment(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         layout = deflate.Segmentation(row.member.compressed_size, step)
         # A segment is inflated twice: beyond half of the member one stream is as quick.
         longest = max(1, layout.count // 2)
-        scanned = deflate.scan_segment(layout, task.part, _reader(data), longest)
+        scanned = deflate.scan_segment(layout, task.part, data.read, longest)
         if scanned is not None:
-            attempt.records.write_scanned(row.member.index, task.part, scanned)
+            record = scanned.to_bytes()
+            attempt.records.write_segment(row.member.index, task.part, "scanned", record)
     attempt.has_no_outcome = True
-
-
-def _reader(data: MemberData) -> Callable[[deflate.Span], Iterator[bytes | memoryview]]:
-    """Return what reads a member; what was searched for a beginning is not read again."""
-    held, first = b"", 0
-
-    def read(span: deflate.Span) -> Iterator[bytes | memoryview]:
-        nonlocal held, first
-        start = span.start
-        if first <= start < first + len(held):
-            piece = held[start - first : span.stop - first]
-            start += len(piece)
-            yield piece
-        pieces = data.pieces(start, span.stop)
-        if held:
-            yield from pieces
-        else:  # the first search: 1.5 MiB at most
-            first, held = start, b"".join(pieces)
-            yield held
-
-    return read
 
 
 # Link
@@ -207,18 +187,20 @@ def _write_linked(
 
     def write(segment: deflate.LinkedSegment) -> tuple[int, deflate.LinkedSegment]:
         part = part_of[segment.start_bit]
-        step.records.write_linked(index, part, segment)
+        step.records.write_segment(index, part, "linked", segment.to_bytes())
         return part, segment
 
+    def read(part: int) -> deflate.ScannedSegment | None:
+        try:
+            record = step.records.read_segment(index, part, "scanned")
+        except NotFoundError:  # it joins the segment before it, or it is lost: the chain breaks
+            return None
+        return deflate.ScannedSegment.from_bytes(record)
+
     def scans() -> Iterator[deflate.ScannedSegment]:
-        found = map_ahead(
-            lambda part: step.records.find_scanned(index, part),
-            range(first.parts),
-            READERS,
-            SEGMENTS_AHEAD,
-        )
+        found = map_ahead(read, range(first.parts), READERS, SEGMENTS_AHEAD)
         for part, scanned in enumerate(found):
-            if scanned is not None:  # a scan that is lost breaks the chain
+            if scanned is not None:
                 part_of[scanned.start_bit] = part
                 yield scanned
 
@@ -262,7 +244,8 @@ def _upload_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     written = piece.offset
     try:
         for part in piece.segments:
-            segment = attempt.records.read_linked(row.member.index, part)
+            record = attempt.records.read_segment(row.member.index, part, "linked")
+            segment = deflate.LinkedSegment.from_bytes(record)
             start = piece.data_start + segment.span.start
             stop = piece.data_start + segment.span.stop
             for output in deflate.inflate_segment(
