@@ -266,16 +266,7 @@ def price_run(report: Report, platform: Platform | None) -> Cost | None:
 def price(
     job: Job, members: int, platform: Platform, calls: Requests, seconds: float, tasks: int
 ) -> Cost:
-    """Return the bill of a run.
-
-    Args:
-        job: the run; its objects may be of a dear class, and their bucket may send events.
-        members: that are written.
-        platform: whether Lambda and requests cost money.
-        calls: to S3.
-        seconds: of functions.
-        tasks: each is an invocation.
-    """
+    """Return the bill of a run that writes `members`; `seconds` are those of its functions."""
     objects, source = job.options.objects, job.source
     known = (objects and objects.storage_class) or "STANDARD"
     lines: list[tuple[str, str, float, str, float]] = []

@@ -77,16 +77,23 @@ def scan_segment(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 # Link
 
 
-def link_scans(step: Step, scans: Sequence[Task]) -> list[Task] | Outcome:
-    """Return the tasks of a member whose scans are done, or its outcome if it needs none.
+def link_member(step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
+    """Return the tasks of the slices of a member, or its outcome if it needs none.
 
-    Where the segments do not join, the one task streams the member.
+    Where the segments of its scans do not join, the one task streams the member.
     """
-    first = min(scans, key=lambda task: task.part)
+    first = min(tasks, key=lambda task: task.part)
     row = step.read_rows(first.rows)[0]
-    data = _open_whole(step, row)
-    if isinstance(data, Outcome):
-        return data
+    outcome = resolve_conflict(row, step)
+    if outcome is not None:
+        return outcome
+    try:
+        data = open_data(step, row)
+        data.check_after()
+    except MemberError as error:
+        return Outcome.failed(row.member.index, row.key, error.finding)
+    if first.kind is TaskKind.COPY:
+        return _begin_slices(data, TaskKind.COPY, first, _place_copies(step, row, tasks))
     try:
         slices = _link_segments(step, row, first)
     except ArchiveError:
@@ -94,13 +101,10 @@ def link_scans(step: Step, scans: Sequence[Task]) -> list[Task] | Outcome:
     return _begin_slices(data, TaskKind.SLICE, first, slices)
 
 
-def link_copies(step: Step, copies: Sequence[Task]) -> list[Task] | Outcome:
-    """Return the tasks that copy one stored member in slices, or its outcome if it needs none."""
-    first = copies[0]
-    row = step.read_rows(first.rows)[0]
-    data = _open_whole(step, row)
-    if isinstance(data, Outcome):
-        return data
+def _place_copies(
+    step: Step, row: PlannedMember, copies: Sequence[Task]
+) -> list[tuple[Slice, int]]:
+    """Return the slices of one stored member, each with its size."""
     slices: list[tuple[Slice, int]] = []
     limits, least = step.destination.part_limits, step.context.tuning.copy_part_bytes
     wanted = max(least, math.ceil(row.member.size / limits.max_parts) + 1, limits.min_bytes)
@@ -110,20 +114,7 @@ def link_copies(step: Step, copies: Sequence[Task]) -> list[Task] | Outcome:
         count = max(1, math.ceil(size / min(wanted, limits.max_bytes)))
         slices.append((Slice("", start, number, count, 0), size))
         number += count
-    return _begin_slices(data, TaskKind.COPY, first, slices)
-
-
-def _open_whole(step: Step, row: PlannedMember) -> MemberData | Outcome:
-    """Return the member's data, or its outcome if it is not to be written, or is bad."""
-    outcome = resolve_conflict(row, step)
-    if outcome is not None:
-        return outcome
-    try:
-        data = open_data(step, row)
-        data.check_after()
-    except MemberError as error:
-        return Outcome.failed(row.member.index, row.key, error.finding)
-    return data
+    return slices
 
 
 def _begin_slices(
@@ -277,7 +268,7 @@ def whole_task(task: Task, row: PlannedMember) -> Task:
     )
 
 
-def finish_member(step: Step, slices: Sequence[tuple[Task, TaskOutcomes]]) -> Outcome | Task:
+def finish_member(step: Step, slices: Sequence[tuple[Task, TaskOutcomes]]) -> list[Task] | Outcome:
     """Complete the upload of a member whose slices are all done.
 
     Returns:
@@ -301,10 +292,10 @@ def finish_member(step: Step, slices: Sequence[tuple[Task, TaskOutcomes]]) -> Ou
     except NotFoundError:  # an earlier settling completed it, or somebody aborted it
         if is_member(row, step.run.options, step.destination, step.calls):
             return row.outcome(Status.EXTRACTED)
-        return whole_task(first, row)
+        return [whole_task(first, row)]
     except RUN_FAULTS:
         raise
     except (MemberError, StorageError):  # the store refuses these parts; a stream may work
         pass
     abort_upload(step, upload)
-    return outcome or whole_task(first, row)
+    return outcome or [whole_task(first, row)]

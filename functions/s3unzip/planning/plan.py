@@ -135,7 +135,9 @@ def make_plan(  # noqa: PLR0913, PLR0917 - what is known of the archive and what
 def _reject(run: Run, reason: str, message: str, started: float, context: Context) -> Report:
     now = context.clock.now()
     return Report.of(
+        run.id,
         run,
+        run.pin,
         Verdict.REJECTED,
         reason=reason,
         message=message,

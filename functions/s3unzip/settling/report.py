@@ -131,7 +131,9 @@ def make_report(  # noqa: PLR0913, PLR0917 - all that a report is made of
     if message is None and plan.excluded and not plan.selected:
         message = f"nothing is selected: the options exclude all {plan.excluded:,} members"
     report = Report.of(
+        run.id,
         run,
+        run.pin,
         verdict,
         reason=reason,
         message=message,
