@@ -7,7 +7,6 @@ from pathlib import Path
 from s3unzip.model import Location
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.ports import Destination, ObjectFacts, RunStore, Source, Stores
-from s3unzip.stores.s3.run_store import S3Stores
 from s3unzip.stores.s3.session import Session
 from tests.memory import MemoryStores
 
@@ -24,6 +23,7 @@ class Place:
     keeps_metadata: bool = True  # a folder computes the CRC instead
     copies: bool = True
     takes_any_key: bool = True  # a file system has names it cannot take
+    session: Session | None = None  # of S3
 
     @property
     def destination(self) -> Destination:
@@ -78,6 +78,7 @@ def folder_place(scratch: Path) -> Place:
 def s3_place(name: str, session: Session, *, takes_any_key: bool) -> Place:
     """Return an empty bucket of a running server."""
     bucket = f"bucket-{next(_numbers)}"
-    stores = S3Stores(StoreConfig(Location("s3", bucket, "work/")), session)
-    stores.session.control.create_bucket(Bucket=bucket)
-    return Place(name, stores, Location("s3", bucket, "out/"), takes_any_key=takes_any_key)
+    stores = open_stores(StoreConfig(Location("s3", bucket, "work/")), session)
+    session.control.create_bucket(Bucket=bucket)
+    where = Location("s3", bucket, "out/")
+    return Place(name, stores, where, takes_any_key=takes_any_key, session=session)

@@ -23,9 +23,10 @@ from s3unzip.errors import (
     StoreFullError,
 )
 from s3unzip.model import Location
+from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.files import FileSource
-from s3unzip.stores.folder import OWN, Folder, FolderDestination, FolderRunStore
-from s3unzip.stores.ports import ListedObject, ObjectFacts, Upload
+from s3unzip.stores.folder import OWN, FolderDestination
+from s3unzip.stores.ports import ListedObject, ObjectFacts, RunStore, Upload
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS
 
@@ -33,6 +34,11 @@ from tests.contract.places import FACTS
 def put(folder: Path, key: str, *, if_absent: bool = False) -> None:
     """Write one small file."""
     FolderDestination(str(folder)).put(key, b"body", FACTS, if_absent=if_absent)
+
+
+def records(home: Path, run: str = "run-1") -> RunStore:
+    """Return the records of a run kept below `home`."""
+    return open_stores(StoreConfig(Location("file", "", str(home)))).run_store(run)
 
 
 def test_time_and_mode_are_restored(tmp_path: Path) -> None:
@@ -213,7 +219,7 @@ def test_a_folder_swapped_for_a_link_within_one_write(tmp_path: Path) -> None:
         (folder / "a").symlink_to(outside)
         yield b"last"
 
-    whole = Folder(str(folder))
+    whole = FolderDestination(str(folder))
     whole.write(whole.place(f"{folder}/a/f"), pieces())
     assert not list(outside.iterdir())
     assert (folder / "aside/f").read_bytes() == b"first last"
@@ -279,11 +285,11 @@ def test_runs_are_private(tmp_path: Path) -> None:
     """A run's records may hold a presigned URL, so only the owner can read them, with any umask."""
     before = os.umask(0)
     try:
-        work = FolderRunStore(str(tmp_path / "home"), "run-1")
+        work = records(tmp_path / "home", "run-1")
         work.write("run.json", [b"{}"])
         work.write("outcomes/task.jsonl", [b"{}"])
         (tmp_path / "home/runs/run-2").mkdir(mode=0o755)
-        FolderRunStore(str(tmp_path / "home"), "run-2").write("run.json", [b"{}"])
+        records(tmp_path / "home", "run-2").write("run.json", [b"{}"])
     finally:
         os.umask(before)
     modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "home").rglob("*")}
@@ -297,8 +303,8 @@ def test_a_folder_that_runs_are_kept_in_stays_as_it_is(tmp_path: Path) -> None:
     for name in ("shared", "shared/home"):
         (tmp_path / name).chmod(0o777)
     for home in ("shared/home", "shared/new"):
-        FolderRunStore(str(tmp_path / home), "run-1").write("run.json", [b"{}"])
-        FolderRunStore(str(tmp_path / home), "run-1").write("plan.jsonl", [b"{}"])
+        records(tmp_path / home).write("run.json", [b"{}"])
+        records(tmp_path / home).write("plan.jsonl", [b"{}"])
     modes = [
         stat.S_IMODE((tmp_path / name).stat().st_mode)
         for name in ("shared", "shared/home", "shared/home/runs/run-1", "shared/new")
@@ -311,7 +317,7 @@ def test_files_have_the_rights_that_the_user_chose(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         for name, private in (("open", False), ("closed", True)):
-            folder = Folder(str(tmp_path), private=private)
+            folder = FolderDestination(str(tmp_path), private=private)
             folder.write(folder.place(f"{tmp_path}/{name}"), [b"1"])
     finally:
         os.umask(before)
@@ -321,7 +327,7 @@ def test_files_have_the_rights_that_the_user_chose(tmp_path: Path) -> None:
 
 def test_an_own_file_is_written_again(tmp_path: Path) -> None:
     """Without a condition the new content replaces the old."""
-    folder = Folder(str(tmp_path))
+    folder = FolderDestination(str(tmp_path))
     for content in (b"old", b"new"):
         folder.write(folder.own_place("record"), [content])
     assert (tmp_path / f"{OWN}record").read_bytes() == b"new"

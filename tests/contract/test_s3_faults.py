@@ -24,9 +24,8 @@ from s3unzip.errors import (
 )
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.ports import RunStore, Upload
-from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.ports import CopiesParts, RunStore, Stores, Upload
 from s3unzip.stores.s3.session import Session
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS
@@ -65,9 +64,9 @@ def content_range(start: int, stop: int) -> dict[str, str]:
     return {"Content-Range": f"bytes {start}-{stop - 1}/1000", "ETag": '"etag"'}
 
 
-def stores_of(url: str, owner: str | None = None, kms_key: str | None = None) -> S3Stores:
+def stores_of(url: str, owner: str | None = None, kms_key: str | None = None) -> Stores:
     """Return stores on `url` that lose patience soon."""
-    return S3Stores(
+    return open_stores(
         StoreConfig(
             Location("s3", "work", ""),
             endpoint_url=url,
@@ -82,23 +81,30 @@ def stores_of(url: str, owner: str | None = None, kms_key: str | None = None) ->
 
 
 @contextmanager
-def answering(answer: Callable[[Asked], Reply]) -> Iterator[S3Stores]:
+def answering(answer: Callable[[Asked], Reply]) -> Iterator[Stores]:
     """Serve `answer` as S3."""
     with HttpServer(answer) as server:
         yield stores_of(server.url)
 
 
-def one_read(stores: S3Stores, where: Location = WHERE) -> bytes:
+def one_read(stores: Stores, where: Location = WHERE) -> bytes:
     """Read ten bytes of a pinned archive."""
     return stores.source(where).pinned(where, PIN).read(ByteRange(0, 10))
 
 
-def one_put(stores: S3Stores, key: str = "member", *, if_absent: bool = False) -> None:
+def one_put(stores: Stores, key: str = "member", *, if_absent: bool = False) -> None:
     """Write one small object."""
     stores.destination(WHERE).put(key, b"body", FACTS, if_absent=if_absent)
 
 
-CALLS: dict[str, Callable[[S3Stores], object]] = {
+def one_copy(stores: Stores) -> Part:
+    """Copy ten bytes of a pinned archive."""
+    destination = stores.destination(WHERE)
+    assert isinstance(destination, CopiesParts)
+    return destination.copy_part(Upload("key", "id"), 1, 0, WHERE, PIN, ByteRange(0, 10))
+
+
+CALLS: dict[str, Callable[[Stores], object]] = {
     "tail": lambda stores: stores.source(WHERE).tail(WHERE, 10),
     "read": one_read,
     "read odd": lambda stores: one_read(stores, ODD),
@@ -109,9 +115,7 @@ CALLS: dict[str, Callable[[S3Stores], object]] = {
     "part": lambda stores: stores.destination(WHERE).upload_part(
         Upload("key", "id"), 1, 0, b"body", crc32(b"body")
     ),
-    "copy": lambda stores: stores.destination(WHERE).copy_part(
-        Upload("key", "id"), 1, 0, WHERE, PIN, ByteRange(0, 10)
-    ),
+    "copy": one_copy,
     "complete": lambda stores: stores.destination(WHERE).complete_upload(
         Upload("key", "id"), [Part(1, '"etag"', 4)], if_absent=False
     ),
@@ -129,7 +133,7 @@ def test_every_answer_has_one_meaning(call: str) -> None:
             assert len(server.asked) == number
 
 
-def check_refusal(call: str, stores: S3Stores, reply: Reply, kind: type[S3UnzipError]) -> None:
+def check_refusal(call: str, stores: Stores, reply: Reply, kind: type[S3UnzipError]) -> None:
     """Make one call and look at the error that `reply` becomes."""
     with pytest.raises(S3UnzipError) as caught:
         CALLS[call](stores)
@@ -375,7 +379,7 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_profile() -> None:
     """The message names the profile."""
     access = StoreConfig(profile="no-such", endpoint_url="http://127.0.0.1:9")
-    stores = S3Stores(replace(access, work=Location("s3", "work", "")))
+    stores = open_stores(replace(access, work=Location("s3", "work", "")))
     for call in ("read", "list"):
         with pytest.raises(UsageError, match="no-such"):
             CALLS[call](stores)

@@ -1,13 +1,11 @@
 """What a HEAD's answer means: it has no body, so the status says it all."""
 
 import pytest
-from msgspec.structs import replace
 
 from s3unzip.errors import AccessDeniedError, S3UnzipError, ServiceFaultError, ThrottledError
 from s3unzip.model import Location
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.ports import StoredObject
-from s3unzip.stores.s3.run_store import S3Stores
 from tests.servers import Asked, HttpServer, Reply
 
 WHERE = Location("s3", "bucket", "")
@@ -17,7 +15,7 @@ KEYS = ["plain/key.txt", "odd//key.txt"]
 def head(url: str, key: str) -> StoredObject | None:
     """Ask for one object's facts."""
     access = StoreConfig(endpoint_url=url, connect_seconds=1.0, stall_seconds=0.5)
-    return S3Stores(replace(access, work=Location("s3", "work", ""))).destination(WHERE).head(key)
+    return open_stores(access).destination(WHERE).head(key)
 
 
 def there(**metadata: str) -> Reply:
@@ -77,7 +75,7 @@ def test_another_owner() -> None:
         return Reply(403) if owner == "111122223333" else there()
 
     with HttpServer(answer) as server:
-        stores = S3Stores(
+        stores = open_stores(
             StoreConfig(
                 Location("s3", "work", ""),
                 endpoint_url=server.url,

@@ -7,10 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from s3unzip.model import Location
-from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.ports import ObjectFacts
-from s3unzip.stores.s3.destination import S3Destination
-from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.ports import Destination, ObjectFacts
 from tests.servers import Asked, HttpServer, Reply
 
 TAGS = {"team": "data + co", "Größe": "1/2", "empty": ""}
@@ -19,7 +17,7 @@ FACTS = ObjectFacts(
 )
 PLAIN = ObjectFacts("text/csv", {"mtime": "1"})
 BEGUN = b"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"
-WRITING: dict[str, Callable[[S3Destination, ObjectFacts], object]] = {
+WRITING: dict[str, Callable[[Destination, ObjectFacts], object]] = {
     "put": lambda out, facts: out.put("a.csv", b"1,2", facts, if_absent=False),
     "put of an odd key": lambda out, facts: out.put("a//b", b"1,2", facts, if_absent=False),
     "upload": lambda out, facts: out.create_upload("a.csv", facts),
@@ -35,7 +33,7 @@ def headers_of(name: str, facts: ObjectFacts) -> dict[str, str]:
     """Return the headers of the one request that writes an object with `facts`."""
     with HttpServer(answer) as server:
         access = StoreConfig(endpoint_url=server.url, region="us-east-1")
-        stores = S3Stores(replace(access, work=Location("s3", "work", "")))
+        stores = open_stores(replace(access, work=Location("s3", "work", "")))
         WRITING[name](stores.destination(Location("s3", "bucket", "")), facts)
     (asked,) = server.asked
     return asked.headers

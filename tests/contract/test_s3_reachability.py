@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from s3unzip.cli.options import check_endpoint
 from s3unzip.errors import S3UnzipError, ServiceFaultError, StorageError, UsageError
 from s3unzip.model import Location
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.ports import ObjectFacts
-from s3unzip.stores.s3.run_store import S3Stores
 from s3unzip.stores.s3.session import why_unreachable
 from tests.servers import HOST, HttpServer, Reply, nobody
 
@@ -26,7 +25,7 @@ WHERE = Location("s3", "bucket", "a.zip")
 def ask(url: str, *, by: str, beginning: bool = True) -> S3UnzipError:
     """Ask an endpoint for something; return what it ends with."""
     access = StoreConfig(endpoint_url=url, connect_seconds=1.0, check_reachable=beginning)
-    stores = S3Stores(replace(access, work=Location("s3", "work", "")))
+    stores = open_stores(replace(access, work=Location("s3", "work", "")))
     source, destination = stores.source(WHERE), stores.destination(WHERE)
     calls: dict[str, Callable[[], object]] = {
         "obstore": lambda: source.tail(WHERE, 10),

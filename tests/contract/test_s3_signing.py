@@ -7,9 +7,8 @@ from msgspec.structs import replace
 
 from s3unzip.errors import StorageError
 from s3unzip.model import Location, Pin
-from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.ports import ObjectFacts, Upload
-from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.ports import CopiesParts, ObjectFacts, Stores, Upload
 from s3unzip.zip import ByteRange
 from tests.servers import Asked, HttpServer, Reply
 
@@ -34,7 +33,7 @@ def at(key: str) -> Location:
     return Location("s3", "bucket", key)
 
 
-READING: dict[str, Callable[[S3Stores], object]] = {
+READING: dict[str, Callable[[Stores], object]] = {
     "tail": lambda s3: s3.source(at("a.zip")).tail(at("a.zip"), 9),
     "head": lambda s3: s3.source(at("a.zip")).head(at("a.zip")),
     "range": lambda s3: s3.source(at("a.zip")).pinned(at("a.zip"), PIN).read(WHOLE),
@@ -49,12 +48,12 @@ def server() -> Iterator[HttpServer]:
         yield running
 
 
-def opened(url: str, *, unsigned: bool = False, request_payer: bool = False) -> S3Stores:
+def opened(url: str, *, unsigned: bool = False, request_payer: bool = False) -> Stores:
     """Return stores that reach the server so."""
     access = StoreConfig(
         endpoint_url=url, region="us-east-1", unsigned=unsigned, request_payer=request_payer
     )
-    return S3Stores(replace(access, work=Location("s3", "work", "")))
+    return open_stores(replace(access, work=Location("s3", "work", "")))
 
 
 @pytest.mark.parametrize("name", READING)
@@ -104,7 +103,7 @@ def test_a_copy_says_who_pays_for_its_source(pays: bool) -> None:  # noqa: FBT00
         return Reply(200, begun) if asked.method == "POST" else Reply(400)
 
     with HttpServer(answer_copy) as server:
-        stores = S3Stores(
+        stores = open_stores(
             StoreConfig(
                 Location("s3", "work", ""),
                 endpoint_url=server.url,
@@ -113,6 +112,7 @@ def test_a_copy_says_who_pays_for_its_source(pays: bool) -> None:  # noqa: FBT00
             )
         )
         out = stores.destination(at(""))
+        assert isinstance(out, CopiesParts)
         upload = out.create_upload("k", ObjectFacts("a/b", {}))
         with pytest.raises(StorageError):
             out.copy_part(Upload("k", upload), 1, 0, at("a.zip"), PIN, WHOLE)

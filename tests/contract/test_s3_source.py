@@ -6,8 +6,8 @@ import pytest
 
 from s3unzip.errors import SourceChangedError, StorageError
 from s3unzip.model import Location
-from s3unzip.stores.factory import PartsSource, StoreConfig
-from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.ports import Source
 from s3unzip.zip import ByteRange
 from tests.servers import Asked, HttpServer, Reply, s3_error
 
@@ -40,9 +40,9 @@ class Store:
         return Reply(206, DATA[start:stop], told)
 
 
-def source_of(url: str) -> PartsSource:
+def source_of(url: str) -> Source:
     """Return the source on a server."""
-    stores = S3Stores(StoreConfig(Location("s3", "work", ""), endpoint_url=url))
+    stores = open_stores(StoreConfig(Location("s3", "work", ""), endpoint_url=url))
     return stores.source(Location("s3", "bucket", ""))
 
 

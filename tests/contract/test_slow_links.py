@@ -10,9 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from s3unzip.model import Location
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.ports import Upload
-from s3unzip.stores.s3.run_store import S3Stores
 from tests.contract.places import FACTS
 from tests.patience import HANG_SECONDS
 from tests.servers import HOST
@@ -57,7 +56,7 @@ def test_a_body_may_wait_longer_than_a_connection(call: str) -> None:
     """A server that takes nothing for longer than a connection may take gets the whole body."""
     server = SlowServer()
     access = StoreConfig(endpoint_url=server.url, connect_seconds=0.2, put_seconds=HANG_SECONDS)
-    destination = S3Stores(replace(access, work=Location("s3", "work", ""))).destination(WHERE)
+    destination = open_stores(replace(access, work=Location("s3", "work", ""))).destination(WHERE)
     body = bytes(SIZE)
     if call == "part":
         destination.upload_part(Upload("key", "id"), 1, 0, body, crc32(body))

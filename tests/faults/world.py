@@ -28,9 +28,8 @@ from s3unzip.local.workers import Workers
 from s3unzip.model import AfterSuccess, Location, Options, Report, Request, Verdict
 from s3unzip.settings import Tuning
 from s3unzip.stores.calls import LocalClock
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.ports import Clock
-from s3unzip.stores.s3.run_store import S3Stores
 from s3unzip.zip import Policy
 from tests.faults.archives import PREFIX, TUNING
 from tests.faults.proxy import FaultProxy
@@ -91,7 +90,7 @@ class ContextMaker:
         access = StoreConfig(
             endpoint_url=self.endpoint, region=REGION, stall_seconds=self.stall_seconds
         )
-        stores = S3Stores(replace(access, work=Location("s3", WORK, "")))
+        stores = open_stores(replace(access, work=Location("s3", WORK, "")))
         return Context(stores, clock, self.policy, self.tuning, progress)
 
 

@@ -191,14 +191,14 @@ def _deployed(world: World, services: Services, rule: str, kind: int) -> Iterato
     }
     tuning = _choose_tuning(world, kind)
     names, logger = vars(environment), logging.getLogger(SERVICE)
-    kept = {name: names[name] for name in ("S3Stores", "AwsSession", "make_tuning")}
+    kept = {name: names[name] for name in ("open_stores", "AwsSession", "make_tuning")}
     before, level, metrics = dict(os.environ), logger.level, telemetry.metrics
     try:
         vars(metrics)["flush_metrics"] = metrics.clear_metrics  # else each invocation writes a line
         logger.setLevel(logging.CRITICAL)
         _forget()
         os.environ.update({str(name): value for name, value in variables.items()})
-        names["S3Stores"] = lambda *_, **__: SimulatedStores(world)
+        names["open_stores"] = lambda *_, **__: SimulatedStores(world)
         names["AwsSession"] = lambda: services
         names["make_tuning"] = lambda _: tuning
         yield

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import Calls, Kind
+from s3unzip.stores.memory import MemoryRunStore
 from s3unzip.stores.ports import Buffer, Upload
 from s3unzip.zip.values import ByteRange
-from tests.disposal import MemoryDisposal
-from tests.memory import MemoryArchive, MemorySource, MemoryWork
+from tests.memory import MemoryArchive, MemoryDisposal, MemorySource
 from tests.simulation.faults import Fault
 from tests.simulation.threads import ClockOf
 from tests.simulation.world import World
@@ -114,7 +114,7 @@ class SimulatedWork:
     def __init__(self, world: World, run: str, calls: Calls | None) -> None:
         self._world = world
         self._run = run
-        self._memory = MemoryWork(world.records.setdefault(run, {}))
+        self._memory = MemoryRunStore(world.records.setdefault(run, {}))
         self._calls = calls or Calls(ClockOf(world.scheduler), RETRY_SECONDS, 8)
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
@@ -183,8 +183,7 @@ class SimulatedStores:
 
     def disposal(self, location: Location) -> Any:
         """Return what deletes and tags the archive at `location`."""
-        disposal = MemoryDisposal(lambda _: self._world.ingest)
-        return SimulatedDisposal(self._world, disposal, DISPOSAL)
+        return SimulatedDisposal(self._world, MemoryDisposal(self._world.ingest), DISPOSAL)
 
     def run_store(self, run: str, calls: Calls | None = None) -> SimulatedWork:
         """Return the records of one run."""

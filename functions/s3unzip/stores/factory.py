@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, Pin
-from s3unzip.stores.calls import Calls, count_request
+from s3unzip.stores.calls import Calls, LocalClock, count_request
 from s3unzip.stores.locations import locate_part, runs_home
 from s3unzip.stores.ports import (
     Archive,
@@ -32,10 +32,11 @@ from s3unzip.stores.ports import (
     Stores,
     Tail,
 )
+from s3unzip.stores.run_store import ObjectRunStore
 from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:  # they import botocore, obstore, urllib3
-    from s3unzip.stores.s3.run_store import S3Stores
+    from s3unzip.stores.s3.session import Session
     from s3unzip.stores.web import WebSource
 
 # The options of the command line, where they have names of their own.
@@ -52,6 +53,8 @@ OPTIONS = {
     "destination_owner": "--dest-owner",
     "destination_kms_key": "--kms-key",
 }
+RETRY_SECONDS = 60.0  # the budget of one call for records, where no step has another
+CALLS_AT_ONCE = 32
 VARIABLES = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE")
 
 
@@ -149,33 +152,47 @@ def check_reachable(config: StoreConfig, source: Location, destination: Location
             from s3unzip.stores.s3.session import Session, advice_for
 
             advice = advice_for(config, destination=access is not config)
-            Session(access, advice=advice).check_reachable(location.bucket)
+            where = f"s3://{location.bucket}"
+            refusal = Session(access, advice=advice).try_endpoint(location.bucket, where)
+            if refusal is not None:
+                raise refusal
 
 
-def open_stores(config: StoreConfig) -> Stores:
-    """Return the stores of this process; nothing is asked of them yet."""
-    return _Stores(config)
+def open_stores(config: StoreConfig, session: Session | None = None) -> Stores:
+    """Return the stores of this process; nothing is asked of them yet.
+
+    Args:
+        config: how they are reached.
+        session: one of the destination that exists already shares its clients.
+    """
+    return _Stores(config, session)
 
 
 class _Stores:
-    def __init__(self, config: StoreConfig) -> None:
+    def __init__(self, config: StoreConfig, session: Session | None) -> None:
         self._config = config
+        self._there = config.at_destination()
         self._lock = threading.Lock()
-        self._s3: S3Stores | None = None
+        self._sessions = {} if session is None else {_reached(self._there): session}
         self._web: WebSource | None = None
-        self._folders: dict[str, Destination] = {}
 
     def source(self, location: Location) -> Source:
         """Return the adapter that reads `location`."""
         match location.scheme:
             case "s3":
-                return self._open_s3().source(location)
+                from s3unzip.stores.s3.source import S3Source
+
+                return PartsSource(S3Source(self._session(self._config)))
             case "file":
                 from s3unzip.stores.files import FileSource
 
                 return PartsSource(FileSource())
             case "http" | "https":
-                return PartsSource(self._open_web())
+                from s3unzip.stores.web import WebSource
+
+                with self._lock:
+                    self._web = self._web or WebSource(self._config)
+                return PartsSource(self._web)
             case _:
                 raise UsageError(f"{location}: sources are s3://, paths, http:// and https://")
 
@@ -183,9 +200,13 @@ class _Stores:
         """Return the adapter that writes below `location`."""
         match location.scheme:
             case "s3":
-                return self._open_s3().destination(location)
+                from s3unzip.stores.s3.destination import S3Destination
+
+                return S3Destination(self._session(self._there), location.bucket, self._config)
             case "file":
-                return self._open_folder(location.key)
+                from s3unzip.stores.folder import FolderDestination
+
+                return FolderDestination(location.key)
             case "nowhere":
                 from s3unzip.stores.memory import NowhereDestination
 
@@ -197,7 +218,9 @@ class _Stores:
         """Return the adapter that deletes or tags the archive at `location`."""
         match location.scheme:
             case "s3":
-                return self._open_s3().disposal(location)
+                from s3unzip.stores.s3.source import S3Disposal
+
+                return S3Disposal(self._session(self._config))
             case "file":
                 from s3unzip.stores.files import FileDisposal
 
@@ -206,40 +229,50 @@ class _Stores:
                 raise UsageError(f"{location.public}: only s3:// objects and files can be changed")
 
     def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
-        """Return the run store of one run; `calls` retries and counts what is asked of it."""
-        match self._config.work.scheme:
+        """Return the run store of one run; `calls` retries and counts requests to S3."""
+        work = self._config.work
+        slash = "" if work.scheme == "s3" or work.key.endswith("/") else "/"
+        home = replace(work, key=f"{work.key}{slash}runs/{run}/")
+        match work.scheme:
             case "s3":
-                return self._open_s3().run_store(run, calls)
+                from s3unzip.stores.s3.destination import S3Destination
+                from s3unzip.stores.s3.source import S3Source
+
+                session = self._session(self._there)
+                calls = calls or Calls(LocalClock(), RETRY_SECONDS, CALLS_AT_ONCE)
+                there = S3Destination(session, work.bucket)
+                return ObjectRunStore(home, S3Source(session), there, calls)
             case "file":
-                from s3unzip.stores.folder import FolderRunStore
+                from s3unzip.stores.files import FileSource
+                from s3unzip.stores.folder import FolderDestination
 
-                return FolderRunStore(self._config.work.key, run)
+                folder = FolderDestination(home.key, private=True)
+                calls = Calls(LocalClock(), 0.0, CALLS_AT_ONCE)  # nothing is a request
+                return ObjectRunStore(home, FileSource(), folder, calls)
             case _:
-                raise UsageError(f"{self._config.work}: runs are kept in s3:// or a path")
+                raise UsageError(f"{work}: runs are kept in s3:// or a path")
 
-    def _open_s3(self) -> S3Stores:
-        from s3unzip.stores.s3.run_store import S3Stores
+    def _session(self, access: StoreConfig) -> Session:
+        """Return the clients that reach S3 so; those of archive and destination may be the same."""
+        from s3unzip.stores.s3.session import Session, advice_for
 
+        key = _reached(access)
         with self._lock:
-            if self._s3 is None:
-                self._s3 = S3Stores(self._config)
-            return self._s3
+            if key not in self._sessions:
+                advice = advice_for(self._config, destination=key == _reached(self._there))
+                self._sessions[key] = Session(access, advice=advice)
+            return self._sessions[key]
 
-    def _open_web(self) -> WebSource:
-        from s3unzip.stores.web import WebSource
 
-        with self._lock:
-            if self._web is None:
-                self._web = WebSource(self._config)
-            return self._web
-
-    def _open_folder(self, root: str) -> Destination:
-        from s3unzip.stores.folder import FolderDestination
-
-        with self._lock:
-            if root not in self._folders:
-                self._folders[root] = FolderDestination(root)
-            return self._folders[root]
+def _reached(config: StoreConfig) -> tuple[object, ...]:
+    """Return what a session depends on."""
+    return (
+        config.endpoint_url,
+        config.region,
+        config.profile,
+        config.unsigned,
+        config.request_payer,
+    )
 
 
 # Archives of several parts

@@ -63,6 +63,15 @@ def translate_error(error: OSError, path: str) -> S3UnzipError:
     return kind(f"{path}: {text}")
 
 
+@contextmanager
+def explaining(path: str) -> Iterator[None]:
+    """Raise what the system refuses as the error that says what it means for `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise translate_error(error, path) from error
+
+
 def _file_in_the_way(path: str) -> str:
     """Return the part of `path` that is a file; `path` if that cannot be seen."""
     whole = Path(path)
@@ -210,10 +219,8 @@ class FileDisposal:
         """Delete the file; nothing happens if it is gone."""
         if not _is_there(location, pin):
             return
-        try:
+        with explaining(location.key):
             Path(location.key).unlink(missing_ok=True)
-        except OSError as error:
-            raise translate_error(error, location.key) from error
 
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - of the port
         """Refuse: a file has no tags."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, StorageError
@@ -48,7 +48,7 @@ class NowhereDestination:
         del prefix, first, last
         yield from ()
 
-    def read(self, key: str) -> Iterator[Buffer]:
+    def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:  # noqa: ARG002 - of the port
         """Raise `NotFoundError`: nothing is here."""
         raise NotFoundError(f"{key}: nothing is kept")
 
@@ -154,34 +154,25 @@ class ReaderSource:
 class MemoryRunStore:
     """A run store whose objects are bytes in this process; threads may share it."""
 
-    def __init__(self, objects: Mapping[str, bytes] | None = None) -> None:
-        self._objects = dict(objects or {})
+    def __init__(self, objects: dict[str, bytes] | None = None) -> None:
+        self.objects = {} if objects is None else objects  # by name
         self._lock = threading.Lock()
-
-    @property
-    def objects(self) -> dict[str, bytes]:
-        """The objects by name, in the order in which they were first written."""
-        with self._lock:
-            return dict(self._objects)
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
         """Write an object whole or not at all; return its size in bytes."""
-        data = b"".join(pieces)
-        with self._lock:
-            self._objects[name] = data
+        data = self.objects[name] = b"".join(pieces)
         return len(data)
 
     def create(self, name: str, body: bytes) -> None:
         """Write a small object, unless it exists."""
         with self._lock:
-            if name in self._objects:
+            if name in self.objects:
                 raise ConflictError(f"{name}: it exists")
-            self._objects[name] = body
+            self.objects[name] = body
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return the object, or bytes [start, stop) of it."""
-        with self._lock:
-            data = self._objects.get(name)
+        data = self.objects.get(name)
         if data is None:
             raise NotFoundError(f"{name}: no such object")
         return data if span is None else data[span[0] : span[1]]
@@ -192,13 +183,12 @@ class MemoryRunStore:
 
     def names(self, prefix: str) -> Iterator[str]:
         """Yield the names that begin with `prefix`, in order."""
-        yield from sorted(name for name in self.objects if name.startswith(prefix))
+        yield from (name for name in sorted(self.objects) if name.startswith(prefix))
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete the objects; nothing happens if they are gone."""
-        with self._lock:
-            for name in names:
-                self._objects.pop(name, None)
+        for name in names:
+            self.objects.pop(name, None)
 
 
 class HeldArchive:

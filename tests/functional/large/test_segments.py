@@ -12,9 +12,9 @@ from s3unzip.extraction.task import run_task
 from s3unzip.model import OnConflict, Options, Report, Task, TaskKind
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import begin, settle
+from s3unzip.stores.ports import RunStore
 from tests import zips
 from tests.functional.large.encoders import ENCODERS, Encoder, encode_zlib, log_lines, mixed_files
-from tests.memory import MemoryWork
 from tests.runs import KEY, TINY, World
 
 SEGMENTS = 10
@@ -122,7 +122,7 @@ def test_a_wrong_declared_size_fails_the_member(declared: dict[str, int], reason
     assert world.out.pending == {}
 
 
-def run_spoiled(content: bytes, spoil: Callable[[MemoryWork], None]) -> tuple[World, Report]:
+def run_spoiled(content: bytes, spoil: Callable[[RunStore], None]) -> tuple[World, Report]:
     """Extract a member whose scans are spoiled before they are linked."""
     data = encode_zlib(6)(content)
     world = World(ten_segments(data))
@@ -135,7 +135,7 @@ def run_spoiled(content: bytes, spoil: Callable[[MemoryWork], None]) -> tuple[Wo
     return world, world.finish(settle(step.next, world.context))
 
 
-def scanned(work: MemoryWork) -> list[str]:
+def scanned(work: RunStore) -> list[str]:
     """Return the names of what scans found."""
     return [name for name in work.names("split/") if name.endswith("-scanned.bin")]
 
@@ -153,7 +153,7 @@ def test_a_false_boundary_makes_a_stream_of_the_member() -> None:
     """Scans that agree on a place where no block begins cost time, never data."""
     content = log_lines(700_000)
 
-    def spoil(work: MemoryWork) -> None:
+    def spoil(work: RunStore) -> None:
         names = scanned(work)
         scans = [ScannedSegment.from_bytes(work.read(name)) for name in names]
         bit = scans[4].start_bit + 1

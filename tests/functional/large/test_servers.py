@@ -18,8 +18,9 @@ from s3unzip.model import Location, Request
 from s3unzip.planning.plan import Plan
 from s3unzip.settings import KIB, MIB, Tuning
 from s3unzip.stores.calls import LocalClock
-from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.ports import Stores
+from s3unzip.stores.s3.session import Session
 from tests import zips
 from tests.functional.large.encoders import log_lines
 from tests.servers import VERSITY, find_versitygw, run_versitygw
@@ -44,7 +45,7 @@ BUCKETS = ("ingest", "members", "work")
 class Server:
     """A running server with empty buckets."""
 
-    stores: S3Stores
+    stores: Stores
     client: S3Client
 
 
@@ -69,10 +70,11 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 def open_server(url: str) -> Server:
     """Return the stores of a server, its buckets made."""
-    stores = S3Stores(StoreConfig(Location("s3", "work", ""), endpoint_url=url))
+    config = StoreConfig(Location("s3", "work", ""), endpoint_url=url)
+    session = Session(config)
     for bucket in BUCKETS:
-        stores.session.control.create_bucket(Bucket=bucket)
-    return Server(stores, stores.session.control)
+        session.control.create_bucket(Bucket=bucket)
+    return Server(open_stores(config, session), session.control)
 
 
 def test_every_kind_of_task_on_a_real_server(server: Server) -> None:

@@ -20,8 +20,7 @@ from s3unzip.model import Location, Request
 from s3unzip.planning.plan import Plan
 from s3unzip.settings import MIB, Tuning
 from s3unzip.stores.calls import LocalClock
-from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.zip import Policy
 from tests.functional.large.huge import SMALL, check, write_archive
 from tests.servers import VERSITY
@@ -82,7 +81,7 @@ def test_the_same_scaled_down_on_the_embedded_aws(
     large = write_archive(path, 0.01)
     tuning = replace(Tuning(), split_from=8 * MIB, segment_bytes=4 * MIB, part_bytes=5 * MIB)
     with EmbeddedAws() as aws:
-        stores = S3Stores(StoreConfig(Location("s3", "work", ""), endpoint_url=aws.endpoint))
+        stores = open_stores(StoreConfig(Location("s3", "work", ""), endpoint_url=aws.endpoint))
         client = boto3.client("s3", endpoint_url=aws.endpoint)
         for bucket in ("source", "ours", "work"):
             client.create_bucket(Bucket=bucket)

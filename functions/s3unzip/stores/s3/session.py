@@ -11,7 +11,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -86,17 +87,17 @@ class Session:
     @property
     def control(self) -> S3Client:
         """The botocore client of HEAD, LIST and the small multipart calls."""
-        return self._client("control", self.access.stall_seconds, self.access.connect_seconds)
+        return self._client("control")
 
     @property
     def lister(self) -> S3Client:
         """The botocore client of LIST, which gives each page as a `ListPage` only."""
-        return self._client("lister", self.access.stall_seconds, self.access.connect_seconds)
+        return self._client("lister")
 
     @property
     def slow(self) -> S3Client:
         """The botocore client of large bodies, and of calls that S3 may take minutes to answer."""
-        return self._client("slow", self.access.slow_seconds, self.access.put_seconds)
+        return self._client("slow")
 
     def reader(self, bucket: str) -> S3Store:
         """Return the obstore client that reads `bucket`."""
@@ -151,6 +152,14 @@ class Session:
             raise found from None
         self._owned[bucket, owner] = now + OWNER_CHECK_LASTS
 
+    @contextmanager
+    def explaining(self, call: Call) -> Iterator[None]:
+        """Raise what a client raises as the error that says what it means to `call`."""
+        try:
+            yield
+        except S3_ERRORS as error:
+            raise self.understand(error, call) from None
+
     def understand(self, error: Exception, call: Call) -> S3UnzipError:
         """Return the error that says what `error` means to `call`.
 
@@ -167,28 +176,17 @@ class Session:
             if answer.status is None:
                 cause = answer.message.rpartition(": ")[2].partition(" (os error")[0].lower()
                 found.unanswered = f"{self._endpoint(call.bucket)[0]} ({cause or 'no answer'})"
-                return self._unreachable(call) or found
+                if self.access.check_reachable and time.monotonic() - self._began <= BEGINNING:
+                    return self.try_endpoint(call.bucket, str(call)) or found
         return found
 
-    def check_reachable(self, bucket: str) -> None:
-        """Connect to the endpoint of `bucket`; nothing is asked of it."""
-        found = self._try_endpoint(f"s3://{bucket}", bucket)
-        if found is not None:
-            raise found
-
-    def _unreachable(self, call: Call) -> S3UnzipError | None:
-        if not self.access.check_reachable or time.monotonic() - self._began > BEGINNING:
-            return None
-        return self._try_endpoint(str(call), call.bucket)
-
-    def _try_endpoint(self, whose: str, bucket: str) -> S3UnzipError | None:
+    def try_endpoint(self, bucket: str, whose: str) -> StorageError | None:
+        """Connect to the endpoint of `bucket`; return the error if that fails. Nothing is asked."""
         url = self._endpoint(bucket)[0]
         cause = why_unreachable(url, REACH_SECONDS, self._aws.ca_bundle)
         if cause is None:
             return None
-        advice = self._advice
-        if "certificate" in cause:
-            advice = ADVICE[UNTRUSTED]
+        advice = ADVICE[UNTRUSTED] if "certificate" in cause else self._advice
         return StorageError(f"{whose}: cannot reach {url}: {cause}; {advice}")
 
     def _relocate(self, bucket: str) -> bool:
@@ -218,9 +216,7 @@ class Session:
     def _region_of(self, bucket: str) -> str:
         return self._regions.get(bucket) or self._region
 
-    def _client(
-        self, name: str, read_seconds: float, send_seconds: float, region: str | None = None
-    ) -> S3Client:
+    def _client(self, name: str, region: str | None = None) -> S3Client:
         found = self._clients.get(name)
         if found is not None:
             return found
@@ -230,14 +226,34 @@ class Session:
                     "s3",
                     region=region or self._region,
                     endpoint_url=self.access.endpoint_url,
-                    **boto_config(self.access, read_seconds, send_seconds),
+                    **self._settings(slow=name == "slow"),
                 )
                 if self.access.request_payer:
-                    let_requester_pay(client)
+                    client.meta.events.register("before-call.s3", _let_requester_pay)
                 if name == "lister":
-                    read_lists_quickly(client)
+                    client.meta.events.register("before-parse.s3.ListObjectsV2", _read_list)
                 self._clients[name] = client
             return self._clients[name]
+
+    def _settings(self, *, slow: bool) -> dict[str, object]:
+        """Return those of a botocore client."""
+        access = self.access
+        return {
+            # The longest wait for a connection, and until 128 KiB of a body are sent: botocore has
+            # one limit for both. Parts that share a slow uplink need more than a connection.
+            "connect_timeout": access.put_seconds if slow else access.connect_seconds,
+            "read_timeout": access.slow_seconds if slow else access.stall_seconds,
+            "max_pool_connections": access.connections,
+            "retries": {"total_max_attempts": 1, "mode": "standard"},
+            "tcp_keepalive": True,
+            "signature_version": UNSIGNED if access.unsigned else "s3v4",
+            "s3": {
+                "addressing_style": "path" if access.endpoint_url else "auto",
+                "payload_signing_enabled": False,  # each part goes with its CRC-32
+                # Otherwise botocore sends requests for us-east-1 to the global endpoint.
+                "us_east_1_regional_endpoint": "regional",
+            },
+        }
 
     def _endpoint(self, bucket: str) -> tuple[str, bool]:
         """Return the URL of obstore's requests, and whether the bucket is in its host name."""
@@ -252,14 +268,12 @@ class Session:
     def _endpoint_in(self, region: str | None) -> str:
         # A client takes 80 ms to make, but only botocore knows all partitions and settings.
         name = f"control in {region}" if region else "control"
-        access = self.access
-        client = self._client(name, access.stall_seconds, access.connect_seconds, region)
-        return client.meta.endpoint_url
+        return self._client(name, region).meta.endpoint_url
 
     def _store(self, bucket: str, config: S3Config, limits: ClientConfig) -> S3Store:
         """Return the obstore client of one bucket, with more settings of S3 and of HTTP."""
         url, in_host = self._endpoint(bucket)
-        access, found = self.access, self._credentials(bucket)
+        access, found = self.access, self.credentials(bucket)
         # What is not named here would come from variables of the environment.
         whole: S3Config = {
             "region": self._region_of(bucket),
@@ -288,11 +302,7 @@ class Session:
             credential_provider=None if found is None else obstore_credentials(found),
         )
 
-    def check_credentials(self, bucket: str) -> None:
-        """Find what requests to `bucket` are signed with; none is sent."""
-        self._credentials(bucket)
-
-    def _credentials(self, bucket: str) -> Callable[[], ReadOnlyCredentials] | None:
+    def credentials(self, bucket: str) -> Callable[[], ReadOnlyCredentials] | None:
         """Return what requests are signed with; None: they are not signed."""
         if self.access.unsigned:
             return None
@@ -312,12 +322,6 @@ def advice_for(config: StoreConfig, *, destination: bool) -> str:
     return ADVICE_UNREACHABLE
 
 
-def is_proxied(url: str) -> bool:
-    """Return whether the environment names a proxy for `url`."""
-    parts = urlsplit(url)
-    return parts.scheme in getproxies() and not proxy_bypass(parts.netloc)
-
-
 def why_unreachable(url: str, seconds: float, ca_bundle: str | None = None) -> str | None:
     """Return why `url` cannot be connected to; None: it can, or a proxy stands before it.
 
@@ -325,17 +329,19 @@ def why_unreachable(url: str, seconds: float, ca_bundle: str | None = None) -> s
         seconds: for looking up the name, connecting and TLS together.
         ca_bundle: file of certificates that are trusted; None: the system's.
     """
-    if is_proxied(url):
-        return None
     parts = urlsplit(url)
-    found: list[str | None] = []
+    if parts.scheme in getproxies() and not proxy_bypass(parts.netloc):
+        return None
+    found: list[str | None] = [f"no answer within {seconds:g} s"]
+
+    def ask() -> None:
+        found.append(_try(parts, seconds, ca_bundle))
+
     # The lookup of a name has no timeout of its own.
-    asker = threading.Thread(
-        target=lambda: found.append(_try(parts, seconds, ca_bundle)), daemon=True
-    )
+    asker = threading.Thread(target=ask, daemon=True)
     asker.start()
     asker.join(seconds)
-    return found[0] if found else f"no answer within {seconds:g} s"
+    return found[-1]
 
 
 def _try(parts: SplitResult, seconds: float, ca_bundle: str | None) -> str | None:
@@ -356,9 +362,6 @@ def _try(parts: SplitResult, seconds: float, ca_bundle: str | None) -> str | Non
     return None
 
 
-OK = 200
-# https://docs.aws.amazon.com/AmazonS3/latest/userguide/ObjectsinRequesterPaysBuckets.html
-PAYER_HEADER, REQUESTER = "x-amz-request-payer", "requester"
 # botocore renews role credentials at least 10 minutes before they expire, and obstore asks again 5
 # minutes before the time given here. So no request is signed with expired ones.
 CREDENTIALS_LAST = timedelta(minutes=10)
@@ -432,21 +435,16 @@ PAGE = "Page"  # of an answer to ListObjectsV2: the `ListPage` that takes the pl
 ListPage = tuple[list[ListedObject], str | None]  # the token of the next page, None: the last one
 
 
-def read_lists_quickly(client: S3Client) -> None:
-    """Let `client` read lists of objects with a tenth of the CPU: about 5 us an object.
+def _read_list(
+    response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object
+) -> None:
+    """Read a list of objects with a tenth of botocore's CPU: about 5 us an object, not 70.
 
-    botocore's parser takes 70 us. obstore's list takes 5 us, but it drops the slash at the end of a
-    key and refuses some keys.
+    obstore's list takes 5 us, but it drops the slash at the end of a key and refuses some keys.
     """
-
-    def read(
-        response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object
-    ) -> None:
-        if response_dict["status_code"] == OK:
-            customized_response_dict[PAGE] = _read_page(response_dict["body"])
-            response_dict["body"] = b"<ListBucketResult/>"
-
-    client.meta.events.register("before-parse.s3.ListObjectsV2", read)
+    if response_dict["status_code"] == 200:
+        customized_response_dict[PAGE] = _read_page(response_dict["body"])
+        response_dict["body"] = b"<ListBucketResult/>"
 
 
 def _read_page(body: bytes) -> ListPage:
@@ -495,36 +493,6 @@ def obstore_credentials(
     return provide
 
 
-def boto_config(access: StoreConfig, read_seconds: float, send_seconds: float) -> dict[str, object]:
-    """Return the settings of a botocore client of S3.
-
-    Args:
-        access: how S3 is reached.
-        read_seconds: the longest wait for a byte.
-        send_seconds: the longest wait for a connection, and until 128 KiB of a body are sent:
-            botocore has one limit for both. Parts that share a slow uplink need more than a
-            connection.
-    """
-    return {
-        "connect_timeout": send_seconds,
-        "read_timeout": read_seconds,
-        "max_pool_connections": access.connections,
-        "retries": {"total_max_attempts": 1, "mode": "standard"},
-        "tcp_keepalive": True,
-        "signature_version": UNSIGNED if access.unsigned else "s3v4",
-        "s3": {
-            "addressing_style": "path" if access.endpoint_url else "auto",
-            "payload_signing_enabled": False,  # each part goes with its CRC-32
-            # Otherwise botocore sends requests for us-east-1 to the global endpoint.
-            "us_east_1_regional_endpoint": "regional",
-        },
-    }
-
-
-def let_requester_pay(client: S3Client) -> None:
-    """Let every request of `client` say that the requester pays; the header is signed."""
-
-    def add_header(params: dict[str, Any], **_: object) -> None:
-        params["headers"][PAYER_HEADER] = REQUESTER
-
-    client.meta.events.register("before-call.s3", add_header)
+def _let_requester_pay(params: dict[str, Any], **_: object) -> None:
+    """Let a request say that the requester pays; the header is signed."""
+    params["headers"]["x-amz-request-payer"] = "requester"

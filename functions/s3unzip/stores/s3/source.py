@@ -14,11 +14,11 @@ user guide); a HEAD before that keeps servers that know no conditions from delet
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
 from datetime import datetime
 from email.utils import format_datetime, parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import obstore
 from botocore.exceptions import HTTPClientError
@@ -39,16 +39,9 @@ from s3unzip.stores.s3.session import Session
 from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:  # stubs
-    from mypy_boto3_s3.type_defs import (
-        DeleteObjectRequestTypeDef,
-        GetObjectOutputTypeDef,
-        GetObjectRequestTypeDef,
-        HeadObjectOutputTypeDef,
-        HeadObjectRequestTypeDef,
-    )
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, HeadObjectOutputTypeDef
     from obstore import GetOptions, GetResult
 
-T = TypeVar("T")
 MAX_TAGS = 10  # of an object: object-tagging in the user guide
 NO_VERSION = "null"  # the id of an object's only version where versioning is off or suspended
 PIECE = 1024**2  # bytes of a streamed piece, at least
@@ -118,10 +111,8 @@ class S3Source:
     def head(self, location: Location) -> Pin:
         """Return what is there now."""
         call = Call("GetObject", location.bucket, location.key)
-        try:
+        with self._session.explaining(call):
             answer = self._session.control.head_object(Bucket=location.bucket, Key=location.key)
-        except S3_ERRORS as error:
-            raise self._session.understand(error, call) from None
         date = header_date(answer["ResponseMetadata"]["HTTPHeaders"])
         version = self._version(answer.get("VersionId"))
         return make_pin(call, answer["ContentLength"], answer.get("ETag"), date, version)
@@ -189,7 +180,7 @@ class S3Archive:
 
     def _pieces(self, want: ByteRange) -> Iterator[Buffer]:
         if self._odd:
-            request: GetObjectRequestTypeDef = {
+            request: dict[str, Any] = {
                 "Bucket": self._bucket,
                 "Key": self._key,
                 "Range": f"bytes={want.start}-{want.stop - 1}",
@@ -277,83 +268,70 @@ class S3Disposal:
 
     def delete(self, location: Location, pin: Pin) -> None:
         """Delete the version; nothing happens if it is gone."""
-        if self._find(location, pin) is not None:
-            self._delete(location, pin)
+        version, request = _which(location, pin)
+        if version is None and (pin.etag is None or date_of(pin) is not None):
+            raise StorageError(
+                f"{location}: the store gives neither versions nor ETags, so a newer archive could "
+                "be taken for the one that was extracted"
+            )
+        newer = f"{location}: a newer archive is there"
+        found = self._head(location, request)
+        if found is None:
+            return
+        action = "DeleteObjectVersion"
+        if version is None:
+            if found["ETag"] != pin.etag:
+                raise SourceChangedError(newer)
+            action, request = "DeleteObject", request | {"IfMatch": pin.etag}
+        call = Call(action, location.bucket, location.key, conditional=True)
+        count_request("delete")
+        try:
+            with self._session.explaining(call):
+                self._session.control.delete_object(**request)
+        except NotFoundError:  # another attempt was quicker
+            return
+        except ConflictError as refusal:
+            raise SourceChangedError(newer) from refusal
 
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
         """Add `tags` to those of the version."""
-        version = _version_of(pin)
+        version, request = _which(location, pin)
         if version is None:
             raise StorageError(
                 f"{location}: S3 cannot tag one version in a bucket without versioning: turn "
                 "versioning on, or delete the archive"
             )
-        call = Call("GetObjectVersionTagging", location.bucket, location.key, pinned=True)
-        which: Any = {"Bucket": location.bucket, "Key": location.key, "VersionId": version}
         control = self._session.control
-        if self._head(location, version) is None:
+        if self._head(location, request) is None:
             raise SourceChangedError(f"{location}: the version that was extracted is gone")
         count_request("get")
-        answer = self._ask(call, lambda: control.get_object_tagging(**which))
+        where = location.bucket, location.key
+        with self._session.explaining(Call("GetObjectVersionTagging", *where, pinned=True)):
+            answer = control.get_object_tagging(**request)
         old = {tag["Key"]: tag["Value"] for tag in answer["TagSet"]}
         new = {**old, **tags}
         if len(new) > MAX_TAGS:
             raise StorageError(f"{location}: would have {len(new)} tags, and S3 allows {MAX_TAGS}")
         if new == old:
             return
-        call = Call("PutObjectVersionTagging", location.bucket, location.key, pinned=True)
-        which["Tagging"] = {"TagSet": [{"Key": key, "Value": new[key]} for key in new]}
+        request["Tagging"] = {"TagSet": [{"Key": key, "Value": new[key]} for key in new]}
         count_request("put")
-        self._ask(call, lambda: control.put_object_tagging(**which))
+        with self._session.explaining(Call("PutObjectVersionTagging", *where, pinned=True)):
+            control.put_object_tagging(**request)
 
-    def _find(self, location: Location, pin: Pin) -> HeadObjectOutputTypeDef | None:
+    def _head(self, location: Location, request: dict[str, Any]) -> HeadObjectOutputTypeDef | None:
         """Return what HEAD says of the version; None if nothing is there."""
-        version = _version_of(pin)
-        if version is None and (pin.etag is None or date_of(pin) is not None):
-            raise StorageError(
-                f"{location}: the store gives neither versions nor ETags, so a newer archive could "
-                "be taken for the one that was extracted"
-            )
-        found = self._head(location, version)
-        if found is not None and version is None and found["ETag"] != pin.etag:
-            raise SourceChangedError(f"{location}: a newer archive is there")
-        return found
-
-    def _head(self, location: Location, version: str | None) -> HeadObjectOutputTypeDef | None:
-        request: HeadObjectRequestTypeDef = {"Bucket": location.bucket, "Key": location.key}
-        if version is not None:
-            request["VersionId"] = version
-        action = "GetObject" if version is None else "GetObjectVersion"
-        call = Call(action, location.bucket, location.key)
-        try:
-            return self._ask(call, lambda: self._session.control.head_object(**request))
-        except NotFoundError:
-            return None
-
-    def _delete(self, location: Location, pin: Pin) -> None:
-        request: DeleteObjectRequestTypeDef = {"Bucket": location.bucket, "Key": location.key}
-        version = _version_of(pin)
-        action = "DeleteObject"
-        if version is not None:
-            request["VersionId"], action = version, "DeleteObjectVersion"
-        elif pin.etag is not None:
-            request["IfMatch"] = pin.etag
-        call = Call(action, location.bucket, location.key, conditional=True)
-        count_request("delete")
-        try:
-            self._ask(call, lambda: self._session.control.delete_object(**request))
-        except NotFoundError:  # another attempt was quicker
-            return
-        except ConflictError as refusal:
-            raise SourceChangedError(f"{location}: a newer archive is there") from refusal
-
-    def _ask(self, call: Call, request: Callable[[], T]) -> T:
-        try:
-            return request()
-        except S3_ERRORS as error:
-            raise self._session.understand(error, call) from None
+        action = "GetObjectVersion" if "VersionId" in request else "GetObject"
+        with (
+            suppress(NotFoundError),
+            self._session.explaining(Call(action, location.bucket, location.key)),
+        ):
+            return self._session.control.head_object(**request)
+        return None
 
 
-def _version_of(pin: Pin) -> str | None:
-    """Return the id of a version that no later PUT replaces."""
-    return None if pin.version_id == NO_VERSION else pin.version_id
+def _which(location: Location, pin: Pin) -> tuple[str | None, dict[str, Any]]:
+    """Return the id of a version that no later PUT replaces, and a request about it."""
+    version = None if pin.version_id == NO_VERSION else pin.version_id
+    request = {"Bucket": location.bucket, "Key": location.key}
+    return version, request if version is None else request | {"VersionId": version}
