@@ -152,10 +152,7 @@ def check_reachable(config: StoreConfig, source: Location, destination: Location
             from s3unzip.stores.s3.session import Session, advice_for
 
             advice = advice_for(config, destination=access is not config)
-            where = f"s3://{location.bucket}"
-            refusal = Session(access, advice=advice).try_endpoint(location.bucket, where)
-            if refusal is not None:
-                raise refusal
+            Session(access, advice=advice).check_reachable(location.bucket)
 
 
 def open_stores(config: StoreConfig, session: Session | None = None) -> Stores:

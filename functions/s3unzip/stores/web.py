@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
-from typing import NamedTuple
 from urllib.parse import unquote, urljoin
 from urllib.request import getproxies, proxy_bypass
 
@@ -31,7 +30,7 @@ from urllib3.exceptions import (
     ReadTimeoutError,
     SSLError,
 )
-from urllib3.util import make_headers, parse_url
+from urllib3.util import Url, make_headers, parse_url
 
 from s3unzip.errors import (
     AccessDeniedError,
@@ -67,14 +66,20 @@ _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 
 
 class WebSource:
-    """Reads archives from ``http`` and ``https`` URLs; threads may share it."""
+    """Reads archives from ``http`` and ``https`` URLs; threads may share it.
+
+    Requests go through the proxies of the environment.
+    """
 
     def __init__(self, config: StoreConfig) -> None:
-        self._requests = _Requests(config)
+        self._config = config
+        self._began = time.monotonic()
+        self._pools: dict[str | None, PoolManager] = {}
+        self._lock = threading.Lock()
 
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin, with one request where the server can."""
-        with self._requests.send("GET", location, {"Range": f"bytes=-{length}"}) as answer:
+        with self.send("GET", location, {"Range": f"bytes=-{length}"}) as answer:
             if answer.status == 206:
                 span, size = _answered(answer, location)
                 if span == ByteRange(max(0, size - length), size):
@@ -90,7 +95,7 @@ class WebSource:
 
     def head(self, location: Location) -> Pin:
         """Return what is there now."""
-        with self._requests.send("HEAD", location, {}) as answer:
+        with self.send("HEAD", location, {}) as answer:
             if answer.status != 200:
                 raise _refusal(answer.status, location)
             size = answer.headers.get("Content-Length", "")
@@ -102,17 +107,106 @@ class WebSource:
 
     def pinned(self, location: Location, pin: Pin) -> WebArchive:
         """Return a reader of exactly that version."""
-        return WebArchive(self, self._requests, location, pin)
+        return WebArchive(self, location, pin)
+
+    @contextmanager
+    def send(
+        self, method: str, location: Location, headers: Mapping[str, str]
+    ) -> Iterator[BaseHTTPResponse]:
+        """Yield the answer to one request, its body not yet read."""
+        try:
+            answer = self._follow(method, location, {**HEADERS, **headers})
+            try:
+                yield answer
+            finally:
+                if getattr(answer, "length_remaining", None) == 0:
+                    answer.drain_conn()
+                else:  # a body that was not read is not needed
+                    answer.close()
+                answer.release_conn()
+        except (HTTPError, OverflowError, ValueError) as error:  # the latter of a chunk's length
+            raise self._fault(error, location) from None
+
+    def _follow(
+        self, method: str, location: Location, headers: Mapping[str, str]
+    ) -> BaseHTTPResponse:
+        first = target = _parse(f"{location.scheme}://{location.bucket}/{location.key}")
+        user = {} if first.auth is None else make_headers(basic_auth=unquote(first.auth))
+        for _ in range(MAX_REDIRECTS + 1):
+            answer = self._pool(target).request(
+                method,
+                target._replace(auth=None).url,
+                headers={**headers, **user} if _reaches(first, target) else headers,
+                preload_content=False,
+                redirect=False,
+                retries=False,
+                timeout=Timeout(
+                    connect=self._config.connect_seconds, read=self._config.stall_seconds
+                ),
+            )
+            where = answer.headers.get("Location")
+            if answer.status not in REDIRECTS or not where:
+                return answer
+            answer.close()
+            target = self._redirected(location, first, target, where)
+        raise StorageError(f"{show(location)}: more than {MAX_REDIRECTS} redirects")
+
+    def _redirected(self, location: Location, first: Url, target: Url, where: str) -> Url:
+        try:
+            found = _parse(urljoin(target.url, where))
+        except (HTTPError, ValueError):
+            raise StorageError(f"{show(location)}: redirects to what is not a URL") from None
+        if target.scheme == "https" and found.scheme != "https":
+            raise StorageError(f"{show(location)}: redirects from https to http; not followed")
+        if not (_reaches(first, found) or self._config.other_hosts):
+            raise StorageError(
+                f"{show(location)}: redirects to another host, {str(found.host)[:253]}: give the "
+                f"URL there, or add --allow other-hosts"
+            )
+        return found
+
+    def _pool(self, target: Url) -> PoolManager:
+        proxy = _proxy_of(str(target.scheme), str(target.host))
+        with self._lock:
+            if proxy not in self._pools:
+                self._pools[proxy] = (
+                    PoolManager(maxsize=CONNECTIONS)
+                    if proxy is None
+                    else ProxyManager(proxy, maxsize=CONNECTIONS)
+                )
+            return self._pools[proxy]
+
+    def _fault(self, error: Exception, location: Location) -> S3UnzipError:
+        name = show(location)
+        proxy = _proxy_of(location.scheme, location.bucket.rpartition("@")[2])
+        through = "" if proxy is None else f" through the proxy {_without_user(proxy)}"
+        cause = error.original_error if isinstance(error, ProxyError) else error
+        refused = _why_never(cause, via_proxy=proxy is not None)
+        if refused is not None:
+            return StorageError(f"{name}: {refused}")
+        unreachable = isinstance(cause, NewConnectionError | ConnectTimeoutError)
+        if isinstance(error, ReadTimeoutError):
+            text = words = f"the server sent nothing for {self._config.stall_seconds:g} s"
+        else:
+            words = _ERRNO.sub("", str(cause).rpartition(": ")[2])[:200]
+            if unreachable and not isinstance(cause, NewConnectionError):
+                words = f"no answer within {self._config.connect_seconds:g} s"
+            text = f"{type(error).__name__}: {words}"
+            if unreachable or isinstance(error, ProxyError):
+                text = f"cannot connect{through}: {words}"
+        beginning = self._config.check_reachable and time.monotonic() - self._began < BEGINNING
+        if unreachable and beginning:
+            return StorageError(f"{name}: {text}; check the URL, the port and the network")
+        found = ServiceFaultError(f"{name}: {text}")
+        found.unanswered = f"{name}{through} ({words.lower()})"
+        return found
 
 
 class WebArchive:
     """One version of one archive; threads may share it."""
 
-    def __init__(
-        self, source: WebSource, requests: _Requests, location: Location, pin: Pin
-    ) -> None:
+    def __init__(self, source: WebSource, location: Location, pin: Pin) -> None:
         self._source = source
-        self._requests = requests
         self._location = location
         self._pin = pin
         self._wrong_ranges = 0
@@ -128,7 +222,7 @@ class WebArchive:
         headers = {"Range": f"bytes={want.start}-{want.stop - 1}"}
         if self._pin.etag is not None and self._pin.etag.startswith('"'):
             headers["If-Match"] = self._pin.etag
-        with self._requests.send("GET", self._location, headers) as answer:
+        with self._source.send("GET", self._location, headers) as answer:
             self._check(answer, want)
             yield from _body(answer, want.length, self._location)
 
@@ -179,138 +273,6 @@ class WebArchive:
         return SourceChangedError(f"{name}: {status}the archive changed since it was planned")
 
 
-class _Target(NamedTuple):
-    """Where one request goes."""
-
-    scheme: str
-    host: str
-    port: int
-    path: str  # with query
-    user: str | None = None  # "name:password", as written
-
-    @property
-    def url(self) -> str:
-        """The URL without its user."""
-        return f"{self.scheme}://{self.host}:{self.port}{self.path}"
-
-    def reaches(self, other: _Target) -> bool:
-        """Return whether `other` is the same host: same port, or HTTPS instead of HTTP."""
-        if self.host.lower() != other.host.lower():
-            return False
-        upgraded = (self.scheme, self.port, other.scheme, other.port) == ("http", 80, "https", 443)
-        return upgraded or (self.scheme, self.port) == (other.scheme, other.port)
-
-
-class _Requests:
-    """Sends requests, through the proxies of the environment; threads may share it."""
-
-    def __init__(self, config: StoreConfig) -> None:
-        self._config = config
-        self._began = time.monotonic()
-        self._pools: dict[str | None, PoolManager] = {}
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def send(
-        self, method: str, location: Location, headers: Mapping[str, str]
-    ) -> Iterator[BaseHTTPResponse]:
-        """Yield the answer to one request, its body not yet read."""
-        try:
-            answer = self._follow(method, location, {**HEADERS, **headers})
-            try:
-                yield answer
-            finally:
-                if getattr(answer, "length_remaining", None) == 0:
-                    answer.drain_conn()
-                else:  # a body that was not read is not needed
-                    answer.close()
-                answer.release_conn()
-        except (HTTPError, OverflowError, ValueError) as error:  # the latter of a chunk's length
-            raise self._fault(error, location) from None
-
-    def _follow(
-        self, method: str, location: Location, headers: Mapping[str, str]
-    ) -> BaseHTTPResponse:
-        first = target = _parse(f"{location.scheme}://{location.bucket}/{location.key}")
-        for _ in range(MAX_REDIRECTS + 1):
-            answer = self._ask(method, target, first, headers)
-            where = answer.headers.get("Location")
-            if answer.status not in REDIRECTS or not where:
-                return answer
-            answer.close()
-            target = self._redirected(location, first, target, where)
-        raise StorageError(f"{show(location)}: more than {MAX_REDIRECTS} redirects")
-
-    def _ask(
-        self, method: str, target: _Target, first: _Target, headers: Mapping[str, str]
-    ) -> BaseHTTPResponse:
-        if first.reaches(target) and first.user is not None:
-            headers = {**headers, **make_headers(basic_auth=unquote(first.user))}
-        return self._pool(target).request(
-            method,
-            target.url,
-            headers=headers,
-            preload_content=False,
-            redirect=False,
-            retries=False,
-            timeout=Timeout(connect=self._config.connect_seconds, read=self._config.stall_seconds),
-        )
-
-    def _redirected(
-        self, location: Location, first: _Target, target: _Target, where: str
-    ) -> _Target:
-        try:
-            found = _parse(urljoin(target.url, where))
-        except (HTTPError, ValueError):
-            raise StorageError(f"{show(location)}: redirects to what is not a URL") from None
-        if target.scheme == "https" and found.scheme != "https":
-            raise StorageError(f"{show(location)}: redirects from https to http; not followed")
-        if not (first.reaches(found) or self._config.other_hosts):
-            raise StorageError(
-                f"{show(location)}: redirects to another host, {found.host[:253]}: give the URL "
-                f"there, or add --allow other-hosts"
-            )
-        return found
-
-    def _pool(self, target: _Target) -> PoolManager:
-        proxy = _proxy_of(target.scheme, target.host)
-        with self._lock:
-            if proxy not in self._pools:
-                self._pools[proxy] = (
-                    PoolManager(maxsize=CONNECTIONS)
-                    if proxy is None
-                    else ProxyManager(proxy, maxsize=CONNECTIONS)
-                )
-            return self._pools[proxy]
-
-    def _fault(self, error: Exception, location: Location) -> S3UnzipError:
-        name = show(location)
-        proxy = _proxy_of(location.scheme, location.bucket.rpartition("@")[2])
-        through = "" if proxy is None else f" through the proxy {_without_user(proxy)}"
-        cause = error.original_error if isinstance(error, ProxyError) else error
-        unreachable = isinstance(cause, NewConnectionError | ConnectTimeoutError)
-        words = _ERRNO.sub("", str(cause).rpartition(": ")[2])[:200]
-        refused = _why_never(cause, via_proxy=proxy is not None)
-        if refused is not None:
-            return StorageError(f"{name}: {refused}")
-        if unreachable and not isinstance(cause, NewConnectionError):
-            words = f"no answer within {self._config.connect_seconds:g} s"
-        beginning = self._config.check_reachable and time.monotonic() - self._began < BEGINNING
-        if unreachable and beginning:
-            return StorageError(
-                f"{name}: cannot connect{through}: {words}; check the URL, the port and the network"
-            )
-        if isinstance(error, ReadTimeoutError):
-            words = f"the server sent nothing for {self._config.stall_seconds:g} s"
-            found = ServiceFaultError(f"{name}: {words}")
-        elif unreachable or isinstance(error, ProxyError):
-            found = ServiceFaultError(f"{name}: cannot connect{through}: {words}")
-        else:
-            found = ServiceFaultError(f"{name}: {type(error).__name__}: {words}")
-        found.unanswered = f"{name}{through} ({words.lower()})"
-        return found
-
-
 def _proxy_of(scheme: str, host: str) -> str | None:
     """Return the proxy that the environment names: ``HTTPS_PROXY``, ``NO_PROXY`` and the like."""
     found = getproxies().get(scheme)
@@ -324,13 +286,19 @@ def _without_user(url: str) -> str:
     return f"{scheme}://{rest.rpartition('@')[2]}"
 
 
-def _parse(url: str) -> _Target:
+def _parse(url: str) -> Url:
     """Return where a URL leads."""
     found = parse_url(url)
     if found.scheme not in PORTS or not found.host:
         raise LocationValueError("not a URL of HTTP")
-    port = PORTS[found.scheme] if found.port is None else found.port
-    return _Target(found.scheme, found.host, port, found.request_uri, found.auth)
+    return found._replace(port=PORTS[found.scheme] if found.port is None else found.port)
+
+
+def _reaches(one: Url, other: Url) -> bool:
+    """Return whether `other` is the same host: same port, or HTTPS instead of HTTP."""
+    upgraded = (one.scheme, one.port, other.scheme, other.port) == ("http", 80, "https", 443)
+    same = (one.scheme, one.port) == (other.scheme, other.port)
+    return one.host == other.host and (upgraded or same)
 
 
 def show(location: Location) -> str:

@@ -15,7 +15,9 @@ from typing import NamedTuple
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConnectTimeoutError,
     CredentialRetrievalError,
+    EndpointConnectionError,
     NoCredentialsError,
     PartialCredentialsError,
     ProfileNotFound,
@@ -122,6 +124,19 @@ _REASON = re.compile(r'(?:message|error): "([^"\n]{1,200})"')  # the system's, i
 _NO_LOCATION = "redirect without LOCATION"  # object_store, of a bucket in another region
 
 
+# Why no connection is made, by words of both clients.
+CAUSES = {
+    "onnection refused": "connection refused",
+    "failed to lookup": "there is no host of this name",
+    "Failed to resolve": "there is no host of this name",
+    "TimedOut": "no answer",
+    "timed out": "no answer",
+    "InvalidMessage": "it does not speak TLS",
+    "WRONG_VERSION": "it does not speak TLS",
+}
+_CONNECTING = re.compile(r"legacy::Error\(\s*Connect,")  # hyper's, in object_store's
+
+
 class Call(Struct, frozen=True):
     """One call: the right it needs, and what it is about."""
 
@@ -185,6 +200,17 @@ def _unanswered(text: str, details: str) -> Answer:
         return Answer(None, "", text.splitlines()[0][:300] if text else "")
     reason = _REASON.search(details)
     return Answer(None, "", f"{cause[1]}: {reason[1]}" if reason else cause[1])
+
+
+def why_unreachable(error: Exception) -> str | None:
+    """Return why no connection was made; None: one was made, or the error is about no request."""
+    if isinstance(error, EndpointConnectionError | ConnectTimeoutError | SSLError):
+        text = str(error.kwargs["error"])
+    elif isinstance(error, BaseError) and _CONNECTING.search(str(error)):
+        text = str(error)
+    else:
+        return None
+    return next((cause for words, cause in CAUSES.items() if words in text), "no connection")
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str:

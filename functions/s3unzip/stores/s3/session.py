@@ -7,8 +7,6 @@ clients, because the pipeline retries, and counts what it retries.
 
 from __future__ import annotations
 
-import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, unquote, urlsplit
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 from xml.etree import ElementTree as ET
 
@@ -41,13 +39,12 @@ from s3unzip.stores.calls import count_request
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.ports import ListedObject
 from s3unzip.stores.s3.errors import (
-    ADVICE,
     S3_ERRORS,
-    UNTRUSTED,
     Call,
     MisplacedError,
     read_answer,
     translate_error,
+    why_unreachable,
 )
 
 if TYPE_CHECKING:
@@ -57,8 +54,6 @@ if TYPE_CHECKING:
 DEFAULT_REGION = "us-east-1"
 OWNER_CHECK_LASTS = 300.0  # seconds
 BEGINNING = 30.0  # seconds: an endpoint that is unreachable then is likely a wrong one
-REACH_SECONDS = 4.0
-PORTS = {"http": 80, "https": 443}
 ADVICE_UNREACHABLE = "check --endpoint-url, --region and the network"
 
 
@@ -78,8 +73,8 @@ class Session:
         self._lock = threading.RLock()
         self._aws = aws or AwsSession(access.profile, access.region)
         self._clients: dict[str, S3Client] = {}
-        self._readers: dict[str, S3Store] = {}
-        self._writers: dict[tuple[str, str | None], S3Store] = {}
+        # By bucket and the KMS key to write with; False: to read.
+        self._stores: dict[tuple[str, str | Literal[False] | None], S3Store] = {}
         self._regions: dict[str, str] = {}  # of buckets that are not in the default one
         self._owned: dict[tuple[str, str], float] = {}  # until when the check holds
         self._began = time.monotonic()
@@ -101,14 +96,13 @@ class Session:
 
     def reader(self, bucket: str) -> S3Store:
         """Return the obstore client that reads `bucket`."""
-        with self._lock:
-            if bucket not in self._readers:
-                stall = timedelta(seconds=self.access.stall_seconds)
-                # The whole-request timeout of obstore must not end a long stream.
-                self._readers[bucket] = self._store(
-                    bucket, {}, {"read_timeout": stall, "timeout": timedelta(hours=12)}
-                )
-            return self._readers[bucket]
+        found = self._stores.get((bucket, False))  # a dict read is atomic; creating is not
+        if found is not None:
+            return found
+        stall = timedelta(seconds=self.access.stall_seconds)
+        # The whole-request timeout of obstore must not end a long stream.
+        limits: ClientConfig = {"read_timeout": stall, "timeout": timedelta(hours=12)}
+        return self._open(bucket, {}, limits, (bucket, False))
 
     def writer(self, bucket: str, kms_key: str | None) -> S3Store:
         """Return the obstore client that writes to `bucket`, with this key or the bucket's default.
@@ -116,20 +110,17 @@ class Session:
         The body is not hashed for the signature: CRC64NVME goes with it, S3
         verifies that, and hashing costs more CPU than all the rest of a PUT.
         """
-        found = self._writers.get((bucket, kms_key))  # a dict read is atomic; creating is not
+        found = self._stores.get((bucket, kms_key))
         if found is not None:
             return found
-        with self._lock:
-            if (bucket, kms_key) not in self._writers:
-                config: S3Config = {"checksum_algorithm": "CRC64NVME", "unsigned_payload": True}
-                config["disable_tagging"] = False  # else AWS_DISABLE_TAGGING would win
-                if kms_key is not None:
-                    config["server_side_encryption"] = "aws:kms"
-                    config["sse_kms_key_id"] = kms_key
-                    config["sse_bucket_key_enabled"] = True
-                limit: ClientConfig = {"timeout": timedelta(seconds=self.access.put_seconds)}
-                self._writers[bucket, kms_key] = self._store(bucket, config, limit)
-            return self._writers[bucket, kms_key]
+        config: S3Config = {"checksum_algorithm": "CRC64NVME", "unsigned_payload": True}
+        config["disable_tagging"] = False  # else AWS_DISABLE_TAGGING would win
+        if kms_key is not None:
+            config["server_side_encryption"] = "aws:kms"
+            config["sse_kms_key_id"] = kms_key
+            config["sse_bucket_key_enabled"] = True
+        limits: ClientConfig = {"timeout": timedelta(seconds=self.access.put_seconds)}
+        return self._open(bucket, config, limits, (bucket, kms_key))
 
     def confirm_owner(self, bucket: str, owner: str | None) -> None:
         """Check that the account `owner` owns `bucket`, once in five minutes.
@@ -175,19 +166,30 @@ class Session:
             answer = read_answer(error)
             if answer.status is None:
                 cause = answer.message.rpartition(": ")[2].partition(" (os error")[0].lower()
-                found.unanswered = f"{self._endpoint(call.bucket)[0]} ({cause or 'no answer'})"
+                cause = why_unreachable(error) or cause or "no answer"
+                found.unanswered = f"{self._endpoint(call.bucket)[0]} ({cause})"
                 if self.access.check_reachable and time.monotonic() - self._began <= BEGINNING:
-                    return self.try_endpoint(call.bucket, str(call)) or found
+                    return self._unreachable(error, call.bucket, str(call)) or found
         return found
 
-    def try_endpoint(self, bucket: str, whose: str) -> StorageError | None:
-        """Connect to the endpoint of `bucket`; return the error if that fails. Nothing is asked."""
+    def check_reachable(self, bucket: str) -> None:
+        """Ask the endpoint of `bucket` for something; any answer will do."""
+        try:
+            self.control.head_bucket(Bucket=bucket)
+        except S3_ERRORS as error:
+            refusal = self._unreachable(error, bucket, f"s3://{bucket}")
+            if refusal is not None:
+                raise refusal from None
+
+    def _unreachable(self, error: Exception, bucket: str, whose: str) -> StorageError | None:
+        """Return the error for an endpoint that is not there; with a proxy that is not known."""
         url = self._endpoint(bucket)[0]
-        cause = why_unreachable(url, REACH_SECONDS, self._aws.ca_bundle)
+        parts = urlsplit(url)
+        proxied = parts.scheme in getproxies() and not proxy_bypass(parts.netloc)
+        cause = None if proxied else why_unreachable(error)
         if cause is None:
             return None
-        advice = ADVICE[UNTRUSTED] if "certificate" in cause else self._advice
-        return StorageError(f"{whose}: cannot reach {url}: {cause}; {advice}")
+        return StorageError(f"{whose}: cannot reach {url}: {cause}; {self._advice}")
 
     def _relocate(self, bucket: str) -> bool:
         """Ask for the bucket's region; return False if the server does not say it."""
@@ -204,9 +206,8 @@ class Session:
         if region is not None and region != self._region_of(bucket):
             with self._lock:
                 self._regions[bucket] = region
-                self._readers.pop(bucket, None)
-                for key in [key for key in self._writers if key[0] == bucket]:
-                    del self._writers[key]
+                for key in [key for key in self._stores if key[0] == bucket]:
+                    del self._stores[key]
         return region is not None
 
     @property
@@ -270,7 +271,13 @@ class Session:
         name = f"control in {region}" if region else "control"
         return self._client(name, region).meta.endpoint_url
 
-    def _store(self, bucket: str, config: S3Config, limits: ClientConfig) -> S3Store:
+    def _open(
+        self,
+        bucket: str,
+        config: S3Config,
+        limits: ClientConfig,
+        key: tuple[str, str | Literal[False] | None],
+    ) -> S3Store:
         """Return the obstore client of one bucket, with more settings of S3 and of HTTP."""
         url, in_host = self._endpoint(bucket)
         access, found = self.access, self.credentials(bucket)
@@ -294,13 +301,16 @@ class Session:
         }
         if self._aws.ca_bundle:
             options["root_certificate"] = Path(self._aws.ca_bundle).read_bytes()
-        return S3Store(
-            bucket,
-            config=whole,
-            client_options=options,
-            retry_config={"max_retries": 0},
-            credential_provider=None if found is None else obstore_credentials(found),
-        )
+        with self._lock:
+            if key not in self._stores:
+                self._stores[key] = S3Store(
+                    bucket,
+                    config=whole,
+                    client_options=options,
+                    retry_config={"max_retries": 0},
+                    credential_provider=None if found is None else obstore_credentials(found),
+                )
+            return self._stores[key]
 
     def credentials(self, bucket: str) -> Callable[[], ReadOnlyCredentials] | None:
         """Return what requests are signed with; None: they are not signed."""
@@ -320,46 +330,6 @@ def advice_for(config: StoreConfig, *, destination: bool) -> str:
     if destination and config.destination_endpoint_url is not None:
         return "check --dest-endpoint-url, --region and the network"
     return ADVICE_UNREACHABLE
-
-
-def why_unreachable(url: str, seconds: float, ca_bundle: str | None = None) -> str | None:
-    """Return why `url` cannot be connected to; None: it can, or a proxy stands before it.
-
-    Args:
-        seconds: for looking up the name, connecting and TLS together.
-        ca_bundle: file of certificates that are trusted; None: the system's.
-    """
-    parts = urlsplit(url)
-    if parts.scheme in getproxies() and not proxy_bypass(parts.netloc):
-        return None
-    found: list[str | None] = [f"no answer within {seconds:g} s"]
-
-    def ask() -> None:
-        found.append(_try(parts, seconds, ca_bundle))
-
-    # The lookup of a name has no timeout of its own.
-    asker = threading.Thread(target=ask, daemon=True)
-    asker.start()
-    asker.join(seconds)
-    return found[-1]
-
-
-def _try(parts: SplitResult, seconds: float, ca_bundle: str | None) -> str | None:
-    host, port = parts.hostname or "", parts.port or PORTS.get(parts.scheme, 443)
-    try:
-        with socket.create_connection((host, port), seconds) as opened:
-            if parts.scheme == "https":
-                context = ssl.create_default_context(cafile=ca_bundle)
-                context.wrap_socket(opened, server_hostname=host).close()
-    except socket.gaierror:
-        return "there is no host of this name"
-    except TimeoutError:
-        return f"no answer within {seconds:g} s"
-    except ssl.SSLCertVerificationError as error:
-        return f"its certificate is not trusted: {error.verify_message}"
-    except OSError as error:
-        return (error.strerror or str(error)).lower()
-    return None
 
 
 # botocore renews role credentials at least 10 minutes before they expire, and obstore asks again 5
