@@ -17,7 +17,7 @@ from zlib import crc32
 from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, StorageError
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.factory import PartsSource
+from s3unzip.stores.factory import ArchiveSource
 from s3unzip.stores.ports import (
     Buffer,
     ListedObject,
@@ -242,35 +242,25 @@ class MemoryArchive:
             yield self.read(want._replace(start=start, stop=min(start + PIECE, want.stop)))
 
 
-class MemorySource:
-    """The reading side of a bucket (`head` means another thing on the writing side)."""
+class MemorySource(ArchiveSource):
+    """The reading side of a bucket, which knows one version of each archive to delete or tag."""
 
     def __init__(self, bucket: MemoryBucket) -> None:
-        self._bucket = bucket
-
-    def tail(self, location: Location, length: int) -> Tail:
-        """Return the end of an object."""
-        return self._bucket.tail(location, length)
+        self.bucket = bucket
+        self.tail = bucket.tail
 
     def head(self, location: Location) -> Pin:
         """Return what is there now."""
-        return self._bucket.head_source(location)
+        return self.bucket.head_source(location)
 
-    def pinned(self, location: Location, pin: Pin) -> MemoryArchive:
+    def open(self, location: Location, pin: Pin) -> MemoryArchive:
         """Return a reader of one version."""
-        return self._bucket.pinned(location, pin)
-
-
-class MemoryDisposal:
-    """What becomes of archives in a bucket, which knows one version of each."""
-
-    def __init__(self, bucket: MemoryBucket) -> None:
-        self._objects = bucket.objects
+        return MemoryArchive(self.bucket, location.key, pin)
 
     def delete(self, location: Location, pin: Pin) -> None:
         """Delete the version."""
         if self._find(location, pin) is not None:
-            del self._objects[location.key]
+            del self.bucket.objects[location.key]
 
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
         """Add tags; they are kept as metadata."""
@@ -280,7 +270,7 @@ class MemoryDisposal:
         found.facts.metadata.update(tags)
 
     def _find(self, location: Location, pin: Pin) -> Stored | None:
-        found = self._objects.get(location.key)
+        found = self.bucket.objects.get(location.key)
         if found is not None and found.etag != pin.etag:
             raise SourceChangedError(f"{location}: a newer archive is there")
         return found
@@ -299,17 +289,13 @@ class MemoryStores:
         bucket.neighbours = self.buckets
         return bucket
 
-    def source(self, location: Location) -> PartsSource:
+    def source(self, location: Location) -> MemorySource:
         """Return the reading side."""
-        return PartsSource(MemorySource(self.bucket(location.bucket)))
+        return MemorySource(self.bucket(location.bucket))
 
     def destination(self, location: Location) -> MemoryBucket:
         """Return the writing side."""
         return self.bucket(location.bucket)
-
-    def disposal(self, location: Location) -> MemoryDisposal:
-        """Return what deletes and tags archives."""
-        return MemoryDisposal(self.bucket(location.bucket))
 
     def run_store(self, run: str, calls: Calls | None = None) -> ObjectRunStore:
         """Return a run's own objects."""

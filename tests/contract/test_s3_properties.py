@@ -4,11 +4,10 @@ from collections.abc import Callable
 from urllib.parse import parse_qsl
 
 import pytest
-from msgspec.structs import replace
 
 from s3unzip.model import Location
-from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.ports import Destination, ObjectFacts
+from tests.contract.places import stores_at
 from tests.servers import Asked, HttpServer, Reply
 
 TAGS = {"team": "data + co", "Größe": "1/2", "empty": ""}
@@ -32,9 +31,7 @@ def answer(asked: Asked) -> Reply:
 def headers_of(name: str, facts: ObjectFacts) -> dict[str, str]:
     """Return the headers of the one request that writes an object with `facts`."""
     with HttpServer(answer) as server:
-        access = StoreConfig(endpoint_url=server.url, region="us-east-1")
-        stores = open_stores(replace(access, work=Location("s3", "work", "")))
-        WRITING[name](stores.destination(Location("s3", "bucket", "")), facts)
+        WRITING[name](stores_at(server.url).destination(Location("s3", "bucket", "")), facts)
     (asked,) = server.asked
     return asked.headers
 

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from msgspec.structs import replace
 
 from s3unzip.errors import StorageError
 from s3unzip.model import Location, Pin
-from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.ports import CopiesParts, ObjectFacts, Stores, Upload
 from s3unzip.zip import ByteRange
+from tests.contract.places import stores_at
 from tests.servers import Asked, HttpServer, Reply
 
 PIN = Pin(9, '"e"')
@@ -48,54 +47,40 @@ def server() -> Iterator[HttpServer]:
         yield running
 
 
-def opened(url: str, *, unsigned: bool = False, request_payer: bool = False) -> Stores:
-    """Return stores that reach the server so."""
-    access = StoreConfig(
-        endpoint_url=url, region="us-east-1", unsigned=unsigned, request_payer=request_payer
-    )
-    return open_stores(replace(access, work=Location("s3", "work", "")))
-
-
 @pytest.mark.parametrize("name", READING)
 def test_no_client_signs(server: HttpServer, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without credentials nothing looks for them, and no request says who asks."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    READING[name](opened(server.url, unsigned=True))
+    READING[name](stores_at(server.url, unsigned=True))
     assert server.asked
     assert not [asked for asked in server.asked if "authorization" in asked.headers]
 
 
+@pytest.mark.parametrize("pays", [True, False])
 @pytest.mark.parametrize("name", READING)
-def test_every_client_says_who_pays(server: HttpServer, name: str) -> None:
-    """The header is in each request, and it is signed."""
-    READING[name](opened(server.url, request_payer=True))
+def test_every_client_says_who_pays(server: HttpServer, name: str, *, pays: bool) -> None:
+    """The header is in each request, and it is signed; nobody pays unasked."""
+    READING[name](stores_at(server.url, request_payer=pays))
     assert server.asked
     for asked in server.asked:
-        assert asked.headers["x-amz-request-payer"] == "requester"
-        assert "x-amz-request-payer" in asked.headers["authorization"]
-
-
-@pytest.mark.parametrize("name", READING)
-def test_nobody_pays_unasked(server: HttpServer, name: str) -> None:
-    """Without the option no request has the header, whatever the environment says."""
-    READING[name](opened(server.url))
-    assert not [asked for asked in server.asked if "x-amz-request-payer" in asked.headers]
+        assert asked.headers.get("x-amz-request-payer") == ("requester" if pays else None)
+        assert ("x-amz-request-payer" in asked.headers["authorization"]) is pays
 
 
 def test_an_anonymous_pin_is_the_etag(server: HttpServer) -> None:
     """Public buckets rarely allow s3:GetObjectVersion, so no version is asked for."""
     where = at("a.zip")
-    assert opened(server.url).source(where).head(where).version_id == "v1"
+    assert stores_at(server.url).source(where).head(where).version_id == "v1"
     for pin in (
-        opened(server.url, unsigned=True).source(where).head(where),
-        opened(server.url, unsigned=True).source(where).tail(where, 9).pin,
+        stores_at(server.url, unsigned=True).source(where).head(where),
+        stores_at(server.url, unsigned=True).source(where).tail(where, 9).pin,
     ):
         assert (pin.etag, pin.version_id) == ('"e"', None)
 
 
 @pytest.mark.parametrize("pays", [True, False])
-def test_a_copy_says_who_pays_for_its_source(pays: bool) -> None:  # noqa: FBT001 - a parameter
+def test_a_copy_says_who_pays_for_its_source(*, pays: bool) -> None:
     """Only UploadPartCopy has the header: it reads the archive with the writer's credentials."""
     begun = b"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"
 
@@ -103,15 +88,7 @@ def test_a_copy_says_who_pays_for_its_source(pays: bool) -> None:  # noqa: FBT00
         return Reply(200, begun) if asked.method == "POST" else Reply(400)
 
     with HttpServer(answer_copy) as server:
-        stores = open_stores(
-            StoreConfig(
-                Location("s3", "work", ""),
-                endpoint_url=server.url,
-                region="us-east-1",
-                request_payer=pays,
-            )
-        )
-        out = stores.destination(at(""))
+        out = stores_at(server.url, request_payer=pays).destination(at(""))
         assert isinstance(out, CopiesParts)
         upload = out.create_upload("k", ObjectFacts("a/b", {}))
         with pytest.raises(StorageError):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from s3unzip.errors import UsageError
-from s3unzip.model import Location
-from s3unzip.stores.factory import PartsSource, StoreConfig, open_stores
+from s3unzip.model import Location, Pin
+from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.files import FileSource
 from s3unzip.stores.folder import FolderDestination
 from s3unzip.stores.s3.destination import S3Destination
@@ -26,9 +26,7 @@ def test_each_scheme_has_its_adapter(tmp_path: Path) -> None:
     config = StoreConfig(folder, endpoint_url="http://127.0.0.1:9")
     stores = open_stores(pickle.loads(pickle.dumps(config)))  # noqa: S301 - our own
     for location, kind in ((S3, S3Source), (folder, FileSource), (WEB, WebSource)):
-        source = stores.source(location)
-        assert isinstance(source, PartsSource)
-        assert isinstance(source.adapter, kind)
+        assert isinstance(stores.source(location), kind)
     assert isinstance(stores.destination(S3), S3Destination)
     assert isinstance(stores.destination(folder), FolderDestination)
 
@@ -36,12 +34,14 @@ def test_each_scheme_has_its_adapter(tmp_path: Path) -> None:
 def test_what_has_no_adapter() -> None:
     """The message says what there is."""
     stores = open_stores(StoreConfig(WEB))
-    with pytest.raises(UsageError, match="s3://"):
-        stores.source(Location("ftp", "host", "a.zip"))
-    with pytest.raises(UsageError, match="s3://"):
-        stores.destination(WEB)
-    with pytest.raises(UsageError, match="s3://"):
-        stores.run_store("run")
+    for ask in (
+        lambda: stores.source(Location("ftp", "host", "a.zip")),
+        lambda: stores.destination(WEB),
+        lambda: stores.run_store("run"),
+        lambda: stores.source(WEB).delete(WEB, Pin(1)),
+    ):
+        with pytest.raises(UsageError, match="s3://"):
+            ask()
 
 
 def test_a_folder_needs_no_aws(tmp_path: Path) -> None:

@@ -177,8 +177,8 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ),
         (
             "leaked-share-of-the-limiter",
-            "            self.leave(entered, throttled=throttled, succeeded=False)\n",
-            "",
+            "                self._active -= 1\n",
+            "                self._active -= succeeded\n",
         ),
     ],
     "extraction/objects.py": [

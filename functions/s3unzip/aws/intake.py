@@ -189,7 +189,7 @@ class _HeldCalls(Calls):
     """Calls of a step that does not count what is read from memory."""
 
     def stream(
-        self, archive: ports.Archive, want: ByteRange, store: Store | None = None
+        self, archive: ports.Archive, want: ByteRange, store: Store = "source"
     ) -> Iterator[Buffer]:
         """Yield the bytes of `want`."""
         if isinstance(archive, HeldArchive) and archive.holds(want):

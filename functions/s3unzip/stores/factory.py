@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -26,11 +26,9 @@ from s3unzip.stores.ports import (
     Archive,
     Buffer,
     Destination,
-    Disposal,
     RunStore,
     Source,
     Stores,
-    Tail,
 )
 from s3unzip.stores.run_store import ObjectRunStore
 from s3unzip.zip import ByteRange
@@ -179,17 +177,17 @@ class _Stores:
             case "s3":
                 from s3unzip.stores.s3.source import S3Source
 
-                return PartsSource(S3Source(self._session(self._config)))
+                return S3Source(self._session(self._config))
             case "file":
                 from s3unzip.stores.files import FileSource
 
-                return PartsSource(FileSource())
+                return FileSource()
             case "http" | "https":
                 from s3unzip.stores.web import WebSource
 
                 with self._lock:
                     self._web = self._web or WebSource(self._config)
-                return PartsSource(self._web)
+                return self._web
             case _:
                 raise UsageError(f"{location}: sources are s3://, paths, http:// and https://")
 
@@ -210,20 +208,6 @@ class _Stores:
                 return NowhereDestination()
             case _:
                 raise UsageError(f"{location}: destinations are s3:// and paths")
-
-    def disposal(self, location: Location) -> Disposal:
-        """Return the adapter that deletes or tags the archive at `location`."""
-        match location.scheme:
-            case "s3":
-                from s3unzip.stores.s3.source import S3Disposal
-
-                return S3Disposal(self._session(self._config))
-            case "file":
-                from s3unzip.stores.files import FileDisposal
-
-                return FileDisposal()
-            case _:
-                raise UsageError(f"{location.public}: only s3:// objects and files can be changed")
 
     def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
         """Return the run store of one run; `calls` retries and counts requests to S3."""
@@ -275,31 +259,32 @@ def _reached(config: StoreConfig) -> tuple[object, ...]:
 # Archives of several parts
 
 
-class PartsSource:
-    """Reads what `adapter` reads, and several objects as one where the pin has parts."""
+class ArchiveSource:
+    """What sources have in common: archives of several parts, and a refusal to change any."""
 
-    def __init__(self, adapter: Source) -> None:
-        self.adapter = adapter
-
-    def tail(self, location: Location, length: int) -> Tail:
-        """Return the last bytes and the pin of the one object at `location`."""
-        return self.adapter.tail(location, length)
-
-    def head(self, location: Location) -> Pin:
-        """Return the pin of the one object at `location`."""
-        return self.adapter.head(location)
+    def open(self, location: Location, pin: Pin) -> Archive:
+        """Return a reader of that version of the one object at `location`."""
+        raise NotImplementedError
 
     def pinned(self, location: Location, pin: Pin) -> Archive:
         """Return a reader of exactly that version, of every part."""
         if not pin.parts:
-            return self.adapter.pinned(location, pin)
+            return self.open(location, pin)
         archives = []
         for number, part in enumerate(pin.parts, 1):
             where = locate_part(location, number, len(pin.parts))
             if where is None:
                 raise UsageError(f"{location}: the name does not say where the other parts are")
-            archives.append(self.adapter.pinned(where, part))
+            archives.append(self.open(where, part))
         return JoinedArchive(archives, [part.size for part in pin.parts])
+
+    def delete(self, location: Location, pin: Pin) -> None:  # noqa: ARG002 - of the port
+        """Refuse."""
+        raise UsageError(f"{location.public}: only s3:// objects and files can be changed")
+
+    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - likewise
+        """Refuse."""
+        self.delete(location, pin)
 
 
 class JoinedArchive:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import errno
 import itertools
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from s3unzip.errors import (
     StoreFullError,
 )
 from s3unzip.model import Location, Pin
+from s3unzip.stores.factory import ArchiveSource
 from s3unzip.stores.ports import Buffer, Tail
 from s3unzip.zip import ByteRange
 
@@ -117,9 +117,9 @@ def make_folders(path: Path, mode: int) -> None:
         for missing in reversed(
             list(itertools.takewhile(lambda one: not one.is_dir(), path.parents))
         ):
-            with contextlib.suppress(FileExistsError):
+            with suppress(FileExistsError):
                 missing.mkdir(mode)
-        with contextlib.suppress(FileExistsError):
+        with suppress(FileExistsError):
             path.mkdir(mode)
     elif mode == PRIVATE:
         found = path.stat()
@@ -127,7 +127,7 @@ def make_folders(path: Path, mode: int) -> None:
             path.chmod(PRIVATE)
 
 
-class FileSource:
+class FileSource(ArchiveSource):
     """Reads archives by their absolute path."""
 
     def tail(self, location: Location, length: int) -> Tail:
@@ -142,9 +142,25 @@ class FileSource:
         with _opened(location.key) as file:
             return _pin_of(file)
 
-    def pinned(self, location: Location, pin: Pin) -> FileArchive:
+    def open(self, location: Location, pin: Pin) -> FileArchive:
         """Return a reader of exactly that file as it was."""
         return FileArchive(location.key, pin)
+
+    def delete(self, location: Location, pin: Pin) -> None:
+        """Delete the file; nothing happens if it is gone.
+
+        Between the check and the deletion another program can replace it: a file system has no
+        condition on that.
+        """
+        with suppress(NotFoundError):
+            if self.head(location) != pin:
+                raise SourceChangedError(f"{location.key}: a newer file is there")
+            with explaining(location.key):
+                Path(location.key).unlink(missing_ok=True)
+
+    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - of the port
+        """Refuse: a file has no tags."""
+        raise StorageError(f"{location.key}: a file has no tags; delete it instead")
 
 
 class FileArchive:
@@ -206,33 +222,3 @@ def _read(file: BufferedReader, start: int, stop: int) -> bytes:
     """Return bytes [start, stop), fewer only at the end of the file."""
     file.seek(start)
     return file.read(stop - start)
-
-
-class FileDisposal:
-    """Deletes files by their absolute path.
-
-    Between the check and the deletion another program can replace the file: a file system has no
-    condition on that.
-    """
-
-    def delete(self, location: Location, pin: Pin) -> None:
-        """Delete the file; nothing happens if it is gone."""
-        if not _is_there(location, pin):
-            return
-        with explaining(location.key):
-            Path(location.key).unlink(missing_ok=True)
-
-    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - of the port
-        """Refuse: a file has no tags."""
-        raise StorageError(f"{location.key}: a file has no tags; delete it instead")
-
-
-def _is_there(location: Location, pin: Pin) -> bool:
-    """Return whether the file is as it was pinned; False if it is gone."""
-    try:
-        found = FileSource().head(location)
-    except NotFoundError:
-        return False
-    if found != pin:
-        raise SourceChangedError(f"{location.key}: a newer file is there")
-    return True

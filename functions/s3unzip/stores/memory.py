@@ -10,16 +10,15 @@ from typing import Protocol
 from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, StorageError
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import Calls
+from s3unzip.stores.factory import ArchiveSource
 from s3unzip.stores.ports import (
     Archive,
     Buffer,
     Destination,
-    Disposal,
     ListedObject,
     ObjectFacts,
     PartLimits,
     Source,
-    StoredObject,
     Stores,
     Tail,
     Upload,
@@ -34,14 +33,10 @@ NOWHERE = Location("nowhere", "", "")
 class NowhereDestination:
     """Takes every object and forgets it."""
 
-    def check_ready(self, wanted: int) -> None:
-        """Do nothing."""
+    def _ignore(self, *_: object, **__: object) -> None:
+        """Do nothing: whatever it is, it is not here."""
 
-    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
-        """Forget the object."""
-
-    def head(self, key: str) -> StoredObject | None:
-        """Return None: nothing is here."""
+    check_ready = put = head = delete = complete_upload = abort_upload = _ignore
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
         """Yield nothing."""
@@ -51,9 +46,6 @@ class NowhereDestination:
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:  # noqa: ARG002 - of the port
         """Raise `NotFoundError`: nothing is here."""
         raise NotFoundError(f"{key}: nothing is kept")
-
-    def delete(self, keys: Sequence[str]) -> None:
-        """Do nothing."""
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         """Return an id that stands for nothing."""
@@ -66,12 +58,6 @@ class NowhereDestination:
         """Forget the part."""
         del upload, offset
         return Part(number, "", memoryview(body).nbytes, crc32)
-
-    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
-        """Forget the object."""
-
-    def abort_upload(self, upload: Upload) -> None:
-        """Do nothing."""
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
         """Yield nothing."""
@@ -96,7 +82,7 @@ class BinaryReader(Protocol):
         ...
 
 
-class ReaderSource:
+class ReaderSource(ArchiveSource):
     """The one archive of a reader, as a source and as its only version.
 
     The reader stays open and belongs to the caller. Only one thread at a time uses it.
@@ -224,14 +210,11 @@ class HeldSource:
     def __init__(self, source: Source, tail: Tail) -> None:
         self._source = source
         self._tail = tail
+        self.head, self.delete, self.tag = source.head, source.delete, source.tag
 
     def tail(self, location: Location, length: int) -> Tail:  # noqa: ARG002 - of the port
         """Return the tail that is held, however long it is."""
         return self._tail
-
-    def head(self, location: Location) -> Pin:
-        """Return what is there now, with one request."""
-        return self._source.head(location)
 
     def pinned(self, location: Location, pin: Pin) -> HeldArchive:
         """Return a reader of exactly that version."""
@@ -253,10 +236,6 @@ class HeldStores:
     def destination(self, location: Location) -> Destination:
         """Return the adapter that writes below `location`."""
         return self._stores.destination(location)
-
-    def disposal(self, location: Location) -> Disposal:
-        """Return the adapter that deletes, moves or tags the archive."""
-        return self._stores.disposal(location)
 
     def run_store(self, run: str, calls: Calls | None = None) -> MemoryRunStore:  # noqa: ARG002 - of the port
         """Return the records of the run, whatever its name: there is one."""

@@ -52,7 +52,7 @@ class Archive(Protocol):
 
 
 class Source(Protocol):
-    """Where archives are read from."""
+    """Where archives are read from; what can be changed there is the pinned version only."""
 
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin, with one request."""
@@ -62,6 +62,19 @@ class Source(Protocol):
 
     def pinned(self, location: Location, pin: Pin) -> Archive:
         """Return a reader of exactly that version; no request."""
+
+    def delete(self, location: Location, pin: Pin) -> None:
+        """Delete the version and no other; nothing happens if it is gone.
+
+        `SourceChangedError`: another version is there; it is left. This and `tag` may be repeated:
+        they find what an earlier attempt has done. `count_request` counts what follows the HEAD.
+        """
+
+    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
+        """Add `tags` to those of the version.
+
+        `SourceChangedError`: the version is gone. `StorageError`: it cannot be tagged.
+        """
 
 
 class ObjectFacts(Struct, frozen=True):
@@ -107,13 +120,9 @@ class Destination(Protocol):
         """Raise what would refuse all writes, of `wanted` bytes together; no request."""
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
-        """Write one object whole; the store verifies its checksum.
+        """Write one object whole, its checksum verified; return its ETag without quotes, if any.
 
-        Returns:
-            The object's ETag without its quotes; None if the store tells none.
-
-        Raises:
-            ConflictError: `if_absent`, and the key exists.
+        `ConflictError`: `if_absent`, and the key exists.
         """
 
     def head(self, key: str) -> StoredObject | None:
@@ -142,14 +151,10 @@ class Destination(Protocol):
     def complete_upload(
         self, upload: Upload, parts: Sequence[Part], *, if_absent: bool
     ) -> str | None:
-        """Make the object visible, whole.
+        """Make the object visible, whole; return its ETag without quotes, if the store tells one.
 
-        Returns:
-            The object's ETag without its quotes; None if the store tells none.
-
-        Raises:
-            ConflictError: `if_absent`, and the key exists.
-            NotFoundError: there is no such upload, or it must be begun anew.
+        `ConflictError`: `if_absent`, and the key exists. `NotFoundError`: there is no such upload,
+        or it must be begun anew.
         """
 
     def abort_upload(self, upload: Upload) -> None:
@@ -195,18 +200,10 @@ class RunStore(Protocol):
         """Write an object whole or not at all; return its size in bytes."""
 
     def create(self, name: str, body: bytes) -> None:
-        """Write a small object; of all who try at once, one succeeds.
-
-        Raises:
-            ConflictError: it exists.
-        """
+        """Write a small object; `ConflictError` where it exists: of all at once, one succeeds."""
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
-        """Return the object, or bytes [start, stop) of it.
-
-        Raises:
-            NotFoundError: there is no such object.
-        """
+        """Return the object, or bytes [start, stop) of it; `NotFoundError` where there is none."""
 
     def stream(self, name: str) -> Iterator[bytes]:
         """Yield the object in pieces."""
@@ -216,29 +213,6 @@ class RunStore(Protocol):
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete the objects; nothing happens if they are gone."""
-
-
-class Disposal(Protocol):
-    """What becomes of archives that are extracted: only the pinned version is touched.
-
-    Each method may be repeated: it finds what an earlier attempt has done. The first request of
-    each is a HEAD; `calls.count_request` counts the others.
-    """
-
-    def delete(self, location: Location, pin: Pin) -> None:
-        """Delete the version; nothing happens if it is gone.
-
-        Raises:
-            SourceChangedError: another version is there; it is left.
-        """
-
-    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
-        """Add `tags` to those of the version.
-
-        Raises:
-            SourceChangedError: the version is gone.
-            StorageError: the store cannot tag one version.
-        """
 
 
 class Clock(Protocol):
@@ -263,17 +237,5 @@ class Stores(Protocol):
     def destination(self, location: Location) -> Destination:
         """Return the adapter that writes below `location`."""
 
-    def disposal(self, location: Location) -> Disposal:
-        """Return the adapter that deletes or tags the archive at `location`.
-
-        Raises:
-            UsageError: nothing there can be changed.
-        """
-
     def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
-        """Return the store of one run's objects.
-
-        Args:
-            run: the run's id.
-            calls: retries and counts each request; None: the store's own, counted nowhere.
-        """
+        """Return the store of one run's objects; `calls` retry and count each request."""

@@ -44,7 +44,7 @@ from s3unzip.errors import (
 )
 from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import count_request
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.factory import ArchiveSource, StoreConfig
 from s3unzip.stores.ports import Buffer, Tail
 from s3unzip.zip import ByteRange
 
@@ -52,7 +52,6 @@ PIECE = 1024**2
 MAX_REDIRECTS = 5
 CONNECTIONS = 64  # kept open to one host
 BEGINNING = 30.0  # seconds: a server that is unreachable then is likely a wrong one
-WRONG_RANGES = 3  # answers with other bytes, after which the server is believed to know no ranges
 DOWNLOAD = "download the archive first: curl -o archive.zip URL"
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 PORTS = {"http": 80, "https": 443}
@@ -65,7 +64,7 @@ _LENGTH = re.compile(r"[0-9]{1,19}")
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 
 
-class WebSource:
+class WebSource(ArchiveSource):
     """Reads archives from ``http`` and ``https`` URLs; threads may share it.
 
     Requests go through the proxies of the environment.
@@ -91,7 +90,7 @@ class WebSource:
         pin = self.head(location)
         count_request("get")
         want = ByteRange(max(0, pin.size - length), pin.size)
-        return Tail(self.pinned(location, pin).read(want), pin)
+        return Tail(self.open(location, pin).read(want), pin)
 
     def head(self, location: Location) -> Pin:
         """Return what is there now."""
@@ -105,7 +104,7 @@ class WebSource:
                 )
             return Pin(int(size), _validator(answer))
 
-    def pinned(self, location: Location, pin: Pin) -> WebArchive:
+    def open(self, location: Location, pin: Pin) -> WebArchive:
         """Return a reader of exactly that version."""
         return WebArchive(self, location, pin)
 
@@ -209,7 +208,6 @@ class WebArchive:
         self._source = source
         self._location = location
         self._pin = pin
-        self._wrong_ranges = 0
 
     def read(self, want: ByteRange) -> bytes:
         """Return exactly the bytes of `want`, with one request."""
@@ -246,17 +244,11 @@ class WebArchive:
             raise SourceChangedError(f"{name}: the archive changed since it was planned")
         if self._pin.etag and found and found != self._pin.etag:
             raise self._changed("")
-        if span == want:
-            self._wrong_ranges = 0
-            return
-        text = (
-            f"{name}: asked for bytes {want.start:,} to {want.stop:,}, "
-            f"got {span.start:,} to {span.stop:,}"
-        )
-        self._wrong_ranges += 1
-        if self._wrong_ranges >= WRONG_RANGES:
-            raise RangesUnsupportedError(f"{text}, {WRONG_RANGES} times; {DOWNLOAD}")
-        raise ServiceFaultError(text)
+        if span != want:
+            raise RangesUnsupportedError(
+                f"{name}: asked for bytes {want.start:,} to {want.stop:,}, "
+                f"got {span.start:,} to {span.stop:,}; {DOWNLOAD}"
+            )
 
     def _changed(self, status: str) -> S3UnzipError:
         """Return the error for another ETag: the server is asked whether it is a steady one."""

@@ -53,10 +53,6 @@ class FailsAfter:
         """Return the writing side."""
         return Dying(self._stores.destination(location), self._life)
 
-    def disposal(self, location: Location) -> Any:
-        """Return what deletes and tags archives; a worker does neither."""
-        return self._stores.disposal(location)
-
     def run_store(self, run: str, calls: Calls | None = None) -> Any:
         """Return a run's own objects."""
         return Dying(self._stores.run_store(run, calls), self._life)

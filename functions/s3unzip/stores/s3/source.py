@@ -33,6 +33,7 @@ from s3unzip.errors import (
 )
 from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import count_request
+from s3unzip.stores.factory import ArchiveSource
 from s3unzip.stores.ports import Buffer, Tail
 from s3unzip.stores.s3.errors import S3_ERRORS, Call, read_answer
 from s3unzip.stores.s3.session import Session
@@ -74,7 +75,7 @@ def read_pieces(answer: GetObjectOutputTypeDef) -> Iterator[bytes]:
         raise HTTPClientError(error=error) from error
 
 
-class S3Source:
+class S3Source(ArchiveSource):
     """Reads archives of any bucket the session can see."""
 
     def __init__(self, session: Session) -> None:
@@ -117,9 +118,72 @@ class S3Source:
         version = self._version(answer.get("VersionId"))
         return make_pin(call, answer["ContentLength"], answer.get("ETag"), date, version)
 
-    def pinned(self, location: Location, pin: Pin) -> S3Archive:
+    def open(self, location: Location, pin: Pin) -> S3Archive:
         """Return a reader of exactly that version."""
         return S3Archive(self._session, location, pin)
+
+    def delete(self, location: Location, pin: Pin) -> None:
+        """Delete the version; nothing happens if it is gone."""
+        version, request = _which(location, pin)
+        if version is None and (pin.etag is None or date_of(pin) is not None):
+            raise StorageError(
+                f"{location}: the store gives neither versions nor ETags, so a newer archive could "
+                "be taken for the one that was extracted"
+            )
+        newer = f"{location}: a newer archive is there"
+        found = self._find(location, request)
+        if found is None:
+            return
+        action = "DeleteObjectVersion"
+        if version is None:
+            if found["ETag"] != pin.etag:
+                raise SourceChangedError(newer)
+            action, request = "DeleteObject", request | {"IfMatch": pin.etag}
+        call = Call(action, location.bucket, location.key, conditional=True)
+        count_request("delete")
+        try:
+            with self._session.explaining(call):
+                self._session.control.delete_object(**request)
+        except NotFoundError:  # another attempt was quicker
+            return
+        except ConflictError as refusal:
+            raise SourceChangedError(newer) from refusal
+
+    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
+        """Add `tags` to those of the version."""
+        version, request = _which(location, pin)
+        if version is None:
+            raise StorageError(
+                f"{location}: S3 cannot tag one version in a bucket without versioning: turn "
+                "versioning on, or delete the archive"
+            )
+        control = self._session.control
+        if self._find(location, request) is None:
+            raise SourceChangedError(f"{location}: the version that was extracted is gone")
+        count_request("get")
+        where = location.bucket, location.key
+        with self._session.explaining(Call("GetObjectVersionTagging", *where, pinned=True)):
+            answer = control.get_object_tagging(**request)
+        old = {tag["Key"]: tag["Value"] for tag in answer["TagSet"]}
+        new = {**old, **tags}
+        if len(new) > MAX_TAGS:
+            raise StorageError(f"{location}: would have {len(new)} tags, and S3 allows {MAX_TAGS}")
+        if new == old:
+            return
+        request["Tagging"] = {"TagSet": [{"Key": key, "Value": new[key]} for key in new]}
+        count_request("put")
+        with self._session.explaining(Call("PutObjectVersionTagging", *where, pinned=True)):
+            control.put_object_tagging(**request)
+
+    def _find(self, location: Location, request: dict[str, Any]) -> HeadObjectOutputTypeDef | None:
+        """Return what HEAD says of the version; None if nothing is there."""
+        action = "GetObjectVersion" if "VersionId" in request else "GetObject"
+        with (
+            suppress(NotFoundError),
+            self._session.explaining(Call(action, location.bucket, location.key)),
+        ):
+            return self._session.control.head_object(**request)
+        return None
 
     def _version(self, told: str | None) -> str | None:
         """Return the version to ask for; None: the ETag alone pins the archive.
@@ -133,26 +197,22 @@ class S3Source:
         """Ask for the size first, then for a range of it."""
         pin = self.head(location)
         want = ByteRange(max(0, pin.size - length), pin.size)
-        return Tail(self.pinned(location, pin).read(want), pin)
+        return Tail(self.open(location, pin).read(want), pin)
 
 
 class S3Archive:
     """One version of one archive; threads may share it."""
 
     def __init__(self, session: Session, location: Location, pin: Pin) -> None:
-        self._session = session
-        self._bucket = location.bucket
-        self._key = location.key
-        self._pin = pin
+        self._session, self._pin = session, pin
+        self._bucket, self._key = location.bucket, location.key
         self._odd = is_odd(location.key)
         action = "GetObject" if pin.version_id is None else "GetObjectVersion"
         self._call = Call(action, location.bucket, location.key, pinned=True)
 
     def read(self, want: ByteRange) -> bytes:
         """Return exactly the bytes of `want`, with one request."""
-        if not want.length:
-            return b""
-        if self._odd:
+        if self._odd or not want.length:
             return b"".join(self.stream(want))
         try:
             data = self._get(want).bytes().to_bytes()
@@ -179,24 +239,21 @@ class S3Archive:
         self._check(came, want)
 
     def _pieces(self, want: ByteRange) -> Iterator[Buffer]:
-        if self._odd:
-            request: dict[str, Any] = {
-                "Bucket": self._bucket,
-                "Key": self._key,
-                "Range": f"bytes={want.start}-{want.stop - 1}",
-            }
-            if self._pin.etag is not None and date_of(self._pin) is None:
-                request["IfMatch"] = self._pin.etag
-            if self._pin.version_id is not None:
-                request["VersionId"] = self._pin.version_id
-            answer = self._session.slow.get_object(**request)
-            date = header_date(answer["ResponseMetadata"]["HTTPHeaders"])
-            found = _WHOLE.search(answer.get("ContentRange", ""))
-            check_answer(self._call, self._pin, int(found[1]) if found else None, date)
-            yield from read_pieces(answer)
+        if not self._odd:
+            for piece in self._get(want).stream(min_chunk_size=PIECE):
+                yield memoryview(piece)
             return
-        for piece in self._get(want).stream(min_chunk_size=PIECE):
-            yield memoryview(piece)
+        request: dict[str, Any] = {"Bucket": self._bucket, "Key": self._key}
+        request["Range"] = f"bytes={want.start}-{want.stop - 1}"
+        if self._pin.etag is not None and date_of(self._pin) is None:
+            request["IfMatch"] = self._pin.etag
+        if self._pin.version_id is not None:
+            request["VersionId"] = self._pin.version_id
+        answer = self._session.slow.get_object(**request)
+        date = header_date(answer["ResponseMetadata"]["HTTPHeaders"])
+        found = _WHOLE.search(answer.get("ContentRange", ""))
+        check_answer(self._call, self._pin, int(found[1]) if found else None, date)
+        yield from read_pieces(answer)
 
     def _get(self, want: ByteRange) -> GetResult:
         options: GetOptions = {"range": (want.start, want.stop)}
@@ -229,16 +286,12 @@ def make_pin(
     call: Call, size: int, etag: str | None, date: datetime | None, version: str | None
 ) -> Pin:
     """Return the pin of what a store described."""
-    if etag:
-        return Pin(size, etag, version)
-    if date is not None:
-        return Pin(size, format_datetime(date, usegmt=True), version)
-    if version is not None:
-        return Pin(size, None, version)
-    raise StorageError(
-        f"{call}: the store gives neither an ETag nor a version nor a date, so a change in the "
-        f"midst of a run could not be seen; copy the archive elsewhere"
-    )
+    if not (etag or date or version):
+        raise StorageError(
+            f"{call}: the store gives neither an ETag nor a version nor a date, so a change in the "
+            f"midst of a run could not be seen; copy the archive elsewhere"
+        )
+    return Pin(size, etag or (format_datetime(date, usegmt=True) if date else None), version)
 
 
 def date_of(pin: Pin) -> datetime | None:
@@ -258,76 +311,6 @@ def header_date(headers: Mapping[str, str]) -> datetime | None:
     """Return the date of the last change that an answer's headers give."""
     text = headers.get("last-modified", "")
     return parsedate_to_datetime(text) if _DATE.fullmatch(text) else None
-
-
-class S3Disposal:
-    """Deletes and tags objects of any bucket that the session can see."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def delete(self, location: Location, pin: Pin) -> None:
-        """Delete the version; nothing happens if it is gone."""
-        version, request = _which(location, pin)
-        if version is None and (pin.etag is None or date_of(pin) is not None):
-            raise StorageError(
-                f"{location}: the store gives neither versions nor ETags, so a newer archive could "
-                "be taken for the one that was extracted"
-            )
-        newer = f"{location}: a newer archive is there"
-        found = self._head(location, request)
-        if found is None:
-            return
-        action = "DeleteObjectVersion"
-        if version is None:
-            if found["ETag"] != pin.etag:
-                raise SourceChangedError(newer)
-            action, request = "DeleteObject", request | {"IfMatch": pin.etag}
-        call = Call(action, location.bucket, location.key, conditional=True)
-        count_request("delete")
-        try:
-            with self._session.explaining(call):
-                self._session.control.delete_object(**request)
-        except NotFoundError:  # another attempt was quicker
-            return
-        except ConflictError as refusal:
-            raise SourceChangedError(newer) from refusal
-
-    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
-        """Add `tags` to those of the version."""
-        version, request = _which(location, pin)
-        if version is None:
-            raise StorageError(
-                f"{location}: S3 cannot tag one version in a bucket without versioning: turn "
-                "versioning on, or delete the archive"
-            )
-        control = self._session.control
-        if self._head(location, request) is None:
-            raise SourceChangedError(f"{location}: the version that was extracted is gone")
-        count_request("get")
-        where = location.bucket, location.key
-        with self._session.explaining(Call("GetObjectVersionTagging", *where, pinned=True)):
-            answer = control.get_object_tagging(**request)
-        old = {tag["Key"]: tag["Value"] for tag in answer["TagSet"]}
-        new = {**old, **tags}
-        if len(new) > MAX_TAGS:
-            raise StorageError(f"{location}: would have {len(new)} tags, and S3 allows {MAX_TAGS}")
-        if new == old:
-            return
-        request["Tagging"] = {"TagSet": [{"Key": key, "Value": new[key]} for key in new]}
-        count_request("put")
-        with self._session.explaining(Call("PutObjectVersionTagging", *where, pinned=True)):
-            control.put_object_tagging(**request)
-
-    def _head(self, location: Location, request: dict[str, Any]) -> HeadObjectOutputTypeDef | None:
-        """Return what HEAD says of the version; None if nothing is there."""
-        action = "GetObjectVersion" if "VersionId" in request else "GetObject"
-        with (
-            suppress(NotFoundError),
-            self._session.explaining(Call(action, location.bucket, location.key)),
-        ):
-            return self._session.control.head_object(**request)
-        return None
 
 
 def _which(location: Location, pin: Pin) -> tuple[str | None, dict[str, Any]]:
