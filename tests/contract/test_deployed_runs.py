@@ -1,6 +1,7 @@
 """Runs of a deployed environment, against a scripted AWS: what MiniStack does not do."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -97,17 +98,18 @@ def test_what_is_not_resumed(run: str, kind: type[S3UnzipError], words: str) -> 
 def test_a_call_that_is_refused(status: int, code: str, kind: type[S3UnzipError]) -> None:
     """An operator learns which action was refused, and why."""
     refusal: tuple[int, dict[str, object]] = status, {"__type": code, "message": "because"}
-    operations = "ListExecutions", "ListMapRuns", "StopExecution", "DescribeExecution"
-    with HttpServer(Account(dict.fromkeys(operations, refusal))) as server:
-        runs = runs_at(server)
-        for call, action in (
-            (lambda: list(runs.recent(1)), "states:ListExecutions"),
-            (lambda: runs.items(RUN), "states:DescribeMapRun"),
-            (lambda: runs.stop(RUN), "states:StopExecution"),
-            (lambda: runs.state(RUN), "states:DescribeExecution"),
+    calls: list[tuple[str, str, Callable[[DeployedRuns], object]]] = [
+        ("ListExecutions", "ListExecutions", lambda runs: list(runs.recent(1))),
+        ("ListMapRuns", "DescribeMapRun", lambda runs: runs.items(RUN)),
+        ("StopExecution", "StopExecution", lambda runs: runs.stop(RUN)),
+        ("DescribeExecution", "DescribeExecution", lambda runs: runs.state(RUN)),
+    ]
+    for operation, action, call in calls:
+        with (
+            HttpServer(Account({operation: refusal})) as server,
+            pytest.raises(kind, match=f"states:{action}"),
         ):
-            with pytest.raises(kind, match=action):
-                call()
+            call(runs_at(server))
 
 
 def test_items_are_those_of_the_latest_map() -> None:

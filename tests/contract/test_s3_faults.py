@@ -34,6 +34,15 @@ WHERE = Location("s3", "bucket", "a.zip")
 ODD = Location("s3", "bucket", "odd//a.zip")
 PIN = Pin(1_000, '"etag"', "v1")
 BODY = bytes(1_000)
+CARRIED = {
+    "content-type": "application/json",
+    "x-amz-meta-zip-crc32": "0000000a",
+    "x-amz-meta-mtime": "1700000000",
+    "if-none-match": "*",
+    "x-amz-server-side-encryption": "aws:kms",
+    "x-amz-server-side-encryption-aws-kms-key-id": "arn:aws:kms:eu-west-1:1:key/k",
+    "x-amz-content-sha256": "UNSIGNED-PAYLOAD",
+}
 LINE = r"\As3:[A-Z]\w+ s3://bucket/.*\Z"
 KMS_DENIED = "User is not authorized to perform: kms:GenerateDataKey"
 ANSWERS: list[tuple[Reply, type[S3UnzipError]]] = [
@@ -187,22 +196,14 @@ def test_what_a_put_carries() -> None:
         one_put(stores, if_absent=True)
         one_put(stores, "odd//key", if_absent=True)
     for asked in server.asked:
-        headers = asked.headers
         assert asked.body == b"body"
-        assert headers["content-type"] == "application/json"
-        assert headers["x-amz-meta-zip-crc32"] == "0000000a"
-        assert headers["x-amz-meta-mtime"] == "1700000000"
-        assert headers["if-none-match"] == "*"
-        assert headers["x-amz-server-side-encryption"] == "aws:kms"
-        assert headers["x-amz-server-side-encryption-aws-kms-key-id"].endswith("key/k")
-        assert headers["x-amz-server-side-encryption-bucket-key-enabled"].lower() == "true"
-        assert headers["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"
+        assert asked.headers["x-amz-server-side-encryption-bucket-key-enabled"].lower() == "true"
+        assert CARRIED.items() <= asked.headers.items()
     first, second = server.asked
     assert first.path == "/bucket/member"
     assert len(base64.b64decode(first.headers["x-amz-checksum-crc64nvme"])) == 8
-    assert base64.b64decode(second.headers["x-amz-checksum-crc32"]) == crc32(b"body").to_bytes(
-        4, "big"
-    )
+    checksum = base64.b64decode(second.headers["x-amz-checksum-crc32"])
+    assert checksum == crc32(b"body").to_bytes(4, "big")
 
 
 @pytest.mark.parametrize(
@@ -258,8 +259,6 @@ def test_a_bucket_in_another_region(call: str) -> None:
             return s3_error(301, "PermanentRedirect", x_amz_bucket_region="eu-west-1")
         if asked.method == "HEAD":
             return Reply(200, headers={"x-amz-bucket-region": "eu-west-1"})
-        if asked.method == "GET" and "list-type" in asked.path:
-            return Reply(200, b"<ListBucketResult></ListBucketResult>")
         return Reply(206, BODY[:10], content_range(0, 10))
 
     with answering(answer) as stores:

@@ -10,8 +10,9 @@ import pytest
 
 from s3unzip.stores.ports import ObjectFacts
 from tests.encrypting import seal_zipcrypto
-from tests.memory_server import Answer, Asked, MemoryS3, run_memory_s3
+from tests.memory_server import Asked, MemoryS3, run_memory_s3
 from tests.processes import Program
+from tests.servers import Reply
 from tests.zips import DEFLATE, STORED, Entry, build
 
 CONTENT = b"content\n" * 100
@@ -34,10 +35,10 @@ class DenyingS3(MemoryS3):
         super().__init__()
         self.denied: set[str] = set()
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: Asked) -> Reply:
         """Deny a PUT of such a key."""
         if asked.method == "PUT" and asked.key in self.denied:
-            return Answer(403, b"<Error><Code>AccessDenied</Code></Error>")
+            return Reply(403, b"<Error><Code>AccessDenied</Code></Error>")
         return super().answer(asked)
 
 

@@ -4,8 +4,9 @@ import json
 import random
 from pathlib import Path
 
-from tests.memory_server import Answer, Asked, MemoryS3, run_memory_s3
+from tests.memory_server import Asked, MemoryS3, run_memory_s3
 from tests.processes import Program
+from tests.servers import Reply
 from tests.zips import Entry, build
 
 MEMBERS = 400
@@ -21,7 +22,7 @@ class DyingS3(MemoryS3):
         self.lives = True
         self.in_vain = 0
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: Asked) -> Reply:
         """Answer while the store lives; else close the connection."""
         if self.lives and asked.method == "PUT" and len(self.buckets["out"].objects) >= DIES_AFTER:
             self.lives = False

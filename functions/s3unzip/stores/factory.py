@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os
 import threading
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -29,6 +28,7 @@ from s3unzip.stores.ports import (
     RunStore,
     Source,
     Stores,
+    Tail,
 )
 from s3unzip.stores.run_store import ObjectRunStore
 from s3unzip.zip import ByteRange
@@ -101,13 +101,12 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
 
     def recorded(self) -> StoreConfig:
         """Return what a run's record keeps: no URL with a secret, nothing of this process."""
-        return replace(
-            self,
-            endpoint_url=_without_secret(self.endpoint_url),
-            destination_endpoint_url=_without_secret(self.destination_endpoint_url),
-            connections=64,
-            check_reachable=False,
-        )
+        kept: dict[str, str | None] = {}
+        for name in ("endpoint_url", "destination_endpoint_url"):
+            url = getattr(self, name)
+            parts = urlsplit(url or "")
+            kept[name] = None if parts.query or "@" in parts.netloc else url
+        return replace(self, **kept, connections=64, check_reachable=False)
 
     def typed(self) -> StoreConfig:
         """Return what no variable of the environment sets, so that a command must name it."""
@@ -135,22 +134,12 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         return same and not self.unsigned
 
 
-def _without_secret(url: str | None) -> str | None:
-    """Return an endpoint, None where its URL has a user or a query."""
-    if url is None:
-        return None
-    parts = urlsplit(url)
-    return None if parts.query or "@" in parts.netloc else url
-
-
 def check_reachable(config: StoreConfig, source: Location, destination: Location) -> None:
     """Connect to the S3 endpoints of two locations, before workers try them again and again."""
+    stores = _Stores(config, None)
     for location, access in ((source, config), (destination, config.at_destination())):
         if location.scheme == "s3":
-            from s3unzip.stores.s3.session import Session, advice_for
-
-            advice = advice_for(config, destination=access is not config)
-            Session(access, advice=advice).check_reachable(location.bucket)
+            stores.session(access).check_reachable(location.bucket)
 
 
 def open_stores(config: StoreConfig, session: Session | None = None) -> Stores:
@@ -177,7 +166,7 @@ class _Stores:
             case "s3":
                 from s3unzip.stores.s3.source import S3Source
 
-                return S3Source(self._session(self._config))
+                return S3Source(self.session(self._config))
             case "file":
                 from s3unzip.stores.files import FileSource
 
@@ -197,7 +186,7 @@ class _Stores:
             case "s3":
                 from s3unzip.stores.s3.destination import S3Destination
 
-                return S3Destination(self._session(self._there), location.bucket, self._config)
+                return S3Destination(self.session(self._there), location.bucket, self._config)
             case "file":
                 from s3unzip.stores.folder import FolderDestination
 
@@ -219,9 +208,9 @@ class _Stores:
                 from s3unzip.stores.s3.destination import S3Destination
                 from s3unzip.stores.s3.source import S3Source
 
-                session = self._session(self._there)
+                session = self.session(self._there)
                 calls = calls or Calls(LocalClock(), RETRY_SECONDS, CALLS_AT_ONCE)
-                there = S3Destination(session, work.bucket)
+                there = S3Destination(session, work.bucket, StoreConfig())
                 return ObjectRunStore(home, S3Source(session), there, calls)
             case "file":
                 from s3unzip.stores.files import FileSource
@@ -233,7 +222,7 @@ class _Stores:
             case _:
                 raise UsageError(f"{work}: runs are kept in s3:// or a path")
 
-    def _session(self, access: StoreConfig) -> Session:
+    def session(self, access: StoreConfig) -> Session:
         """Return the clients that reach S3 so; those of archive and destination may be the same."""
         from s3unzip.stores.s3.session import Session, advice_for
 
@@ -247,13 +236,8 @@ class _Stores:
 
 def _reached(config: StoreConfig) -> tuple[object, ...]:
     """Return what a session depends on."""
-    return (
-        config.endpoint_url,
-        config.region,
-        config.profile,
-        config.unsigned,
-        config.request_payer,
-    )
+    who = config.profile, config.unsigned, config.request_payer
+    return config.endpoint_url, config.region, *who
 
 
 # Archives of several parts
@@ -262,9 +246,20 @@ def _reached(config: StoreConfig) -> tuple[object, ...]:
 class ArchiveSource:
     """What sources have in common: archives of several parts, and a refusal to change any."""
 
+    def head(self, location: Location) -> Pin:
+        """Return what is there now, with one request."""
+        raise NotImplementedError
+
     def open(self, location: Location, pin: Pin) -> Archive:
         """Return a reader of that version of the one object at `location`."""
         raise NotImplementedError
+
+    def tail_by_size(self, location: Location, length: int) -> Tail:
+        """Return the last `length` bytes and the pin: the size is asked first, then a range."""
+        count_request("head")
+        pin = self.head(location)
+        want = ByteRange(max(0, pin.size - length), pin.size)
+        return Tail(self.open(location, pin).read(want), pin)
 
     def pinned(self, location: Location, pin: Pin) -> Archive:
         """Return a reader of exactly that version, of every part."""
@@ -305,12 +300,9 @@ class JoinedArchive:
 
     def _owners(self, want: ByteRange) -> Iterator[tuple[Archive, ByteRange]]:
         """Yield the parts that have bytes of `want`, and the range in each of them."""
-        at, place = want.start, bisect_right(self._starts, want.start) - 1
-        while at < want.stop:
-            begin, end = self._starts[place], self._starts[place + 1]
-            stop = min(want.stop, end)
-            if stop > at:
-                if at > want.start:
+        for archive, (begin, end) in zip(self._archives, pairwise(self._starts), strict=True):
+            start, stop = max(want.start, begin), min(want.stop, end)
+            if start < stop:
+                if start > want.start:
                     count_request("get")
-                yield self._archives[place], ByteRange(at - begin, stop - begin)
-            at, place = stop, place + 1
+                yield archive, ByteRange(start - begin, stop - begin)

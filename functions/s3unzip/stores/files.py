@@ -88,21 +88,17 @@ def explain_archive(error: OSError, path: str) -> S3UnzipError:
             f"{path}: is a folder; name an archive in it (s3unzip run takes folders too)"
         )
     explained = translate_error(error, path)
-    if error.errno != errno.ENOENT:
-        return explained
-    near = _near_names(Path(path))
-    return NotFoundError(f"{explained}{f'; near: {near}' if near else ''}")
+    near = _near_names(Path(path)) if error.errno == errno.ENOENT else ""
+    return NotFoundError(f"{explained}; near: {near}") if near else explained
 
 
 def _near_names(path: Path) -> str:
     """Return names in the folder of `path` that may be meant, quoted."""
     try:
-        names = {
-            entry.name.lower(): entry.name
-            for entry in itertools.islice(os.scandir(path.parent), MAX_NAMES)
-        }
+        found = [entry.name for entry in itertools.islice(os.scandir(path.parent), MAX_NAMES)]
     except OSError:
         return ""
+    names = {name.lower(): name for name in found}
     near = difflib.get_close_matches(path.name.lower(), names, 3, 0.77)
     return ", ".join(repr(names[name]) for name in near)
 
@@ -114,13 +110,10 @@ def make_folders(path: Path, mode: int) -> None:
     it that exist are left as they are: `path` may be below ``/tmp`` or a folder that others use.
     """
     if not path.is_dir():
-        for missing in reversed(
-            list(itertools.takewhile(lambda one: not one.is_dir(), path.parents))
-        ):
+        above = itertools.takewhile(lambda one: not one.is_dir(), path.parents)
+        for missing in (*reversed(list(above)), path):
             with suppress(FileExistsError):
                 missing.mkdir(mode)
-        with suppress(FileExistsError):
-            path.mkdir(mode)
     elif mode == PRIVATE:
         found = path.stat()
         if found.st_mode & 0o077 and found.st_uid == os.geteuid():
@@ -167,8 +160,7 @@ class FileArchive:
     """One file as it was when it was pinned: size, time of change and inode."""
 
     def __init__(self, path: str, pin: Pin) -> None:
-        self._path = path
-        self._pin = pin
+        self._path, self._pin = path, pin
 
     def read(self, want: ByteRange) -> bytes:
         """Return exactly the bytes of `want`."""

@@ -77,8 +77,7 @@ class FolderDestination:
         """Return where `key` is; check that it lies below the folder."""
         below = key[len(self.start) :]
         parts = below.split("/")
-        inside = key.startswith(self.start) and not {"", ".", ".."}.intersection(parts)
-        if not inside or "\0" in key:
+        if not key.startswith(self.start) or {"", ".", ".."}.intersection(parts) or "\0" in key:
             raise StorageError(f"{key!r}: not a path below {self.root}")
         if OWN in below and any(part.startswith(OWN) for part in parts):
             raise StorageError(f"{key!r}: names that begin with {OWN} are for s3unzip's own files")
@@ -97,12 +96,10 @@ class FolderDestination:
             create: whether to make the directories that are missing.
         """
         whole = self.root
-        try:
+        with explaining(whole):
             if create:
-                make_folders(Path(self.root), self._mode)
-            found = os.open(self.root, _ROOT)
-        except OSError as error:
-            raise translate_error(error, whole) from error
+                make_folders(Path(whole), self._mode)
+            found = os.open(whole, _ROOT)
         try:
             for name in path.split("/") if path else ():
                 whole = f"{whole.rstrip('/')}/{name}"
@@ -233,20 +230,17 @@ class FolderDestination:
     def check_ready(self, wanted: int) -> None:
         """Check that files can be made, and that an empty folder has room for `wanted` bytes."""
         if next(self.scan(""), None) is None:
-            self._check_free(wanted)
+            root = Path(self.root)
+            there = next(one for one in (root, *root.parents) if one.is_dir())
+            free = shutil.disk_usage(there).free
+            if wanted > free:
+                raise StoreFullError(
+                    f"{root}: {wanted:,} bytes are to be written, {free:,} are free: make room, or "
+                    f"use another place"
+                )
         place = self.own_place(uuid.uuid4().hex[:16])
         self.write(place, ())
         self.unlink(place)
-
-    def _check_free(self, wanted: int) -> None:
-        root = Path(self.root)
-        there = next(one for one in (root, *root.parents) if one.is_dir())
-        free = shutil.disk_usage(there).free
-        if wanted > free:
-            raise StoreFullError(
-                f"{root}: {wanted:,} bytes are to be written, {free:,} are free: make room, or use "
-                f"another place"
-            )
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
         """Write one file whole, with its time and mode."""
@@ -260,14 +254,13 @@ class FolderDestination:
 
     def head(self, key: str) -> StoredObject | None:
         """Return size and CRC-32 of a file, None if there is none; reads all of it."""
-        try:
-            size, crc = 0, 0
+        size, crc = 0, 0
+        with contextlib.suppress(NotFoundError):
             for piece in self.read(key):
                 size += len(piece)
                 crc = zlib.crc32(piece, crc)
-        except NotFoundError:
-            return None
-        return StoredObject(key, size, crc)
+            return StoredObject(key, size, crc)
+        return None
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
         """Yield the files below `prefix` with keys from `first` to `last`, in UTF-8 order.

@@ -14,7 +14,6 @@ from s3unzip.stores.factory import ArchiveSource
 from s3unzip.stores.ports import (
     Archive,
     Buffer,
-    Destination,
     ListedObject,
     ObjectFacts,
     PartLimits,
@@ -95,9 +94,7 @@ class ReaderSource(ArchiveSource):
 
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the size."""
-        pin = self.head(location)
-        start = max(0, pin.size - length)
-        return Tail(self._read(start, pin.size), pin)
+        return self.tail_by_size(location, length)
 
     def head(self, location: Location) -> Pin:  # noqa: ARG002 - there is only one
         """Return the size of the archive."""
@@ -105,25 +102,16 @@ class ReaderSource(ArchiveSource):
             try:
                 return Pin(self._reader.seek(0, os.SEEK_END))
             except (OSError, ValueError) as error:
-                raise StorageError(
-                    f"{self.location.key}: the reader cannot seek: {error}"
-                ) from error
+                cause = f"{self.location.key}: the reader cannot seek: {error}"
+                raise StorageError(cause) from error
 
-    def pinned(self, location: Location, pin: Pin) -> ReaderSource:  # noqa: ARG002 - likewise
+    def open(self, location: Location, pin: Pin) -> ReaderSource:  # noqa: ARG002 - likewise
         """Return itself."""
         return self
 
     def read(self, want: ByteRange) -> bytes:
         """Return exactly the bytes of `want`."""
-        return self._read(want.start, want.stop)
-
-    def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield the bytes of `want` in pieces of a MiB."""
-        for start in range(want.start, want.stop, PIECE):
-            yield self._read(start, min(start + PIECE, want.stop))
-
-    def _read(self, start: int, stop: int) -> bytes:
-        pieces = []
+        pieces, (start, stop) = [], want
         with self._lock:
             try:
                 self._reader.seek(start)
@@ -135,6 +123,11 @@ class ReaderSource(ArchiveSource):
         if start < stop:
             raise SourceChangedError(f"{self.location.key}: the reader ends at byte {start}")
         return b"".join(pieces)
+
+    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+        """Yield the bytes of `want` in pieces of a MiB."""
+        for start in range(want.start, want.stop, PIECE):
+            yield self.read(ByteRange(start, min(start + PIECE, want.stop)))
 
 
 class MemoryRunStore:
@@ -208,8 +201,7 @@ class HeldSource:
     """A source of one archive whose tail was read before."""
 
     def __init__(self, source: Source, tail: Tail) -> None:
-        self._source = source
-        self._tail = tail
+        self._source, self._tail = source, tail
         self.head, self.delete, self.tag = source.head, source.delete, source.tag
 
     def tail(self, location: Location, length: int) -> Tail:  # noqa: ARG002 - of the port
@@ -225,17 +217,12 @@ class HeldStores:
     """The stores of one small run: its archive's tail and its records are in memory."""
 
     def __init__(self, stores: Stores, tail: Tail, records: MemoryRunStore) -> None:
-        self._stores = stores
-        self._tail = tail
-        self._records = records
+        self._stores, self._tail, self._records = stores, tail, records
+        self.destination = stores.destination
 
     def source(self, location: Location) -> HeldSource:
         """Return the adapter that reads the archive."""
         return HeldSource(self._stores.source(location), self._tail)
-
-    def destination(self, location: Location) -> Destination:
-        """Return the adapter that writes below `location`."""
-        return self._stores.destination(location)
 
     def run_store(self, run: str, calls: Calls | None = None) -> MemoryRunStore:  # noqa: ARG002 - of the port
         """Return the records of the run, whatever its name: there is one."""

@@ -6,6 +6,7 @@ only once, so its caller could not repeat it.
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import TypeVar
 
@@ -31,10 +32,7 @@ class ObjectRunStore:
     """
 
     def __init__(self, home: Location, source: Source, store: Destination, calls: Calls) -> None:
-        self._home = home
-        self._source = source
-        self._store = store
-        self._calls = calls
+        self._home, self._source, self._store, self._calls = home, source, store, calls
 
     def _run(self, kind: Kind, call: Callable[[], T]) -> T:
         return self._calls.run(kind, call, "work")
@@ -43,8 +41,7 @@ class ObjectRunStore:
         """Write an object whole or not at all; return its size in bytes."""
         key, facts = self._home.key + name, _facts_of(name)
         bodies = _gather(pieces)
-        first = next(bodies, b"")
-        second = next(bodies, None)
+        first, second = next(bodies, b""), next(bodies, None)
         if second is None:
             self._run("put", lambda: self._store.put(key, first, facts, if_absent=False))
             return len(first)
@@ -52,11 +49,15 @@ class ObjectRunStore:
         parts: list[Part] = []
         try:
             for body in chain((first, second), bodies):
-                sent = sum(part.size for part in parts)
-                parts.append(self._part(upload, len(parts) + 1, sent, body))
+                where = upload, len(parts) + 1, sum(part.size for part in parts)
+                add = partial(self._store.upload_part, *where, body, zlib.crc32(body))
+                parts.append(self._run("part", add))
             self._complete(upload, parts)
         except BaseException as error:
-            self._abort(upload, error)
+            try:
+                self._run("abort", lambda: self._store.abort_upload(upload))
+            except S3UnzipError as trouble:  # the lifecycle rule of the bucket drops what stays
+                error.add_note(f"and its upload was not aborted: {trouble}")
             raise
         return sum(part.size for part in parts)
 
@@ -100,10 +101,6 @@ class ObjectRunStore:
         if keys:
             self._run("delete", lambda: self._store.delete(keys))
 
-    def _part(self, upload: Upload, number: int, offset: int, body: bytes) -> Part:
-        crc = zlib.crc32(body)
-        return self._run("part", lambda: self._store.upload_part(upload, number, offset, body, crc))
-
     def _complete(self, upload: Upload, parts: Sequence[Part]) -> None:
         """Complete; where the answer to an earlier try was lost, the object's size tells."""
         attempts = 0
@@ -123,16 +120,6 @@ class ObjectRunStore:
                     raise
 
         self._run("complete", attempt)
-
-    def _abort(self, upload: Upload, error: BaseException) -> None:
-        """Drop the upload that `error` ended; if that fails too, `error` is still what is raised.
-
-        The lifecycle rule of the work bucket drops what stays.
-        """
-        try:
-            self._run("abort", lambda: self._store.abort_upload(upload))
-        except S3UnzipError as trouble:
-            error.add_note(f"and its upload was not aborted: {trouble}")
 
 
 def _facts_of(name: str) -> ObjectFacts:

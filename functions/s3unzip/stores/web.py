@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
+from functools import partial
 from urllib.parse import unquote, urljoin
 from urllib.request import getproxies, proxy_bypass
 
@@ -86,11 +87,9 @@ class WebSource(ArchiveSource):
                     return Tail(data, Pin(size, _validator(answer)), _modified(answer))
             elif answer.status not in {200, 416, 501}:
                 raise _refusal(answer.status, location)
-        count_request("head")
-        pin = self.head(location)
+        tail = self.tail_by_size(location, length)
         count_request("get")
-        want = ByteRange(max(0, pin.size - length), pin.size)
-        return Tail(self.open(location, pin).read(want), pin)
+        return tail
 
     def head(self, location: Location) -> Pin:
         """Return what is there now."""
@@ -168,17 +167,16 @@ class WebSource(ArchiveSource):
         proxy = _proxy_of(str(target.scheme), str(target.host))
         with self._lock:
             if proxy not in self._pools:
-                self._pools[proxy] = (
-                    PoolManager(maxsize=CONNECTIONS)
-                    if proxy is None
-                    else ProxyManager(proxy, maxsize=CONNECTIONS)
-                )
+                pools = PoolManager if proxy is None else partial(ProxyManager, proxy)
+                self._pools[proxy] = pools(maxsize=CONNECTIONS)
             return self._pools[proxy]
 
     def _fault(self, error: Exception, location: Location) -> S3UnzipError:
         name = show(location)
         proxy = _proxy_of(location.scheme, location.bucket.rpartition("@")[2])
-        through = "" if proxy is None else f" through the proxy {_without_user(proxy)}"
+        through = ""
+        if proxy is not None:
+            through = f" through the proxy {parse_url(proxy)._replace(auth=None).url}"
         cause = error.original_error if isinstance(error, ProxyError) else error
         refused = _why_never(cause, via_proxy=proxy is not None)
         if refused is not None:
@@ -205,9 +203,7 @@ class WebArchive:
     """One version of one archive; threads may share it."""
 
     def __init__(self, source: WebSource, location: Location, pin: Pin) -> None:
-        self._source = source
-        self._location = location
-        self._pin = pin
+        self._source, self._location, self._pin = source, location, pin
 
     def read(self, want: ByteRange) -> bytes:
         """Return exactly the bytes of `want`, with one request."""
@@ -230,10 +226,9 @@ class WebArchive:
             raise RangesUnsupportedError(
                 f"{name}: the server does not answer range requests; {DOWNLOAD}"
             )
+        changed = "the archive changed since it was planned"
         if answer.status in {404, 410, 416}:
-            raise SourceChangedError(
-                f"{name}: HTTP {answer.status}; the archive changed since it was planned"
-            )
+            raise SourceChangedError(f"{name}: HTTP {answer.status}; {changed}")
         if answer.status == 412:
             raise self._changed("HTTP 412; ")
         if answer.status != 206:
@@ -241,7 +236,7 @@ class WebArchive:
         span, size = _answered(answer, self._location)
         found = _validator(answer)
         if size != self._pin.size:
-            raise SourceChangedError(f"{name}: the archive changed since it was planned")
+            raise SourceChangedError(f"{name}: {changed}")
         if self._pin.etag and found and found != self._pin.etag:
             raise self._changed("")
         if span != want:
@@ -273,11 +268,6 @@ def _proxy_of(scheme: str, host: str) -> str | None:
     return found if "://" in found else f"http://{found}"
 
 
-def _without_user(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"
-
-
 def _parse(url: str) -> Url:
     """Return where a URL leads."""
     found = parse_url(url)
@@ -306,21 +296,15 @@ def _why_never(error: BaseException, *, via_proxy: bool) -> str | None:
         whose = "proxy: check HTTPS_PROXY and HTTP_PROXY" if via_proxy else "URL"
         return f"there is no host named {host}; check the {whose}"
     if isinstance(error, SSLError):
-        return tls_cause(error.args[0] if error.args else error)
-    if isinstance(error, LocationValueError | UnicodeError):
-        return "not a URL"
-    return None
-
-
-def tls_cause(error: object) -> str:
-    """Say in plain words why TLS failed, and what to do."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return (
-            f"the server's certificate is not trusted: {error.verify_message}; "
-            f"name the file of a certificate to trust in SSL_CERT_FILE"
-        )
-    reason = error.reason if isinstance(error, ssl.SSLError) and error.reason else str(error)
-    return f"no TLS connection: {reason.replace('_', ' ').lower()[:200]}"
+        cause = error.args[0] if error.args else error
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return (
+                f"the server's certificate is not trusted: {cause.verify_message}; "
+                f"name the file of a certificate to trust in SSL_CERT_FILE"
+            )
+        reason = getattr(cause, "reason", None) or str(cause)
+        return f"no TLS connection: {reason.replace('_', ' ').lower()[:200]}"
+    return "not a URL" if isinstance(error, LocationValueError | UnicodeError) else None
 
 
 def _validator(answer: BaseHTTPResponse) -> str | None:

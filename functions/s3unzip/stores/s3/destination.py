@@ -30,7 +30,8 @@ DELETE_BATCH = 1_000
 COPY_FROM = 5 * 1024**2  # UploadPartCopy takes a range only of a larger source
 CRC = "zip-crc32"  # metadata of each member
 _CRC = re.compile(r"[0-9a-fA-F]{1,8}")
-_CHECKSUM = re.compile(r"[A-Za-z0-9+/]{6}==")  # four bytes in base64
+# Four bytes in base64. Of parts it is "...-3", a checksum of checksums.
+_CHECKSUM = re.compile(r"[A-Za-z0-9+/]{6}==")
 _LENGTH = re.compile(r"[0-9]{1,19}")  # int() refuses thousands of digits
 
 
@@ -39,18 +40,17 @@ class S3Destination:
 
     Args:
         config: how members are stored: the owner, the KMS key, whether the credentials that write
-            may also read the archive, and who pays; None: as the bucket's defaults say.
+            may also read the archive, and who pays.
     """
 
-    def __init__(self, session: Session, bucket: str, config: StoreConfig | None = None) -> None:
+    def __init__(self, session: Session, bucket: str, config: StoreConfig) -> None:
         self._session = session
         self._bucket = bucket
-        self._kms_key = None if config is None else config.destination_kms_key
-        self._owner_id = None if config is None else config.destination_owner
-        self._copies = config is None or config.copies
-        self._copies_pay = config is not None and config.request_payer
-        given = self._owner_id is not None
-        self._owner: dict[str, Any] = {"ExpectedBucketOwner": self._owner_id} if given else {}
+        self._kms_key, self._owner_id = config.destination_kms_key, config.destination_owner
+        self._copies, self._copies_pay = config.copies, config.request_payer
+        self._owner: dict[str, Any] = {}
+        if self._owner_id is not None:
+            self._owner["ExpectedBucketOwner"] = self._owner_id
 
     @property
     def part_limits(self) -> PartLimits:
@@ -85,7 +85,7 @@ class S3Destination:
     def _put_odd(self, key: str, body: bytes, facts: ObjectFacts, *, if_absent: bool) -> str | None:
         request = self._described(key, facts) | {
             "Body": body,
-            "ChecksumCRC32": base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode(),
+            "ChecksumCRC32": _text_of(zlib.crc32(body)),
         }
         if if_absent:
             request["IfNoneMatch"] = "*"
@@ -135,10 +135,7 @@ class S3Destination:
             answer["ContentLength"],
             int(crc, 16) if _CRC.fullmatch(crc) else None,
             unquoted(answer.get("ETag")),
-            # Of parts it is "...-3", a checksum of checksums.
-            int.from_bytes(base64.b64decode(checksum), "big")
-            if _CHECKSUM.fullmatch(checksum)
-            else None,
+            _crc_of(checksum) if _CHECKSUM.fullmatch(checksum) else None,
         )
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
@@ -207,8 +204,8 @@ class S3Destination:
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         """Begin a multipart upload whose parts carry a CRC-32; return its id."""
         kind = {"ChecksumAlgorithm": "CRC32", "ChecksumType": "COMPOSITE"}
-        request = self._described(key, facts) | kind
         with self._explaining("PutObject", key):
+            request = self._described(key, facts) | kind
             answer = self._session.control.create_multipart_upload(**request)
         return str(_field(answer, "UploadId", key))
 
@@ -221,7 +218,7 @@ class S3Destination:
         crc32: int,
     ) -> Part:
         """Upload one part; S3 verifies that its CRC-32 is `crc32`."""
-        checksum = base64.b64encode(crc32.to_bytes(4, "big")).decode()
+        checksum = _text_of(crc32)
         content: Any = body if isinstance(body, bytes | bytearray) else bytes(body)
         with self._explaining("PutObject", upload.key):
             answer = self._session.slow.upload_part(
@@ -262,19 +259,16 @@ class S3Destination:
             raise translate_error(error, call) from None
         result = _field(answer, "CopyPartResult", upload.key)
         checksum = result.get("ChecksumCRC32")
-        crc = int.from_bytes(base64.b64decode(checksum), "big") if checksum else None
+        crc = _crc_of(checksum) if checksum else None
         return Part(number, _field(result, "ETag", upload.key), span.length, crc, checksum)
 
     def complete_upload(
         self, upload: Upload, parts: Sequence[Part], *, if_absent: bool
     ) -> str | None:
         """Make the object visible, whole; return its ETag without quotes."""
-        request = self._of(upload) | {
-            "MultipartUpload": {
-                "Parts": [_completed(part) for part in sorted(parts, key=lambda p: p.number)]
-            },
-            "MpuObjectSize": sum(part.size for part in parts),
-        }
+        listed = [_completed(part) for part in sorted(parts, key=lambda part: part.number)]
+        request = self._of(upload) | {"MultipartUpload": {"Parts": listed}}
+        request["MpuObjectSize"] = sum(part.size for part in parts)
         if if_absent:
             request["IfNoneMatch"] = "*"
         try:
@@ -313,12 +307,8 @@ class S3Destination:
 
     def _of(self, upload: Upload) -> dict[str, Any]:
         """Return what each request about an upload says."""
-        return {
-            "Bucket": self._bucket,
-            "Key": upload.key,
-            "UploadId": upload.upload_id,
-            **self._owner,
-        }
+        where = {"Bucket": self._bucket, "Key": upload.key}
+        return where | {"UploadId": upload.upload_id} | self._owner
 
     def _described(self, key: str, facts: ObjectFacts) -> dict[str, Any]:
         """Return what a request of botocore says of an object's properties, and how it is kept."""
@@ -350,6 +340,14 @@ def _attributes(facts: ObjectFacts) -> Attributes:
     if facts.storage_class is not None:
         attributes["Storage-Class"] = facts.storage_class
     return attributes
+
+
+def _crc_of(checksum: str) -> int:
+    return int.from_bytes(base64.b64decode(checksum), "big")
+
+
+def _text_of(crc32: int) -> str:
+    return base64.b64encode(crc32.to_bytes(4, "big")).decode()
 
 
 def _field(answer: Mapping[str, Any], field: str, key: str) -> Any:

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -210,12 +209,8 @@ class Session:
                     del self._stores[key]
         return region is not None
 
-    @property
-    def _region(self) -> str:
-        return self._aws.region or DEFAULT_REGION
-
     def _region_of(self, bucket: str) -> str:
-        return self._regions.get(bucket) or self._region
+        return self._regions.get(bucket) or self._aws.region or DEFAULT_REGION
 
     def _client(self, name: str, region: str | None = None) -> S3Client:
         found = self._clients.get(name)
@@ -225,7 +220,7 @@ class Session:
             if name not in self._clients:
                 client: S3Client = self._aws.client(
                     "s3",
-                    region=region or self._region,
+                    region=region or self._aws.region or DEFAULT_REGION,
                     endpoint_url=self.access.endpoint_url,
                     **self._settings(slow=name == "slow"),
                 )
@@ -258,18 +253,18 @@ class Session:
 
     def _endpoint(self, bucket: str) -> tuple[str, bool]:
         """Return the URL of obstore's requests, and whether the bucket is in its host name."""
-        url = (self.access.endpoint_url or self._endpoint_in(self._regions.get(bucket))).rstrip("/")
+        url, region = self.access.endpoint_url, self._regions.get(bucket)
+        if not url:
+            # A client takes 80 ms to make, but only botocore knows all partitions and settings.
+            name = f"control in {region}" if region else "control"
+            url = self._client(name, region).meta.endpoint_url
+        url = url.rstrip("/")
         parts = urlsplit(url)
         host = parts.hostname or ""
         is_aws = host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
         if not is_aws or "." in bucket:  # a dot would break the certificate's wildcard
             return url, False
         return f"{parts.scheme}://{bucket}.{parts.netloc}", True
-
-    def _endpoint_in(self, region: str | None) -> str:
-        # A client takes 80 ms to make, but only botocore knows all partitions and settings.
-        name = f"control in {region}" if region else "control"
-        return self._client(name, region).meta.endpoint_url
 
     def _open(
         self,
@@ -347,7 +342,7 @@ class AwsSession:
     def __init__(self, profile: str | None = None, region: str | None = None) -> None:
         self._profile = profile
         self._region = region
-        self._lock = Lock()  # botocore's sessions are for one thread
+        self._lock = threading.Lock()  # botocore's sessions are for one thread
 
     @cached_property
     def _core(self) -> botocore.session.Session:

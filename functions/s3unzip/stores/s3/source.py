@@ -48,9 +48,7 @@ NO_VERSION = "null"  # the id of an object's only version where versioning is of
 PIECE = 1024**2  # bytes of a streamed piece, at least
 # S3 answers 416 to a suffix of an empty object, emulators 200 or a Content-Range that makes no
 # sense: object_store's words for these. Stores that know no suffix ranges answer likewise, or 501.
-NO_SUFFIX = ("non-partial response", "CONTENT_RANGE")
-NO_SUFFIX_STATUS = frozenset({416, 501})
-NO_SUFFIX_CODES = frozenset({"InvalidRange", "NotImplemented"})
+NO_SUFFIX = re.compile("non-partial response|CONTENT_RANGE|InvalidRange|NotImplemented")
 _ODD = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
 _EDGES = ("", "/", ".")
 _DATE = re.compile(r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
@@ -88,20 +86,18 @@ class S3Source(ArchiveSource):
         """
         call = Call("GetObject", location.bucket, location.key)
         if is_odd(location.key):
-            count_request("head")
-            return self._tail_by_size(location, length)
+            return self.tail_by_size(location, length)
         try:
             store = self._session.reader(location.bucket)
             answer = obstore.get(store, location.key, options={"range": {"suffix": length}})
             data = answer.bytes().to_bytes()
         except S3_ERRORS as error:
-            if _knows_no_suffix(error):
-                count_request("head")
-                tail = self._tail_by_size(location, length)
-                if tail.data:
-                    count_request("get")
-                return tail
-            raise self._session.understand(error, call) from None
+            if read_answer(error).status not in {416, 501} and not NO_SUFFIX.search(str(error)):
+                raise self._session.understand(error, call) from None
+            tail = self.tail_by_size(location, length)
+            if tail.data:
+                count_request("get")
+            return tail
         meta = answer.meta
         version = self._version(meta["version"])
         pin = make_pin(call, meta["size"], meta["e_tag"], meta["last_modified"], version)
@@ -193,12 +189,6 @@ class S3Source(ArchiveSource):
         """
         return None if self._session.access.unsigned else told
 
-    def _tail_by_size(self, location: Location, length: int) -> Tail:
-        """Ask for the size first, then for a range of it."""
-        pin = self.head(location)
-        want = ByteRange(max(0, pin.size - length), pin.size)
-        return Tail(self.open(location, pin).read(want), pin)
-
 
 class S3Archive:
     """One version of one archive; threads may share it."""
@@ -271,15 +261,6 @@ class S3Archive:
             raise ServiceFaultError(
                 f"{self._call}: {came:,} bytes came, not {want.length:,} from {want.start:,}"
             )
-
-
-def _knows_no_suffix(error: Exception) -> bool:
-    answer = read_answer(error)
-    return (
-        answer.status in NO_SUFFIX_STATUS
-        or answer.code in NO_SUFFIX_CODES
-        or any(words in str(error) for words in NO_SUFFIX)
-    )
 
 
 def make_pin(
