@@ -51,7 +51,7 @@ from s3unzip.stores import ports
 from s3unzip.stores.calls import Calls, Store
 from s3unzip.stores.memory import HeldArchive, HeldStores, MemoryRunStore
 from s3unzip.stores.ports import Buffer, Tail
-from s3unzip.zip import ByteRange, count_entries, drive, locate_directory
+from s3unzip.zip import ByteRange, drive, locate_directory
 
 if TYPE_CHECKING:  # a stub
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -141,8 +141,6 @@ def take_archive(
     report = RunRecords.open(context.stores, run, calls).find_report()
     if report is not None:
         _take_known(report, request, tail.pin, config, context, is_new=is_new)
-    elif not _holds_directory(tail, context):
-        start(config, run, request_of(run, request, tail.pin))
     else:
         _plan_here(request, run, tail, config, context, calls)
 
@@ -169,8 +167,8 @@ class _NotHeldError(Exception):
     """The directory begins before the bytes that were read."""
 
 
-def _holds_directory(tail: Tail, context: Context) -> bool:
-    """Say whether the whole directory of an archive is in its last bytes."""
+def _count_held(tail: Tail, context: Context) -> int | None:
+    """Return how many members the directory in an archive's last bytes has; None: not all there."""
 
     def refuse(_: ByteRange) -> bytes:
         raise _NotHeldError
@@ -179,10 +177,10 @@ def _holds_directory(tail: Tail, context: Context) -> bool:
         reads = locate_directory(tail.data, tail.pin.size, context.policy, disks_of(tail.pin))
         location = drive(reads, refuse)
     except _NotHeldError:
-        return False
+        return None
     except RejectedError:  # the plan says so again, and how
-        return True
-    return not location.missing.length
+        return 0
+    return None if location.missing.length else location.entries
 
 
 class _HeldCalls(Calls):
@@ -292,9 +290,11 @@ class _SmallRun:
 def _plan_here(
     request: Request, run: str, tail: Tail, config: LambdaConfig, context: Context, calls: Calls
 ) -> None:
-    """Plan an archive; do it at once if it is small, else hand the plan to the state machine."""
-    tuning = context.tuning
-    members = count_entries(tail.data) or 0
+    """Plan an archive; do it at once if it is small, else leave it to the state machine."""
+    tuning, members = context.tuning, _count_held(tail, context)
+    if members is None:
+        start(config, run, request_of(run, request, tail.pin))
+        return
     if members <= tuning.max_direct_members and tail.pin.size <= tuning.max_direct_bytes:
         small = _SmallRun(run, tail, context, _one_batch(tuning))
         settled = small.begin(request, calls)

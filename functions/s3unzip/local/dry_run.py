@@ -57,10 +57,9 @@ def decide(
         decision = _decide_row(row, options, exists=exists, same=same)
         refused = refused or decision.action == "refuse"
         yield decision
-    for failure in reading.failures:
-        finding = failure.finding
+    for member, finding in reading.failures:
         words = describe(finding.code, finding.message)
-        yield Decision(key_of(failure.path), failure.size, "fail", finding.code, words)
+        yield Decision(key_of(member.path), member.size, "fail", finding.code, words)
     if delete_extra and not refused and not reading.failures:
         kept = {row.key for row in rows} | ({prefix + MARKER} if options.marker else set())
         yield from (Decision(one.key, one.size, "delete") for one in listed if one.key not in kept)
