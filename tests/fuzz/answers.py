@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from s3unzip.errors import S3UnzipError
 from s3unzip.model import Location, Pin
-from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.ports import Stores
 from s3unzip.stores.web import WebSource
 from s3unzip.zip import ByteRange
 
@@ -99,12 +99,12 @@ def _server() -> OneAnswer:
     return OneAnswer()
 
 
-def _stores() -> tuple[WebSource, S3Stores]:
+def _stores() -> tuple[WebSource, Stores]:
     """Return what asks the server; made anew, so that no case leaves anything to the next."""
     url = f"http://{HOST}:{_server().port}"
     web = WebSource(StoreConfig(connect_seconds=2.0, stall_seconds=STALL_SECONDS))
     access = StoreConfig(endpoint_url=url, connect_seconds=2.0, stall_seconds=STALL_SECONDS)
-    return web, S3Stores(replace(access, work=Location("s3", "work", "")))
+    return web, open_stores(replace(access, work=Location("s3", "work", "")))
 
 
 def run_answers(data: bytes, chance: Random) -> bool:
@@ -152,7 +152,7 @@ def _ask_web(web: WebSource, chance: Random) -> None:
             assert len(archive.read(ByteRange(SIZE - LENGTH, SIZE))) == LENGTH
 
 
-def _ask_s3(stores: S3Stores, chance: Random) -> None:
+def _ask_s3(stores: Stores, chance: Random) -> None:
     target = stores.destination(Location("s3", "bucket", ""))
     match chance.choice(("head", "list", "list")):
         case "head":
