@@ -141,8 +141,6 @@ def locate_directory(
     Raises:
         RejectedError: the archive has no index, a broken one, or two.
     """
-    if len(tail) > size:
-        raise ValueError(f"a tail of {len(tail)} bytes for an archive of {size}")
     view = _ArchiveEnd(tail, size, policy)
     window_start = max(0, size - records.EOCD_LENGTH - records.MAX_COMMENT)
     window = yield from view.read(window_start, size)
@@ -444,11 +442,11 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
     head = yield from view.read(0, min(first, LOOKED))
     if head in SPANNING_SIGNATURES and not location.prefix:
         return []
-    found = find_archive(head, 0, first)
+    found = _find_archive(head, 0, first)
     if found is None and first > LOOKED:
         start = max(LOOKED, first - LOOKED)
         foot = yield from view.read(start, first)
-        found = find_archive(foot, start, first)
+        found = _find_archive(foot, start, first)
     is_refused = location.prefix or not location.entries
     if found is None and is_refused:
         found = yield from _find_inside(view, min(first, MAX_SEARCHED))
@@ -476,7 +474,7 @@ def _find_inside(view: _ArchiveEnd, stop: int) -> Reads[int | None]:
     return None
 
 
-def find_archive(data: bytes, base: int, stop: int) -> int | None:
+def _find_archive(data: bytes, base: int, stop: int) -> int | None:
     """Return the offset of the first local header or end record in `data`, None without one.
 
     `data` begins at offset `base` of a prefix that ends at `stop`. A signature alone is not enough:
