@@ -64,14 +64,15 @@ _SIGNATURES = (
 )
 
 
-class Disks(Struct, frozen=True):
-    """Where each disk begins, in absolute offsets; `size` is the bytes of all disks.
+class Disks:
+    """Where each disk begins and ends, in absolute offsets, of disks with these sizes.
 
     The offsets of an archive of one disk are not checked here: other checks compare them.
     """
 
-    starts: tuple[int, ...] = (0,)
-    size: int = 0
+    def __init__(self, sizes: Sequence[int] = ()) -> None:
+        self._stops = tuple(accumulate(sizes))
+        self.starts = (0, *self._stops[:-1])
 
     @property
     def last(self) -> int:
@@ -91,8 +92,7 @@ class Disks(Struct, frozen=True):
         """Return what is missing: the disk, or the byte on it; None if both are there."""
         if disk > self.last:
             return f"disk {disk}"
-        length = (*self.starts[1:], self.size)[disk] - self.starts[disk]
-        if self.is_split and offset >= length:
+        if self.is_split and offset >= (length := self._stops[disk] - self.starts[disk]):
             return f"disk {disk} at byte {offset:,}, which has only {length:,}"
         return None
 
@@ -538,11 +538,6 @@ def describe_foreign(head: bytes, size: int, searched: int) -> str:
     other = "text" if min(head) >= ord("\t") else "no format that s3unzip knows"
     guess = "tar" if head[_TAR_MARK:].startswith(b"ustar") else next(known, other)
     return f"{place} no end record; the first bytes look like {guess}"
-
-
-def join_disks(sizes: Sequence[int]) -> Disks:
-    """Return the disks with these sizes, in bytes and in order."""
-    return Disks((0, *accumulate(sizes[:-1])), sum(sizes))
 
 
 def count_disks(tail: bytes) -> int:

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s3unzip.zip import (
+    Disks,
     Policy,
     RejectedError,
     count_disks,
-    join_disks,
 )
 from tests.corpus.core import Cut, extract, read_index
 from tests.corpus.runner import Result
@@ -32,7 +32,7 @@ ZIP64 = Shape(zip64=True)
 
 def read_parts(parts: list[bytes], cut: Cut | None = None) -> Result:
     """Extract the parts through the core."""
-    return extract(b"".join(parts), Policy(), cut, join_disks([len(part) for part in parts]))
+    return extract(b"".join(parts), Policy(), cut, Disks([len(part) for part in parts]))
 
 
 @given(
@@ -68,7 +68,7 @@ def test_end_records_that_contradict_the_parts(changes: dict[str, int], reason: 
     """The numbers of disks, the place of the directory and the counts must fit the parts."""
     parts = build_split(*ENTRIES, sizes=[300, 600], shape=Shape(eocd=changes))
     assert len(parts) == 3
-    disks = join_disks([len(part) for part in parts])
+    disks = Disks([len(part) for part in parts])
     with pytest.raises(RejectedError, match=reason) as refusal:
         read_index(b"".join(parts), Policy(), Cut(), disks)
     assert refusal.value.finding.code == "multi-disk"
@@ -146,7 +146,7 @@ def test_one_part_that_was_to_be_split() -> None:
 def test_pieces_are_one_disk() -> None:
     """A file that was cut anywhere is read as the file that it was."""
     raw = build(*ENTRIES)
-    assert extract(raw, disks=join_disks([100, len(raw) - 100])) == WHOLE
+    assert extract(raw, disks=Disks([100, len(raw) - 100])) == WHOLE
 
 
 def test_count_of_disks() -> None:
