@@ -131,7 +131,7 @@ def stored_size(member: Member, options: Options) -> int:
 
 def open_content(
     member: Member, policy: Policy, opened: OpenedMember, options: Options
-) -> MemberDecoder | GzipMember:
+) -> MemberDecoder:
     """Return what turns the member's data into its object.
 
     Its `crc32` and its `warnings` are known, and its bytes are known to be right, once all of them

@@ -68,7 +68,6 @@ from s3unzip.zip import (
     drive,
     first_members,
     inspect_prefix,
-    join_disks,
     locate_directory,
 )
 from s3unzip.zip.records import EOCD_SIGNATURE, LOCAL_SIGNATURE
@@ -310,7 +309,7 @@ def read_tail(source: Source, location: Location, context: Context, calls: Calls
 
 def disks_of(pin: Pin) -> Disks:
     """Return where the parts of an archive begin."""
-    return join_disks([part.size for part in pin.parts or ()])
+    return Disks([part.size for part in pin.parts or ()])
 
 
 def read_directory(
