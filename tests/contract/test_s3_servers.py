@@ -6,13 +6,12 @@ import pytest
 
 from s3unzip.errors import AccessDeniedError, NotFoundError
 from s3unzip.model import Location
-from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.ports import CopiesParts, Upload
-from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.ports import CopiesParts, Stores, Upload
 from s3unzip.stores.s3.session import Session
 from s3unzip.zip import ByteRange
 from tests.contract.conftest import session_of
-from tests.contract.places import FACTS, Place, s3_place
+from tests.contract.places import FACTS, Place, s3_place, stores_at
 
 MIB = 1024**2
 
@@ -26,8 +25,8 @@ def s3(request: pytest.FixtureRequest, aws_variables: None) -> Place:
 
 def session(place: Place) -> Session:
     """Return the place's session."""
-    assert isinstance(place.stores, S3Stores)
-    return place.stores.session
+    assert place.session is not None
+    return place.session
 
 
 def test_a_pinned_version_outlives_an_overwrite(s3: Place) -> None:
@@ -79,7 +78,7 @@ def test_the_store_verifies_what_it_gets(s3: Place) -> None:
     s3.destination.abort_upload(upload)
 
 
-CALLS: list[Callable[[S3Stores, Location], object]] = [
+CALLS: list[Callable[[Stores, Location], object]] = [
     lambda stores, where: stores.source(where).tail(where, 10),
     lambda stores, where: stores.source(where).head(where),
     lambda stores, where: stores.destination(where).put("k", b"", FACTS, if_absent=False),
@@ -89,9 +88,9 @@ CALLS: list[Callable[[S3Stores, Location], object]] = [
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_missing_bucket(s3: Place, call: Callable[[S3Stores, Location], object]) -> None:
+def test_a_missing_bucket(s3: Place, call: Callable[[Stores, Location], object]) -> None:
     """Every call says which bucket there is not."""
-    stores = S3Stores(StoreConfig(Location("s3", "no-such-bucket", "")), session(s3))
+    stores = open_stores(StoreConfig(Location("s3", "no-such-bucket", "")), session(s3))
     with pytest.raises(NotFoundError, match="no-such-bucket"):
         call(stores, Location("s3", "no-such-bucket", "a.zip"))
 
@@ -102,12 +101,10 @@ def test_bad_credentials(
     versitygw: str,
     monkeypatch: pytest.MonkeyPatch,
     variable: str,
-    call: Callable[[S3Stores, Location], object],
+    call: Callable[[Stores, Location], object],
 ) -> None:
     """A server that checks credentials refuses them, and the message says which to check."""
-    place = s3_place("versitygw", session_of(versitygw), takes_any_key=False)
     monkeypatch.setenv(variable, "wrong")
-    stores = S3Stores(StoreConfig(place.root, endpoint_url=versitygw))
     with pytest.raises(AccessDeniedError) as caught:
-        call(stores, place.at("a.zip"))
+        call(stores_at(versitygw), Location("s3", "bucket-of-none", "a.zip"))
     assert "testtest" not in str(caught.value)

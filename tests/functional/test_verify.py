@@ -287,11 +287,11 @@ def test_the_record_of_another_version_proves_nothing() -> None:
 def test_the_later_run_counts() -> None:
     """Of two runs to the same keys the record of the last is compared."""
     case = Extracted()
-    first, plan = case.report.run, case.world.buckets.runs.copy()
+    first, plan = case.report.run, case.world.buckets.records.objects.copy()
     case.forge(1)
     again = Request(case.request.source, case.request.destination, Options(exclude=("x",)))
     second = case.world.run_request(again).run
-    case.world.buckets.runs |= plan
+    case.world.buckets.records.objects |= plan
     found = case.verify(case.written(first, second))
     assert found.proofs == {"record": 40}
     assert found.records == (first, second)

@@ -13,8 +13,7 @@ from random import Random
 
 from s3unzip.errors import S3UnzipError
 from s3unzip.model import Location, Pin
-from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.web import WebSource
 from s3unzip.zip import ByteRange
 
@@ -141,7 +140,7 @@ def _ask_web(host: str, chance: Random) -> None:
 def _ask_s3(host: str, chance: Random) -> None:
     work = Location("s3", "work", "")
     access = StoreConfig(work, f"http://{host}", connect_seconds=2.0, stall_seconds=STALL_SECONDS)
-    target = S3Stores(access).destination(Location("s3", "bucket", ""))
+    target = open_stores(access).destination(Location("s3", "bucket", ""))
     if chance.choice(("head", "list", "list")) == "head":
         found = target.head("a")
         assert found is None or found.size >= 0

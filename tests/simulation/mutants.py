@@ -110,8 +110,8 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("body-resumed-at-its-beginning", "want._replace(start=position)", "want"),
         (
             "leaked-share-of-the-limiter",
-            "self.leave(entered, throttled=throttled, succeeded=False)",
-            "pass",
+            "self._active -= 1",
+            "self._active -= succeeded",
         ),
     ],
     "extraction/objects.py": [

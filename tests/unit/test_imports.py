@@ -72,5 +72,5 @@ def test_listing_needs_no_aws() -> None:
 
 def test_workers_import_nothing_that_few_need() -> None:
     """A worker process imports only what most workers need."""
-    loaded = loaded_by("import s3unzip.local.workers, s3unzip.stores.s3.run_store")
+    loaded = loaded_by("import s3unzip.local.workers, s3unzip.stores.s3.destination")
     assert not loaded & {"click", "rich", "numpy", "inflate64"}

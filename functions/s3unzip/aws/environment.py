@@ -30,9 +30,9 @@ from s3unzip.model import AfterSuccess, Location, Options, Request, decode
 from s3unzip.rates import LAMBDA_VCPU_MB
 from s3unzip.settings import Tuning, Variable, make_tuning, spellings
 from s3unzip.stores.calls import LocalClock
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_destination
-from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.stores.ports import Stores
 from s3unzip.stores.s3.session import AwsSession
 from s3unzip.zip import Limits, Policy
 
@@ -105,7 +105,7 @@ class LambdaConfig(RunDefaults, frozen=True, kw_only=True):
     """The configuration of a function for its whole life."""
 
     environment: str
-    stores: S3Stores
+    stores: Stores
     work: Location  # the prefix of all runs
     policy: Policy
     state_machine: str  # ARN
@@ -206,14 +206,14 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
     )
 
 
-def _stores(work: Location, variables: Mapping[str, str]) -> S3Stores:
+def _stores(work: Location, variables: Mapping[str, str]) -> Stores:
     config = StoreConfig(
         work,
         request_payer=bool(variables.get(Variable.REQUEST_PAYER)),
         destination_owner=variables.get(Variable.DESTINATION_OWNER) or None,
         destination_kms_key=variables.get(Variable.DESTINATION_KMS_KEY) or None,
     )
-    return S3Stores(config)
+    return open_stores(config)
 
 
 def _needed(variables: Mapping[str, str], name: Variable) -> str:

@@ -48,8 +48,7 @@ from s3unzip.model import (
 )
 from s3unzip.runs.records import RUNS, Items, RunRecords
 from s3unzip.settling.report import in_environment
-from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.s3.session import AwsSession, Session
 
 if TYPE_CHECKING:
@@ -112,9 +111,8 @@ class DeployedRuns:
         self._prefix = self.outputs.get("WorkPrefix", "")
         self.work_location = Location("s3", self.outputs["WorkBucket"], self._prefix)
         # The stores that the runs' records are in, and the operator's way to the rest.
-        self.stores = S3Stores(
-            replace(access, work=self.work_location), Session(access, self._session)
-        )
+        self._s3 = Session(access, self._session)
+        self.stores = open_stores(replace(access, work=self.work_location), self._s3)
 
     def client(self, service: str) -> Any:
         """Return a new client of a service of the stack's account and region."""
@@ -180,7 +178,7 @@ class DeployedRuns:
     def _folders(self, day: str) -> list[str]:
         """Return the days that have runs, or the ids of the runs of one day, in order."""
         root = f"{self._prefix}{RUNS}"
-        pages = self.stores.session.control.get_paginator("list_objects_v2").paginate(
+        pages = self._s3.control.get_paginator("list_objects_v2").paginate(
             Bucket=self.work_location.bucket,
             Prefix=f"{root}{day}{'/' if day else ''}",
             Delimiter="/",

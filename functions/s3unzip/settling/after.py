@@ -191,11 +191,11 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
     result = SourceResult(rule.action, SourceState.DONE)
 
     def act() -> None:
-        disposal = context.stores.disposal(source)
+        store = context.stores.source(source)
         if rule.action is SourceAction.DELETE:
-            disposal.delete(source, pin)
+            store.delete(source, pin)
         else:
-            disposal.tag(source, pin, rule.tags)
+            store.tag(source, pin, rule.tags)
 
     try:
         if source.scheme == "file":

@@ -12,6 +12,7 @@ from s3unzip.extraction.task import run_task
 from s3unzip.model import OnConflict, Options, Report, TaskKind
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import begin, settle
+from s3unzip.stores.ports import RunStore
 from tests import zips
 from tests.functional.large.encoders import (
     Encoder,
@@ -21,7 +22,6 @@ from tests.functional.large.encoders import (
     log_lines,
     mixed_files,
 )
-from tests.memory import MemoryWork
 from tests.runs import KEY, TINY, World
 
 SEGMENTS = 10
@@ -115,7 +115,7 @@ def test_a_wrong_declared_size_fails_the_member(declared: dict[str, int], reason
     world.assert_absent("big")
 
 
-def run_spoiled(spoil: Callable[[MemoryWork, list[str]], None]) -> tuple[World, Report]:
+def run_spoiled(spoil: Callable[[RunStore, list[str]], None]) -> tuple[World, Report]:
     """Extract a member; what its scans found is spoiled, by their names, before it is linked."""
     entry = zips.Entry("big", LOG, zips.DEFLATE)
     world = World(ten_segments(entry.stored_data))
@@ -139,7 +139,7 @@ def test_a_lost_scan_makes_a_stream_of_the_member(place: int) -> None:
 def test_a_false_boundary_makes_a_stream_of_the_member() -> None:
     """Scans that agree on a place where no block begins cost time, never data."""
 
-    def spoil(work: MemoryWork, names: list[str]) -> None:
+    def spoil(work: RunStore, names: list[str]) -> None:
         scans = [ScannedSegment.from_bytes(work.read(name)) for name in names]
         bit = scans[4].start_bit + 1
         work.write(names[3], [replace(scans[3], stop_bit=bit).to_bytes()])

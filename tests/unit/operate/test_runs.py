@@ -159,6 +159,13 @@ def test_no_stack(account: Account) -> None:
         DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
 
 
+def test_a_stack_that_is_not_ours(account: Account) -> None:
+    """A stack without the outputs is named."""
+    account.make_stack("s3unzip-dev", {"Other": "x"})
+    with pytest.raises(NotFoundError, match="s3unzip-dev"):
+        DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
+
+
 def test_a_profile_that_is_not_there(account: Account) -> None:
     """The message is one line and names the profile."""
     with pytest.raises(UsageError, match="nobody"):

@@ -156,7 +156,7 @@ def test_what_refuses_a_plan_leaves_no_record() -> None:
 
     with pytest.raises(UsageError):
         begin(world.request(ARCHIVE), world.context, check=refuse)
-    assert all(not work.objects for work in world.buckets.runs.values())
+    assert not world.buckets.records.objects
 
 
 def test_another_version_than_the_one_named_is_a_verdict() -> None:

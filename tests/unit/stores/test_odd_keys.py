@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,9 +16,5 @@ def test_odd_keys(key: str) -> None:
     parts = key.split("/")
     refused = any(part in {"", ".", ".."} or SEGMENT.search(part) for part in parts)
     assert is_odd(key) == refused
-
-
-@pytest.mark.parametrize("key", ["a", ".profile", "a/..b", "caf\u00e9/\u00a0", "a/b..."])
-def test_plain_keys(key: str) -> None:
-    """What obstore takes as it is."""
-    assert not is_odd(key)
+    for plain in ("a", ".profile", "a/..b", "caf\u00e9/\u00a0", "a/b..."):
+        assert not is_odd(plain)
