@@ -9,9 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s3unzip.zip import Index, Policy
-from tests.corpus.core import Cut, extract, extract_member, read_index
-from tests.zips import DESCRIPTORS, METHODS, Entry, Shape, build
+from s3unzip.zip import Policy
+from tests.corpus.core import Cut, extract_member, read_index
 
 NAMES = st.from_regex(r"[a-z\u00e9\u4e00]{1,8}(/[a-zA-Z0-9_.-]{0,7}[a-z0-9]){0,3}", fullmatch=True)
 # A stored member may hold what could be an end record of the archive: that is refused.
@@ -57,32 +56,3 @@ def test_same_as_zipfile(
         assert got == {name: content for name, (content, _) in members.items()}
         when = int(datetime(2024, 5, 6, 7, 8, 10, tzinfo=UTC).timestamp())
         assert {member.mtime for member in index.members} <= {when}
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(
-        st.tuples(
-            CONTENTS, st.sampled_from(METHODS), st.sampled_from([None, *DESCRIPTORS]), st.booleans()
-        ),
-        max_size=6,
-    ),
-    st.booleans(),
-    st.integers(1, 300),
-)
-def test_round_trip(
-    members: list[tuple[bytes, int, str | None, bool]],
-    zip64: bool,  # noqa: FBT001 (hypothesis gives arguments by position)
-    step: int,
-) -> None:
-    """Whatever the method and the descriptor, what went in comes out, whole and cut."""
-    entries = [
-        Entry(f"m{number}", content, method, descriptor=descriptor, after=b"gap" * gap)
-        for number, (content, method, descriptor, gap) in enumerate(members)
-    ]
-    raw = build(*entries, shape=Shape(zip64=zip64))
-    index: Index = read_index(raw, Policy(), Cut())
-    assert [m.path for m in index.members] == [f"m{number}" for number in range(len(members))]
-    for member, (content, *_) in zip(index.members, members, strict=True):
-        assert extract_member(raw, member, Policy(), Cut())[0] == content
-    assert extract(raw, cut=Cut(step)) == extract(raw)

@@ -149,15 +149,18 @@ def test_pieces_are_one_disk() -> None:
     assert extract(raw, disks=Disks([100, len(raw) - 100])) == WHOLE
 
 
-def test_count_of_disks() -> None:
+@pytest.mark.parametrize(
+    ("shape", "count"),
+    [
+        (Shape(), 1),
+        (Shape(eocd={"disk": 4}, comment=b"text"), 5),
+        (Shape(eocd={"disk": 4}, trailing=b"text"), 5),
+        (Shape(eocd={"disk": 0xFFFF}), 1),
+        (replace(ZIP64, eocd={"disk": 0xFFFF}, locator={"disks": 70}), 70),
+    ],
+)
+def test_count_of_disks(shape: Shape, count: int) -> None:
     """The count is in the end record, or in the locator where that has only a sentinel."""
-    assert count_disks(build(*ENTRIES)) == 1
+    assert count_disks(build(*ENTRIES, shape=shape)) == count
+    assert count_disks(build(shape=Shape(eocd={"disk": 0xFFFF}))[-22:]) == 1
     assert count_disks(b"no end record") == 1
-    assert count_disks(build(*ENTRIES, shape=Shape(eocd={"disk": 4}, comment=b"text"))) == 5
-    assert count_disks(build(*ENTRIES, shape=Shape(eocd={"disk": 4}, trailing=b"text"))) == 5
-    wide = {"disk": 0xFFFF}
-    assert count_disks(build(*ENTRIES, shape=Shape(eocd=wide))) == 1
-    assert count_disks(build(shape=Shape(eocd=wide))[-22:]) == 1
-    assert (
-        count_disks(build(*ENTRIES, shape=replace(ZIP64, eocd=wide, locator={"disks": 70}))) == 70
-    )
