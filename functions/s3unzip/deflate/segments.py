@@ -34,6 +34,7 @@ from threading import Thread
 from typing import Final, Literal, NamedTuple, Self, cast
 
 from isal import isal_zlib
+from isal.igzip_lib import IgzipDecompressor
 from isal.isal_zlib import crc32_combine
 from msgspec import DecodeError, Struct, msgpack
 
@@ -62,8 +63,6 @@ PIECE_SIZE: Final = 1 << 18
 
 InflateError: Final = cast("type[Exception]", isal_zlib.error)  # the stubs declare an instance
 """What ISA-L raises; no kin of `zlib.error`."""
-
-_INPUT_SIZE: Final = 1 << 16  # each call copies the input that it leaves: keep it small
 
 _STRIDE = 1 << 16  # how far a scan's first inflate may be ahead of its second, in bytes of input
 _MAX_RECORD = 2 * WINDOW_SIZE + 4_096  # bytes of a record before they are deflated
@@ -140,8 +139,7 @@ class SegmentInflater:
     def __init__(self, start_bit: int, stop_bit: int | None = None, window: bytes = b"") -> None:
         if start_bit < 0 or (stop_bit is not None and stop_bit < start_bit + 16):
             raise ValueError(f"no segment from bit {start_bit} to bit {stop_bit}")
-        given = {"zdict": window} if window else {}
-        self._inflate = isal_zlib.decompressobj(-zlib.MAX_WBITS, **given)
+        self._inflate = IgzipDecompressor(zdict=window)
         self._first_bit = start_bit % 8
         self._last_bit = 0 if stop_bit is None else stop_bit % 8
         self._last_byte = b""
@@ -166,16 +164,9 @@ class SegmentInflater:
             self._last_byte, chunk = bytes(chunk[-1:]), chunk[:-1]
         if begin and chunk:
             chunk = align(bytes(chunk), self._first_bit)
-        yield from self._take(chunk)
-
-    def _take(self, chunk: Buffer) -> Iterator[bytes]:
-        """Yield the output of `chunk` up to the end of the stream, and note where that is."""
-        for at in range(0, len(chunk), _INPUT_SIZE):
-            yield from self._drain(chunk[at : at + _INPUT_SIZE])
-            if self.ended:
-                left = max(0, len(chunk) - at - _INPUT_SIZE) + len(self._last_byte)
-                self._used = self._position - left - len(self._inflate.unused_data)
-                return
+        yield from self._drain(chunk)
+        left = len(self._last_byte) + len(self._inflate.unused_data)
+        self._used = self._position - left  # counts where the stream has ended
 
     def finish(self) -> tuple[bytes, Arrival]:
         """Return the last output, a few KiB at most, and where the inflate arrived."""
@@ -201,8 +192,8 @@ class SegmentInflater:
         return b"", Arrival("missed", length)
 
     def _drain(self, data: Buffer) -> Iterator[bytes]:
-        """Yield all output of `data`; ISA-L holds some back in itself while a piece is full."""
-        while True:
+        """Yield all output of `data`."""
+        while not self._inflate.eof:
             try:
                 piece = self._inflate.decompress(data, PIECE_SIZE)
             except InflateError as error:
@@ -210,11 +201,11 @@ class SegmentInflater:
                     "corrupt-stream", f"{error}, before byte {self._position} of the member's data"
                 )
                 return
+            data = b""
             if piece:
                 self.length += len(piece)
                 yield piece
-            data = self._inflate.unconsumed_tail
-            if self._inflate.eof or (not data and len(piece) < PIECE_SIZE):
+            if self._inflate.needs_input:
                 return
 
 
