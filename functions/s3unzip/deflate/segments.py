@@ -25,8 +25,6 @@ after the segment's bits remove both limits (`align`, `seal`; RFC 1951, section 
 a span of the member's compressed data in chunks.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
