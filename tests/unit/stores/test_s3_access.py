@@ -7,9 +7,8 @@ import pytest
 from s3unzip.errors import AccessDeniedError, StorageError
 from s3unzip.model import Location, Part
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.factory import PART, ObjectRunStore, StoreConfig
 from s3unzip.stores.ports import Buffer, Upload
-from s3unzip.stores.run_store import PART, ObjectRunStore
 from s3unzip.stores.s3.session import Session
 from tests.memory import ManualClock, MemoryBucket, MemorySource
 
