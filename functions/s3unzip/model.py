@@ -577,18 +577,12 @@ class Report(Struct, frozen=True, omit_defaults=True):
     after_success: SourceResult | None = None  # what became of the archive, where it was asked for
 
     @staticmethod
-    def of(run: Run, verdict: Verdict, **known: Any) -> Report:
+    def of(
+        run: str, what: Request | Run, pin: Pin | None, verdict: Verdict, **known: Any
+    ) -> Report:
         """Return the report of a run, with the fields that are `known` besides."""
-        return Report(
-            run=run.id,
-            verdict=verdict,
-            source=run.source.public,
-            pin=run.pin,
-            destination=run.destination,
-            options=run.options,
-            event_time=run.event_time,
-            **known,
-        )
+        place = what.source.public, pin, what.destination, what.options
+        return Report(run, verdict, *place, event_time=what.event_time, **known)
 
     @property
     def ok(self) -> bool:

@@ -9,7 +9,7 @@ from tests.fuzz.answers import VARIABLES
 from tests.fuzz.fuzzer import FOUND, TARGETS, run_case, run_directory, run_local
 
 CASES = 250
-FEWER = {"runs": 40}  # a case is a whole run
+FEWER = {"runs": 40, "answers": 60, "placing": 100}  # runs, requests and folders take longer
 
 
 @pytest.fixture(autouse=True)

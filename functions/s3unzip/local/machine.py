@@ -42,7 +42,6 @@ from s3unzip.settling.after import (
     first_budget,
     has_nested,
     nested_request,
-    record_nested,
     spend,
 )
 from s3unzip.stores.calls import LocalClock, map_ahead
@@ -114,13 +113,13 @@ class Machine:
 
         Requests to self-hosted stores cost nothing.
         """
-        from s3unzip.estimate import check_budget, estimate_run, local  # noqa: PLC0415 - rare
+        from s3unzip.estimate import check_budget, estimate, local  # noqa: PLC0415 - rare
 
         endpoint = self._stores.at_destination().endpoint_url
         amazon = plan.summary.run.destination.scheme == "s3" and endpoint is None
         platform = local(workers=self._processes, priced_requests=amazon)
-        tasks = plan.tasks + plan.copies
-        made = estimate_run(plan.summary, tasks, platform, self._tuning)
+        summary, tasks = plan.summary, plan.tasks + plan.copies
+        made = estimate(summary.run, tasks, platform, self._tuning, summary.workers)
         check_budget(made, max_cost)
 
     def resume(self, run: str, show: Show | None = None, *, failed: bool = False) -> Report:
@@ -206,7 +205,8 @@ def run_nested(
         outer = above.popleft()
         if not has_nested(outer):
             continue
-        run = RunRecords.open(context.stores, outer.run).read_plan().run
+        records = RunRecords.open(context.stores, outer.run)
+        run = records.read_plan().run
         found, results = find_nested(run, context, left.archives)
         yield from results
         for outcome in found:
@@ -214,7 +214,7 @@ def run_nested(
             try:
                 below = run_archive(request, context, workers, claim=claim)
             except InterruptedRunError:
-                record_nested(run, context, results)
+                records.write_nested(results)
                 raise
             except S3UnzipError as error:
                 result = NestedRun(outcome.key, reason="not-begun", message=str(error))
@@ -225,7 +225,7 @@ def run_nested(
                 above.append(below)
             results.append(result)
             yield result
-        record_nested(run, context, results)
+        records.write_nested(results)
 
 
 def _forget(run: str, context: Context) -> None:

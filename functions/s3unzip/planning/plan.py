@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, RejectedError, UsageError
-from s3unzip.estimate import estimate_run, show_dollars
+from s3unzip.estimate import estimate, show_dollars
 from s3unzip.explanations import describe
 from s3unzip.finding import Finding
 from s3unzip.model import (
@@ -68,7 +68,6 @@ from s3unzip.zip import (
     drive,
     first_members,
     inspect_prefix,
-    join_disks,
     locate_directory,
 )
 from s3unzip.zip.records import EOCD_SIGNATURE, LOCAL_SIGNATURE
@@ -135,7 +134,9 @@ def make_plan(  # noqa: PLR0913, PLR0917 - what is known of the archive and what
 def _reject(run: Run, reason: str, message: str, started: float, context: Context) -> Report:
     now = context.clock.now()
     return Report.of(
+        run.id,
         run,
+        run.pin,
         Verdict.REJECTED,
         reason=reason,
         message=message,
@@ -152,7 +153,8 @@ def _refuse_cost(plan: Plan, context: Context) -> Report | None:
     if limit is None or context.platform is None:
         return None
     tasks = [*plan.tasks, *plan.copies]
-    cost = estimate_run(summary, tasks, context.platform, context.tuning).cost.total
+    made = estimate(summary.run, tasks, context.platform, context.tuning, summary.workers)
+    cost = made.cost.total
     if cost <= limit:
         return None
     message = (
@@ -307,7 +309,7 @@ def read_tail(source: Source, location: Location, context: Context, calls: Calls
 
 def disks_of(pin: Pin) -> Disks:
     """Return where the parts of an archive begin."""
-    return join_disks([part.size for part in pin.parts or ()])
+    return Disks([part.size for part in pin.parts or ()])
 
 
 def read_directory(

@@ -1,8 +1,7 @@
 """One step of a run: a plan, a scan, a link, a task or a report, with what it works with."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 
 from s3unzip.context import Context
 from s3unzip.errors import (
@@ -10,7 +9,6 @@ from s3unzip.errors import (
     DeadlineError,
     Finding,
     NotFoundError,
-    RunStoppedError,
     SourceChangedError,
     StorageError,
     StoreFullError,
@@ -233,25 +231,6 @@ REASONS: dict[type[StorageError], str] = {
     StoreRefusesError: "storage",
 }
 RUN_FAULTS = tuple(REASONS)
-
-
-@contextmanager
-def stops_run(
-    records: RunRecords, step: str, find_stop: Callable[[], Stop | None] | None = None
-) -> Iterator[None]:
-    """Do a step, unless the run must end; write down what the step meets that must end the run.
-
-    Args:
-        find_stop: says why the run must end, if the caller has read that; None: it is read here.
-    """
-    stop = (find_stop or records.find_stop)()
-    if stop is not None:
-        raise RunStoppedError(f"{step}: not begun, for the run met {stop.reason}")
-    try:
-        yield
-    except RUN_FAULTS as fault:
-        records.write_stop(stop_for(fault))
-        raise
 
 
 def stop_for(fault: StorageError) -> Stop:

@@ -153,7 +153,7 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
             archives=run.options.nested_budget.archives,
         )
     found, refused = find_nested(run, context, budget.archives)
-    record_nested(run, context, refused)
+    RunRecords.open(context.stores, run.id).write_nested(refused)
     share = Budget(
         (budget.archives - len(found)) // max(1, len(found)),
         budget.members // max(1, len(found)),
@@ -161,12 +161,6 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
     )
     for outcome in found:
         yield nested_request(run, outcome.key, share)
-
-
-def record_nested(run: Run, context: Context, nested: Collection[NestedRun]) -> None:
-    """Record the results of the nested archives of a run."""
-    if nested:
-        RunRecords.open(context.stores, run.id).write_nested(nested)
 
 
 def _find_taken(records: RunRecords, prefixes: Collection[str]) -> dict[str, bool]:

@@ -27,7 +27,6 @@ from s3unzip.zip.directory import (
     count_disks,
     first_members,
     inspect_prefix,
-    join_disks,
     locate_directory,
 )
 from s3unzip.zip.index import DirectoryReader

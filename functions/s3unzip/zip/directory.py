@@ -64,14 +64,15 @@ _SIGNATURES = (
 )
 
 
-class Disks(Struct, frozen=True):
-    """Where each disk begins, in absolute offsets; `size` is the bytes of all disks.
+class Disks:
+    """Where each disk begins and ends, in absolute offsets, of disks with these sizes.
 
     The offsets of an archive of one disk are not checked here: other checks compare them.
     """
 
-    starts: tuple[int, ...] = (0,)
-    size: int = 0
+    def __init__(self, sizes: Sequence[int] = ()) -> None:
+        self._stops = tuple(accumulate(sizes))
+        self.starts = (0, *self._stops[:-1])
 
     @property
     def last(self) -> int:
@@ -91,8 +92,7 @@ class Disks(Struct, frozen=True):
         """Return what is missing: the disk, or the byte on it; None if both are there."""
         if disk > self.last:
             return f"disk {disk}"
-        length = (*self.starts[1:], self.size)[disk] - self.starts[disk]
-        if self.is_split and offset >= length:
+        if self.is_split and offset >= (length := self._stops[disk] - self.starts[disk]):
             return f"disk {disk} at byte {offset:,}, which has only {length:,}"
         return None
 
@@ -141,8 +141,6 @@ def locate_directory(
     Raises:
         RejectedError: the archive has no index, a broken one, or two.
     """
-    if len(tail) > size:
-        raise ValueError(f"a tail of {len(tail)} bytes for an archive of {size}")
     view = _ArchiveEnd(tail, size, policy)
     window_start = max(0, size - records.EOCD_LENGTH - records.MAX_COMMENT)
     window = yield from view.read(window_start, size)
@@ -444,11 +442,11 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
     head = yield from view.read(0, min(first, LOOKED))
     if head in SPANNING_SIGNATURES and not location.prefix:
         return []
-    found = find_archive(head, 0, first)
+    found = _find_archive(head, 0, first)
     if found is None and first > LOOKED:
         start = max(LOOKED, first - LOOKED)
         foot = yield from view.read(start, first)
-        found = find_archive(foot, start, first)
+        found = _find_archive(foot, start, first)
     is_refused = location.prefix or not location.entries
     if found is None and is_refused:
         found = yield from _find_inside(view, min(first, MAX_SEARCHED))
@@ -476,7 +474,7 @@ def _find_inside(view: _ArchiveEnd, stop: int) -> Reads[int | None]:
     return None
 
 
-def find_archive(data: bytes, base: int, stop: int) -> int | None:
+def _find_archive(data: bytes, base: int, stop: int) -> int | None:
     """Return the offset of the first local header or end record in `data`, None without one.
 
     `data` begins at offset `base` of a prefix that ends at `stop`. A signature alone is not enough:
@@ -540,11 +538,6 @@ def describe_foreign(head: bytes, size: int, searched: int) -> str:
     other = "text" if min(head) >= ord("\t") else "no format that s3unzip knows"
     guess = "tar" if head[_TAR_MARK:].startswith(b"ustar") else next(known, other)
     return f"{place} no end record; the first bytes look like {guess}"
-
-
-def join_disks(sizes: Sequence[int]) -> Disks:
-    """Return the disks with these sizes, in bytes and in order."""
-    return Disks((0, *accumulate(sizes[:-1])), sum(sizes))
 
 
 def count_disks(tail: bytes) -> int:

@@ -137,6 +137,7 @@ def test_a_killed_run_is_finished_by_the_next(kind: str, rule: OnConflict) -> No
         world.stores = None
         report = world.resume(step.next.run)
         world.assert_clean(report, m=case.entry.content)
+        assert world.contents().keys() == {"m"}
     assert deaths > 10
 
 

@@ -9,8 +9,6 @@ from msgspec.structs import replace
 
 from s3unzip.context import Progress
 from s3unzip.errors import StorageError, ThrottledError
-from s3unzip.local.machine import resume_run, run_archive
-from s3unzip.local.workers import Workers
 from s3unzip.model import OnConflict, Options, Outcome, Part, Report
 from s3unzip.runs import step as attempt
 from s3unzip.runs.records import RunWatcher
@@ -76,15 +74,12 @@ class Shown:
 
     def run(self, *members: zips.Entry, options: Options | None = None) -> Report:
         """Extract an archive as this machine does."""
-        context = self.world.context
-        request = self.world.request(zips.build(*members), options)
-        return run_archive(request, context, Workers(1, context))
+        return self.world.run_here(self.world.request(zips.build(*members), options))
 
     def resume(self, report: Report, *, failed: bool = False) -> Report:
         """Do what a run left; what is told begins anew."""
         self.told = self.world.progress = Told()
-        context = self.world.context
-        return resume_run(report.run, context, Workers(1, context), failed=failed)
+        return self.world.resume_here(report.run, failed=failed)
 
     def work(self, report: Report) -> int:
         """Return all work of a run."""

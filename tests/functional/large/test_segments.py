@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from s3unzip.deflate import ScannedSegment
 from s3unzip.extraction.task import run_task
-from s3unzip.model import OnConflict, Options, Report, Task, TaskKind
+from s3unzip.model import OnConflict, Options, Report, TaskKind
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import begin, settle
 from s3unzip.stores.ports import RunStore
@@ -37,13 +37,8 @@ def run_split(content: bytes, data: bytes) -> tuple[World, Report]:
     """Extract a member of `data`, cut into ten segments."""
     world = World(ten_segments(data))
     report = world.run(zips.build(zips.Entry("big", content, zips.DEFLATE, data=data)))
-    assert len(tasks_of(world, report, TaskKind.SCAN)) == SEGMENTS
+    assert len(world.tasks(report, TaskKind.SCAN)) == SEGMENTS
     return world, report
-
-
-def tasks_of(world: World, report: Report, kind: TaskKind) -> list[Task]:
-    """Return the tasks of one kind in all rounds."""
-    return [task for task in world.tasks(report) if task.kind is kind]
 
 
 @pytest.mark.parametrize(
@@ -64,8 +59,8 @@ def test_ten_segments_of_any_encoder_make_the_member(
     content = make(1_500_000)
     world, report = run_split(content, encoder(content))
     world.assert_clean(report, big=content)
-    assert not tasks_of(world, report, TaskKind.STREAM)
-    assert len(tasks_of(world, report, TaskKind.SLICE)) >= 3
+    assert not world.tasks(report, TaskKind.STREAM)
+    assert len(world.tasks(report, TaskKind.SLICE)) >= 3
 
 
 @pytest.mark.parametrize(
@@ -91,8 +86,8 @@ def test_one_segment_of_everything_is_not_scanned(encoder: Encoder) -> None:
     """A member without boundaries is streamed directly, not inflated twice before."""
     world, report = run_split(LOG[:400_000], encoder(LOG[:400_000]))
     world.assert_clean(report, big=LOG[:400_000])
-    assert len(tasks_of(world, report, TaskKind.STREAM)) == 1
-    assert not tasks_of(world, report, TaskKind.SLICE)
+    assert len(world.tasks(report, TaskKind.STREAM)) == 1
+    assert not world.tasks(report, TaskKind.SLICE)
 
 
 @pytest.mark.parametrize("segment", range(SEGMENTS))
@@ -131,7 +126,7 @@ def run_spoiled(spoil: Callable[[RunStore, list[str]], None]) -> tuple[World, Re
     spoil(work, [name for name in work.names("split/") if name.endswith("-scanned.bin")])
     report = world.finish(settle(step.next, world.context))
     world.assert_clean(report, big=LOG)
-    assert len(tasks_of(world, report, TaskKind.STREAM)) == 1
+    assert len(world.tasks(report, TaskKind.STREAM)) == 1
     return world, report
 
 
@@ -151,7 +146,7 @@ def test_a_false_boundary_makes_a_stream_of_the_member() -> None:
         work.write(names[4], [replace(scans[4], start_bit=bit).to_bytes()])
 
     world, report = run_spoiled(spoil)
-    assert tasks_of(world, report, TaskKind.SLICE)  # the link believed it; extracting found out
+    assert world.tasks(report, TaskKind.SLICE)  # the link believed it; extracting found out
 
 
 def test_two_split_members_and_small_ones_make_one_run() -> None:
@@ -167,7 +162,7 @@ def test_two_split_members_and_small_ones_make_one_run() -> None:
     report = world.run(archive)
     world.assert_clean(report, **contents, **small)
     assert set(world.records(report.run).read_plan().kinds) == {"batch", "scan", "copy"}
-    slices = tasks_of(world, report, TaskKind.SLICE)
+    slices = world.tasks(report, TaskKind.SLICE)
     assert sum(task.size for task in slices) == 700_000 + 900_000
     for rule in (OnConflict.SKIP_UNCHANGED, OnConflict.NEVER):
         report = world.run(archive, Options(on_conflict=rule))

@@ -9,9 +9,6 @@ import pytest
 from mypy_boto3_s3 import S3Client
 
 from embedded.ministack import PYTHON, EmbeddedAws
-from s3unzip.context import Context
-from s3unzip.local.machine import run_archive
-from s3unzip.local.workers import Workers
 from s3unzip.model import Location, Request
 from s3unzip.planning.plan import Plan
 from s3unzip.settings import KIB, MIB, Tuning
@@ -21,6 +18,7 @@ from s3unzip.stores.ports import Stores
 from s3unzip.stores.s3.session import Session
 from tests import zips
 from tests.functional.large.encoders import log_lines
+from tests.runs import World
 from tests.servers import VERSITY, find_versitygw, run_versitygw
 
 TUNING = Tuning(
@@ -86,10 +84,9 @@ def test_every_kind_of_task_on_a_real_server(server: Server) -> None:
     contents, archive = make_archive()
     stores, client = server
     client.put_object(Bucket="ingest", Key="archive.zip", Body=archive)
-    context = Context(stores=stores, clock=LocalClock(), tuning=TUNING)
-    plans: list[Plan] = []
+    world, plans = World(TUNING, stores=stores, clock=LocalClock()), list[Plan]()
     request = Request(Location("s3", "ingest", "archive.zip"), Location("s3", "members", ""))
-    report = run_archive(request, context, Workers(1, context), planned=plans.append)
+    report = world.run_here(request, plans.append)
     assert report.verdict == "COMPLETED", report
     assert plans[0].summary.kinds == {"stream": 2, "copy": 2, "scan": 1}
     assert report.requests.copy >= 4

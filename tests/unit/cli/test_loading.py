@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from s3unzip.cli.main import COMMANDS, OTHER_NAMES, load_command, main
+from s3unzip.cli.main import COMMANDS, load_command
 from tests.zips import Entry, build
 
 LOADED = """
@@ -68,16 +68,3 @@ for found in pkgutil.walk_packages(s3unzip.__path__, "s3unzip."):
         importlib.import_module(found.name)
 """
     subprocess.run([sys.executable, "-c", script], check=True)
-
-
-@pytest.mark.parametrize("name", ["redrive", "retry", "simulate", "backlog"])
-def test_commands_that_went_name_their_successors(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One line, and exit code 2."""
-    with pytest.raises(SystemExit) as end:
-        main([name, "latest"])
-    assert end.value.code == 2
-    assert capsys.readouterr().err == (
-        f"s3unzip: No such command '{name}'; use: {OTHER_NAMES[name]}\n"
-    )
