@@ -32,18 +32,15 @@ def by_path(label: LabelledArchive) -> str:
     return label.path
 
 
+@pytest.mark.parametrize("alone", [False, True])
 @pytest.mark.parametrize("label", LABELS, ids=by_path)
-def test_as_labelled(label: LabelledArchive) -> None:
-    """Outcome, keys, sizes and contents are the labelled ones, or the difference is listed."""
-    lines = compare(label, core.extract(label.read()))
-    assert bool(lines) == (label.path in read_differences()), lines
+def test_as_labelled(label: LabelledArchive, *, alone: bool) -> None:
+    """Outcome, keys, sizes and contents are the labelled ones, or the difference is listed.
 
-
-@pytest.mark.parametrize("label", LABELS, ids=by_path)
-def test_public_api_as_labelled(label: LabelledArchive) -> None:
-    """Members read one by one through `open_archive` are the labelled ones, too."""
-    lines = compare(label, extract(label.read()))
-    assert bool(lines) == (label.path in read_differences(alone=True)), lines
+    Through the core, and members one by one through `open_archive`.
+    """
+    lines = compare(label, (extract if alone else core.extract)(label.read()))
+    assert bool(lines) == (label.path in read_differences(alone=alone)), lines
 
 
 @pytest.mark.parametrize("length", [1, 13])

@@ -374,35 +374,29 @@ def _find_zip64_record(view: _ArchiveEnd, declared: int, locator_at: int) -> Rea
     The locator may be short by exactly the prefix, so the record is first
     looked for right before the locator, then where the locator says.
     """
-    plain_at = locator_at - records.ZIP64_EOCD_LENGTH
+    plain_at = record_at = locator_at - records.ZIP64_EOCD_LENGTH
     raw = yield from view.read(plain_at, plain_at + 12)
-    if raw.startswith(records.ZIP64_EOCD_SIGNATURE):
-        _check_record_size(raw, plain_at, locator_at)
-        if declared > plain_at:
-            message = f"points at {declared}, the record is at {plain_at}"
-            reject("zip64-locator-mismatch", message, locator_at)
-        if declared < plain_at:
-            raw = yield from view.read(declared, declared + 4)
-            if raw == records.ZIP64_EOCD_SIGNATURE:
-                message = f"records at {declared} and {plain_at}"
-                reject("multiple-zip64-eocd", message, declared)
-        return plain_at
-    raw = b""
-    if declared <= plain_at:
+    if declared <= plain_at and not raw.startswith(records.ZIP64_EOCD_SIGNATURE):
+        record_at = declared
         raw = yield from view.read(declared, declared + 12)
     if not raw.startswith(records.ZIP64_EOCD_SIGNATURE):
         reject("zip64-locator-mismatch", f"points at {declared}, no record there", locator_at)
-    _check_record_size(raw, declared, locator_at)
-    message = f"{plain_at - declared} bytes of extensible data"
-    view.find("zip64-extensible-data", message, declared)
-    return declared
-
-
-def _check_record_size(raw: bytes, record_at: int, locator_at: int) -> None:
     stop = record_at + 12 + int.from_bytes(raw[4:12], "little")
     if stop != locator_at:
         message = f"the record ends at {stop}, its locator begins at {locator_at}"
         reject("zip64-record-size", message, record_at)
+    if declared > plain_at:
+        message = f"points at {declared}, the record is at {plain_at}"
+        reject("zip64-locator-mismatch", message, locator_at)
+    if record_at < plain_at:
+        message = f"{plain_at - declared} bytes of extensible data"
+        view.find("zip64-extensible-data", message, declared)
+    elif declared < plain_at:
+        raw = yield from view.read(declared, declared + 4)
+        if raw == records.ZIP64_EOCD_SIGNATURE:
+            message = f"records at {declared} and {plain_at}"
+            reject("multiple-zip64-eocd", message, declared)
+    return record_at
 
 
 def _compare_zip64(

@@ -323,6 +323,11 @@ CASES = [
     Case("lfh-method-mismatch", one(local={"method": 8})),
     Case("lfh-method-mismatch", build(MISLABELLED), build(SEALED), OPENING),
     Case("lfh-size-crc-mismatch", one(local={"crc32": 1})),
+    Case(
+        "lfh-size-crc-mismatch",
+        one(local=HUGE, local_extra=zip64_extra(len(TEXT) + 1)),
+        one(local=HUGE, local_extra=zip64_extra(len(TEXT))),
+    ),
     Case("lfh-size-crc-mismatch", one(descriptor="signed32", local={"size": 1})),
     Case("lfh-encryption-mismatch", one(local={"flags": 1})),
     Case("dd-mismatch", one(descriptor="signed32", described={"crc32": 1})),

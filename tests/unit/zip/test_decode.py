@@ -1,6 +1,8 @@
 """Decoding: bounded pieces, bounded memory, and every way a stream can be wrong."""
 
+import gzip
 import lzma
+import struct
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -8,10 +10,12 @@ from random import Random
 
 import pytest
 from backports import zstd
+from hypothesis import given
+from hypothesis import strategies as st
 
 from s3unzip.errors import MemberError
 from s3unzip.zip import Limits, Member, Policy
-from s3unzip.zip.decode import PIECE_LENGTH, MemberDecoder, decode_whole
+from s3unzip.zip.decode import PIECE_LENGTH, GzipMember, MemberDecoder, decode_whole, gzip_length
 from tests.zips import BZIP2, DEFLATE, DEFLATE64, LZMA, METHODS, STORED, XZ, ZSTD, compress
 
 MIB = 1 << 20
@@ -232,3 +236,88 @@ def test_many_streams_are_not_copied(method: int) -> None:
     finally:
         tracemalloc.stop()
     assert peak < MIB
+
+
+# Members as gzip files: what `gzip` of the standard library reads, as long as announced
+
+BLOCK = 65_535  # bytes of a stored block at most (RFC 1951, 3.2.4)
+NOISE = Random(3).randbytes(3 * BLOCK)
+DEFLATED = compress(DEFLATE, TEXT)
+LONGER = {"compressed_size": len(DEFLATED) + 1}
+
+
+def convert(member: Member, data: bytes, step: int = 999, *, trust_crc: bool = False) -> bytes:
+    """Return the gzip file of a member whose bytes come in pieces of `step`."""
+    maker = GzipMember(member, Policy(lenient=True), trust_crc=trust_crc)
+    pieces = (data[start : start + step] for start in range(0, len(data), step))
+    return b"".join(bytes(piece) for piece in maker.decode(pieces))
+
+
+@pytest.mark.parametrize("trust_crc", [False, True])
+def test_deflate_stays_as_it_is(*, trust_crc: bool) -> None:
+    """The stream of the archive is the stream of the file, with the content's size and CRC-32."""
+    data = compress(DEFLATE, TEXT)
+    member = member_of(DEFLATE, data, TEXT)._replace(mtime=1_700_000_000)
+    file = convert(member, data, trust_crc=trust_crc)
+    assert gzip.decompress(file) == TEXT
+    assert file[10:-8] == data
+    assert struct.unpack("<II", file[-8:]) == (zlib.crc32(TEXT), len(TEXT))
+    assert struct.unpack("<I", file[4:8]) == (1_700_000_000,)
+    assert len(file) == gzip_length(member)
+
+
+@pytest.mark.parametrize(
+    ("mtime", "stored"),
+    [(None, 0), (-1, 0), (1 << 32, 0), (0, 0), (1, 1), ((1 << 32) - 1, (1 << 32) - 1)],
+)
+def test_times(mtime: int | None, stored: int) -> None:
+    """The seconds of the archive are those of the file; 0 stands for no time (RFC 1952)."""
+    file = convert(member_of(STORED, TEXT, TEXT)._replace(mtime=mtime), TEXT)
+    assert struct.unpack("<I", file[4:8]) == (stored,)
+
+
+@pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 1])
+@pytest.mark.parametrize("method", [STORED, BZIP2])
+def test_other_methods_become_stored_blocks(method: int, size: int) -> None:
+    """Each block but the last is as long as a block may be."""
+    content = NOISE[:size]
+    data = compress(method, content)
+    member = member_of(method, data, content)
+    file = convert(member, data, step=70_000)
+    assert gzip.decompress(file) == content
+    assert len(file) == gzip_length(member)
+
+
+@given(size=st.integers(0, 3 * BLOCK), step=st.integers(1_000, 200_000))
+def test_blocks_do_not_depend_on_the_pieces(size: int, step: int) -> None:
+    """However the bytes come, the file has the announced length and the content."""
+    content = NOISE[:size]
+    member = member_of(STORED, content, content)
+    file = convert(member, content, step)
+    assert gzip.decompress(file) == content
+    assert len(file) == gzip_length(member)
+
+
+@pytest.mark.parametrize(
+    ("data", "declared", "trust_crc", "code"),
+    [
+        (DEFLATED, {"crc32": 1}, False, "crc-mismatch"),
+        (DEFLATED[:-1], {}, False, "stream-truncated"),
+        (DEFLATED[:-1], {}, True, "stream-truncated"),
+        # Gzip has no place for what a lenient policy tolerates elsewhere.
+        (
+            DEFLATED + b"!",
+            {"compressed_size": len(DEFLATED) + 1},
+            False,
+            "compressed-trailing-bytes",
+        ),
+    ],
+)
+def test_what_is_wrong_is_found(
+    data: bytes, declared: dict[str, int], code: str, *, trust_crc: bool
+) -> None:
+    """The stream is inflated and compared; its length also where the CRC-32 is trusted."""
+    member = member_of(DEFLATE, DEFLATED, TEXT)._replace(**declared)  # type: ignore[arg-type]
+    with pytest.raises(MemberError) as error:
+        convert(member, data, trust_crc=trust_crc)
+    assert error.value.finding.code == code

@@ -13,7 +13,7 @@ from s3unzip.zip import (
     open_member,
 )
 from tests.corpus.core import Cut, read_index
-from tests.zips import DESCRIPTORS, Entry, build, extra, zip64_extra
+from tests.zips import DESCRIPTORS, Entry, build, extra
 
 
 def first_of(raw: bytes) -> Member:
@@ -64,19 +64,6 @@ def test_odd_descriptors() -> None:
     assert close_member(forged, opened, after) == ["dd-missing-signature"]
     with pytest.raises(MemberError, match=r"dd-mismatch.*nothing"):
         close_member(member, opened, b"")
-
-
-def test_zip64_local_sizes() -> None:
-    """Sentinels in the local header are resolved by its own ZIP64 field."""
-    local: dict[str, int | bytes] = {"size": 0xFFFFFFFF, "compressed_size": 0xFFFFFFFF}
-    for sizes, agrees in (((4, 4), True), ((4, 5), False)):
-        raw = build(Entry("a", b"four", local=local, local_extra=zip64_extra(*sizes)))
-        member = first_of(raw)
-        if agrees:
-            assert isinstance(open_member(member, raw, Policy()), OpenedMember)
-        else:
-            with pytest.raises(MemberError, match="lfh-size-crc-mismatch"):
-                open_member(member, raw, Policy())
 
 
 def test_finding_says_where() -> None:

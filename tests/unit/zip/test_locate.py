@@ -1,10 +1,11 @@
-"""Finding the directory: what is asked for, and where it is found."""
+"""Finding the directory, and what lies before the first member: what is asked for and found."""
 
 import pytest
 
 from s3unzip.errors import RejectedError
 from s3unzip.zip import ByteRange, DirectoryLocation, Policy, drive, locate_directory
-from tests.zips import Entry, Shape, build
+from s3unzip.zip.directory import LOOKED, inspect_prefix
+from tests.zips import EOCD, LOCAL, Entry, Shape, build, pack_record
 
 MANY = [Entry(f"folder/file-{number:04}", b"x" * 50) for number in range(300)]
 
@@ -61,3 +62,89 @@ def test_two_end_records_are_refused_at_the_first() -> None:
     with pytest.raises(RejectedError) as caught:
         locate(raw, len(raw))
     assert (caught.value.finding.code, caught.value.finding.offset) == ("multiple-eocd", 100)
+
+
+# What counts as an archive before the first member, and how much is read
+
+NAME = b"name"
+
+
+def local_header(**changes: int) -> bytes:
+    """Return a local header with a name, as small as can be."""
+    values: dict[str, int | bytes] = {
+        **dict.fromkeys(LOCAL, 0),
+        "signature": b"PK\x03\x04",
+        "needed": 20,
+        "name_length": len(NAME),
+    }
+    return pack_record(LOCAL, values, changes) + NAME
+
+
+def end_record(**changes: int) -> bytes:
+    """Return an end record of nothing."""
+    return pack_record(EOCD, {**dict.fromkeys(EOCD, 0), "signature": b"PK\x05\x06"}, changes)
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (local_header(), True),
+        (local_header(needed=63), True),  # APPNOTE 4.4.3.2: the last version is 6.3
+        (local_header(needed=64), False),
+        (local_header(needed=0x300 | 20), True),  # the upper byte is no version
+        (local_header(method=99), True),
+        (local_header(method=100), False),
+        (local_header(name_length=0), False),
+        (local_header(name_length=3), True),
+        (local_header(name_length=5), False),  # it would end behind the prefix
+        (local_header(extra_length=1), False),
+        (local_header(extra_length=4) + b"data", True),  # up to the last byte, and no further
+        (local_header(extra_length=5) + b"data", False),
+        (b"PK\x03\x04" + bytes(40) + local_header(), True),  # a signature that is none before it
+        (end_record(), True),
+        (end_record(disk=1), False),
+        (end_record(disk=1, directory_disk=1), True),
+        (end_record(entries=1), False),
+        (end_record(entries=1, disk_entries=1), False),
+        (end_record(entries=1, disk_entries=1, directory_size=46), True),
+        (end_record(directory_size=1), False),
+        (end_record(comment_length=1), False),
+    ],
+)
+def test_a_record_is_more_than_its_signature(data: bytes, found: bool) -> None:  # noqa: FBT001 - a parameter
+    """Its fields make sense, and all of it ends in the prefix."""
+    raw = b"abc" + data + b"behind the prefix"
+    warnings = drive(
+        inspect_prefix(b"", location(len(raw)), 3 + len(data)), lambda r: raw[r.start : r.stop]
+    )
+    assert ("hidden-local-header" in warnings) is found
+
+
+def location(size: int) -> DirectoryLocation:
+    """Return where a directory of one member lies that counts its prefix."""
+    return DirectoryLocation(size - 69, size - 22, 1, 0, size, held=b"")
+
+
+@pytest.mark.parametrize("first", [1, LOOKED, LOOKED + 1, 2 * LOOKED - 1, 2 * LOOKED, 9 * LOOKED])
+def test_two_ranges_are_read_and_no_more(first: int) -> None:
+    """The first and the last bytes of a prefix; what lies between is not read."""
+    asked: list[ByteRange] = []
+
+    def read(want: ByteRange) -> bytes:
+        asked.append(want)
+        return bytes(want.length)
+
+    assert drive(inspect_prefix(b"", location(10 * LOOKED), first), read) == ["prefix-adjusted"]
+    assert asked[0] == ByteRange(0, min(first, LOOKED))
+    rest = [ByteRange(max(LOOKED, first - LOOKED), first)] if first > LOOKED else []
+    assert asked[1:] == rest
+
+
+def test_an_archive_at_the_end_of_a_prefix_is_found() -> None:
+    """Far from the first byte; an archive that begins with its first member is not looked at."""
+    raw = bytes(5 * LOOKED) + local_header()
+    steps = inspect_prefix(b"", location(10 * LOOKED), len(raw))
+    found = drive(steps, lambda want: raw[want.start : want.stop])
+    assert found == ["prefix-adjusted", "hidden-local-header"]
+    with pytest.raises(StopIteration):
+        next(inspect_prefix(b"", location(100), 0))
