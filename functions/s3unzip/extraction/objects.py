@@ -278,26 +278,19 @@ def _find_suspects(
     by_key = sorted(rows, key=lambda row: row.key.encode())
     wanted = {row.key: row for row in by_key}
     first, last = by_key[0].key, by_key[-1].key
-    allowed = min(2 * len(rows) + 2 * PAGE, len(rows) // LIST_PRICE * PAGE)
-    if not allowed:
+    pages = min(2 + 2 * len(rows) // PAGE, len(rows) // LIST_PRICE)
+    if not pages:
         return by_key
-
-    def compare() -> tuple[list[PlannedMember], str | None]:
-        listed: list[PlannedMember] = []
-        prefix = commonprefix([first, last])  # noqa: RUF071 - of characters: keys have no folders
-        objects = destination.list_objects(prefix, first, last)
-        for seen, found in enumerate(objects, 1):
+    suspects: list[PlannedMember] = []
+    prefix = commonprefix([first, last])  # noqa: RUF071 - of characters: keys have no folders
+    for number, page in enumerate(list_pages(destination, prefix, first, last, calls), 1):
+        for found in page:
             row = wanted.get(found.key)
             if row is not None and stored_size(row.member, options) == found.size:
-                listed.append(row)
-            if seen >= allowed:
-                return listed, found.key
-        return listed, None
-
-    suspects, given_up_at = calls.run("list", compare)
-    if given_up_at is not None:
-        beyond = given_up_at.encode()
-        suspects += [row for row in by_key if row.key.encode() > beyond]
+                suspects.append(row)
+        if number == pages and len(page) == PAGE:
+            beyond = page[-1].key.encode()
+            return suspects + [row for row in by_key if row.key.encode() > beyond]
     return suspects
 
 
