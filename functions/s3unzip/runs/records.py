@@ -109,13 +109,12 @@ class RunRecords:
 
     def read_plan(self) -> PlanSummary:
         """Return what the plan found."""
-        plan, why = None, None
-        data = self.store.read(RUN)
+        data, why = self.store.read(RUN), None
         try:
             plan = decode(data, PlanSummary)
         except UsageError as error:
             why = error
-        if plan is None or plan.format != RECORDS_FORMAT:
+        if why is not None or plan.format != RECORDS_FORMAT:
             raise UsageError(
                 f"{self.run}: its records are of another version of s3unzip; start the run again, "
                 "or use the version that began it"
