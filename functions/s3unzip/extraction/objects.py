@@ -17,7 +17,6 @@ import mimetypes
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import islice
 from os.path import commonprefix
@@ -30,7 +29,7 @@ from s3unzip.model import GzipForm, OnConflict, Options, Outcome, PlannedMember,
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.planning.select import compile_glob
 from s3unzip.runs.step import Step
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.ports import Buffer, Destination, ListedObject, ObjectFacts, StoredObject
 from s3unzip.zip import Member, OpenedMember, Policy
 from s3unzip.zip.decode import PIECE_LENGTH, GzipMember, MemberDecoder, decode_whole, gzip_length
@@ -263,8 +262,7 @@ def find_unchanged(
     def ask(row: PlannedMember) -> bool:
         return is_member(row, options, destination, calls)
 
-    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="head") as pool:
-        same = list(pool.map(ask, suspects))
+    same = map_ahead(ask, suspects, threads, 4 * threads)
     return {row.member.index for row, found in zip(suspects, same, strict=True) if found}
 
 
