@@ -334,7 +334,7 @@ def read_pieces(step: Step, want: ByteRange) -> Iterator[memoryview]:
     """Yield a range of the archive, some of it read ahead of need."""
     for piece in stream_ahead(step.archive, want, step.calls, step.context.tuning):
         step.check_time()
-        step.add_read(len(piece))
+        step.bytes_read += len(piece)
         yield piece
 
 
