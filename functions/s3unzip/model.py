@@ -450,14 +450,8 @@ class Outcome(Struct, frozen=True, omit_defaults=True, gc=False):
     @staticmethod
     def failed(index: int, key: str, finding: Finding) -> Outcome:
         """Return the outcome of a member with `finding`."""
-        return Outcome(
-            index=index,
-            key=key,
-            status=Status.FAILED,
-            reason=finding.code,
-            message=finding.message,
-            offset=finding.offset,
-        )
+        why = finding.code, finding.message, finding.offset
+        return Outcome(index, key, Status.FAILED, 0, 0, *why)
 
 
 class Part(Struct, frozen=True, omit_defaults=True):

@@ -16,7 +16,6 @@ import threading
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from functools import partial
 from operator import attrgetter, eq, itemgetter
@@ -31,7 +30,7 @@ from s3unzip.model import Location, Pin, Request, Requests, Run
 from s3unzip.planning.plan import Reading, read_archive
 from s3unzip.planning.select import parse_template
 from s3unzip.runs.records import RunRecords
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.ports import ListedObject, StoredObject
 
 LISTS = 16  # ranges of keys that are listed concurrently
@@ -269,22 +268,16 @@ class _Objects:
 
     def _share(self, work: Callable[[int], None], places: Sequence[int], threads: int) -> None:
         """Call `work` for the places in so many threads."""
-        coming = iter(places)  # shared: `next` on it is atomic
 
-        def work_on() -> None:
-            for place in coming:
-                work(place)
-
-        with ThreadPoolExecutor(threads, thread_name_prefix="verify") as pool:
-            working = [pool.submit(work_on) for _ in range(min(threads, len(places)))]
+        def work_on(place: int) -> None:
             try:
-                for one in working:
-                    one.result()
+                work(place)
             except S3UnzipError:
                 self._calls.end()
-                for _ in coming:  # no thread begins another
-                    pass
                 raise
+
+        for _ in map_ahead(work_on, places, threads, 4 * threads):
+            pass
 
     def _compare_range(
         self, members: Sequence[_Expected], first: str, stop: str, known: WrittenObjects

@@ -32,21 +32,22 @@ def test_a_newer_archive_is_never_deleted(place: Place) -> None:
     assert place.source.tail(where, 100).data == b"second one"
 
 
+Versions = tuple[S3Client, S3Source, Location]
+
+
 @pytest.fixture
-def versions(ministack: str) -> tuple[Session, str]:
-    """A bucket that keeps versions."""
+def versions(ministack: str) -> Versions:
+    """A place for an archive in a bucket that keeps versions."""
     session = Session(StoreConfig(endpoint_url=ministack, region="us-east-1"))
-    bucket = f"versions-{id(session)}"
-    session.control.create_bucket(Bucket=bucket)
-    session.control.put_bucket_versioning(
-        Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
-    )
-    return session, bucket
+    bucket, s3 = f"versions-{id(session)}", session.control
+    s3.create_bucket(Bucket=bucket)
+    s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    return s3, S3Source(session), Location("s3", bucket, "a.zip")
 
 
-def put(s3: S3Client, bucket: str, body: bytes) -> Pin:
-    """Put the archive ``a.zip``; return its pin."""
-    answer = s3.put_object(Bucket=bucket, Key="a.zip", Body=body, Tagging="team=red")
+def put(s3: S3Client, where: Location, body: bytes) -> Pin:
+    """Put an archive; return its pin."""
+    answer = s3.put_object(Bucket=where.bucket, Key=where.key, Body=body, Tagging="team=red")
     return Pin(len(body), answer["ETag"], answer["VersionId"])
 
 
@@ -59,61 +60,52 @@ def bodies(s3: S3Client, bucket: str) -> list[bytes]:
     )
 
 
-def test_one_version_of_several_is_deleted(versions: tuple[Session, str]) -> None:
+def test_one_version_of_several_is_deleted(versions: Versions) -> None:
     """The newer version stays, and the older one is gone for good."""
-    session, bucket = versions
-    s3, where = session.control, Location("s3", bucket, "a.zip")
-    pin = put(s3, bucket, b"first")
-    put(s3, bucket, b"second")
+    s3, source, where = versions
+    pin = put(s3, where, b"first")
+    put(s3, where, b"second")
     for _ in range(2):
-        S3Source(session).delete(where, pin)
-        assert bodies(s3, bucket) == [b"second"]
+        source.delete(where, pin)
+        assert bodies(s3, where.bucket) == [b"second"]
 
 
-def test_one_version_of_several_is_tagged(versions: tuple[Session, str]) -> None:
+def test_one_version_of_several_is_tagged(versions: Versions) -> None:
     """Tags are added to those of the version that was extracted, and to no other."""
-    session, bucket = versions
-    s3, where = session.control, Location("s3", bucket, "a.zip")
-    pin = put(s3, bucket, b"first")
-    newer = put(s3, bucket, b"second")
+    s3, source, where = versions
+    pins = [put(s3, where, body) for body in (b"first", b"second")]
     for _ in range(2):
-        S3Source(session).tag(where, pin, {"state": "extracted"})
-    assert tags_of(s3, where, pin) == {"team": "red", "state": "extracted"}
-    assert tags_of(s3, where, newer) == {"team": "red"}
+        source.tag(where, pins[0], {"state": "extracted"})
+    found = []
+    for pin in pins:
+        answer = s3.get_object_tagging(
+            Bucket=where.bucket, Key=where.key, VersionId=str(pin.version_id)
+        )
+        found.append({tag["Key"]: tag["Value"] for tag in answer["TagSet"]})
+    assert found == [{"team": "red", "state": "extracted"}, {"team": "red"}]
 
 
-def tags_of(s3: S3Client, where: Location, pin: Pin) -> dict[str, str]:
-    """Return the tags of one version."""
-    answer = s3.get_object_tagging(
-        Bucket=where.bucket, Key=where.key, VersionId=str(pin.version_id)
-    )
-    return {tag["Key"]: tag["Value"] for tag in answer["TagSet"]}
-
-
-def test_what_cannot_be_tagged(versions: tuple[Session, str]) -> None:
+def test_what_cannot_be_tagged(versions: Versions) -> None:
     """Too many tags, a version that is gone, and a bucket without versions are refused."""
-    session, bucket = versions
-    s3, where = session.control, Location("s3", bucket, "a.zip")
-    pin = put(s3, bucket, b"first")
-    disposal = S3Source(session)
+    s3, source, where = versions
+    pin = put(s3, where, b"first")
     with pytest.raises(StorageError, match="would have 11 tags, and S3 allows 10"):
-        disposal.tag(where, pin, {str(number): "x" for number in range(10)})
+        source.tag(where, pin, {str(number): "x" for number in range(10)})
     with pytest.raises(StorageError, match="bucket without versioning"):
-        disposal.tag(where, replace(pin, version_id="null"), {"a": "b"})
-    disposal.delete(where, pin)
+        source.tag(where, replace(pin, version_id="null"), {"a": "b"})
+    source.delete(where, pin)
     with pytest.raises(SourceChangedError, match="gone"):
-        disposal.tag(where, pin, {"a": "b"})
+        source.tag(where, pin, {"a": "b"})
 
 
-def test_an_archive_without_version_and_etag_is_left(versions: tuple[Session, str]) -> None:
+def test_an_archive_without_version_and_etag_is_left(versions: Versions) -> None:
     """A date alone cannot tell a newer archive apart."""
-    session, bucket = versions
-    put(session.control, bucket, b"first")
-    where = Location("s3", bucket, "a.zip")
+    s3, source, where = versions
+    put(s3, where, b"first")
     for pin in (Pin(5), Pin(5, "Mon, 01 Jan 2024 00:00:00 GMT")):
         with pytest.raises(StorageError, match="neither versions nor ETags"):
-            S3Source(session).delete(where, pin)
-    assert bodies(session.control, bucket) == [b"first"]
+            source.delete(where, pin)
+    assert bodies(s3, where.bucket) == [b"first"]
 
 
 @pytest.mark.parametrize("place", ["folder"], indirect=True)

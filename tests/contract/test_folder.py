@@ -3,9 +3,8 @@
 import contextlib
 import itertools
 import os
+import resource
 import stat
-import subprocess
-import sys
 import threading
 import time
 import zlib
@@ -107,6 +106,15 @@ def test_names_that_clash(tmp_path: Path) -> None:
     assert left == ["a", "b", "b/c"]
 
 
+def test_a_folder_that_somebody_deletes_meanwhile(tmp_path: Path) -> None:
+    """The next write makes it again."""
+    target = FolderDestination(str(tmp_path))
+    for _ in range(2):
+        target.put(f"{tmp_path}/a/b", b"1", FACTS, if_absent=True)
+        (tmp_path / "a/b").unlink()
+        (tmp_path / "a").rmdir()
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_rights(tmp_path: Path) -> None:
     """The message names the folder, and no file that is not there."""
@@ -119,22 +127,14 @@ def test_a_folder_without_rights(tmp_path: Path) -> None:
 @pytest.mark.parametrize("if_absent", [False, True])
 def test_no_room(tmp_path: Path, *, if_absent: bool) -> None:
     """A write that the system cuts short leaves no half file, and says so in one line."""
-    script = f"""
-import resource
-from s3unzip.errors import StoreFullError
-from s3unzip.stores.folder import FolderDestination
-from s3unzip.stores.ports import ObjectFacts
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-try:
-    FolderDestination({str(tmp_path)!r}).put(
-        {f"{tmp_path}/a"!r}, bytes(2000), ObjectFacts("a/b", {{}}), if_absent={if_absent})
-except StoreFullError as error:
-    print(error)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith(f"{tmp_path}/a: too large")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    target = FolderDestination(str(tmp_path))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, before[1]))
+    try:
+        with pytest.raises(StoreFullError, match=rf"\A{tmp_path}/a: too large.*\Z"):
+            target.put(f"{tmp_path}/a", bytes(2_000), FACTS, if_absent=if_absent)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not list(tmp_path.iterdir())
 
 

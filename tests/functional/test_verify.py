@@ -22,7 +22,7 @@ from s3unzip.verification import (
     read_written,
     verify_objects,
 )
-from tests.functional.large.encoders import log_lines
+from tests.functional.large.contents import log_lines
 from tests.memory import MemoryBucket
 from tests.processes import Program
 from tests.runs import TINY, World

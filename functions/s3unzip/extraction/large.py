@@ -41,8 +41,8 @@ from s3unzip.extraction.objects import (
 from s3unzip.model import OnConflict, Part, PlannedMember
 from s3unzip.runs.step import RUN_FAULTS, Step, TaskAttempt
 from s3unzip.settings import MIB, Tuning
-from s3unzip.stores.calls import Calls, stream_ahead
-from s3unzip.stores.ports import Buffer, CopiesParts, Destination, PartLimits, Upload
+from s3unzip.stores.calls import stream_ahead
+from s3unzip.stores.ports import Buffer, CopiesParts, PartLimits, Upload
 from s3unzip.zip import (
     AFTER_LENGTH,
     HEAD_LENGTH,
@@ -117,17 +117,16 @@ class PartWriter:
 
     def __init__(
         self,
-        destination: Destination,
+        step: Step,
         upload: Upload,
-        calls: Calls,
-        *,
-        sizes: Iterable[int],
+        pool: ThreadPoolExecutor,
         at_once: int,
-        first: tuple[int, int] = (1, 0),
+        sizes: Iterable[int],
+        first: tuple[int, int],
     ) -> None:
-        self._destination = destination
+        self._destination = step.destination
         self._upload = upload
-        self._calls = calls
+        self._calls = step.calls
         self._sizes = iter(sizes)
         self._wanted = next(self._sizes, 0)
         self._number, self._offset = first  # of the next part: its number, its place in the object
@@ -136,7 +135,7 @@ class PartWriter:
         self._filled = 0
         self._crc = 0
         self._at_once = at_once
-        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="part")
+        self._pool = pool
         self._pending: deque[tuple[Future[Part], bytearray]] = deque()
         self._done: list[Part] = []
 
@@ -158,12 +157,7 @@ class PartWriter:
             self._flush()
         while self._pending:
             self._done.append(self._pending.popleft()[0].result())
-        self._pool.shutdown()
         return tuple(self._done)
-
-    def abandon(self) -> None:
-        """Drop what is queued and wait for what is on the wire."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _keep(self, piece: memoryview) -> None:
         """Copy a piece into the part's buffer."""
@@ -199,6 +193,29 @@ class PartWriter:
             )
         except NotFoundError as gone:
             raise UploadGoneError(gone) from gone
+
+
+def upload_parts(
+    step: Step,
+    upload: Upload,
+    pieces: Iterable[Buffer],
+    sizes: Iterable[int],
+    max_size: int,
+    first: tuple[int, int] = (1, 0),
+) -> tuple[Part, ...]:
+    """Cut a stream of bytes into parts, upload several at once, and return them in order.
+
+    Args:
+        step: its settings bound the memory of the parts in flight.
+        sizes: of the parts, none above `max_size`.
+        first: number of the first part, and its place in the object.
+    """
+    at_once = parts_at_once(max_size, step.context.tuning)
+    with ThreadPoolExecutor(at_once, thread_name_prefix="part") as pool:
+        writer = PartWriter(step, upload, pool, at_once, sizes, first)
+        for piece in pieces:
+            writer.write(piece)
+        return writer.close()
 
 
 def is_wanted(attempt: TaskAttempt, row: PlannedMember) -> bool:
@@ -317,7 +334,7 @@ def read_pieces(step: Step, want: ByteRange) -> Iterator[memoryview]:
     """Yield a range of the archive, some of it read ahead of need."""
     for piece in stream_ahead(step.archive, want, step.calls, step.context.tuning):
         step.check_time()
-        step.add_read(len(piece))
+        step.bytes_read += len(piece)
         yield piece
 
 
@@ -381,21 +398,12 @@ def _upload(
     """Upload the parts; return them, and the row with what is known of the member now."""
     row, options = data.row, attempt.run.options
     content = open_content(row.member, attempt.context.policy, data.opened, options)
-    writer = PartWriter(
-        attempt.destination,
-        upload,
-        attempt.calls,
-        sizes=itertools.repeat(part_size),
-        at_once=parts_at_once(part_size, attempt.context.tuning),
-    )
-    try:
-        for output in content.decode(attempt.passing(read_pieces(attempt, data.span))):
-            writer.write(output)
+
+    def pieces() -> Iterator[Buffer]:
+        yield from content.decode(attempt.passing(read_pieces(attempt, data.span)))
         data.check_after()
-        parts = writer.close()
-    except BaseException:
-        writer.abandon()
-        raise
+
+    parts = upload_parts(attempt, upload, pieces(), itertools.repeat(part_size), part_size)
     attempt.warnings.update(content.warnings)
     whole = with_crc(row, content.crc32)
     size, found = stored_size(row.member, options), sum(part.size for part in parts)

@@ -17,7 +17,6 @@ import mimetypes
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import islice
 from os.path import commonprefix
@@ -30,7 +29,7 @@ from s3unzip.model import GzipForm, OnConflict, Options, Outcome, PlannedMember,
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.planning.select import compile_glob
 from s3unzip.runs.step import Step
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.ports import Buffer, Destination, ListedObject, ObjectFacts, StoredObject
 from s3unzip.zip import Member, OpenedMember, Policy
 from s3unzip.zip.decode import PIECE_LENGTH, GzipMember, MemberDecoder, decode_whole, gzip_length
@@ -52,13 +51,10 @@ for _type, _suffix in (
     ("application/gzip", ".gz"),
     ("application/jsonl", ".jsonl"),
     ("application/parquet", ".parquet"),
-    ("application/wasm", ".wasm"),
     ("application/yaml", ".yaml"),
     ("application/yaml", ".yml"),
-    ("application/zip", ".zip"),
     ("application/zstd", ".zst"),
     ("font/woff2", ".woff2"),
-    ("image/avif", ".avif"),
     ("image/webp", ".webp"),
     ("text/javascript", ".js"),
     ("text/javascript", ".mjs"),
@@ -266,8 +262,7 @@ def find_unchanged(
     def ask(row: PlannedMember) -> bool:
         return is_member(row, options, destination, calls)
 
-    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="head") as pool:
-        same = list(pool.map(ask, suspects))
+    same = map_ahead(ask, suspects, threads, 4 * threads)
     return {row.member.index for row, found in zip(suspects, same, strict=True) if found}
 
 
@@ -278,26 +273,19 @@ def _find_suspects(
     by_key = sorted(rows, key=lambda row: row.key.encode())
     wanted = {row.key: row for row in by_key}
     first, last = by_key[0].key, by_key[-1].key
-    allowed = min(2 * len(rows) + 2 * PAGE, len(rows) // LIST_PRICE * PAGE)
-    if not allowed:
+    pages = min(2 + 2 * len(rows) // PAGE, len(rows) // LIST_PRICE)
+    if not pages:
         return by_key
-
-    def compare() -> tuple[list[PlannedMember], str | None]:
-        listed: list[PlannedMember] = []
-        prefix = commonprefix([first, last])  # noqa: RUF071 - of characters: keys have no folders
-        objects = destination.list_objects(prefix, first, last)
-        for seen, found in enumerate(objects, 1):
+    suspects: list[PlannedMember] = []
+    prefix = commonprefix([first, last])  # noqa: RUF071 - of characters: keys have no folders
+    for number, page in enumerate(list_pages(destination, prefix, first, last, calls), 1):
+        for found in page:
             row = wanted.get(found.key)
             if row is not None and stored_size(row.member, options) == found.size:
-                listed.append(row)
-            if seen >= allowed:
-                return listed, found.key
-        return listed, None
-
-    suspects, given_up_at = calls.run("list", compare)
-    if given_up_at is not None:
-        beyond = given_up_at.encode()
-        suspects += [row for row in by_key if row.key.encode() > beyond]
+                suspects.append(row)
+        if number == pages and len(page) == PAGE:
+            beyond = page[-1].key.encode()
+            return suspects + [row for row in by_key if row.key.encode() > beyond]
     return suspects
 
 

@@ -21,7 +21,6 @@ from s3unzip.deflate.segments import preload
 from s3unzip.errors import ArchiveError, ConflictError, MemberError, NotFoundError, StorageError
 from s3unzip.extraction.large import (
     MemberData,
-    PartWriter,
     UploadGoneError,
     abort_upload,
     begin_upload,
@@ -29,8 +28,8 @@ from s3unzip.extraction.large import (
     choose_part_size,
     complete_once,
     open_data,
-    parts_at_once,
     read_pieces,
+    upload_parts,
 )
 from s3unzip.extraction.objects import (
     explain_refusal,
@@ -224,32 +223,21 @@ def _upload_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
         task.size * (n + 1) // piece.parts - task.size * n // piece.parts
         for n in range(piece.parts)
     ]
-    writer = PartWriter(
-        attempt.destination,
-        Upload(row.key, piece.upload_id),
-        attempt.calls,
-        sizes=sizes,
-        at_once=parts_at_once(max(sizes), attempt.context.tuning),
-        first=(piece.first_number, piece.offset),
-    )
-    written = piece.offset
-    try:
+
+    def pieces() -> Iterator[bytes | memoryview]:
+        written = piece.offset
         for part in piece.segments:
             record = attempt.records.read_segment(row.member.index, part, "linked")
             segment = deflate.LinkedSegment.from_bytes(record)
-            start = piece.data_start + segment.span.start
-            stop = piece.data_start + segment.span.stop
-            for output in deflate.inflate_segment(
-                segment, read_pieces(attempt, ByteRange(start, stop))
-            ):
-                writer.write(output)
+            start, stop = (piece.data_start + place for place in segment.span)
+            data = read_pieces(attempt, ByteRange(start, stop))
+            for output in deflate.inflate_segment(segment, data):
+                yield output
                 attempt.passed(row.share_of_work(written, written + len(output)))
                 written += len(output)
-        parts = writer.close()
-    except BaseException:
-        writer.abandon()
-        raise
-    attempt.uploaded = parts
+
+    upload, first = Upload(row.key, piece.upload_id), (piece.first_number, piece.offset)
+    attempt.uploaded = upload_parts(attempt, upload, pieces(), sizes, max(sizes), first)
 
 
 # Finish

@@ -85,13 +85,6 @@ def _do(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     except StorageError as refusal:
         if attempt.task.kind is TaskKind.BATCH:
             raise StoreRefusesError(str(refusal)) from refusal
-        _refuse(attempt, left, refusal)
-
-
-def _refuse(attempt: TaskAttempt, rows: list[PlannedMember], refusal: StorageError) -> None:
-    """Note that the store would not take the members of a task; settling drops the upload."""
-    known = {outcome.index for outcome in attempt.outcomes}
-    for row in rows:
-        if row.member.index not in known:
+        for row in left:  # settling drops the upload
             attempt.failed(row, row.finding("store-refused", str(refusal)))
-    attempt.has_no_outcome = not attempt.task.is_whole
+        attempt.has_no_outcome = not attempt.task.is_whole

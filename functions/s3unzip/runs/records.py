@@ -27,7 +27,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice
 from typing import Literal, NamedTuple, TypeVar
 
 from msgspec import Struct, field
@@ -109,13 +109,12 @@ class RunRecords:
 
     def read_plan(self) -> PlanSummary:
         """Return what the plan found."""
-        plan, why = None, None
-        data = self.store.read(RUN)
+        data, why = self.store.read(RUN), None
         try:
             plan = decode(data, PlanSummary)
         except UsageError as error:
             why = error
-        if plan is None or plan.format != RECORDS_FORMAT:
+        if why is not None or plan.format != RECORDS_FORMAT:
             raise UsageError(
                 f"{self.run}: its records are of another version of s3unzip; start the run again, "
                 "or use the version that began it"
@@ -441,7 +440,10 @@ class RunWatcher:
             if report is not None and report.unfinished == 0:
                 self._done[task] = report
                 if report.failed and len(failures) < self._listed:
-                    failures |= {one.key: (task, one) for one in self._find_failures(task)}
+                    found = self._records.find_outcomes(task)
+                    outcomes = found.outcomes if found is not None else ()
+                    bad = (one for one in outcomes if one.status is Status.FAILED)
+                    failures |= {one.key: (task, one) for one in islice(bad, self._listed)}
         reports = self._done.values()
         firsts = [report.first_object for report in reports if report.first_object is not None]
         return RunSnapshot(
@@ -460,8 +462,3 @@ class RunWatcher:
             return self._records.find_task_report(task)
         except ServiceFaultError:  # it is read at the next time
             return None
-
-    def _find_failures(self, task: str) -> list[Outcome]:
-        found = self._records.find_outcomes(task)
-        outcomes = found.outcomes if found is not None else []
-        return [one for one in outcomes if one.status is Status.FAILED][: self._listed]

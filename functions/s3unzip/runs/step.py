@@ -59,10 +59,6 @@ class Step:
         """Return the members of a task: those in bytes [start, stop) of the member list."""
         return self.records.read_rows(span, self.run.key_prefix)
 
-    def add_read(self, count: int) -> None:
-        """Count bytes that were read of the archive."""
-        self.bytes_read += count
-
     def check_time(self) -> None:
         """Check that the worker may go on."""
         margin = self.context.tuning.margin_seconds
@@ -133,11 +129,6 @@ class TaskAttempt(Step):
         self._earlier = earlier.report
         self.first_object = earlier.report.first_object
         self.warnings.update(earlier.report.warnings)
-
-    def add_read(self, count: int) -> None:
-        """Count bytes that were read of the archive, and show them."""
-        self.bytes_read += count
-        self.show_progress()
 
     def passed(self, size: int) -> None:
         """Count bytes of a large member that are on their way to the destination."""

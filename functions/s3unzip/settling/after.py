@@ -198,14 +198,11 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
             store.tag(source, pin, rule.tags)
 
     try:
-        if source.scheme == "file":
-            act()  # no request
-        else:
-            calls.run("head", act)
-    except SourceChangedError as error:
-        result = SourceResult(rule.action, SourceState.KEPT, str(error))
+        calls.run("head", act)
     except S3UnzipError as error:
-        result = SourceResult(rule.action, SourceState.FAILED, str(error))
+        is_other = isinstance(error, SourceChangedError)
+        state = SourceState.KEPT if is_other else SourceState.FAILED
+        result = SourceResult(rule.action, state, str(error))
     finished = replace(report, after_success=result)
     RunRecords.open(context.stores, report.run, calls).amend_report(finished)
     return finished

@@ -269,10 +269,10 @@ class Calls:
                 if not self._may_retry(retry, store, fault):
                     raise
 
-    def count(self, kind: Kind | Literal["retries", "throttled"], times: int = 1) -> None:
-        """Count requests; `run` counts its own."""
+    def count(self, kind: Kind | Literal["retries", "throttled"]) -> None:
+        """Count a request; `run` counts its own."""
         with self._lock:
-            self._counts[kind] += times
+            self._counts[kind] += 1
 
     @property
     def requests(self) -> Requests:

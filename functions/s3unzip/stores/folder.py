@@ -129,8 +129,8 @@ class FolderDestination:
             os.mkdir(name, self._mode, dir_fd=parent)
         return os.open(name, _ROOT | os.O_NOFOLLOW, dir_fd=parent)
 
-    def open_file(self, place: Place, flags: int) -> int:
-        """Return a descriptor of a regular file that exists; the caller closes it."""
+    def open_file(self, place: Place, flags: int = os.O_RDONLY) -> FileIO:
+        """Open a regular file that exists, neither truncated nor buffered."""
         try:
             with self.directory(place.folder) as directory:
                 # A FIFO would let the caller wait for a writer.
@@ -144,7 +144,7 @@ class FolderDestination:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
             raise NotFoundError(f"{place.path}: not a file")
-        return file
+        return FileIO(file, "rb" if flags == os.O_RDONLY else "wb")
 
     def unlink(self, place: Place) -> None:
         """Delete a file or a link; nothing happens if it is gone."""
@@ -287,7 +287,7 @@ class FolderDestination:
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
         """Yield a file's bytes, or its bytes [start, stop), in pieces."""
         place = self.place(key)
-        with explaining(place.path), FileIO(self.open_file(place, os.O_RDONLY), "rb") as file:
+        with explaining(place.path), self.open_file(place) as file:
             if span is not None:
                 file.seek(span[0])
             left = math.inf if span is None else span[1] - span[0]
@@ -366,9 +366,8 @@ class FolderDestination:
         return self.own_place(upload.upload_id), self.own_place(upload.upload_id + NOTE)
 
     def _opened(self, place: Place, flags: int) -> FileIO:
-        """Open a file of our own, neither truncated nor buffered."""
-        mode = "rb" if flags == os.O_RDONLY else "wb"
-        file = FileIO(self.open_file(place, flags), mode)
+        """Open a file of our own."""
+        file = self.open_file(place, flags)
         if os.fstat(file.fileno()).st_nlink != 1:  # somebody laid a link to another file there
             file.close()
             raise StorageError(f"{place.path}: this file has another name, too; it is not ours")

@@ -18,7 +18,7 @@ from s3unzip.model import OnConflict, Options
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import KnownArchive, Settled, begin, settle
 from tests import zips
-from tests.functional.large.encoders import log_lines
+from tests.functional.large.contents import log_lines
 from tests.memory import ManualClock
 from tests.runs import KEY, TINY, WHOLE, World
 

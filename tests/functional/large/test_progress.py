@@ -15,7 +15,7 @@ from s3unzip.runs.records import RunWatcher
 from s3unzip.settings import Tuning
 from s3unzip.stores.ports import Buffer, ObjectFacts, Upload
 from tests import zips
-from tests.functional.large.encoders import log_lines
+from tests.functional.large.contents import log_lines
 from tests.functional.large.test_copy import RefusingCopies
 from tests.functional.large.test_segments import ten_segments
 from tests.memory import ManualClock, MemoryBucket, MemoryStores

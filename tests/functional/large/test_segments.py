@@ -1,7 +1,6 @@
 """Segments: one deflated member over ten workers; right bytes, or a clean fall-back."""
 
 import random
-import zlib
 from collections.abc import Callable
 
 import pytest
@@ -14,15 +13,9 @@ from s3unzip.settings import Tuning
 from s3unzip.settling.loop import begin, settle
 from s3unzip.stores.ports import RunStore
 from tests import zips
-from tests.functional.large.encoders import (
-    Encoder,
-    encode_flushed,
-    encode_isal,
-    encode_zlib,
-    log_lines,
-    mixed_files,
-)
+from tests.functional.large.contents import log_lines, mixed_files
 from tests.runs import KEY, TINY, World
+from tests.unit.deflate.streams import ENCODERS
 
 SEGMENTS = 10
 LOG = log_lines(700_000)
@@ -44,20 +37,19 @@ def run_split(content: bytes, data: bytes) -> tuple[World, Report]:
 @pytest.mark.parametrize(
     ("make", "encoder"),
     [
-        (log_lines, encode_zlib(1)),
-        (mixed_files, encode_zlib(6)),
-        (log_lines, encode_zlib(9)),
-        (mixed_files, encode_flushed),
-        (log_lines, encode_isal),
+        (log_lines, "zlib-1"),
+        (mixed_files, "zlib-6"),
+        (log_lines, "zlib-9"),
+        (mixed_files, "pigz-like"),
+        (log_lines, "isal-2"),
     ],
-    ids=["zlib-1", "zlib-6", "zlib-9", "sync-flushed", "isal"],
 )
 def test_ten_segments_of_any_encoder_make_the_member(
-    make: Callable[[int], bytes], encoder: Encoder
+    make: Callable[[int], bytes], encoder: str
 ) -> None:
     """The parts of ten workers make the member, byte for byte, whoever deflated it."""
     content = make(1_500_000)
-    world, report = run_split(content, encoder(content))
+    world, report = run_split(content, ENCODERS[encoder](content))
     world.assert_clean(report, big=content)
     assert not world.tasks(report, TaskKind.STREAM)
     assert len(world.tasks(report, TaskKind.SLICE)) >= 3
@@ -66,25 +58,25 @@ def test_ten_segments_of_any_encoder_make_the_member(
 @pytest.mark.parametrize(
     ("content", "encoder"),
     [
-        (bytes(20_000_000), encode_zlib(9)),
-        (random.Random(1).randbytes(400_000), encode_zlib(6)),
-        (LOG[:200_000] + random.Random(1).randbytes(400_000), encode_zlib(6)),
-        (random.Random(1).randbytes(400_000) + LOG[:200_000], encode_zlib(6)),
-        (LOG[:300_000], encode_zlib(6, memory=1)),
-        (LOG[:300_000], encode_zlib(6, zlib.Z_HUFFMAN_ONLY)),
+        (bytes(20_000_000), "zlib-9"),
+        (random.Random(1).randbytes(400_000), "zlib-6"),
+        (LOG[:200_000] + random.Random(1).randbytes(400_000), "zlib-6"),
+        (random.Random(1).randbytes(400_000) + LOG[:200_000], "zlib-6"),
+        (LOG[:300_000], "zlib-9-small-blocks"),
+        (LOG[:300_000], "zlib-huffman-only"),
     ],
     ids=["1000-to-1", "noise", "noise-after-text", "text-after-noise", "tiny-blocks", "huffman"],
 )
-def test_streams_that_resist_are_extracted_all_the_same(content: bytes, encoder: Encoder) -> None:
+def test_streams_that_resist_are_extracted_all_the_same(content: bytes, encoder: str) -> None:
     """Where segments cannot be found the member is streamed: right bytes, no upload left."""
-    world, report = run_split(content, encoder(content))
+    world, report = run_split(content, ENCODERS[encoder](content))
     world.assert_clean(report, big=content)
 
 
-@pytest.mark.parametrize("encoder", [encode_zlib(0), encode_zlib(6, zlib.Z_FIXED)])
-def test_one_segment_of_everything_is_not_scanned(encoder: Encoder) -> None:
+@pytest.mark.parametrize("encoder", ["zlib-0-stored", "zlib-fixed"])
+def test_one_segment_of_everything_is_not_scanned(encoder: str) -> None:
     """A member without boundaries is streamed directly, not inflated twice before."""
-    world, report = run_split(LOG[:400_000], encoder(LOG[:400_000]))
+    world, report = run_split(LOG[:400_000], ENCODERS[encoder](LOG[:400_000]))
     world.assert_clean(report, big=LOG[:400_000])
     assert len(world.tasks(report, TaskKind.STREAM)) == 1
     assert not world.tasks(report, TaskKind.SLICE)
@@ -93,7 +85,7 @@ def test_one_segment_of_everything_is_not_scanned(encoder: Encoder) -> None:
 @pytest.mark.parametrize("segment", range(SEGMENTS))
 def test_a_flipped_bit_in_any_segment_fails_the_member_by_name(segment: int) -> None:
     """Damage in any segment fails the member; no object, and no incomplete upload."""
-    data = bytearray(encode_zlib(6)(LOG))
+    data = bytearray(zips.compress(zips.DEFLATE, LOG))
     data[len(data) * segment // SEGMENTS + 5_000] ^= 0x20
     world, report = run_split(LOG, bytes(data))
     assert report.verdict == "COMPLETED_WITH_ERRORS"

@@ -17,7 +17,7 @@ from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.ports import Stores
 from s3unzip.stores.s3.session import Session
 from tests import zips
-from tests.functional.large.encoders import log_lines
+from tests.functional.large.contents import log_lines
 from tests.runs import World
 from tests.servers import VERSITY, find_versitygw, run_versitygw
 

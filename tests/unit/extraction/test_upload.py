@@ -17,7 +17,7 @@ from s3unzip.runs.step import TaskAttempt
 from s3unzip.settling.loop import begin as begin_run
 from s3unzip.stores.ports import Upload
 from tests import zips
-from tests.functional.large.encoders import log_lines
+from tests.functional.large.contents import log_lines
 from tests.memory import MemoryBucket, MemoryStores
 from tests.runs import KEY, WHOLE, World
 

@@ -12,7 +12,7 @@ from s3unzip.planning.plan import Reading, read_tail
 from s3unzip.runs.step import stop_for
 from s3unzip.settling.loop import KnownArchive, begin, settle, settle_failed
 from s3unzip.stores.ports import Buffer, ObjectFacts, Tail
-from tests.functional.large.encoders import log_lines
+from tests.functional.large.contents import log_lines
 from tests.memory import MemoryBucket
 from tests.runs import TINY, World
 from tests.zips import DEFLATE, Entry, build

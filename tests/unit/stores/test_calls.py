@@ -2,11 +2,7 @@
 
 import logging
 import random
-import threading
-import time
-from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from functools import partial
 
@@ -20,7 +16,6 @@ from s3unzip.stores.calls import (
     AimdLimiter,
     Calls,
     FaultBudget,
-    LocalClock,
     draw_delay,
 )
 from s3unzip.zip import ByteRange
@@ -161,27 +156,6 @@ def test_one_budget_for_all_calls_of_a_process() -> None:
     assert calls.run("get", Faults(clock, 3)) == "done"  # another store
     assert calls.run("put", lambda: 1) == 1
     assert calls.run("put", Faults(clock, 3)) == "done"
-
-
-def test_a_dead_store_is_tried_by_one_call_at_a_time() -> None:
-    """Many threads wait for it together, and a retry of one is enough for all."""
-    faults = FaultBudget(3.0, lambda _: None)
-    lock, asked = threading.Lock(), Counter[str]()
-
-    def refuse() -> None:
-        with lock:
-            asked["times"] += 1
-        raise ServiceFaultError("refused")
-
-    def give_up(_: int) -> None:
-        with pytest.raises(ServiceFaultError):
-            Calls(LocalClock(), 3.0, 32, faults=faults).run("put", refuse)
-
-    began = time.monotonic()
-    with ThreadPoolExecutor(32) as pool:
-        list(pool.map(give_up, range(32)))
-    assert time.monotonic() - began < 3.5
-    assert asked["times"] <= 32 + 15
 
 
 def test_a_call_that_always_fails_ends_although_others_succeed() -> None:

@@ -1,16 +1,19 @@
-"""Endpoints of S3, and what is said when the end of a failed write fails too."""
+"""Endpoints and odd keys of S3, and what is said when the end of a failed write fails too."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from s3unzip.errors import AccessDeniedError, StorageError
 from s3unzip.model import Location, Part
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.factory import PART, ObjectRunStore, StoreConfig
 from s3unzip.stores.ports import Buffer, Upload
-from s3unzip.stores.run_store import PART, ObjectRunStore
 from s3unzip.stores.s3.session import Session
+from s3unzip.stores.s3.source import is_odd
 from tests.memory import ManualClock, MemoryBucket, MemorySource
 
 
@@ -36,6 +39,19 @@ def test_requests_go_to_the_region(region: str, domain: str) -> None:
     for client in (session.control, session.slow):
         assert client.meta.endpoint_url == f"https://{host}"
     assert f"bucket.{host}" in str(session.reader("bucket").config)
+
+
+SEGMENT = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@given(st.text(st.sampled_from("a./\x00\x1f\x7f\u00a0\u00e9\ud7ff"), max_size=8))
+def test_odd_keys(key: str) -> None:
+    """Empty, one-dot and two-dot segments and control characters are odd, and nothing else."""
+    parts = key.split("/")
+    refused = any(part in {"", ".", ".."} or SEGMENT.search(part) for part in parts)
+    assert is_odd(key) == refused
+    for plain in ("a", ".profile", "a/..b", "caf\u00e9/\u00a0", "a/b..."):
+        assert not is_odd(plain)
 
 
 class Refusing(MemoryBucket):

@@ -126,8 +126,8 @@ class S3Destination:
         answer = self._session.control.head_object(
             Bucket=self._bucket, Key=key, ChecksumMode="ENABLED", **self._owner
         )
-        headers = answer["ResponseMetadata"]["HTTPHeaders"]
-        if not _LENGTH.fullmatch(headers.get("content-length", "")):
+        told = answer["ResponseMetadata"]["HTTPHeaders"].get("content-length", "")
+        if not _LENGTH.fullmatch(told):
             raise ServiceFaultError(f"{key}: the answer to HEAD came without its Content-Length")
         crc, checksum = answer["Metadata"].get(CRC, ""), answer.get("ChecksumCRC32", "")
         return StoredObject(
@@ -266,7 +266,11 @@ class S3Destination:
         self, upload: Upload, parts: Sequence[Part], *, if_absent: bool
     ) -> str | None:
         """Make the object visible, whole; return its ETag without quotes."""
-        listed = [_completed(part) for part in sorted(parts, key=lambda part: part.number)]
+        listed = []
+        for part in sorted(parts, key=lambda part: part.number):
+            told = {"PartNumber": part.number, "ETag": part.etag}
+            checksum = {"ChecksumCRC32": part.checksum_crc32} if part.checksum_crc32 else {}
+            listed.append(told | checksum)
         request = self._of(upload) | {"MultipartUpload": {"Parts": listed}}
         request["MpuObjectSize"] = sum(part.size for part in parts)
         if if_absent:
@@ -355,13 +359,6 @@ def _field(answer: Mapping[str, Any], field: str, key: str) -> Any:
     if field not in answer:
         raise ServiceFaultError(f"{key}: the answer came without its {field}")
     return answer[field]
-
-
-def _completed(part: Part) -> dict[str, Any]:
-    completed: dict[str, Any] = {"PartNumber": part.number, "ETag": part.etag}
-    if part.checksum_crc32 is not None:
-        completed["ChecksumCRC32"] = part.checksum_crc32
-    return completed
 
 
 def _just_before(key: str) -> str:

@@ -188,22 +188,15 @@ def read_answer(error: Exception) -> Answer:
     if _NO_LOCATION in text:
         return Answer(301, "PermanentRedirect", "the bucket is in another region")
     status = _STATUS.search(text)
-    if status is None:
-        return _unanswered(text, details)
-    return Answer(
-        int(status[1]), _first(_CODE, text), _first(_MESSAGE, text), _first(_REQUEST, text)
-    )
-
-
-def _unanswered(text: str, details: str) -> Answer:
+    if status is not None:
+        found = _first(_CODE, text), _first(_MESSAGE, text), _first(_REQUEST, text)
+        return Answer(int(status[1]), *found)
     certificate = _CERTIFICATE.search(details)
     if certificate is not None:
         return Answer(None, UNTRUSTED, certificate[2] or certificate[1])
-    cause = _CAUSE.search(text)
-    if cause is None:
-        return Answer(None, "", text.splitlines()[0][:300] if text else "")
-    reason = _REASON.search(details)
-    return Answer(None, "", f"{cause[1]}: {reason[1]}" if reason else cause[1])
+    cause, reason = _CAUSE.search(text), _REASON.search(details)
+    said = cause[1] if cause else text.partition("\n")[0][:300]
+    return Answer(None, "", f"{said}: {reason[1]}" if cause and reason else said)
 
 
 def why_unreachable(error: Exception) -> str | None:

@@ -194,14 +194,12 @@ class Session:
         """Ask for the bucket's region; return False if the server does not say it."""
         count_request("head")
         try:
-            answer = self.control.head_bucket(Bucket=bucket)
+            about: Any = self.control.head_bucket(Bucket=bucket)["ResponseMetadata"]
         except ClientError as error:
-            headers = error.response["ResponseMetadata"].get("HTTPHeaders", {})
+            about = error.response["ResponseMetadata"]
         except S3_ERRORS:  # no answer: it may have one at the next attempt
             return True
-        else:
-            headers = answer["ResponseMetadata"]["HTTPHeaders"]
-        region = headers.get("x-amz-bucket-region")
+        region = about.get("HTTPHeaders", {}).get("x-amz-bucket-region")
         if region is not None and region != self._region_of(bucket):
             with self._lock:
                 self._regions[bucket] = region
