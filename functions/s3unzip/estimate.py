@@ -344,15 +344,14 @@ class _Work:
         self.members = self.kinds.total()
         self.at_once = max(1, min(workers or platform.workers, platform.workers, len(tasks)))
         self._bandwidth = min(platform.bandwidth, platform.total_bandwidth / self.at_once)
-        scans = [task for task in tasks if task.kind is TaskKind.SCAN]
         self.tasks = [self._task_seconds(task) for task in tasks]
         # Of the segments of split members, in a round before the tasks.
-        self.scans = [self._scan_seconds(task) for task in scans]
+        self.scans = [self._scan_seconds(one) for one in tasks if one.kind is TaskKind.SCAN]
         # Bytes of the directory that the first read of an archive does not have.
         self._beyond = max(0, self.members * rates.DIRECTORY_ENTRY - tuning.tail_bytes)
-        self.requests = self._count_requests(tasks, scans)
+        self.requests = self._count_requests(tasks)
 
-    def _count_requests(self, tasks: Sequence[Task], scans: Sequence[Task]) -> Requests:
+    def _count_requests(self, tasks: Sequence[Task]) -> Requests:
         tuning = self._tuning
         if self._platform.direct:  # all tasks are in memory
             length = sum(task.span[1] - task.span[0] for task in tasks)
@@ -362,9 +361,6 @@ class _Work:
         counts = Counter(get=gets + 4 * split, put=9 + 2 * split, list=4, create=1, abort=1)
         for task in tasks:
             counts.update(_task_requests(task, tuning))
-        for task in scans:  # scanned, and linked
-            pieces = math.ceil((task.span[1] - task.span[0]) / tuning.read_piece)
-            counts.update(get=TASK_GETS + 2 + pieces, put=3)
         return Requests(**counts)
 
     def _task_seconds(self, task: Task) -> float:
@@ -485,7 +481,10 @@ def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
     part = max(tuning.part_bytes, math.ceil(task.size * task.parts / MAX_PARTS))
     pieces = max(1, math.ceil((task.span[1] - task.span[0]) / tuning.read_piece))
     parts = max(1, math.ceil(task.size / part))
-    return requests | {"get": TASK_GETS + 2 + pieces, "part": parts}
+    gets = TASK_GETS + 2 + pieces
+    if task.kind is TaskKind.SCAN:  # it is read and linked before its slice is
+        return requests | {"get": 2 * gets, "put": 4, "part": parts}
+    return requests | {"get": gets, "part": parts}
 
 
 def _write_seconds(writes: int, factor: float) -> float:
