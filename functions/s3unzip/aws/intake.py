@@ -216,9 +216,10 @@ class _SmallRun:
         self._known = KnownArchive(run, tail.pin, tail)
         self._context = context
         self._memory = MemoryRunStore()
-        values = asdict(context) | {"tuning": tuning}
         stores = HeldStores(context.stores, tail, self._memory)
-        self.context = _SmallContext(**(values | {"stores": stores}))
+        platform = context.platform and replace(context.platform, direct=True)
+        changed = {"tuning": tuning, "stores": stores, "platform": platform}
+        self.context = _SmallContext(**(asdict(context) | changed))
         self.records = RunRecords(self._memory)
 
     def begin(self, request: Request, calls: Calls) -> Settled:
