@@ -119,7 +119,7 @@ clean:
 	$(UV) sync --frozen --inexact --no-default-groups --group infra --python $(PYTHON)
 	@touch $@
 
-.venv/bin/cdk: package.json package-lock.json .venv/ready
+.venv/bin/cdk: package.json package-lock.json | .venv/ready
 	$(RUN) python -m infra.cdk_cli
 
 # MkDocs has an environment of its own: neither the demo nor the tests install it.

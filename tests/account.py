@@ -119,16 +119,6 @@ class Account:
         arn: str = told["Attributes"]["QueueArn"]
         return arn
 
-    def listen(self, bus: str = BUS) -> str:
-        """Send every event that s3unzip puts to a bus to a new queue; return its URL."""
-        url = self.make_queue("heard")
-        client = self.client("events")
-        pattern = json.dumps({"source": ["s3unzip"]})
-        client.put_rule(Name="heard", EventBusName=bus, EventPattern=pattern)
-        target = {"Id": "queue", "Arn": self.queue_arn(url)}
-        client.put_targets(Rule="heard", EventBusName=bus, Targets=[target])
-        return url
-
     def receive(self, url: str) -> list[dict[str, Any]]:
         """Return the bodies of the messages in a queue, and delete them."""
         client = self.client("sqs")

@@ -29,10 +29,11 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "dev": ("dev", {}),
     "prod": ("prod", {}),
     "told": ("prod", {"functions.extract.memory": "1769", "alarms.email": "ops@example.com"}),
-    "tag": ("dev", {"after_success.action": "tag", "after_success.tags.state": "extracted"}),
     "nested": (
         "dev",
         {
+            "after_success.action": "tag",
+            "after_success.tags.state": "extracted",
             "options.nested_depth": 2,
             "password_secret": f"{SECRET}#zip",
             "logs.level": "DEBUG",  # at which botocore would log the secret's value

@@ -78,17 +78,13 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def the_product_logs_to_pytest() -> None:
-    """Let the product's log go to the output that pytest keeps, not to what a test reads.
+def process_is_as_a_user_has_it() -> None:
+    """Let the product's log go to the output that pytest keeps, and programs react to SIGINT.
 
-    If a conftest is the first to import a handler, pytest keeps no output yet.
+    If a conftest is the first to import a handler, pytest keeps no output yet. A shell's background
+    jobs inherit to ignore the signal.
     """
     print_log_to(sys.stdout)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def default_interrupt() -> None:
-    """Let the programs of tests react to SIGINT: a shell's background jobs inherit to ignore it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

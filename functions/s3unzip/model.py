@@ -62,7 +62,7 @@ def decode_lines(data: bytes, kind: type[T]) -> list[T]:
 class Location(Struct, frozen=True):
     """One object, or a prefix of them: ``s3://bucket/key``, a path, ``https://host/path``."""
 
-    # s3, file, http or https; stdin: an archive from a pipe; nowhere: a destination without objects
+    # s3, file, http or https; nowhere: a destination without objects
     scheme: str
     bucket: str  # bucket, or host with port; empty for a file
     key: str  # key, absolute path, or path with query
@@ -70,8 +70,6 @@ class Location(Struct, frozen=True):
     def __str__(self) -> str:
         if self.scheme in {"file", "nowhere"}:
             return self.key or self.scheme
-        if self.scheme == "stdin":
-            return "standard input"
         shown = self.public
         return f"{shown.scheme}://{shown.bucket}/{shown.key}"
 
@@ -215,7 +213,6 @@ class Request(Struct, frozen=True):
     destination: Location  # a prefix, its key empty or ending in "/"
     options: Options = Options()
     event_time: float | None = None  # Unix seconds: when the archive was put
-    received_time: float | None = None  # Unix seconds: when the planner saw the event
     after_success: AfterSuccess | None = None  # no part of the run's identity
     again: str | None = None  # the run of an older version, after which this one is done
 

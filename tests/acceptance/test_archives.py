@@ -1,22 +1,18 @@
 """The archives of the acceptance set: valid, the same each time, and never whole in memory."""
 
-import hashlib
 import io
 import tracemalloc
 import zipfile
 
 import pytest
 
-from acceptance.archives import Archive, encrypt, large_member, small_member
+from acceptance.archives import Archive, encrypt, small_member
 from acceptance.cases import (
     PUBLISHED,
     Published,
-    one_member,
     published_archive,
-    small_archive,
-    split_size,
 )
-from s3unzip.settings import GIB, MIB, make_tuning
+from s3unzip.settings import GIB, MIB
 from tests.encrypting import encrypt_aes
 
 
@@ -36,16 +32,6 @@ def test_small_scale_archives_are_valid(one: Published) -> None:
     assert largest.file_size == one.size if one.members > 1 else largest.file_size >= 10**7
     share = largest.compress_size / largest.file_size
     assert share == pytest.approx(one.share, rel=0.15)
-
-
-def test_the_same_archive_each_time() -> None:
-    """Two makings give the same bytes, and two members never the same content."""
-    first, second = (
-        hashlib.sha256(b"".join(small_archive(50).pieces())).digest() for _ in range(2)
-    )
-    assert first == second
-    with read(small_archive(50)) as made:
-        assert len({made.read(name) for name in made.namelist()}) == 50
 
 
 def test_a_hundred_gigabytes_need_no_memory() -> None:
@@ -75,22 +61,3 @@ def test_encryption_is_winzips(version: int) -> None:
     (data,) = sealed.content.chunks
     assert data == encrypt_aes(plain, b"password")
     assert bool(sealed.content.crc32) is (version == 1)
-
-
-def test_a_split_member_follows_the_tuning() -> None:
-    """The compressed data is larger than the environment's `split_from`, for any value of it."""
-    for changes in ({}, {"split_from": 2 * MIB, "segment_bytes": MIB}):
-        tuning = make_tuning(changes)
-        size = split_size(tuning, 0.28)
-        member = large_member("m", min(size, 64 * MIB), 0.4)
-        share = member.content.compressed_size / member.content.size
-        assert size * share > tuning.split_from
-        assert size >= tuning.small_member
-
-
-def test_a_cut_archive_is_none() -> None:
-    """What is put as a refused archive has no end."""
-    whole = small_archive(3)
-    with pytest.raises(zipfile.BadZipFile):
-        read(Archive(whole.members, 3, cut=30))
-    assert one_member(small_member(0, 100, 0.4)).count == 1

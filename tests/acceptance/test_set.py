@@ -1,5 +1,7 @@
 """``python -m acceptance`` as an operator types it, against the deployed stack."""
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -11,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from acceptance.__main__ import main
 from acceptance.cases import CASES, published_cases
 from acceptance.incidents import INCIDENTS
 from embedded.pipeline import DeployedPipeline
 from s3unzip.settings import Variable
 from tests.e2e.functions import with_variables, without_workers
+from tests.processes import Ended
 
 NAMES = [case.name for case in (*CASES, *INCIDENTS, *published_cases(full=False))]
 EMPTY = "0 archives, 0 members, 0 runs"
@@ -33,11 +37,18 @@ def start(pipeline: DeployedPipeline, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def call(pipeline: DeployedPipeline, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the set to its end."""
-    with start(pipeline, *words) as process:
-        out, error = process.communicate(timeout=SECONDS)
-    return subprocess.CompletedProcess(words, process.returncode, out, error)
+def call(pipeline: DeployedPipeline, *words: str) -> Ended:
+    """Run the set to its end, in this process."""
+    out, error = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(error),
+    ):
+        for name, value in pipeline.variables.items():
+            patch.setenv(name, value)
+        code = main(words)
+    return Ended(code, out.getvalue(), error.getvalue())
 
 
 def what_lies_there(pipeline: DeployedPipeline) -> list[str]:
@@ -67,12 +78,12 @@ def test_every_case_is_ok(pipeline: DeployedPipeline, tmp_path: Path) -> None:
     """The set at the small scale exits with 0, prints one row for each case, and leaves nothing."""
     table = tmp_path / "table.json"
     done = call(pipeline, "--env", "dev", "--scale", "small", "--json", str(table))
-    assert done.returncode == 0, done.stdout + done.stderr + pipeline.logs()[-3_000:]
-    lines = done.stdout.splitlines()
+    assert done.code == 0, done.out + done.err + pipeline.logs()[-3_000:]
+    lines = done.out.splitlines()
     rows = [line for line in lines if line.split(" ", 1)[0] in NAMES]
     assert [row.split(" ", 1)[0] for row in rows] == NAMES
     assert all(row.endswith("  ok") for row in rows)
-    assert f"{len(NAMES)} ok, 0 failed, 0 not applicable" in done.stdout
+    assert f"{len(NAMES)} ok, 0 failed, 0 not applicable" in done.out
     assert f"before: {EMPTY}" in lines
     assert f"left:   {EMPTY}" in lines
     told = json.loads(table.read_text())
@@ -109,11 +120,11 @@ def test_an_environment_that_extracts_nothing(pipeline: DeployedPipeline) -> Non
     """With a wrong setting of the extract function the row says so, and the set exits with 1."""
     with with_variables(pipeline, "extract", {Variable.TUNING.value: "nonsense"}):
         done = call(pipeline, "--env", "dev", "--only", "members")
-    assert done.returncode == 1
-    (row,) = (line for line in done.stdout.splitlines() if line.startswith("members"))
+    assert done.code == 1
+    (row,) = (line for line in done.out.splitlines() if line.startswith("members"))
     assert row.endswith("  FAILED")
     assert "FAILED: 0 extracted, 0 failed, 5,000 missing" in row
-    assert "Traceback" not in done.stdout + done.stderr
+    assert "Traceback" not in done.out + done.err
     assert what_lies_there(pipeline) == []
 
 
@@ -126,18 +137,18 @@ def test_an_environment_that_hears_nothing(pipeline: DeployedPipeline) -> None:
         done = call(pipeline, "--env", "dev", "--only", "tiny", "--timeout", "1")
     finally:
         events.enable_rule(Name=rule)
-    assert done.returncode == 1
-    assert "acceptance-" in done.stdout
-    assert "began in 1 s: is the EventBridge rule enabled" in done.stdout
+    assert done.code == 1
+    assert "acceptance-" in done.out
+    assert "began in 1 s: is the EventBridge rule enabled" in done.out
     assert what_lies_there(pipeline) == []
 
 
 def test_full_scale_asks_first(pipeline: DeployedPipeline) -> None:
     """Its cost is printed, and without --yes nothing is put."""
     done = call(pipeline, "--env", "dev", "--scale", "full")
-    assert done.returncode == 2
-    assert "the published archives in full size cost about $5.00" in done.stdout
-    assert done.stderr == "acceptance: nothing was put; to continue, add --yes (make: YES=1)\n"
+    assert done.code == 2
+    assert "the published archives in full size cost about $5.00" in done.out
+    assert done.err == "acceptance: nothing was put; to continue, add --yes (make: YES=1)\n"
     assert what_lies_there(pipeline) == []
 
 
@@ -150,8 +161,8 @@ def test_what_a_killed_set_left_is_removed(pipeline: DeployedPipeline) -> None:
     s3.create_multipart_upload(Bucket=bucket, Key=f"{ours}-split/huge.txt")
     try:
         done = call(pipeline, "--env", "dev", "--clean", ours)
-        assert done.returncode == 0, done.stderr
-        assert "1 members, 1 uploads of members" in done.stdout
+        assert done.code == 0, done.err
+        assert "1 members, 1 uploads of members" in done.out
         assert what_lies_there(pipeline) == [f"{theirs}-tiny/a.txt"]
     finally:
         s3.delete_object(Bucket=bucket, Key=f"{theirs}-tiny/a.txt")
@@ -170,6 +181,6 @@ def test_wrong_requests(
 ) -> None:
     """One line says what is wrong, and nothing is put."""
     done = call(pipeline, *words)
-    assert done.returncode == code
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert done.code == code
+    assert message in done.err
+    assert done.err.count("\n") == 1

@@ -62,6 +62,10 @@ class Screen:
         """Return what the body of a JavaScript function returns."""
         return self._chrome.execute_script(script)
 
+    def text(self, selector: str) -> str:
+        """Return the text of the first element that a selector finds."""
+        return str(self.ask(f"return document.querySelector({selector!r}).textContent"))
+
     def complaints(self) -> list[str]:
         """Return the console's messages since the page was opened."""
         return [entry["message"] for entry in self._log("browser")]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import botocore.session
+import click
 from botocore import xform_name
 
 from s3unzip.cli.main import COMMANDS, PROGRAM, load_command
@@ -32,7 +33,6 @@ class Command:
     """One command as a reader would type it."""
 
     page: str
-    line: int
     text: str
     exit_code: int
 
@@ -42,7 +42,7 @@ class Command:
         return shlex.split(self.text)
 
     def __str__(self) -> str:
-        return f"{self.page}:{self.line}: {self.text}"
+        return f"{self.page}: {self.text}"
 
 
 def documents() -> list[Path]:
@@ -58,30 +58,27 @@ def show_page(page: Path) -> str:
 
 def read_commands(page: Path) -> list[Command]:
     """Return the commands of a page, in order."""
-    text, shown = page.read_text(encoding="utf-8"), show_page(page)
     found = []
-    for block in FENCE.finditer(text):
-        first = text.count("\n", 0, block.start(3)) + 1
-        for number, line in _joined(block[3], console=block[2] == "console"):
+    for block in FENCE.finditer(page.read_text(encoding="utf-8")):
+        for line in _joined(block[3], console=block[2] == "console"):
             code = EXIT.search(line)
             command = REMARK.sub("", line).strip()
             if command and not command.startswith("#"):
-                found.append(Command(shown, first + number, command, int(code[1]) if code else 0))
+                found.append(Command(show_page(page), command, int(code[1]) if code else 0))
     return found
 
 
-def _joined(block: str, *, console: bool) -> Iterator[tuple[int, str]]:
-    """Yield line numbers and lines, continued ones as one."""
-    start, kept = 0, ""
-    for number, line in enumerate(block.splitlines()):
+def _joined(block: str, *, console: bool) -> Iterator[str]:
+    """Yield the commands of a block, continued lines as one."""
+    kept = ""
+    for line in block.splitlines():
         if console and not kept and not line.lstrip().startswith("$ "):
             continue
-        text = line.strip().removeprefix("$ ") if console else line.strip()
-        start = start if kept else number
-        if text.endswith("\\"):
-            kept += text[:-1]
+        kept += line.strip().removeprefix("$ ") if console else line.strip()
+        if kept.endswith("\\"):
+            kept = kept[:-1]
             continue
-        yield start, kept + text
+        yield kept
         kept = ""
 
 
@@ -101,12 +98,7 @@ def check_s3unzip(words: list[str]) -> str | None:
 def check_spans(page: Path) -> list[str]:
     """Return the code spans of a page that name a target, command or option there is not."""
     text = BLOCK.sub("", page.read_text(encoding="utf-8"))
-    parameters = {name: load_command(name).params for name in COMMANDS}
-    known = {
-        name: {option for one in some for option in (*one.opts, *one.secondary_opts)} | {"--help"}
-        for name, some in parameters.items()
-    }
-    own = {option for one in PROGRAM.params for option in one.opts} | {"--help"}
+    known = {name: _options(load_command(name)) for name in COMMANDS}
     every = set().union(*known.values())
     wrong = []
     for span in re.findall(r"`([^`]+)`", text):
@@ -114,15 +106,19 @@ def check_spans(page: Path) -> list[str]:
         options = {word.partition("=")[0] for word in (first, *rest) if word.startswith("--")}
         if first in CHECKS and (rest if first == "make" else rest[1:]):
             bad = CHECKS[first](rest) is not None
-        elif first == "s3unzip" and rest and rest[0].startswith("--"):
-            bad = not options <= own
-        elif first == "s3unzip" and rest:
-            bad = not options <= known.get(rest[0], set()) or rest[0] not in known
+        elif first == "s3unzip" and rest and not rest[0].startswith("--"):
+            bad = rest[0] not in known or not options <= known[rest[0]]
+        elif first == "s3unzip":
+            bad = not options <= _options(PROGRAM)
         else:
             bad = first in options and not options <= every | FOREIGN_OPTIONS
         if bad:
             wrong.append(span)
     return wrong
+
+
+def _options(command: click.Command) -> set[str]:
+    return {"--help"}.union(*((*one.opts, *one.secondary_opts) for one in command.params))
 
 
 def check_make(words: list[str]) -> str | None:
@@ -131,19 +127,6 @@ def check_make(words: list[str]) -> str | None:
     known = {target for rule in rules for target in rule.split()}
     odd = [word for word in words if "=" not in word and word not in known]
     return f"the Makefile has no {odd}" if odd else None
-
-
-def check_cdk(words: list[str]) -> str | None:
-    """Say which environment or subcommand there is not."""
-    known = {"bootstrap", "deploy", "destroy", "diff", "synth", "ls"}
-    if words and words[0] not in known:
-        return f"cdk has no {words[:1]}"
-    for word in words:
-        name = word.removeprefix("env=")
-        known_one = (ROOT / "infra" / "environments" / f"{name}.toml").is_file() or name == "NAME"
-        if name != word and not known_one:
-            return f"there is no environment {name}"
-    return None
 
 
 def check_aws(words: list[str]) -> str | None:
@@ -168,4 +151,4 @@ def check_aws(words: list[str]) -> str | None:
     return f"{service} {operation} has no --{', --'.join(sorted(odd))}" if odd else None
 
 
-CHECKS = {"make": check_make, "aws": check_aws, "cdk": check_cdk}  # by a command's first word
+CHECKS = {"make": check_make, "aws": check_aws}  # by a command's first word

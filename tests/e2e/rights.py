@@ -25,6 +25,11 @@ class Right:
     action: str
     place: str
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """All of it."""
+        return self.function, self.action, self.place
+
     def __str__(self) -> str:
         return f"{self.function}: {self.action} on {self.place}"
 

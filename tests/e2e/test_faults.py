@@ -2,15 +2,12 @@
 
 import json
 import re
-from functools import partial
 
 import pytest
 
-from embedded.deploy import start_aws
 from embedded.pipeline import DeployedPipeline
-from s3unzip.model import OnConflict, Report, SourceState, Verdict, execution_name
+from s3unzip.model import OnConflict, Report, Verdict, execution_name
 from s3unzip.settings import Variable
-from tests.assemblies import for_embedded_aws
 from tests.e2e.functions import (
     await_value,
     find_function,
@@ -19,7 +16,7 @@ from tests.e2e.functions import (
     with_variables,
     without_workers,
 )
-from tests.e2e.test_pipeline import STATE_MACHINE, name_of, put_event, wait_until_idle
+from tests.e2e.test_pipeline import STATE_MACHINE, executions, name_of, put_event, wait_until_idle
 from tests.zips import DEFLATE, Entry, build
 
 FAULT_SECONDS = 120.0  # after which a message that failed comes again, at the latest
@@ -71,14 +68,10 @@ def test_run_that_fails_goes_on_with_a_new_event(pipeline: DeployedPipeline) -> 
         put_event(pipeline, "fails.zip")
         found = extracted(pipeline, report.run, 10)
     assert found.verdict is Verdict.COMPLETED
-    assert execution_name(f"{report.run}-r2") in _executions(pipeline)
+    wanted = {f"fails/{name_of(one)}": one.content for one in members_of(10)}
+    assert pipeline.members("fails/") == wanted
+    assert execution_name(f"{report.run}-r2") in executions(pipeline)
     wait_until_idle(pipeline)
-
-
-def _executions(pipeline: DeployedPipeline) -> list[str]:
-    machine = pipeline.outputs["StateMachineArn"]
-    listed = pipeline.client("stepfunctions").list_executions(stateMachineArn=machine)
-    return [one["name"] for one in listed["executions"]]
 
 
 def test_aborted_run_is_reported_and_goes_on(pipeline: DeployedPipeline) -> None:
@@ -177,37 +170,3 @@ def test_a_message_that_always_fails_is_soon_a_dead_letter(pipeline: DeployedPip
     )
     assert dead["Attributes"]["QueueArn"] == pipeline.outputs["DeadLettersArn"]
     sqs.purge_queue(QueueUrl=pipeline.outputs["DeadLettersUrl"])
-
-
-def test_members_are_the_same_after_all(pipeline: DeployedPipeline) -> None:
-    """What was extracted by resumed runs is what is in the archives."""
-    wanted = {f"fails/{name_of(one)}": one.content for one in members_of(10)}
-    assert pipeline.members("fails/") == wanted
-
-
-def test_archive_that_was_extracted_is_tagged(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """By the function that does a small one, and by that which settles a larger one."""
-    assembly = for_embedded_aws(tmp_path_factory, "tag")
-    with start_aws(auth=True, wait_scale=0.02) as aws:
-        tagging = DeployedPipeline.create(assembly, aws.environment)
-        tagging.put("small.zip", build(*members_of(5)))
-        tagging.wait("small.zip")
-        wait_until_idle(tagging)
-        with with_variables(tagging, "intake", STATE_MACHINE):
-            tagging.put("large.zip", build(*members_of(5)))
-            tagging.wait("large.zip")
-        for key in ("small.zip", "large.zip"):
-            run = tagging.find_run(key)
-            assert run is not None
-            await_value(tagging, partial(is_tagged_run, tagging, run))
-            tags = tagging.client("s3").get_object_tagging(
-                Bucket=tagging.outputs["IngestBucket"], Key=key
-            )
-            assert tags["TagSet"] == [{"Key": "state", "Value": "extracted"}]
-
-
-def is_tagged_run(pipeline: DeployedPipeline, run: str) -> bool:
-    """Say whether the report of a run tells that the archive is tagged."""
-    report = pipeline.find_report(run)
-    known = report.after_success if report is not None else None
-    return known is not None and known.state is SourceState.DONE

@@ -1,17 +1,18 @@
-"""An environment with a password and nested archives, on MiniStack with its rights checked."""
+"""An environment with a password, nested archives and tags, on MiniStack with rights checked."""
 
 import json
-import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from embedded.deploy import start_aws
 from embedded.pipeline import DeployedPipeline
-from s3unzip.model import Verdict
+from s3unzip.model import SourceState, Verdict
 from tests.assemblies import for_embedded_aws
+from tests.e2e.functions import await_value, members_of, with_variables
+from tests.e2e.test_pipeline import STATE_MACHINE, wait_until_idle
 from tests.encrypting import seal_aes, seal_zipcrypto
-from tests.patience import HANG_SECONDS
 from tests.zips import DEFLATE, Entry, build
 
 SECRET = "never-to-be-seen-7f3a"
@@ -42,15 +43,12 @@ def test_archives_inside_archives(pipeline: DeployedPipeline) -> None:
     assert pipeline.wait("a.zip").verdict is Verdict.COMPLETED
     for key in ("a/in/x.zip", "a/in/x/b.ZIP"):
         assert pipeline.wait(key).verdict is Verdict.COMPLETED
-    deadline = time.monotonic() + HANG_SECONDS
-    while pipeline.waiting() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_until_idle(pipeline)
     members = pipeline.members()
     assert members["a/in/x/one.txt"] == b"1" * 50
     assert members["a/in/x/b/two.txt"] == b"2" * 50
     assert members["a/in/x/b/c.zip"] == third
     assert not any(key.startswith("a/in/x/b/c/") for key in members)  # a third level
-    assert pipeline.waiting("DeadLettersUrl") == 0
     assert "AccessDenied" not in pipeline.logs()
 
 
@@ -63,3 +61,27 @@ def test_the_password_is_nowhere(pipeline: DeployedPipeline) -> None:
     for key in keys:
         assert SECRET.encode() not in s3.get_object(Bucket=bucket, Key=key)["Body"].read()
     assert SECRET not in pipeline.logs()
+
+
+def test_archive_that_was_extracted_is_tagged(pipeline: DeployedPipeline) -> None:
+    """By the function that does a small one, and by that which settles a larger one."""
+    pipeline.put("small.zip", build(*members_of(5)))
+    pipeline.wait("small.zip")
+    wait_until_idle(pipeline)
+    with with_variables(pipeline, "intake", STATE_MACHINE):
+        pipeline.put("large.zip", build(*members_of(5)))
+        pipeline.wait("large.zip")
+    for key in ("small.zip", "large.zip"):
+        await_value(pipeline, partial(is_tagged, pipeline, key))
+        tags = pipeline.client("s3").get_object_tagging(
+            Bucket=pipeline.outputs["IngestBucket"], Key=key
+        )
+        assert tags["TagSet"] == [{"Key": "state", "Value": "extracted"}]
+
+
+def is_tagged(pipeline: DeployedPipeline, key: str) -> bool:
+    """Say whether the report of an archive's run tells that the archive is tagged."""
+    run = pipeline.find_run(key)
+    report = None if run is None else pipeline.find_report(run)
+    known = report.after_success if report is not None else None
+    return known is not None and known.state is SourceState.DONE

@@ -20,7 +20,16 @@ from embedded.pipeline import DeployedPipeline
 from s3unzip.model import Report, Verdict
 from s3unzip.settings import Variable
 from tests.e2e.functions import find_function, with_all_variables, with_variables
-from tests.e2e.rights import MEMBERS, RARE, RIGHTS, Right, as_list, rights_of, without_right
+from tests.e2e.rights import (
+    ARCHIVES,
+    MEMBERS,
+    RARE,
+    RIGHTS,
+    Right,
+    as_list,
+    rights_of,
+    without_right,
+)
 from tests.patience import looks
 from tests.zips import DEFLATE, Entry, build
 
@@ -32,9 +41,10 @@ TUNING: dict[str, float] = {
     "segment_bytes": 1 * MIB,
     "copy_from": 6 * MIB,
     "retry_seconds": 3.0,
-    "max_few_tasks": 0,  # the distributed Map
+    "batch_members": 25,
+    "max_few_tasks": 1,  # two and more are done by the distributed Map
 }
-HERE = {"retry_seconds": 3.0}  # the intake function does a small archive
+HERE = {Variable.TUNING.value: json.dumps({"retry_seconds": 3.0})}  # small archives are done there
 OPTIONS = {"on_conflict": "skip-unchanged", "marker": True}
 
 
@@ -68,8 +78,17 @@ def make_members() -> list[Entry]:
     ]
 
 
-ARCHIVE = build(*make_members())
+NAMES = [f"{n}.txt" for n in range(30)]
+# Of every kind of task, and of two batches: each task that fails is repeated in three rounds.
+ARCHIVE = build(*make_members(), *(Entry(name, b"x") for name in NAMES))
+BATCH = build(*(Entry(name, b"text" * 90, DEFLATE) for name in NAMES))
 SMALL = build(*(Entry(f"{n}.raw", random.Random(n).randbytes(40_000)) for n in range(20)))
+OF_LARGE = {  # what only large members need
+    ("extract", "s3:AbortMultipartUpload", MEMBERS),
+    ("extract", "s3:GetObject", MEMBERS),
+    ("settle", "s3:PutObject", MEMBERS),
+    ("settle", "s3:GetObjectVersion", ARCHIVES),
+}
 
 
 @pytest.fixture(scope="module")
@@ -100,13 +119,12 @@ def run_once(pipeline: DeployedPipeline, key: str, archive: bytes) -> Report | N
 
 
 def is_as_it_should_be(report: Report | None) -> bool:
-    """Say whether all good members were extracted and only the bad one failed, in two rounds."""
+    """Say whether all good members were extracted and only a bad one failed, in as few rounds."""
     if report is None:
         return False
     counts = (report.extracted, report.failed, report.missing)
-    good = report.verdict is Verdict.COMPLETED_WITH_ERRORS and counts == (18, 1, 0)
     # A member whose scans or slices failed is streamed, in a round more.
-    return good and report.rounds == 2
+    return (*counts, report.rounds) in {(48, 1, 0, 2), (30, 0, 0, 1)}
 
 
 @contextmanager
@@ -140,34 +158,28 @@ def test_shipped_roles_are_enough(guarded: DeployedPipeline) -> None:
     plan = guarded.plan(run) if run is not None else None
     assert plan is not None
     assert set(plan.kinds) == {"batch", "stream", "copy", "scan"}
-    with with_variables(guarded, "intake", {Variable.TUNING.value: json.dumps(HERE)}):
+    assert is_as_it_should_be(run_once(guarded, "batch.zip", BATCH))
+    with with_variables(guarded, "intake", HERE):
         small = run_once(guarded, "small.zip", SMALL)
     assert small is not None
     assert (small.verdict, guarded.status(small.run)) == (Verdict.COMPLETED, None)
 
 
-@pytest.mark.parametrize("right", RIGHTS, ids=str)
+@pytest.mark.parametrize("right", [one for one in RIGHTS if one.key not in RARE], ids=str)
 def test_no_right_is_too_many(guarded: DeployedPipeline, right: Right) -> None:
     """Without any one of the S3 actions the same archive does not come out the same."""
-    rare = RARE.get((right.function, right.action, right.place))
-    if rare is not None:
-        pytest.skip(f"needed only {rare}")
     key = f"right-{RIGHTS.index(right)}.zip"
     if right.function != "intake":
+        archive = ARCHIVE if right.key in OF_LARGE else BATCH
         with without(guarded, right):
-            assert not is_as_it_should_be(run_once(guarded, key, ARCHIVE))
+            assert not is_as_it_should_be(run_once(guarded, key, archive))
         return
-    tuning = {Variable.TUNING.value: json.dumps(HERE)}
-    with with_variables(guarded, "intake", tuning, idle=False):
-        if (right.action, right.place) == ("s3:GetObject", MEMBERS):  # looked at if it is there
-            guarded.client("s3").put_object(
-                Bucket=guarded.outputs["DestinationBucket"],
-                Key=key.replace(".zip", "/0.raw"),
-                Body=bytes(40_000),
-            )
-        with without(guarded, right):
-            report = run_once(guarded, key, SMALL)
-        assert report is None or report.verdict is not Verdict.COMPLETED
+    # What is there is looked at.
+    bucket, there = guarded.outputs["DestinationBucket"], key.replace(".zip", "/0.raw")
+    guarded.client("s3").put_object(Bucket=bucket, Key=there, Body=bytes(40_000))
+    with with_variables(guarded, "intake", HERE, idle=False), without(guarded, right):
+        report = run_once(guarded, key, SMALL)
+    assert report is None or report.verdict is not Verdict.COMPLETED
 
 
 SERVICES = [
@@ -190,7 +202,7 @@ def test_rights_on_services(guarded: DeployedPipeline, function: str, action: st
     """Without any one of them, of a function or of the state machine, the run does not end well."""
     key = f"service-{SERVICES.index((function, action))}.zip"
     with without_action(guarded, function, action):
-        report = run_once(guarded, key, SMALL)
+        report = run_once(guarded, key, BATCH)
         status = guarded.status(report.run) if report is not None else None
         assert report is None or (report.verdict, status) != (Verdict.COMPLETED, "SUCCEEDED")
 
@@ -226,9 +238,3 @@ def without_action(pipeline: DeployedPipeline, function: str, action: str) -> It
         for name, document in kept.items():
             text = json.dumps(document)
             iam.put_role_policy(RoleName=role, PolicyName=name, PolicyDocument=text)
-
-
-def test_plain_http_is_refused(guarded: DeployedPipeline) -> None:
-    """The buckets' policies deny what does not come over TLS."""
-    iam_free = guarded.client("s3").get_bucket_policy(Bucket=guarded.outputs["DestinationBucket"])
-    assert '"aws:SecureTransport": "false"' in json.dumps(json.loads(iam_free["Policy"]))

@@ -17,6 +17,7 @@ from infra.environment import load_environment
 from tests.docs.bare import make_checkout, make_machine
 
 REGION = "eu-west-1"
+AN_ARCHIVE = ("--env=dev", "--archive=a.zip")
 SOME_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 NOBODY = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}  # the discard port: nothing listens
 HIDDEN = ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", *SOME_CREDENTIALS)
@@ -30,17 +31,6 @@ def no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-
-
-def refuse(monkeypatch: pytest.MonkeyPatch, words: list[str], variables: dict[str, str]) -> str:
-    """Run a command that is refused, with some variables; return the line that it ends with."""
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "argv", ["infra.deployment", *words])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert "\n" not in str(end.value.code)
-    return str(end.value.code)
 
 
 def test_make_passes_the_words_on(tmp_path: Path) -> None:
@@ -99,42 +89,41 @@ def aws() -> Iterator[EmbeddedAws]:
         ),
         (["synth", "--env=dev", "--set=max_workers"], {}, "write section.setting=value"),
         (["put", "--env=dev"], {}, "which archive? make put ENV=dev ARCHIVE="),
-    ],
-)
-def test_what_is_missing_is_said(
-    monkeypatch: pytest.MonkeyPatch, words: list[str], variables: dict[str, str], said: str
-) -> None:
-    """Nothing is begun: one line says what is missing and what to do."""
-    assert said in refuse(monkeypatch, words, variables)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
         (
             ["deploy", "--env=dev"],
+            None,
             "is not prepared for CDK in us-east-1: run `make bootstrap ENV=dev`",
         ),
-        (["put", "--env=dev", "--archive=a.zip"], "there is no stack s3unzip-dev in account 0000"),
-        (["destroy", "--env=dev"], "there is no stack s3unzip-dev in account 000000000000, region"),
-        (["unprotect", "--env=prod"], "there is no stack s3unzip-prod"),
+        (["put", *AN_ARCHIVE], None, "there is no stack s3unzip-dev in account 0000"),
+        (["destroy", "--env=dev"], None, "no stack s3unzip-dev in account 000000000000, region"),
+        (["unprotect", "--env=prod"], None, "there is no stack s3unzip-prod"),
         (
             ["deploy", "--env=dev", "--set=stack.account=111122223333"],
+            None,
             "the credentials are of account 000000000000, but stack.account of the environment dev",
         ),
     ],
 )
-def test_an_empty_account(
+def test_what_is_missing_is_said(
     aws: EmbeddedAws,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     words: list[str],
+    variables: dict[str, str] | None,
     said: str,
 ) -> None:
-    """The command names what the account lacks before the CLI starts."""
+    """Nothing is begun: one line says what is missing and what to do; None is an empty account."""
     monkeypatch.chdir(tmp_path)
     Path("a.zip").write_bytes(b"")
-    assert said in refuse(monkeypatch, words, aws.environment)
+    given = aws.environment if variables is None else variables
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["infra.deployment", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    line = str(end.value.code)
+    assert said in line
+    assert "\n" not in line
 
 
 @pytest.fixture

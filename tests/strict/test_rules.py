@@ -149,14 +149,3 @@ def test_names_of_executions(account: Account) -> None:
         with pytest.raises(states.exceptions.InvalidName):
             states.start_execution(stateMachineArn=machine, name=name, input="{}")
     assert account.run(machine, name="n" * 80)["status"] == "SUCCEEDED"
-
-
-def test_a_stopped_execution_stays_stopped(account: Account) -> None:
-    """It enters no further state."""
-    machine = account.make(Wait={"Type": "Wait", "Seconds": 100, "Next": "End"}, End=PASS)
-    arn = account.states.start_execution(stateMachineArn=machine, input="{}")["executionArn"]
-    account.states.stop_execution(executionArn=arn)
-    for _ in looks(2.0):
-        assert account.states.describe_execution(executionArn=arn)["status"] == "ABORTED"
-    events = account.states.get_execution_history(executionArn=arn)["events"]
-    assert not any(event["type"] == "PassStateEntered" for event in events)

@@ -83,11 +83,9 @@ def test_external_links_are_asked_for(site: Path) -> None:
         ("../cost.md", "docs/howto/buckets-and-keys.md", "../cost.md"),
         ("../CONTRIBUTING.md", "docs/index.md", "contributing/index.md"),
         ("docs/design.md#words", "CONTRIBUTING.md", "../design.md#words"),
-        ("CHANGELOG.md", "CONTRIBUTING.md", "changelog.md"),
         ("../Makefile", "docs/index.md", f"{REPOSITORY}Makefile"),
         ("../bench/README.md#m", "docs/cost.md", f"{REPOSITORY}bench/README.md#m"),
         ("../none.py", "docs/index.md", "../none.py"),
-        ("#words", "docs/design.md", "#words"),
         ("https://e.example/../x", "docs/design.md", "https://e.example/../x"),
     ],
 )

@@ -349,7 +349,7 @@ def open_in(
     tail = read_tail(source, location, context, calls)
     version = source.pinned(location, tail.pin)
     request = Request(location, location, options)
-    reading = read_directory(version, tail, request, PATHS, context, calls)
+    reading = read_directory(version, tail, request, context, calls, PATHS)
 
     def read(want: ByteRange) -> bytes:
         return calls.run("get", lambda: version.read(want))

@@ -46,7 +46,7 @@ def parse_field(event: Mapping[str, Any], name: str, kind: type[T]) -> T:
         raise UsageError(f"the event's {name!r} is not a {kind.__name__}: {error}") from error
 
 
-def read_requests(body: str, config: LambdaConfig, now: float) -> Iterator[Request]:
+def read_requests(body: str, config: LambdaConfig) -> Iterator[Request]:
     """Yield the requests in the body of one queue message; nothing for a test event."""
     try:
         event = json.loads(body)
@@ -54,7 +54,7 @@ def read_requests(body: str, config: LambdaConfig, now: float) -> Iterator[Reque
         raise UsageError(f"the message is not JSON: {error}") from error
     for bucket, key, time in _puts(event):
         if config.trigger.covers(bucket, key):
-            yield replace(config.request(key), event_time=time, received_time=now)
+            yield replace(config.request(key), event_time=time)
 
 
 def _puts(event: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:

@@ -60,7 +60,7 @@ def start_again(config: LambdaConfig, run: str, request: Request, pin: Pin) -> N
 
     A second event for the run starts no second execution while one is at work: the input is equal.
     """
-    untimed = replace(request, event_time=None, received_time=None)
+    untimed = replace(request, event_time=None)
     for number in range(2, MAX_RESUMED):
         if start(config, f"{run}-r{number}", request_of(run, untimed, pin)):
             logger.info("run goes on", run=run, number=number)

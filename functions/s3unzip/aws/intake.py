@@ -83,7 +83,7 @@ def _take_message(record: dict[str, Any], invocation: LambdaContext) -> bool:
     try:
         config = open_worker()
         context = config.context(invocation)
-        for request in read_requests(record["body"], config, time.time()):
+        for request in read_requests(record["body"], config):
             age = time.time() - (request.event_time or 0)
             is_new = attempts == 1 and age < NEW_SECONDS
             take_archive(request, config, context, is_new=is_new)

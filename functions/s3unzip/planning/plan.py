@@ -105,17 +105,17 @@ def make_plan(  # noqa: PLR0913, PLR0917 - what is known of the archive and what
         check: is given what was read before anything is written; it may raise to end it there.
     """
     started = context.clock.now()
-    template = parse_template(request)
+    prefix = parse_template(request).prefix
     check_options(request)
     what = (request.source, tail.pin, request.destination, request.options)
     more = (request.event_time, request.after_success)
-    planned = Run(run, *what, template.prefix, started, *more)
+    planned = Run(run, *what, prefix, started, *more)
     archive = context.stores.source(request.source).pinned(request.source, tail.pin)
     try:
-        reading = read_directory(archive, tail, request, template, context, calls)
+        reading = read_directory(archive, tail, request, context, calls)
     except RejectedError as refusal:
         code, offset = refusal.finding.code, refusal.finding.offset
-        report = _reject(planned, code, describe(code, refusal.finding.message), started, context)
+        report = _reject(planned, code, describe(code, refusal.finding.message), context)
         return replace(report, offset=offset, requests=calls.requests)
     if check is not None:
         check(reading)
@@ -130,7 +130,7 @@ def make_plan(  # noqa: PLR0913, PLR0917 - what is known of the archive and what
     return _refuse_cost(plan, context) or plan
 
 
-def _reject(run: Run, reason: str, message: str, started: float, context: Context) -> Report:
+def _reject(run: Run, reason: str, message: str, context: Context) -> Report:
     now = context.clock.now()
     return Report.of(
         run.id,
@@ -140,9 +140,9 @@ def _reject(run: Run, reason: str, message: str, started: float, context: Contex
         reason=reason,
         message=message,
         reasons={reason: 1},
-        started=started,
+        started=run.created,
         finished=now,
-        plan_seconds=now - started,
+        plan_seconds=now - run.created,
     )
 
 
@@ -161,7 +161,7 @@ def _refuse_cost(plan: Plan, context: Context) -> Report | None:
         f"above the limit of {show_dollars(limit, cost)}: raise "
         f"runs.max_cost of the environment {context.environment}"
     )
-    report = _reject(summary.run, BUDGET, message, summary.started, context)
+    report = _reject(summary.run, BUDGET, message, context)
     return replace(report, members=summary.members, directories=summary.directories)
 
 
@@ -297,7 +297,7 @@ def read_archive(request: Request, context: Context, calls: Calls) -> Reading:
     source = context.stores.source(request.source)
     tail = read_tail(source, request.source, context, calls)
     archive = source.pinned(request.source, tail.pin)
-    return read_directory(archive, tail, request, parse_template(request), context, calls)
+    return read_directory(archive, tail, request, context, calls)
 
 
 def read_tail(source: Source, location: Location, context: Context, calls: Calls) -> Tail:
@@ -315,20 +315,15 @@ def read_directory(
     archive: Archive,
     tail: Tail,
     request: Request,
-    template: KeyTemplate,
     context: Context,
     calls: Calls,
+    template: KeyTemplate | None = None,
 ) -> Reading:
-    """Read and check the directory of an archive.
+    """Read and check the directory of `archive`, which ends in `tail`.
 
-    Args:
-        archive: the version that `tail` is the end of.
-        tail: the end of the archive.
-        request: of which archive; which members to select, what nested archives may add up to.
-        template: makes the keys that are checked against each other.
-        context: the policy, and the sizes of ranges.
-        calls: counts and retries the requests.
+    Keys are made by `template`, or as the options say, and checked against each other.
     """
+    template = template or parse_template(request)
     if tail.refusal is not None:
         raise RejectedError(tail.refusal)
     options, tuning, count = request.options, context.tuning, len(tail.data)

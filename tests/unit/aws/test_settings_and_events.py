@@ -164,7 +164,7 @@ def record_of(key: str) -> dict[str, Any]:
 def test_events_name_archives(event: dict[str, Any], keys: list[str]) -> None:
     """Keys are decoded as their event requires; a key out of scope gives no request."""
     worker = read_worker(VARIABLES)
-    requests = list(read_requests(json.dumps(event), worker, 5.0))
+    requests = list(read_requests(json.dumps(event), worker))
     assert [request.source.key for request in requests] == keys
     for request in requests:
         assert request.event_time == 1767225601.0
@@ -175,7 +175,7 @@ def test_events_name_archives(event: dict[str, Any], keys: list[str]) -> None:
 def test_unknown_messages_are_refused(body: str) -> None:
     """A message that is no S3 event is an error, so that it ends among the dead letters."""
     with pytest.raises(UsageError):
-        list(read_requests(body, read_worker(VARIABLES), 0.0))
+        list(read_requests(body, read_worker(VARIABLES)))
 
 
 def test_data_of_the_state_machine_has_every_field() -> None:

@@ -55,20 +55,6 @@ def test_reading_ahead_gives_the_range_in_order(piece: int, ahead: int, a: int, 
     assert all(len(part) == piece for part in got[:-1])
 
 
-def test_reading_ahead_stops_at_a_slow_consumer() -> None:
-    """At most `ahead` pieces are read and not consumed."""
-    started: list[ByteRange] = []
-
-    def read(want: ByteRange) -> bytes:
-        started.append(want)
-        return DATA[want.start : want.stop]
-
-    reading = read_ahead(read, ByteRange(0, 2000), 100, 3)
-    for taken, _ in enumerate(reading, 1):
-        time.sleep(0.005)
-        assert len(started) <= taken + 3
-
-
 def test_an_error_of_a_read_ahead_reaches_the_consumer() -> None:
     """The error of a piece comes at that piece."""
 
