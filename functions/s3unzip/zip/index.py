@@ -14,31 +14,9 @@ from struct import Struct
 from typing import NamedTuple, NoReturn
 
 from s3unzip.finding import Finding, RejectedError
-from s3unzip.zip import records
+from s3unzip.zip import members, names, records
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.directory import DirectoryLocation
-from s3unzip.zip.members import (
-    FAILED,
-    FOLDER,
-    LONG_FOLDER,
-    MEMBER,
-    NAMELESS,
-    HeaderTable,
-    Index,
-    Members,
-)
-from s3unzip.zip.names import (
-    HASH_COST,
-    FoldedKeys,
-    check_name,
-    cut_name,
-    decode_name,
-    fold_form,
-    fold_key,
-    is_plain_name,
-    show_name,
-    utf8_length,
-)
 from s3unzip.zip.values import Cipher, reject
 
 # 4.3.12: head; time and date, CRC-32, sizes; lengths of name, extra field and comment; traits;
@@ -123,8 +101,8 @@ class DirectoryReader:
         reserved: str | None = None,
     ) -> None:
         self._location, self._policy, self._key_of = location, policy, key_of
-        self._reserved = None if reserved is None else fold_key(reserved)
-        self._table = HeaderTable()
+        self._reserved = None if reserved is None else names.fold_key(reserved)
+        self._table = members.HeaderTable()
         self._warnings = Counter(location.warnings)
         # Of the header that is being read: its name, its offset, the finding that fails it.
         self._raw, self._offset = b"", 0
@@ -135,13 +113,14 @@ class DirectoryReader:
         self._read_here = 0  # headers that begin there or later
         self._declared = self._names_size = 0
         self._directories: set[int] = set()
-        self._folded = FoldedKeys()
+        self._folded = names.FoldedKeys()
 
     def feed(self, chunk: bytes) -> None:
         """Read the headers that `chunk` completes."""
         data = self._rest + chunk if self._rest else bytes(chunk)
         at, base, end = 0, len(self._table.kinds), len(data)
         limit, unpack, read = self._policy.limits.members, _HEADER.unpack_from, self._read
+        here = self._here - self._position
         while end - at >= records.CENTRAL_LENGTH:
             fixed = unpack(data, at)
             if len(self._table.kinds) >= limit:
@@ -154,7 +133,7 @@ class DirectoryReader:
             if stop > end:
                 break
             read(fixed, data[at + records.CENTRAL_LENGTH : extra_at], data[extra_at:extra_stop])
-            self._read_here += self._position + at >= self._here
+            self._read_here += at >= here
             at = stop
         self._rest = data[at:]
         self._position += at
@@ -200,9 +179,9 @@ class DirectoryReader:
                 method, cipher = self._read_cipher(form, extras, compressed)
             if method or cipher or size != compressed or size > self._policy.limits.member_size:
                 self._check_sizes(form, method, cipher, (size, compressed))
-        kind = FOLDER if is_folder else MEMBER
+        kind = members.FOLDER if is_folder else members.MEMBER
         if self._failure:
-            kind = FAILED if is_named and not is_folder else NAMELESS
+            kind = members.FAILED if is_named and not is_folder else members.NAMELESS
             self._table.faults[len(self._table.kinds)] = self._failure
         mtime = records.read_extended_time(extras) if block else None
         mtime = records.read_dos_time(stamp) if mtime is None else mtime
@@ -219,7 +198,7 @@ class DirectoryReader:
     def _reject(self, code: str, message: str) -> None:
         """Reject the archive, or count a warning."""
         if not self._policy.tolerates(code):
-            raise RejectedError(Finding(code, message, self._offset, show_name(self._raw)))
+            raise RejectedError(Finding(code, message, self._offset, names.show_name(self._raw)))
         self._warnings[code] += 1
 
     def _begin(self, raw: bytes, disk: int, offset: int) -> int:
@@ -260,17 +239,17 @@ class DirectoryReader:
     ) -> tuple[str, bytes | None, bool, bool]:
         """Return path, raw name, whether it is a directory's, and whether it can be a key."""
         raw = self._raw
-        if is_plain_name(raw) and records.UNICODE_PATH not in extras.fields:
+        if names.is_plain_name(raw) and records.UNICODE_PATH not in extras.fields:
             path = raw.decode("ascii")
             is_folder = raw[-1] == 0x2F
             return (path[:-1], raw, True, True) if is_folder else (path, None, False, True)
         chosen, is_utf8 = self._choose_name(form, extras)
-        text, odd = decode_name(chosen, is_utf8=is_utf8, policy=self._policy)
+        text, odd = names.decode_name(chosen, is_utf8=is_utf8, policy=self._policy)
         if odd:
             self._find(odd, f"the name's bytes are {chosen[:40].hex()}")
             if not self._policy.tolerates(odd):
                 return text, raw, text.endswith("/"), False
-        name = check_name(text, self._policy)
+        name = names.check_name(text, self._policy)
         self._warnings.update(name.warnings)
         if name.failure:
             self._find(name.failure, "the name cannot be a key")
@@ -291,7 +270,9 @@ class DirectoryReader:
             self._warnings["unicode-path-used"] += 1
             return chosen, True
         if chosen != self._raw:
-            self._reject("unicode-path-mismatch", f"the Unicode path is {show_name(chosen)!r}")
+            self._reject(
+                "unicode-path-mismatch", f"the Unicode path is {names.show_name(chosen)!r}"
+            )
         return self._raw, True
 
     def _is_folder(self, form: _HeaderForm, size: int, compressed: int, crc32: int) -> bool:
@@ -352,20 +333,20 @@ class DirectoryReader:
         table, max_bytes, keys = self._table, self._policy.limits.key_bytes, list[str]()
         for place in range(base, len(table.kinds)):
             kind = table.kinds[place]
-            if kind > FAILED:
-                if kind == FOLDER:
+            if kind > members.FAILED:
+                if kind == members.FOLDER:
                     self._take_directory(place)
                 else:
                     table.cut_path(place)
                 continue
             key = self._key_of(table.path(place))
-            if 4 * len(key) > max_bytes and (length := utf8_length(key)) > max_bytes:
+            if 4 * len(key) > max_bytes and (length := names.utf8_length(key)) > max_bytes:
                 message = f"the key would have {length} bytes, the limit is {max_bytes}"
-                self._fail(place, "key-too-long", message, NAMELESS)
+                self._fail(place, "key-too-long", message, members.NAMELESS)
                 table.cut_path(place)
                 continue
             if self._reserved is not None:
-                folded = fold_key(key)
+                folded = names.fold_key(key)
                 if folded == self._reserved or folded.startswith(f"{self._reserved}/"):
                     message = "the run writes this key itself, when all went well: its marker"
                     self._fail(place, "name-reserved", message)
@@ -382,30 +363,30 @@ class DirectoryReader:
         mark = hash(path)
         if mark in self._directories:
             self._warnings["dup-directory"] += 1
-        elif len(self._directories) < self._policy.limits.folder_memory // HASH_COST:
+        elif len(self._directories) < self._policy.limits.folder_memory // names.HASH_COST:
             self._directories.add(mark)
-        if utf8_length(path) > self._policy.limits.key_bytes:
-            table.kinds[place] = LONG_FOLDER  # no key lies below it
+        if names.utf8_length(path) > self._policy.limits.key_bytes:
+            table.kinds[place] = members.LONG_FOLDER  # no key lies below it
             table.cut_path(place)
 
-    def _fail(self, place: int, code: str, message: str, kind: int = FAILED) -> None:
+    def _fail(self, place: int, code: str, message: str, kind: int = members.FAILED) -> None:
         """Fail a member, unless it has failed already."""
         self._table.faults.setdefault(place, (code, message))
         self._table.kinds[place] = kind
 
-    def finish(self) -> Index:
+    def finish(self) -> members.Index:
         """Check that the directory ended after a header, and what needs every header."""
         self._check_end()
         self._resolve_repeated()
         self._warn_clashes()
         table, location = self._table, self._location
         order = table.settle(location.start)
-        places = array("I", (place for place in order if table.kinds[place] == MEMBER))
+        places = array("I", (place for place in order if table.kinds[place] == members.MEMBER))
         failed = array("I", sorted(table.faults))
-        return Index(
+        return members.Index(
             table=table,
-            members=Members(table, places, table.member),
-            failures=Members(table, failed, table.refused),
+            members=members.Members(table, places, table.member),
+            failures=members.Members(table, failed, table.refused),
             first=table.offsets[order[0]] if order else location.start,
             warnings=self._warnings,
         )
@@ -435,19 +416,23 @@ class DirectoryReader:
     def _resolve_repeated(self) -> None:
         """Separate duplicates from collisions among the keys whose folded hash is not unique."""
         kinds, path, key_of = self._table.kinds, self._table.path, self._key_of
-        keyed = ((place, key_of(path(place))) for place, kind in enumerate(kinds) if kind <= FAILED)
+        keyed = (
+            (place, key_of(path(place)))
+            for place, kind in enumerate(kinds)
+            if kind <= members.FAILED
+        )
         for places in self._folded.repeated(keyed):
             last: dict[str, int] = {}  # place of each key
             for place in places:
                 key = key_of(path(place))
                 if key in last:
-                    self._resolve_duplicate(last[key], place, cut_name(key))
+                    self._resolve_duplicate(last[key], place, names.cut_name(key))
                 last[key] = place
             first = key_of(path(places[0]))
-            folded = fold_key(first)
+            folded = names.fold_key(first)
             for key in last:
-                if key != first and fold_key(key) == folded:
-                    is_form = fold_form(first) == fold_form(key)
+                if key != first and names.fold_key(key) == folded:
+                    is_form = names.fold_form(first) == names.fold_form(key)
                     self._warnings["unicode-collision" if is_form else "case-collision"] += 1
                     break
 
@@ -460,9 +445,9 @@ class DirectoryReader:
 
     def _warn_clashes(self) -> None:
         """Warn of keys that are also another key's folder, and of keys that S3 treats specially."""
-        above = (key.rpartition("/")[0] for key in self._keys(MEMBER, FAILED))
+        above = (key.rpartition("/")[0] for key in self._keys(members.MEMBER, members.FAILED))
         folders = self._folded.folders(
-            chain(above, self._keys(FOLDER)), self._policy.limits.folder_memory
+            chain(above, self._keys(members.FOLDER)), self._policy.limits.folder_memory
         )
         for code, count in (
             ("file-dir-prefix-conflict", sum(1 for _ in folders)),
@@ -470,4 +455,4 @@ class DirectoryReader:
         ):
             if count:
                 self._warnings[code] += count
-        self._folded, self._directories = FoldedKeys(), set()
+        self._folded, self._directories = names.FoldedKeys(), set()
