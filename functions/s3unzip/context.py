@@ -51,8 +51,8 @@ class Progress:
     def nested(self, run: NestedRun) -> None:
         """Learn what became of one archive inside the archive."""
 
-    def found(self, archives: int, size: int) -> None:
-        """Learn how many archives there are, and how many bytes those have whose size is known."""
+    def found(self, archives: int) -> None:
+        """Learn how many archives there are."""
 
     def ended(self, end: ArchiveEnd) -> None:
         """Learn how one of several archives ended."""

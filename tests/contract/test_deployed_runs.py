@@ -113,7 +113,7 @@ def test_refusals(status: int, code: str, kind: type[S3UnzipError]) -> None:
 @pytest.mark.parametrize(
     ("operation", "call", "action"),
     [
-        ("ListMapRuns", "items", "states:DescribeMapRun"),
+        ("ListMapRuns", "items", "states:ListMapRuns"),
         ("StopExecution", "stop", "states:StopExecution"),
         ("DescribeExecution", "state", "states:DescribeExecution"),
     ],

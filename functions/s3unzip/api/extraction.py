@@ -180,7 +180,7 @@ def extract_all(  # noqa: PLR0913 - options of a public function
     requests = [_make_request(one, target, chosen, after_success) for one in found]
     check_apart(requests)
     policy, chosen_workers = make_policy(chosen, password, target), _choose_workers(workers, tuning)
-    told.found(len(found), sum(size or 0 for size in found.values()))
+    told.found(len(found))
     ends: list[ArchiveEnd] = []
     inner = _Inner(told)
     with Machine(config, policy, *chosen_workers, inner) as machine:
@@ -259,8 +259,8 @@ def names_several(word: str) -> bool:
     return scheme.lower() == "s3" and (not key or key.endswith("/") or bool(GLOB & set(key)))
 
 
-def find_archives(words: Sequence[str], config: StoreConfig) -> dict[Location, int | None]:
-    """Return the archives that `words` name, in their order, and their sizes if they are known.
+def find_archives(words: Sequence[str], config: StoreConfig) -> list[Location]:
+    """Return the archives that `words` name, in their order.
 
     A folder or a prefix names all archives in it whose names end in ``.zip`` in any case, however
     deep. In a glob ``*`` does not cross a slash, ``**`` does.
@@ -270,14 +270,18 @@ def find_archives(words: Sequence[str], config: StoreConfig) -> dict[Location, i
         NotFoundError: a folder, a prefix or a glob has no archive.
         StorageError, ServiceFaultError: it cannot be listed.
     """
-    found: dict[Location, int | None] = {}
+    found: dict[Location, None] = {}
     for word in words:
-        listed = _list_objects(word, config) if "://" in word else _list_files(word)
-        some = list(listed) if names_several(word) else [_one(word)]
+        if not names_several(word):
+            some = [parse_source(word)]
+        elif "://" in word:
+            some = list(_list_bucket(word, config))
+        else:
+            some = [parse_source(str(path)) for path in sorted(_list_files(word))]
         if not some:
             raise NotFoundError(f"{word}: {_explain_none(word)}")
-        found |= {source: size for source, size in some if source not in found}
-    return found
+        found |= dict.fromkeys(some)
+    return list(found)
 
 
 def check_apart(requests: Sequence[Request]) -> None:
@@ -308,52 +312,44 @@ def _explain_none(word: str) -> str:
     return f"no archive is there: nothing below this {kind} has a name that ends in {SUFFIX}"
 
 
-def _one(word: str) -> tuple[Location, int | None]:
-    source = parse_source(word)
-    if source.scheme != "file":
-        return source, None
-    try:
-        return source, Path(source.key).stat().st_size
-    except OSError:  # the run says what is wrong
-        return source, None
-
-
-def _list_files(word: str) -> Iterator[tuple[Location, int | None]]:
-    folder = Path(word)
-    if folder.is_dir():
-        paths = sorted(
-            Path(top, name)
-            for top, _, names in os.walk(folder)
-            for name in names
-            if name.lower().endswith(SUFFIX)
-        )
+def _list_files(word: str) -> Iterator[Path]:
+    if Path(word).is_dir():
+        for top, _, names in os.walk(word):
+            yield from (Path(top, name) for name in names if name.lower().endswith(SUFFIX))
     else:
-        paths = sorted(Path(one) for one in glob.glob(word, recursive=True) if Path(one).is_file())  # noqa: PTH207 - ** of a whole path
-    for path in paths:
-        yield _one(str(path))
+        found = glob.glob(word, recursive=True)  # noqa: PTH207 - ** of a whole path
+        yield from (Path(one) for one in found if Path(one).is_file())
 
 
-def _list_objects(word: str, config: StoreConfig) -> Iterator[tuple[Location, int | None]]:
-    bucket, _, key = word.partition("://")[2].partition("/")
-    start = min((key.find(one) for one in GLOB if one in key), default=len(key))
-    prefix = parse_destination(f"s3://{bucket}/")
-    fits = compile_glob(key).match if start < len(key) else None
-    for listed in _reader(config).destination(prefix).list_objects(key[:start], "", BEYOND):
-        wanted = fits(listed.key) if fits is not None else listed.key.lower().endswith(SUFFIX)
-        if wanted and not listed.key.endswith("/"):
-            yield Location("s3", bucket, listed.key), listed.size
-
-
-def _reader(config: StoreConfig) -> Stores:
-    """Return the stores that list where archives are, with the credentials that read them."""
-    return open_stores(
-        replace(
-            config,
-            destination_endpoint_url=None,
-            destination_region=None,
-            destination_profile=None,
-            destination_unsigned=config.unsigned,
-            destination_owner=None,
-            destination_kms_key=None,
-        )
+def _list_bucket(word: str, config: StoreConfig) -> Iterator[Location]:
+    """Yield archives of a bucket, which is listed with the credentials that read it."""
+    reading = replace(
+        config,
+        destination_endpoint_url=None,
+        destination_region=None,
+        destination_profile=None,
+        destination_unsigned=config.unsigned,
+        destination_owner=None,
+        destination_kms_key=None,
     )
+    bucket, _, key = word.partition("://")[2].partition("/")
+    for one in list_objects(word, open_stores(reading)):
+        if GLOB & set(key) or one.key.lower().endswith(SUFFIX):
+            yield Location("s3", bucket, one.key)
+
+
+def list_objects(word: str, stores: Stores) -> Iterator[ListedObject]:
+    """Yield the objects that a prefix or a glob of a bucket names."""
+    bucket, _, key = word.partition("://")[2].partition("/")
+    start = fixed_part(key)
+    fits = compile_glob(key).match if start != key else str
+    for one in stores.destination(parse_destination(f"s3://{bucket}/")).list_objects(
+        start, "", BEYOND
+    ):
+        if fits(one.key) and not one.key.endswith("/"):
+            yield one
+
+
+def fixed_part(key: str) -> str:
+    """Return what all keys begin with that fit a glob."""
+    return key[: min((key.find(one) for one in GLOB if one in key), default=len(key))]

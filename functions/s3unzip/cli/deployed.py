@@ -12,10 +12,11 @@ from s3unzip.cli.options import SERVER, Given, command
 from s3unzip.cli.terminal import confirm
 from s3unzip.errors import BudgetError, InterruptedRunError, UsageError
 from s3unzip.estimate import price_archives, show_dollars
+from s3unzip.model import Location
 from s3unzip.operate import reconcile as reconciling
 from s3unzip.operate.canary import try_canary
-from s3unzip.operate.doctor import CHECKS, CheckStatus, Deployment, Diagnosis, run_check
-from s3unzip.operate.submit import Submission, find_archives, queue_archives
+from s3unzip.operate.doctor import CheckStatus, Diagnosis, diagnose
+from s3unzip.operate.submit import Submission, find_archives, send_events
 
 if TYPE_CHECKING:
     from s3unzip.operate.runs import DeployedRuns
@@ -74,7 +75,9 @@ def submit(given: Given) -> int:
 
 
 def _queue(runs: DeployedRuns, keys: list[str]) -> int:
-    queued = 0
+    queued, now, bucket = 0, time.time(), runs.defaults.trigger.bucket
+    # The events have the time of now: archives that were put long ago are not ahead of new ones.
+    events = [(Location("s3", bucket, key), now) for key in keys]
 
     def tell(count: int) -> None:
         nonlocal queued
@@ -83,7 +86,7 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
         queued = count
 
     try:
-        queue_archives(runs, keys, tell)
+        send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events, "submit", tell)
     except KeyboardInterrupt:
         raise InterruptedRunError(
             f"stopped after {queued:,} of {len(keys):,} archives; the same command queues all, and "
@@ -131,9 +134,8 @@ def doctor(given: Given) -> int:
 
     Exit code: 0 all is well or there are only warnings, 1 a check failed.
     """
-    deployment, found = Deployment(given.deployed()), []
-    checks = (run_check(name, deployment) for name in CHECKS)
-    for one in chain(checks, () if given.no_canary else try_canary(deployment, given.wait)):
+    runs, found = given.deployed(), []
+    for one in chain(diagnose(runs), () if given.no_canary else try_canary(runs, given.wait)):
         found.append(one)
         if not given.json:
             advice = f"{INDENT}-> {printable(one.advice)}\n" if one.advice else ""

@@ -272,7 +272,7 @@ class RunDisplay(Progress):
             self._since = time.monotonic() - gone
         self._start()
 
-    def found(self, archives: int, size: int) -> None:  # noqa: ARG002 - shown as archives
+    def found(self, archives: int) -> None:
         """Show the work ahead."""
         self._archives, self._since = archives, time.monotonic()
         self._start()

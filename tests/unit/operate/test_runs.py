@@ -83,7 +83,7 @@ def test_a_stop_that_comes_too_late(site: Site) -> None:
         execution.status = "SUCCEEDED"
         raise refusal
 
-    events = runs._states.meta.events
+    events = runs.client("stepfunctions").meta.events
     events.register_first("before-call.sfn.StopExecution", refuse)
     with pytest.raises(S3UnzipError, match="states:StopExecution"):
         runs.stop(run)
@@ -148,7 +148,7 @@ def test_a_stack_of_another_age(account: Account) -> None:
     outputs = {"StateMachineArn": "arn:aws:states:us-east-1:1:stateMachine:m", "WorkBucket": "w"}
     account.make_stack("mine", outputs)
     runs = DeployedRuns("mine", StoreConfig(endpoint_url=account.url))
-    assert runs.stack.name == "mine"
+    assert runs.stack["StackName"] == "mine"
     with pytest.raises(UsageError, match="too old"):
         _ = runs.variables
 

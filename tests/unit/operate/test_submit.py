@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from s3unzip.cli import deployed
 from s3unzip.cli.main import main
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location
-from s3unzip.operate import submit
 from s3unzip.operate.submit import ATTEMPTS, LONGEST_WAIT, send_events
 from tests.docs.test_json import check_lines
 from tests.unit.operate.site import Site
@@ -166,7 +166,7 @@ def test_an_interruption(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     shell.put("a.zip")
-    monkeypatch.setattr(submit, "send_events", stop)
+    monkeypatch.setattr(deployed, "send_events", stop)
     assert shell(BUCKET, "--yes") == 130
     assert "stopped after 0 of 1 archives; the same command queues all" in shell.err
 
