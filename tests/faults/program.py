@@ -10,7 +10,7 @@ import sys
 from msgspec import Struct
 
 from s3unzip.errors import S3UnzipError
-from s3unzip.local.machine import Machine
+from s3unzip.local.machine import open_machine
 from s3unzip.model import Location, Report, Request, decode
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.zip import Policy
@@ -36,7 +36,7 @@ def carry_out(order: Order) -> Report:
         Location("file", "", order.home), endpoint_url=order.endpoint, region=REGION
     )
     request = order.request
-    with Machine(config, Policy(), TUNING, WORKERS) as machine:
+    with open_machine(config, Policy(), TUNING, WORKERS) as machine:
         return machine.run(request) if order.resume is None else machine.resume(order.resume)
 
 

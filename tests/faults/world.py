@@ -10,8 +10,6 @@ import os
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +21,7 @@ from mypy_boto3_s3 import S3Client
 
 from s3unzip.context import Context, Progress
 from s3unzip.errors import SourceChangedError
-from s3unzip.local.machine import resume_run, run_archive
+from s3unzip.local.machine import Machine
 from s3unzip.local.workers import Workers
 from s3unzip.model import AfterSuccess, Location, Options, Report, Request, Verdict
 from s3unzip.settings import Tuning
@@ -157,8 +155,8 @@ class World:
         after_success: AfterSuccess | None = None,
     ) -> Report:
         """Extract the archive with worker processes, or in this one where `processes` is 0."""
-        with self._at_work(self.maker(tuning, policy), processes) as (context, workers):
-            return run_archive(self.request(options, after_success), context, workers)
+        with open_machine(self.maker(tuning, policy), processes) as machine:
+            return machine.run(self.request(options, after_success))
 
     def run_to_verdict(self) -> Verdict:
         """Extract the archive; what the plan raises is a verdict too."""
@@ -169,8 +167,8 @@ class World:
 
     def resume(self, run: str, processes: int = 2, *, failed: bool = False) -> Report:
         """Do what a run left; `failed`: also the members that failed."""
-        with self._at_work(self.maker(), processes) as (context, workers):
-            return resume_run(run, context, workers, failed=failed)
+        with open_machine(self.maker(), processes) as machine:
+            return machine.resume(run, failed=failed)
 
     def listing(self) -> Listing:
         """Return what lies in the destination."""
@@ -181,13 +179,11 @@ class World:
         answers = [self.client.list_multipart_uploads(Bucket=bucket) for bucket in BUCKETS]
         return sum(len(answer.get("Uploads", [])) for answer in answers)
 
-    @staticmethod
-    @contextmanager
-    def _at_work(maker: ContextMaker, processes: int) -> Iterator[tuple[Context, Workers]]:
-        context = maker(LocalClock())
-        opening = maker if processes else None
-        with Workers(processes, context, opening) as workers:
-            yield context, workers
+
+def open_machine(maker: ContextMaker, processes: int) -> Machine:
+    """Return a machine with worker processes; 0: the tasks are done in this one."""
+    context = maker(LocalClock())
+    return Machine(context, Workers(processes, context, maker if processes else None))
 
 
 def _zip_crc(path: Path) -> int | None:

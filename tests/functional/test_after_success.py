@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from s3unzip.api.options import parse_after_success
 from s3unzip.errors import UsageError
-from s3unzip.local.machine import resume_run, run_archive
-from s3unzip.local.workers import Workers
+from s3unzip.local.machine import Machine
 from s3unzip.model import (
     AfterSuccess,
     Location,
@@ -123,7 +122,7 @@ def run_ruled(world: World, body: bytes, rule: AfterSuccess) -> Report:
     """Extract an archive with a rule; return the report."""
     request = world.request(body)
     ruled = Request(request.source, request.destination, request.options, after_success=rule)
-    return run_archive(ruled, world.context, Workers(1, world.context))
+    return Machine(world.context).run(ruled)
 
 
 @pytest.mark.parametrize("failed", [False, True])
@@ -134,7 +133,7 @@ def test_a_run_that_is_resumed_after_the_action_leaves_it(*, failed: bool) -> No
     assert report.after_success is not None
     assert report.after_success.state is SourceState.DONE
     source = world.request(BODY).source
-    later = resume_run(report.run, world.context, Workers(1, world.context), failed=failed)
+    later = Machine(world.context).resume(report.run, failed=failed)
     assert later.verdict is Verdict.COMPLETED
     assert later.after_success == report.after_success
     assert source.key in world.buckets.bucket(source.bucket).objects

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from s3unzip.errors import UsageError
-from s3unzip.local.machine import run_nested
-from s3unzip.local.workers import Workers
+from s3unzip.local.machine import Machine
 from s3unzip.model import Budget, GzipForm, NestedRun, OnConflict, Options, Report, Verdict, decode
 from s3unzip.settling.after import nested_requests
 from s3unzip.settling.loop import begin
@@ -28,8 +27,7 @@ def wrap(levels: int) -> bytes:
 
 def find_below(report: Report, world: World) -> list[NestedRun]:
     """Extract what is inside; return what became of each archive."""
-    context = world.context
-    return list(run_nested(report, context, Workers(1, context)))
+    return list(Machine(world.context).run_nested(report))
 
 
 class Tree:

@@ -27,7 +27,7 @@ from s3unzip.context import Progress
 from s3unzip.errors import InterruptedRunError, NotFoundError, S3UnzipError, UsageError
 from s3unzip.extraction.objects import BEYOND
 from s3unzip.local.extra import check_extra, clear_extra
-from s3unzip.local.machine import Machine
+from s3unzip.local.machine import Machine, open_machine
 from s3unzip.local.processors import available_processors
 from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, Options, Outcome, Report, Request
 from s3unzip.planning.plan import Plan
@@ -85,7 +85,7 @@ def extract(  # noqa: PLR0913 - options of a public function
     policy, told = make_policy(options, password, target), progress or Progress()
     if delete_extra is not None:
         check_extra(request, reached.work, open_stores(reached))
-    with Machine(reached, policy, *_choose_workers(workers, tuning), told) as machine:
+    with open_machine(reached, policy, *_choose_workers(workers, tuning), told) as machine:
         return _extract_one(machine, request, max_cost, told, warn, delete_extra)
 
 
@@ -183,7 +183,7 @@ def extract_all(  # noqa: PLR0913 - options of a public function
     told.found(len(found))
     ends: list[ArchiveEnd] = []
     inner = _Inner(told)
-    with Machine(config, policy, *chosen_workers, inner) as machine:
+    with open_machine(config, policy, *chosen_workers, inner) as machine:
         for request in requests:
             try:
                 ends.append(_end_one(machine, request, max_cost, inner))

@@ -191,7 +191,7 @@ def test(given: Given) -> int:
     """
     from s3unzip.api.options import judge_selection, make_policy
     from s3unzip.cli.output import RunDisplay, print_test
-    from s3unzip.local.machine import Machine
+    from s3unzip.local.machine import open_machine
     from s3unzip.stores.memory import NOWHERE
 
     where, options = parse_source(given.src), replace(given.options(), key_template="{member}")
@@ -202,7 +202,7 @@ def test(given: Given) -> int:
         stores = replace(given.config(), work=Location("file", "", f"{home}/"))
         tuning = given.tuning(given.processes)
         with (
-            Machine(stores, policy, tuning, given.processes, display) as machine,
+            open_machine(stores, policy, tuning, given.processes, display) as machine,
             display,
             asking_for_a_prefix(where),
         ):

@@ -328,7 +328,7 @@ def resume(given: Given) -> int:
 def _resume_here(given: Given, known: LocalRuns) -> int:
     """Do what is left of a run of this machine, print its report; return the exit code."""
     from s3unzip.api.options import make_policy
-    from s3unzip.local.machine import Machine
+    from s3unzip.local.machine import open_machine
 
     tuning, secret = given.tuning(given.processes), given.password()
     name = known.find(given.run)
@@ -340,7 +340,7 @@ def _resume_here(given: Given, known: LocalRuns) -> int:
     policy = make_policy(planned.options, secret, planned.destination)
     display, stores = RunDisplay(), _recall_config(given, known.connections(name))
     check_reachable(stores, planned.source, planned.destination)
-    with Machine(stores, policy, tuning, given.processes, display) as machine, display:
+    with open_machine(stores, policy, tuning, given.processes, display) as machine, display:
         report = machine.resume(name, display.planned, failed=given.failed)
     if given.json:
         print_json(report)

@@ -9,11 +9,9 @@ import fcntl
 import os
 import re
 import time
-from contextlib import ExitStack
 from functools import partial
 from io import BufferedWriter
 from pathlib import Path
-from typing import Self
 
 from s3unzip.errors import AccessDeniedError, UsageError
 from s3unzip.model import Location, run_stem
@@ -51,32 +49,6 @@ def lock_run(home: str, run: str) -> BufferedWriter:
     raise UsageError(
         f"{run}: another process is working on this run; watch it with: s3unzip watch {run}"
     )
-
-
-class RunLocks:
-    """The runs that this process works on; a context manager that releases them at its end.
-
-    Args:
-        home: the folder of all runs.
-    """
-
-    def __init__(self, home: str) -> None:
-        self._home = home
-        self._held = ExitStack()
-        self._runs: set[str] = set()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._held.close()
-        self._runs.clear()
-
-    def take(self, run: str) -> None:
-        """Lock a run, unless it is locked here already."""
-        if run not in self._runs:
-            self._held.enter_context(lock_run(self._home, run))
-            self._runs.add(run)
 
 
 def is_at_work(home: str, run: str) -> bool:

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from s3unzip.context import Progress
 from s3unzip.errors import StorageError, ThrottledError
-from s3unzip.local.machine import resume_run, run_archive
-from s3unzip.local.workers import Workers
+from s3unzip.local.machine import Machine
 from s3unzip.model import OnConflict, Options, Outcome, Part, PlanSummary, Report
 from s3unzip.runs import step as attempt
 from s3unzip.runs.records import RunWatcher
@@ -78,13 +77,13 @@ def shown_world(tuning: Tuning = TINY, out: MemoryBucket | None = None) -> tuple
 def extract(world: World, archive: bytes, options: Options | None = None) -> Report:
     """Extract an archive as this machine does."""
     context = world.context
-    return run_archive(world.request(archive, options), context, Workers(1, context))
+    return Machine(context).run(world.request(archive, options))
 
 
 def resume(world: World, report: Report, *, failed: bool = False) -> Report:
     """Do what a run left."""
     context = world.context
-    return resume_run(report.run, context, Workers(1, context), failed=failed)
+    return Machine(context).resume(report.run, failed=failed)
 
 
 def plan_of(world: World, report: Report) -> PlanSummary:

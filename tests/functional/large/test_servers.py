@@ -12,8 +12,7 @@ import pytest
 
 from embedded.ministack import PYTHON, EmbeddedAws
 from s3unzip.context import Context
-from s3unzip.local.machine import run_archive
-from s3unzip.local.workers import Workers
+from s3unzip.local.machine import Machine
 from s3unzip.model import Location, Request
 from s3unzip.planning.plan import Plan
 from s3unzip.settings import KIB, MIB, Tuning
@@ -91,7 +90,7 @@ def test_every_kind_of_task_on_a_real_server(server: Server) -> None:
     context = Context(stores=server.stores, clock=LocalClock(), tuning=TUNING)
     plans: list[Plan] = []
     request = Request(Location("s3", "ingest", "archive.zip"), Location("s3", "members", ""))
-    report = run_archive(request, context, Workers(1, context), planned=plans.append)
+    report = Machine(context).run(request, planned=plans.append)
     assert report.verdict == "COMPLETED", report
     assert plans[0].summary.kinds == {"stream": 2, "copy": 2, "scan": 1}
     assert report.requests.copy >= 4

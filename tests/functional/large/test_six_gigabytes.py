@@ -14,7 +14,7 @@ from bench.server import find_versitygw, s3_server
 from embedded.ministack import PYTHON, EmbeddedAws
 from s3unzip.context import Context
 from s3unzip.local.contexts import open_context
-from s3unzip.local.machine import run_archive
+from s3unzip.local.machine import Machine
 from s3unzip.local.workers import Workers
 from s3unzip.model import Location, Request
 from s3unzip.planning.plan import Plan
@@ -59,9 +59,9 @@ def test_six_gigabytes_between_buckets(
         opening = partial(open_context, config, Policy(), Tuning())
         context = opening(LocalClock(), None)
         plans: list[Plan] = []
-        with Workers(2, context, opening) as workers:
+        with Machine(context, Workers(2, context, opening)) as machine:
             wanted = Request(SOURCE, DESTINATION)
-            report = run_archive(wanted, context, workers, planned=plans.append)
+            report = machine.run(wanted, planned=plans.append)
         record_property("seconds", report.finished - report.started)
         record_property("requests", str(report.requests))
         assert plans[0].summary.kinds == {"scan": 1, "copy": 1, "batch": SMALL}
@@ -89,7 +89,7 @@ def test_the_same_scaled_down_on_the_embedded_aws(
         client.upload_file(str(path), "source", SOURCE.key)
         context = Context(stores=stores, clock=LocalClock(), tuning=tuning)
         plans: list[Plan] = []
-        workers = Workers(1, context)
-        report = run_archive(Request(SOURCE, DESTINATION), context, workers, planned=plans.append)
+        wanted = Request(SOURCE, DESTINATION)
+        report = Machine(context).run(wanted, planned=plans.append)
         assert plans[0].summary.kinds == {"scan": 1, "copy": 1, "batch": 100}
         check(client, "ours", report, large, 100)

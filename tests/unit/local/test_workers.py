@@ -7,8 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -18,7 +17,7 @@ import pytest
 from s3unzip.context import Context, Progress
 from s3unzip.errors import InterruptedRunError
 from s3unzip.local.contexts import open_context
-from s3unzip.local.machine import resume_run, run_archive
+from s3unzip.local.machine import Machine
 from s3unzip.local.workers import Counted, Ended, Tally, Workers
 from s3unzip.model import Outcome, Report, Request, Status, Verdict
 from s3unzip.settings import make_tuning
@@ -62,9 +61,8 @@ class Shown(Progress):
 class Folder:
     """An archive in a folder, extracted into another by worker processes."""
 
-    def __init__(self, folder: Path, workers: int = 2) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.workers = workers
         archive = folder / "a.zip"
         entries = [Entry(f"f{n}", b"%d" % n * 100, method=8) for n in range(MEMBERS)]
         archive.write_bytes(build(*entries))
@@ -74,19 +72,15 @@ class Folder:
         self.shown = Shown()
         self.request = Request(parse_source(str(archive)), parse_destination(str(folder / "out")))
 
-    @contextmanager
-    def at_work(
-        self, opening: Callable[[LocalClock, Progress], Context] | None = None
-    ) -> Iterator[tuple[Context, Workers]]:
-        """Give the context of the program, and workers."""
+    def machine(self, opening: Callable[[LocalClock, Progress], Context] | None = None) -> Machine:
+        """Return a machine with the workers."""
         context = self.open_context(LocalClock(), self.shown)
-        with Workers(self.workers, context, opening or self.open_context) as workers:
-            yield context, workers
+        return Machine(context, Workers(2, context, opening or self.open_context))
 
     def run(self, opening: Callable[[LocalClock, Progress], Context] | None = None) -> Report:
         """Extract."""
-        with self.at_work(opening) as (context, workers):
-            return run_archive(self.request, context, workers)
+        with self.machine(opening) as machine:
+            return machine.run(self.request)
 
     def written(self) -> int:
         """Count the files that are there, whole."""
@@ -115,8 +109,7 @@ def test_one_worker_is_a_thread(tmp_path: Path) -> None:
     context = folder.open_context(LocalClock(), folder.shown)
     started: set[int] = set()
     folder.shown.each = lambda: started.update(pids())
-    with Workers(1, context) as workers:
-        assert run_archive(folder.request, context, workers).verdict is Verdict.COMPLETED
+    assert Machine(context).run(folder.request).verdict is Verdict.COMPLETED
     assert started == set()
 
 
@@ -174,8 +167,8 @@ def test_ctrl_c_stops_cleanly_and_resume_continues(tmp_path: Path) -> None:
         folder.run()
     stopper.join()
     run = str(stopped.value).rpartition(" ")[2]
-    with folder.at_work() as (context, workers):
-        report = resume_run(run, context, workers)
+    with folder.machine() as machine:
+        report = machine.resume(run)
     assert report.verdict is Verdict.COMPLETED
     assert folder.written() == MEMBERS
 
