@@ -6,15 +6,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from s3unzip.api.extraction import check_apart, extract_all, find_archives, names_several
-from s3unzip.context import Progress
+from s3unzip.api.extraction import check_apart, find_archives, names_several
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.model import ArchiveEnd, Batch, Location, Options, Request, decode
+from s3unzip.model import Batch, Location, Options, Request, decode
 from s3unzip.stores.factory import StoreConfig
 from tests.patience import HANG_SECONDS
 from tests.processes import Program
@@ -138,50 +136,17 @@ def test_archives_are_deleted_after_success(program: Program) -> None:
     assert (program.folder / "damaged.zip").exists()
 
 
-class Heard(Progress):
-    """Keeps what is told."""
-
-    def __init__(self) -> None:
-        self.ends: list[ArchiveEnd] = []
-        self.known = 0
-        self.extracted = 0
-
-    def found(self, archives: int) -> None:
-        """Keep the work ahead."""
-        self.known = archives
-
-    def finished(self, counts: Mapping[str, int]) -> None:
-        """Count members."""
-        self.extracted += counts.get("extracted", 0)
-
-    def ended(self, end: ArchiveEnd) -> None:
-        """Keep an end."""
-        self.ends.append(end)
-
-
-def config_of(folder: Path) -> StoreConfig:
-    """Return stores that keep runs in `folder`."""
-    return StoreConfig(Location("file", "", f"{folder}/.runs/"))
-
-
 def test_archives_share_the_workers(program: Program) -> None:
     """One after the other; the archives inside, the warnings and the counts belong to each."""
-    folder = program.folder
     nested = build(Entry("inner.zip", archive("inner")), Entry("bad.zip", b"PK"))
-    (folder / "nested.zip").write_bytes(nested)
-    heard = Heard()
-    words = [str(folder / name) for name in ("damaged.zip", "nested.zip", "text.zip")]
-    options = Options(include=("*", "nothing*"), nested_depth=1)
-    batch = extract_all(
-        words, str(folder / "out"), options, workers=2, stores=config_of(folder), progress=heard
-    )
-    assert heard.known == 3
-    assert [end.exit_code for end in batch.archives] == [1, 0, 3]
-    assert heard.ends == list(batch.archives)
-    assert heard.extracted == 4  # good, both archives inside, and the member of one
-    assert batch.archives[0].warnings
-    verdicts = [str(run.verdict) for run in batch.archives[1].nested]
-    assert sorted(verdicts) == ["COMPLETED", "REJECTED"]
+    (program.folder / "nested.zip").write_bytes(nested)
+    words = ("damaged.zip", "nested.zip", "text.zip", "out", "-w", "2", "--nested", "1")
+    ended = program.run("run", *words, "-i", "*", "-i", "nothing*", "--json")
+    archives = decode(ended.out, Batch).archives
+    assert [end.exit_code for end in archives] == [1, 0, 3]
+    assert [end.report and end.report.extracted for end in archives] == [1, 2, 0]
+    assert archives[0].warnings
+    assert sorted(str(run.verdict) for run in archives[1].nested) == ["COMPLETED", "REJECTED"]
 
 
 def test_ctrl_c_stops_all_and_says_how_to_go_on(program: Program) -> None:

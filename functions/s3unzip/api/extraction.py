@@ -17,19 +17,19 @@
 
 import glob
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from s3unzip.api.options import at_endpoint, judge_selection, make_policy, parse_after_success
 from s3unzip.context import Progress
-from s3unzip.errors import InterruptedRunError, NotFoundError, S3UnzipError, UsageError
+from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.extraction.objects import BEYOND
 from s3unzip.local.extra import check_extra, clear_extra
 from s3unzip.local.machine import Machine, open_machine
 from s3unzip.local.processors import available_processors
-from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, Options, Outcome, Report, Request
+from s3unzip.model import Location, Options, Report, Request
 from s3unzip.planning.plan import Plan
 from s3unzip.planning.select import compile_glob, parse_template
 from s3unzip.settings import Tuning, make_tuning
@@ -78,36 +78,29 @@ def extract(  # noqa: PLR0913 - options of a public function
         StorageError, ServiceFaultError: a store refused, or failed while the run was planned.
         InterruptedRunError: Ctrl-C; finished members are on record.
     """
-    options = _with_password(options or Options(), password)
     where, target = parse_source(_as_text(source)), parse_destination(_as_text(destination))
-    request = _make_request(where, target, options, after_success)
+    options = options or Options()
+    if password is not None and options.password_ref is None:
+        options = replace(options, password_ref="argument")  # noqa: S106 - says where it is
+    request = make_request(where, target, options, after_success)
     reached = at_endpoint(stores, endpoint_url)
     policy, told = make_policy(options, password, target), progress or Progress()
-    if delete_extra is not None:
-        check_extra(request, reached.work, open_stores(reached))
-    with open_machine(reached, policy, *_choose_workers(workers, tuning), told) as machine:
-        return _extract_one(machine, request, max_cost, told, warn, delete_extra)
-
-
-def _with_password(options: Options, password: bytes | str | None) -> Options:
-    if password is None or options.password_ref is not None:
-        return options
-    return replace(options, password_ref="argument")  # noqa: S106 - says where it is
-
-
-def _make_request(
-    source: Location, destination: Location, options: Options, after_success: str | None
-) -> Request:
-    rule = parse_after_success(after_success, source, options) if after_success else None
-    return Request(source, destination, options, after_success=rule)
-
-
-def _choose_workers(workers: int | None, tuning: Tuning | None) -> tuple[Tuning, int]:
-    """Return settings and the number of worker processes."""
     processes = len(available_processors()) if workers is None else workers
     if processes < 1:
         raise UsageError(f"workers must be at least 1; it is {processes}")
-    return tuning or make_tuning({"max_workers": processes}), processes
+    tuning = tuning or make_tuning({"max_workers": processes})
+    if delete_extra is not None:
+        check_extra(request, reached.work, open_stores(reached))
+    with open_machine(reached, policy, tuning, processes, told) as machine:
+        return extract_one(machine, request, told, warn, delete_extra, max_cost)
+
+
+def make_request(
+    source: Location, destination: Location, options: Options, after_success: str | None
+) -> Request:
+    """Return the request of a run, with a rule for its archive as `extract` takes it."""
+    rule = parse_after_success(after_success, source, options) if after_success else None
+    return Request(source, destination, options, after_success=rule)
 
 
 def _as_text(location: object) -> str:
@@ -117,13 +110,13 @@ def _as_text(location: object) -> str:
     return os.fspath(location)
 
 
-def _extract_one(
+def extract_one(
     machine: Machine,
     request: Request,
-    max_cost: float | None,
     told: Progress,
     warn: Callable[[str], object] | None,
     confirm: Callable[[Sequence[ListedObject]], bool] | None = None,
+    max_cost: float | None = None,
 ) -> Report:
     """Extract an archive, and the archives inside it."""
 
@@ -139,109 +132,6 @@ def _extract_one(
     for one in machine.run_nested(report):
         told.nested(one)
     return report
-
-
-def extract_all(  # noqa: PLR0913 - options of a public function
-    sources: Sequence[str],
-    destination: str,
-    options: Options | None = None,
-    *,
-    password: bytes | None = None,
-    workers: int | None = None,
-    tuning: Tuning | None = None,
-    max_cost: float | None = None,
-    after_success: str | None = None,
-    stores: StoreConfig | None = None,
-    progress: Progress | None = None,
-) -> Batch:
-    """Extract several archives, one after the other; the failure of one does not stop the others.
-
-    Args:
-        sources: archives, folders, prefixes (``s3://bucket/in/``) and globs.
-        destination: as of `extract`.
-        options: as of `extract`.
-        password: as of `extract`.
-        workers: as of `extract`.
-        tuning: as of `extract`.
-        max_cost: dollars of each archive.
-        after_success: as of `extract`.
-        stores: as of `extract`.
-        progress: told of what happens.
-
-    Raises:
-        UsageError: a location or an option is wrong, or two archives have the same keys.
-        StorageError, ServiceFaultError: a word names no archive, or they cannot be listed.
-        InterruptedRunError: Ctrl-C; finished members are on record.
-    """
-    told, config = progress or Progress(), stores or StoreConfig()
-    chosen = _with_password(options or Options(), password)
-    target = parse_destination(destination)
-    found = find_archives(sources, config)
-    requests = [_make_request(one, target, chosen, after_success) for one in found]
-    check_apart(requests)
-    policy, chosen_workers = make_policy(chosen, password, target), _choose_workers(workers, tuning)
-    told.found(len(found))
-    ends: list[ArchiveEnd] = []
-    inner = _Inner(told)
-    with open_machine(config, policy, *chosen_workers, inner) as machine:
-        for request in requests:
-            try:
-                ends.append(_end_one(machine, request, max_cost, inner))
-            except (InterruptedRunError, KeyboardInterrupt) as interrupt:
-                raise _interrupted(len(ends), len(requests), interrupt) from interrupt
-            told.ended(ends[-1])
-    return Batch(max(one.exit_code for one in ends), tuple(ends))
-
-
-class _Inner(Progress):
-    """Passes the counts of each of several archives on."""
-
-    def __init__(self, outer: Progress) -> None:
-        self._outer = outer
-        self.runs: list[NestedRun] = []
-
-    def finished(self, counts: Mapping[str, int]) -> None:
-        self._outer.finished(counts)
-
-    def failed(self, outcomes: Sequence[Outcome]) -> None:
-        self._outer.failed(outcomes)
-
-    def trouble(self, message: str) -> None:
-        self._outer.trouble(message)
-
-    def nested(self, run: NestedRun) -> None:
-        self.runs.append(run)
-
-
-def _end_one(
-    machine: Machine, request: Request, max_cost: float | None, inner: _Inner
-) -> ArchiveEnd:
-    """Extract one of several archives; what goes wrong is in the result."""
-    warnings: list[str] = []
-    inner.runs = []
-    source = str(request.source.public)
-    try:
-        report = _extract_one(machine, request, max_cost, inner, warnings.append)
-    except InterruptedRunError:
-        raise
-    except S3UnzipError as error:
-        return ArchiveEnd(source, error.exit_code, error=str(error))
-    right = all(one.is_right for one in inner.runs)
-    code = report.verdict.exit_code or (0 if right else 1)
-    return ArchiveEnd(source, code, report, nested=tuple(inner.runs), warnings=tuple(warnings))
-
-
-def _interrupted(ended: int, archives: int, interrupt: BaseException) -> InterruptedRunError:
-    """Return the error that says how to go on."""
-    begun = isinstance(interrupt, InterruptedRunError)
-    words = f"stopped: {ended:,} of {archives:,} archives ended"
-    if begun:
-        words += f"; of the next one: {interrupt}"
-    if archives - ended - begun > 0:
-        words += (
-            f"\n{archives - ended - begun:,} archives had not begun: start the same command again"
-        )
-    return InterruptedRunError(words)
 
 
 GLOB = frozenset("*?[")
