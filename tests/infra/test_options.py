@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from infra.environment import Environment, EnvironmentFileError, OptionsSection, load_environment
-from s3unzip.aws.environment import read_defaults
+from s3unzip.aws.environment import read_worker
 from s3unzip.model import AfterSuccess, Options, SourceAction, decode
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.settings import Variable
@@ -17,7 +17,11 @@ from tests.infra.templates import Synthesized
 ARN = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:archives/zip-AbCdEf"
 FUNCTIONS = ("intake", "plan", "extract", "settle")
 INGEST, MEMBERS = "<StorageIngest.Arn>", "<StorageDestination.Arn>/*"
-NEEDED = {Variable.TRIGGER_BUCKET.value: "in", Variable.DESTINATION.value: "s3://out/"}
+NEEDED = {
+    Variable.TRIGGER_BUCKET.value: "in",
+    Variable.DESTINATION.value: "s3://out/",
+    Variable.WORK_BUCKET.value: "work",
+}
 Synthesize = Callable[[Environment], Synthesized]
 
 
@@ -57,7 +61,7 @@ def test_after_success(
         assert not {action for action, _ in dev.rights(name)} & actions
     assert not wanted & made.rights("extract")
     text = variables_of(made, "Settle")[Variable.AFTER_SUCCESS]
-    rule = read_defaults({**NEEDED, Variable.AFTER_SUCCESS.value: text}).after_success
+    rule = read_worker({**NEEDED, Variable.AFTER_SUCCESS.value: text}).after_success
     assert rule == AfterSuccess(SourceAction(after["action"]), tags=after.get("tags", {}))
 
 

@@ -10,7 +10,7 @@ import json
 import os
 import threading
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -89,28 +89,41 @@ class Trigger(Struct, frozen=True):
             )
 
 
-class RunDefaults(Struct, frozen=True, kw_only=True):
-    """What all runs of an environment have in common."""
+class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
+    """What the variables of an environment's functions say: what all its runs have in common."""
 
+    environment: str
     trigger: Trigger
     destination: Location
+    work: Location  # the prefix of all runs
     options: Options
     after_success: AfterSuccess | None
     tuning: Tuning
+    limits: Limits
     platform: Platform
     max_cost: float | None  # dollars a run
-
-
-class LambdaConfig(RunDefaults, frozen=True, kw_only=True):
-    """The configuration of a function for its whole life."""
-
-    environment: str
-    stores: S3Stores
-    work: Location  # the prefix of all runs
-    policy: Policy
+    access: StoreConfig
     state_machine: str  # ARN
     event_bus: str
     queue: str  # URL; only the intake function has one
+
+    @cached_property
+    def stores(self) -> S3Stores:
+        """The stores of a function, for its whole life."""
+        return S3Stores(self.access)
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The rules for archives, with the password, which is read once."""
+        options, secret = self.options, None
+        if options.password_ref:
+            secret = read_secret(options.password_ref, open_client("secretsmanager"))
+        return Policy(
+            lenient=options.lenient,
+            encoding=options.encoding,
+            limits=self.limits,
+            password=secret,
+        )
 
     def request(self, key: str) -> Request:
         """Return the request for the archive `key` of the trigger's bucket."""
@@ -156,64 +169,49 @@ def open_worker() -> LambdaConfig:
     return read_worker(os.environ)
 
 
-def read_defaults(variables: Mapping[str, str]) -> RunDefaults:
-    """Return the defaults of every run from `variables`; reads no secret."""
+def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
+    """Return the configuration from `variables`; nothing is asked of AWS."""
     options = decode(variables.get(Variable.OPTIONS) or "{}", Options)
     secret, rule = variables.get(Variable.PASSWORD_SECRET), variables.get(Variable.AFTER_SUCCESS)
     if secret:
         options = msgspec.structs.replace(options, password_ref=SCHEME + secret)
     tuning = make_tuning(_table(variables, Variable.TUNING))
     memory = int(_number(variables, Variable.WORKER_MEMORY) or LAMBDA_VCPU_MB)
-    return RunDefaults(
-        trigger=Trigger(
-            _needed(variables, Variable.TRIGGER_BUCKET),
-            variables.get(Variable.TRIGGER_PREFIX, ""),
-            variables.get(Variable.TRIGGER_SUFFIX, ""),
-        ),
-        destination=parse_destination(_needed(variables, Variable.DESTINATION)),
-        options=options,
-        after_success=decode(rule, AfterSuccess) if rule else None,
-        tuning=tuning,
-        platform=aws(workers=tuning.max_workers, memory_mb=memory),
-        max_cost=_number(variables, Variable.MAX_COST),
+    trigger = Trigger(
+        _needed(variables, Variable.TRIGGER_BUCKET),
+        variables.get(Variable.TRIGGER_PREFIX, ""),
+        variables.get(Variable.TRIGGER_SUFFIX, ""),
     )
-
-
-def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
-    """Return the configuration from `variables`."""
-    defaults = read_defaults(variables)
-    defaults.trigger.check(defaults.destination)
+    destination = parse_destination(_needed(variables, Variable.DESTINATION))
+    trigger.check(destination)
     work = Location(
         "s3", _needed(variables, Variable.WORK_BUCKET), variables.get(Variable.WORK_PREFIX, "")
     )
-    options = defaults.options
-    secret = variables.get(Variable.PASSWORD_SECRET)
-    password = read_secret(SCHEME + secret, open_client("secretsmanager")) if secret else None
+    try:
+        limits = Limits(**_table(variables, Variable.LIMITS))
+    except TypeError as error:
+        raise UsageError(f"the environment variable {Variable.LIMITS}: {error}") from error
     return LambdaConfig(
         environment=variables.get(Variable.ENVIRONMENT, ""),
-        stores=_stores(work, variables),
+        trigger=trigger,
+        destination=destination,
         work=work,
-        policy=Policy(
-            lenient=options.lenient,
-            encoding=options.encoding,
-            limits=_limits(variables),
-            password=password,
+        options=options,
+        after_success=decode(rule, AfterSuccess) if rule else None,
+        tuning=tuning,
+        limits=limits,
+        platform=aws(workers=tuning.max_workers, memory_mb=memory),
+        max_cost=_number(variables, Variable.MAX_COST),
+        access=StoreConfig(
+            work,
+            request_payer=bool(variables.get(Variable.REQUEST_PAYER)),
+            destination_owner=variables.get(Variable.DESTINATION_OWNER) or None,
+            destination_kms_key=variables.get(Variable.DESTINATION_KMS_KEY) or None,
         ),
         state_machine=variables.get(Variable.STATE_MACHINE, ""),
         event_bus=variables.get(Variable.EVENT_BUS) or "default",
         queue=variables.get(Variable.QUEUE, ""),
-        **msgspec.structs.asdict(defaults),
     )
-
-
-def _stores(work: Location, variables: Mapping[str, str]) -> S3Stores:
-    config = StoreConfig(
-        work,
-        request_payer=bool(variables.get(Variable.REQUEST_PAYER)),
-        destination_owner=variables.get(Variable.DESTINATION_OWNER) or None,
-        destination_kms_key=variables.get(Variable.DESTINATION_KMS_KEY) or None,
-    )
-    return S3Stores(config)
 
 
 def _needed(variables: Mapping[str, str], name: Variable) -> str:
@@ -241,14 +239,6 @@ def _table(variables: Mapping[str, str], name: Variable) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"the environment variable {name} must be a JSON object, not {value!r}")
     return value
-
-
-def _limits(variables: Mapping[str, str]) -> Limits:
-    changes = _table(variables, Variable.LIMITS)
-    try:
-        return Limits(**changes)
-    except TypeError as error:
-        raise UsageError(f"the environment variable {Variable.LIMITS}: {error}") from error
 
 
 # The password of archives, in AWS Secrets Manager

@@ -58,15 +58,7 @@ metrics.set_default_dimensions(environment=os.environ.get(Variable.ENVIRONMENT) 
 
 
 def lambda_function(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
-    """Log, trace and measure each invocation of a Lambda function."""
-    logged: Callable[[E, C], R] = logger.inject_lambda_context(clear_state=True)(
-        trace(publish(handler))
-    )
-    return logged
-
-
-def publish(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
-    """Write the metrics of an invocation, even if it fails.
+    """Log, trace and measure each invocation of a Lambda function, also one that fails.
 
     Unlike Powertools' ``log_metrics`` it prints no warning for an invocation without metrics, such
     as one for a known run or a report with unfinished tasks.
@@ -82,26 +74,21 @@ def publish(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
             else:
                 metrics.clear_metrics()  # the next invocation must not inherit the run's id
 
-    return measured
-
-
-def trace(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
-    """Make a subsegment of each sampled invocation, with the error that ends it, if any.
-
-    The others never import the X-Ray SDK, which takes a tenth of a cold start.
-    """
-
+    @logger.inject_lambda_context(clear_state=True)
     @wraps(handler)
-    def traced(event: E, context: C) -> R:
+    def invoke(event: E, context: C) -> R:
         if not is_sampled():
             powertools.is_cold_start = False  # else a later one is annotated as the first
-            return handler(event, context)
-        captured: Callable[[E, C], R] = _open_tracer().capture_lambda_handler(
-            handler, capture_response=False
+            return measured(event, context)
+        # A subsegment, with the error that ends it, if any. Other invocations never import the
+        # X-Ray SDK, which takes a tenth of a cold start.
+        traced: Callable[[E, C], R] = _open_tracer().capture_lambda_handler(
+            measured, capture_response=False
         )
-        return captured(event, context)
+        return traced(event, context)
 
-    return traced
+    logged: Callable[[E, C], R] = invoke
+    return logged
 
 
 def is_sampled() -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from s3unzip.errors import AccessDeniedError, S3UnzipError
-from s3unzip.model import Location, Pin, Report, Request, Status, Verdict, run_id
+from s3unzip.model import Location, Pin, Report, Status, Verdict, run_id
 from s3unzip.operate.doctor import FAILURE, OK, WARNING, Answer, CheckResult, run_check
 from s3unzip.operate.runs import DeployedRuns, asking, find_end
 from s3unzip.planning.select import parse_template
@@ -61,7 +61,7 @@ class Canary:
         defaults = self._runs.defaults
         key = defaults.trigger.prefix + self._token + defaults.trigger.suffix
         self._archive = Location("s3", defaults.trigger.bucket, key)
-        self._request = Request(self._archive, defaults.destination, defaults.options)
+        self._request = defaults.request(key)
         self._template = parse_template(self._request)
         self._run = ""  # as the planner computes it, when the archive is put
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, structs
 
-from s3unzip.aws.environment import RunDefaults
+from s3unzip.aws.environment import LambdaConfig
 from s3unzip.errors import NotFoundError
-from s3unzip.model import Location, Request, SourceState, Verdict, run_id
+from s3unzip.model import Location, SourceState, Verdict, run_id
 from s3unzip.operate.runs import RUNNING, DeployedRuns, asking
 from s3unzip.operate.submit import send_events
 from s3unzip.planning.plan import read_whole_tail
@@ -68,13 +69,9 @@ def reconcile(runs: DeployedRuns, since: float) -> Reconciliation:
     Sends one LIST for each thousand objects, and one HEAD and one GET for each archive. If the GET
     finds no report, another one finds out whether the archive is split, and a HEAD each its parts.
     """
-    defaults = runs.defaults
-
-    def look(archive: ObjectTypeDef) -> Unsettled | str | None:
-        return _look(archive, defaults, runs)
-
+    look = partial(_look, runs=runs, defaults=runs.defaults)
     with ThreadPoolExecutor(THREADS, thread_name_prefix="reconcile") as pool:
-        found = list(pool.map(look, _archives(runs, defaults, since)))
+        found = list(pool.map(look, _archives(runs, since)))
     unsettled = tuple(one for one in found if isinstance(one, Unsettled))
     return Reconciliation(len(found), found.count(RUNNING), unsettled)
 
@@ -91,11 +88,11 @@ def start(runs: DeployedRuns, archives: Iterable[Unsettled]) -> int:
 
 
 def _look(
-    archive: ObjectTypeDef, defaults: RunDefaults, runs: DeployedRuns
+    archive: ObjectTypeDef, runs: DeployedRuns, defaults: LambdaConfig
 ) -> Unsettled | str | None:
     """Return the problem of an archive's run, the state of an active run, or None."""
     source = Location("s3", defaults.trigger.bucket, archive["Key"])
-    request = Request(source, defaults.destination, defaults.options)
+    request = defaults.request(source.key)
     store, put = runs.stores.source(source), archive["LastModified"].timestamp()
     try:
         pin = store.head(source)
@@ -137,9 +134,9 @@ def _join(store: Source, source: Location) -> Pin:
     return read_whole_tail(store, source, TAIL_LENGTH, Limits().parts, calls).pin
 
 
-def _archives(runs: DeployedRuns, defaults: RunDefaults, since: float) -> Iterator[ObjectTypeDef]:
+def _archives(runs: DeployedRuns, since: float) -> Iterator[ObjectTypeDef]:
     """Yield the current objects of the ingest bucket that start runs."""
-    trigger = defaults.trigger
+    trigger = runs.defaults.trigger
     # A separate client, because the stores' client does not parse times.
     pages = runs.client("s3").get_paginator("list_objects_v2")
     with asking("s3:ListBucket"):

@@ -29,7 +29,7 @@ from botocore.exceptions import (
 )
 from msgspec.structs import replace
 
-from s3unzip.aws.environment import RunDefaults, read_defaults
+from s3unzip.aws.environment import LambdaConfig, read_worker
 from s3unzip.errors import (
     AccessDeniedError,
     NotFoundError,
@@ -165,9 +165,9 @@ class DeployedRuns:
         return dict(configuration.get("Environment", {}).get("Variables", {}))
 
     @cached_property
-    def defaults(self) -> RunDefaults:
+    def defaults(self) -> LambdaConfig:
         """What all runs of the environment have in common."""
-        return read_defaults(self.variables)
+        return read_worker(self.variables)
 
     def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - of all runs
         """Return how the environment is reached; its functions know how runs reach their stores."""
