@@ -276,7 +276,7 @@ def test_workers_import_nothing_that_few_need() -> None:
     """A worker process imports only what most workers need."""
     code = (
         "import sys\n"
-        "import s3unzip.local.workers, s3unzip.local.contexts, s3unzip.stores.s3.run_store\n"
+        "import s3unzip.local.workers, s3unzip.stores.s3.run_store\n"
         "print(*{'click', 'rich', 'pydantic', 'numpy', 'inflate64'} & set(sys.modules))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

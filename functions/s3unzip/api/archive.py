@@ -17,12 +17,10 @@ b'Buy milk.'
 
 import os
 import tempfile
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from heapq import merge
-from itertools import islice
-from operator import attrgetter, gt
+from operator import attrgetter
 from typing import IO, Self
 
 from s3unzip.api.options import at_endpoint, judge_selection, make_policy
@@ -205,11 +203,10 @@ class Archive(Mapping[str, ArchiveMember]):
 
     def members(self) -> Iterator[ArchiveMember]:
         """Yield the selected members, refused ones too, in the order of the directory."""
-        good = (ArchiveMember(self._stream, member) for member in self._in_order())
-        if not self._refused:
-            return good
-        refused = (ArchiveMember(self._stream, failure) for failure in self._refused)
-        return merge(good, refused, key=attrgetter("index"))
+        entries: Iterator[Member | RefusedMember] = merge(
+            self._reading.selected.in_order(), self._refused, key=attrgetter("index")
+        )
+        return (ArchiveMember(self._stream, entry) for entry in entries)
 
     def namelist(self) -> list[str]:
         """Return the names of the selected members, in the order of the directory."""
@@ -263,15 +260,6 @@ class Archive(Mapping[str, ArchiveMember]):
             self._places = {name: good + place for place, name in enumerate(names)}
             self._places |= {one.path: place for place, one in enumerate(self._reading.selected)}
         return self._places
-
-    def _in_order(self) -> Iterator[Member]:
-        """Yield the good members in the order of the directory, without a copy of them."""
-        members = self._reading.selected
-        index = array("I", (member.index for member in members))
-        if not any(map(gt, index, islice(index, 1, None))):
-            return iter(members)
-        places = array("I", sorted(range(len(index)), key=index.__getitem__))
-        return (members[place] for place in places)
 
     def _stream(self, member: Member) -> Iterator[bytes]:
         policy, tuning = self._context.policy, self._context.tuning

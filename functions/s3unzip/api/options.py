@@ -88,7 +88,12 @@ def parse_after_success(text: str, source: Location, options: Options) -> AfterS
                 )
             return AfterSuccess(SourceAction.DELETE)
         case "tag" if rest:
-            return AfterSuccess(SourceAction.TAG, tags=_tags(rest, source))
+            name, equals, value = rest.partition("=")
+            if not (name and equals):
+                raise UsageError(f"after success: a tag is NAME=VALUE, not {rest!r}")
+            if source.scheme == "file":
+                raise UsageError(f"after success: {source} is a file, which has no tags: delete it")
+            return AfterSuccess(SourceAction.TAG, tags={name: value})
         case _:
             raise UsageError(f"after success: {text!r} is none of {FORMS}")
 
@@ -97,13 +102,3 @@ def selects_some(options: Options) -> bool:
     """Return whether members may be left out: then the archive has what the objects have not."""
     chosen = options.include or options.exclude or options.names or options.strip_components
     return bool(chosen) or options.limit is not None
-
-
-def _tags(text: str, source: Location) -> dict[str, str]:
-    """Return the one tag of an object."""
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise UsageError(f"after success: a tag is NAME=VALUE, not {text!r}")
-    if source.scheme == "file":
-        raise UsageError(f"after success: {source} is a file, which has no tags: delete it")
-    return {name: value}

@@ -292,25 +292,20 @@ def _plan_here(
     request: Request, run: str, tail: Tail, config: LambdaConfig, context: Context, calls: Calls
 ) -> None:
     """Plan an archive; do it at once if it is small, else hand the plan to the state machine."""
-    tuning = context.tuning
-    members = count_entries(tail.data) or 0
-    if members <= tuning.max_direct_members and tail.pin.size <= tuning.max_direct_bytes:
-        small = _SmallRun(run, tail, context, _one_batch(tuning))
-        settled = small.begin(request, calls)
-        if small.is_small(settled):
-            settled = small.work(settled)
-            if not small.leave(settled):
-                start(config, run, request_of(run, request, tail.pin))
-                return
-            if settled.report is None:
-                record_handover()
-            _go_on(settled, config, small.context)
-            return
-    planned = _SmallRun(run, tail, context, tuning)
+    tuning, members = context.tuning, count_entries(tail.data) or 0
+    is_small = members <= tuning.max_direct_members and tail.pin.size <= tuning.max_direct_bytes
+    planned = _SmallRun(run, tail, context, _one_batch(tuning) if is_small else tuning)
     settled = planned.begin(request, calls)
+    if is_small and not planned.is_small(settled):  # then it is cut into tasks as any other
+        is_small, planned = False, _SmallRun(run, tail, context, tuning)
+        settled = planned.begin(request, calls)
+    if is_small:
+        settled = planned.work(settled)
     if not planned.leave(settled):
         start(config, run, request_of(run, request, tail.pin))
         return
+    if is_small and settled.report is None:
+        record_handover()
     _go_on(settled, config, planned.context)
 
 

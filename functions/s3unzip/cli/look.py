@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import s3unzip
+from s3unzip.api.options import judge_selection, make_policy
 from s3unzip.cli.figures import (
     print_json,
     printable,
@@ -26,6 +27,7 @@ from s3unzip.cli.figures import (
 )
 from s3unzip.cli.options import MEMBERS, ODD, PLACES, SOURCE, WHERE, Given, command, globs_of
 from s3unzip.cli.run import asking_for_a_prefix
+from s3unzip.context import Context
 from s3unzip.errors import UsageError
 from s3unzip.estimate import (
     Estimate,
@@ -38,7 +40,13 @@ from s3unzip.estimate import (
     local,
     show_dollars,
 )
+from s3unzip.explanations import describe
 from s3unzip.model import Location, Options, Request, encode
+from s3unzip.planning.cut import choose_workers
+from s3unzip.planning.plan import preview_plan
+from s3unzip.planning.select import compile_glob
+from s3unzip.stores.calls import LocalClock
+from s3unzip.stores.factory import open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:
@@ -46,8 +54,6 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from s3unzip import Archive, ArchiveMember
-    from s3unzip.context import Context
-    from s3unzip.operate.runs import DeployedRuns
     from s3unzip.verification import Verification
 
 NOT_TEXT = (".zip", ".gz", ".png", ".jpg", ".exe")
@@ -116,8 +122,6 @@ def ls(given: Given) -> int:
 
 
 def _describe(member: ArchiveMember) -> ListedMember:
-    from s3unzip.explanations import describe
-
     sizes, problem = (member.name, member.size, member.compressed_size), member.problem
     if problem is not None:
         words = describe(problem.code, problem.message)
@@ -160,8 +164,6 @@ def _saved(size: int, compressed: int) -> str:
 @command("src names", ODD, SOURCE, names={"required": True})
 def cat(given: Given) -> int:
     """Write members to stdout, checked; reads only their ranges."""
-    from s3unzip.planning.select import compile_glob
-
     archive = _open(given)
     if sys.stdout.isatty() and any(name.lower().endswith(NOT_TEXT) for name in given.names):
         raise UsageError(f"{given.names[0]}: not text; redirect it: s3unzip cat ... > file")
@@ -189,7 +191,6 @@ def test(given: Given) -> int:
 
     Exit code: 0 all members are sound, 1 some are not, 3 archive rejected.
     """
-    from s3unzip.api.options import judge_selection, make_policy
     from s3unzip.cli.output import RunDisplay, print_test
     from s3unzip.local.machine import open_machine
     from s3unzip.stores.memory import NOWHERE
@@ -224,22 +225,22 @@ def test(given: Given) -> int:
 )
 def plan(given: Given) -> int:
     """Estimate a run: its work, time and cost; nothing is written."""
-    from s3unzip.api.options import make_policy
-    from s3unzip.context import Context
-    from s3unzip.stores.calls import LocalClock
-    from s3unzip.stores.factory import open_stores
-
-    deployed, base, limit = None, None, given.max_cost
+    base, limit = None, given.max_cost
     options, target = given.options(), parse_destination(given.dest or ".")
     if given.env is not None:
         if given.platform not in {None, "aws"}:
             raise UsageError(f"--env {given.env} is on aws, not on {given.platform}")
-        deployed = given.deployed()
-        options = _add_ruled(given, options, deployed.defaults.options)
-        target = target if given.dest else deployed.defaults.destination
-        base = deployed.defaults.tuning
-        limit = deployed.defaults.max_cost if limit is None else limit
-    platform = _platform(given, deployed)
+        known = given.deployed().defaults
+        options, base = _add_ruled(given, options, known.options), known.tuning
+        target = target if given.dest else known.destination
+        limit = known.max_cost if limit is None else limit
+        platform = replace(known.platform, workers=given.workers or base.max_workers)
+    elif given.platform in {None, "local"}:
+        platform = local(workers=given.processes)
+    elif given.platform == "aws":
+        platform = aws(workers=given.workers or aws().workers)
+    else:
+        raise UsageError(f"--on takes aws or local, not {given.platform!r}")
     policy = make_policy(options, given.password(), target)
     request = Request(parse_source(given.src), target, options)
     given.check_places(request.source)
@@ -266,23 +267,7 @@ def _add_ruled(given: Given, typed: Options, ruled: Options) -> Options:
     )
 
 
-def _platform(given: Given, deployed: DeployedRuns | None) -> Platform:
-    """Return the platform with its usual limits, or that of the environment."""
-    if deployed is not None:
-        known = deployed.defaults
-        return replace(known.platform, workers=given.workers or known.tuning.max_workers)
-    if given.platform in {None, "local"}:
-        return local(workers=given.processes)
-    if given.platform == "aws":
-        return aws(workers=given.workers or aws().workers)
-    raise UsageError(f"--on takes aws or local, not {given.platform!r}")
-
-
 def _estimate(request: Request, context: Context, platform: Platform) -> Estimate:
-    from s3unzip.api.options import judge_selection
-    from s3unzip.planning.cut import choose_workers
-    from s3unzip.planning.plan import preview_plan
-
     reading, tasks = preview_plan(request, context)
     judge_selection(request.options, warn)(reading)
     objects, where = request.options.objects, request.source

@@ -18,9 +18,8 @@ from msgspec.structs import replace
 from s3unzip.context import Context, Progress
 from s3unzip.errors import InterruptedRunError, S3UnzipError
 from s3unzip.extraction.large import abort_uploads
-from s3unzip.local.contexts import open_context
 from s3unzip.local.locking import lock_run
-from s3unzip.local.workers import Workers
+from s3unzip.local.workers import Workers, open_context
 from s3unzip.model import (
     NestedRun,
     PlanSummary,

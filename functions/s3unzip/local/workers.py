@@ -33,10 +33,13 @@ from msgspec.structs import replace
 from s3unzip.context import Context, Progress
 from s3unzip.errors import S3UnzipError, ServiceFaultError, is_out_of_memory
 from s3unzip.extraction.task import run_task
+from s3unzip.local.logs import start_logging
 from s3unzip.local.processors import tune_allocator, yield_to_others
 from s3unzip.model import Outcome, Run, Task
-from s3unzip.settings import MIB
+from s3unzip.settings import MIB, Tuning
 from s3unzip.stores.calls import LocalClock
+from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.zip import Policy
 
 _log = logging.getLogger("s3unzip.workers")
 
@@ -51,6 +54,18 @@ NO_MEMORY = (
 )
 DEATHS = (EOFError, OSError, pickle.UnpicklingError)  # what a pipe from the dead raises
 OpenContext = Callable[[LocalClock, Progress], Context]  # picklable
+
+
+def open_context(
+    config: StoreConfig,
+    policy: Policy,
+    tuning: Tuning,
+    clock: LocalClock,
+    progress: Progress | None,
+) -> Context:
+    """Return the context of this process; its stores are opened when they are first asked for."""
+    start_logging()
+    return Context(open_stores(config), clock, policy, tuning, progress, reached=config)
 
 
 class Counted(Struct, frozen=True):

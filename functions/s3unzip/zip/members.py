@@ -169,6 +169,10 @@ class Members(Sequence[Member]):
         last = max(nsmallest(count, self._places), default=-1)
         return Members(self._table, array("I", (at for at in self._places if at <= last)))
 
+    def in_order(self) -> Members:
+        """Return the members in the order of the directory."""
+        return Members(self._table, array("I", sorted(self._places)))
+
     @property
     def size(self) -> int:
         """The sum of the members' sizes."""

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from bench.server import find_versitygw, s3_server
 from embedded.ministack import PYTHON, EmbeddedAws
 from s3unzip.context import Context
-from s3unzip.local.contexts import open_context
 from s3unzip.local.machine import Machine
-from s3unzip.local.workers import Workers
+from s3unzip.local.workers import Workers, open_context
 from s3unzip.model import Location, Request
 from s3unzip.planning.plan import Plan
 from s3unzip.settings import MIB, Tuning

@@ -16,9 +16,8 @@ import pytest
 
 from s3unzip.context import Context, Progress
 from s3unzip.errors import InterruptedRunError
-from s3unzip.local.contexts import open_context
 from s3unzip.local.machine import Machine
-from s3unzip.local.workers import Counted, Ended, Tally, Workers
+from s3unzip.local.workers import Counted, Ended, Tally, Workers, open_context
 from s3unzip.model import Outcome, Report, Request, Status, Verdict
 from s3unzip.settings import make_tuning
 from s3unzip.stores.calls import LocalClock
