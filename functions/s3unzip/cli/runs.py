@@ -30,8 +30,8 @@ from s3unzip.cli.output import RunDisplay, failed_line, print_report
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.local.locking import LOCK, is_at_work, known_runs
-from s3unzip.model import STEM_AT, Outcome, PlanSummary, Status, Verdict, run_of_execution
-from s3unzip.runs.records import PAGE, Items, RunRecords, RunWatcher
+from s3unzip.model import Outcome, PlanSummary, Status, Verdict, run_of_execution
+from s3unzip.runs.records import PAGE, Items, RunRecords, RunWatcher, pick_run
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import OPTIONS, StoreConfig, check_reachable, open_stores
@@ -50,6 +50,7 @@ RIGHT = {"TOOK", "MEMBERS", "FAILED"}
 LATEST = {"metavar": "[RUN]", "required": False, "default": "latest"}
 # Of two options that exclude each other, the one that is typed counts.
 RIVALS = {"unsigned": "request_payer", "request_payer": "unsigned"}
+FIGURES = ("extracted", "unchanged", "failed", "bytes_written")
 RUNNING = "RUNNING"  # states of runs
 ENDED = "ENDED"
 REPORT_SECONDS = 90.0  # an execution that failed gets its report a little later
@@ -77,17 +78,12 @@ class LocalRuns:
         known, name = known_runs(self.work_location), run_of_execution(name)
         if name in known:
             return name
-        if name == "latest":
-            for latest in filter(self._is_run, known):
-                return latest
-            raise NotFoundError("there are no runs yet: s3unzip run SRC DEST begins one")
-        named = [run for run in known if run.startswith(name) or run[STEM_AT:].startswith(name)]
-        found = list(filter(self._is_run, named))
-        if not found:
-            raise NotFoundError(f"{name}: no such run here; see s3unzip runs")
-        if len(found) > 1:
-            raise UsageError(f"{name}: {len(found)} runs begin with it; see s3unzip runs")
-        return found[0]
+        runs = filter(self._is_run, known)
+        if name != "latest":
+            return pick_run(name, runs, "here")
+        for latest in runs:
+            return latest
+        raise NotFoundError("there are no runs yet: s3unzip run SRC DEST begins one")
 
     def _is_run(self, run: str) -> bool:
         """Return whether anything is on record of a run; it has its lock before its plan."""
@@ -293,9 +289,9 @@ def _page_of(report: Report, known: AnyRuns) -> Path:
     run, home = report.run, Path(runs_home().key)
     if known.environment is None:
         page = home / "runs" / run / PAGE
-        if page.is_file():
-            return page
-        raise NotFoundError(f"{run}: has no page; s3unzip resume {run} writes it")
+        if not page.is_file():
+            raise NotFoundError(f"{run}: has no page; s3unzip resume {run} writes it")
+        return page
     page = home / "pages" / f"{run}.html"
     make_folders(page.parent, PRIVATE)
     try:
@@ -373,10 +369,12 @@ def _read_plan(run: str, known: AnyRuns) -> PlanSummary:
 
 def _recall_config(given: Given, known: StoreConfig) -> StoreConfig:
     """Return how the stores of a run are reached: as is typed now, else as its records say."""
-    source_of, typed = click.get_current_context().get_parameter_source, set[str]()
-    for name, text in OPTIONS.items():
-        if source_of(text.lstrip("-").replace("-", "_")) is ParameterSource.COMMANDLINE:
-            typed.add(name)
+    source_of = click.get_current_context().get_parameter_source
+    typed = {
+        name
+        for name, option in OPTIONS.items()
+        if source_of(option.lstrip("-").replace("-", "_")) is ParameterSource.COMMANDLINE
+    }
     recalled = {
         name: getattr(known, name)
         for name in (*OPTIONS, "other_hosts")
@@ -485,24 +483,20 @@ def _show(display: RunDisplay, plan: PlanSummary, seen: RunSnapshot, items: Item
 
 def _progress(run: str, state: str | None, seen: RunSnapshot, items: Items | None) -> RunProgress:
     """Return what is known of a run as a line of JSON has it."""
-    plan, counts = seen.summary, seen.counts
+    figures = {name: seen.counts[name] for name in FIGURES}
+    if seen.summary is not None:
+        figures |= {"members": seen.summary.selected, "tasks": seen.summary.tasks}
+    if items is not None:
+        figures |= {"running": items.running, "waiting": items.waiting, "lost": items.failed}
     return RunProgress(
         run,
         state or "",
-        None if plan is None else plan.selected,
-        counts["extracted"],
-        counts["unchanged"],
-        counts["failed"],
-        counts["bytes_written"],
-        0 if plan is None else plan.tasks,
-        seen.tasks,
-        seen.rounds,
-        None if items is None else items.running,
-        None if items is None else items.waiting,
-        None if items is None else items.failed,
-        seen.throttled,
-        seen.retries,
-        seen.first_object,
+        **figures,
+        tasks_done=seen.tasks,
+        rounds=seen.rounds,
+        throttled=seen.throttled,
+        retries=seen.retries,
+        first_object=seen.first_object,
     )
 
 

@@ -91,8 +91,8 @@ def _look(
     archive: ObjectTypeDef, runs: DeployedRuns, defaults: LambdaConfig
 ) -> Unsettled | str | None:
     """Return the problem of an archive's run, the state of an active run, or None."""
-    source = Location("s3", defaults.trigger.bucket, archive["Key"])
-    request = defaults.request(source.key)
+    request = defaults.request(archive["Key"])
+    source = request.source
     store, put = runs.stores.source(source), archive["LastModified"].timestamp()
     try:
         pin = store.head(source)

@@ -41,14 +41,13 @@ from s3unzip.errors import (
 )
 from s3unzip.model import (
     AGAIN,
-    STEM_AT,
     Location,
     Report,
     execution_name,
     run_of_execution,
     run_stem,
 )
-from s3unzip.runs.records import RUNS, Items, RunRecords
+from s3unzip.runs.records import RUNS, Items, RunRecords, pick_run
 from s3unzip.settling.report import in_environment
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.run_store import S3Stores
@@ -102,9 +101,8 @@ class DeployedRuns:
                 stack = self.ask("cloudformation:DescribeStacks", StackName=name)["Stacks"][0]
             except NotFoundError:
                 continue
-            if {"StateMachineArn", "WorkBucket"} <= {
-                one["OutputKey"] for one in stack.get("Outputs", ())
-            }:
+            outputs = {one["OutputKey"] for one in stack.get("Outputs", ())}
+            if {"StateMachineArn", "WorkBucket"} <= outputs:
                 return stack
             raise NotFoundError(f"stack {name} has no outputs of s3unzip; is it deployed?")
         raise NotFoundError(
@@ -156,13 +154,13 @@ class DeployedRuns:
     @cached_property
     def variables(self) -> dict[str, str]:
         """The environment variables of the plan function."""
-        name = self.outputs.get("PlanFunction")
-        if name is None:
+        if "PlanFunction" not in self.outputs:
             raise UsageError(
                 f"environment {self.environment}: its stack is too old, deploy it again"
             )
-        configuration = self.ask("lambda:GetFunctionConfiguration", FunctionName=name)
-        return dict(configuration.get("Environment", {}).get("Variables", {}))
+        given = {"FunctionName": self.outputs["PlanFunction"]}
+        found = self.ask("lambda:GetFunctionConfiguration", **given)
+        return dict(found.get("Environment", {}).get("Variables", {}))
 
     @cached_property
     def defaults(self) -> LambdaConfig:
@@ -203,15 +201,11 @@ class DeployedRuns:
 
     def _folders(self, day: str) -> list[str]:
         """Return the days that have runs, or the ids of the runs of one day, in order."""
-        root = f"{self._prefix}{RUNS}"
-        pages = self.stores.session.control.get_paginator("list_objects_v2").paginate(
-            Bucket=self.work_location.bucket,
-            Prefix=f"{root}{day}{'/' if day else ''}",
-            Delimiter="/",
-        )
+        root, pages = f"{self._prefix}{RUNS}", self.client("s3").get_paginator("list_objects_v2")
+        where = {"Bucket": self.work_location.bucket, "Prefix": f"{root}{day}{'/' if day else ''}"}
         with asking("s3:ListBucket"):
-            found = [one["Prefix"] for page in pages for one in page.get("CommonPrefixes", ())]
-        return [prefix.removeprefix(root).rstrip("/") for prefix in found]
+            found = pages.paginate(**where, Delimiter="/").search("CommonPrefixes[].Prefix")
+            return [prefix.removeprefix(root).rstrip("/") for prefix in found if prefix]
 
     def find(self, name: str) -> str:
         """Return the full id of a run.
@@ -222,19 +216,16 @@ class DeployedRuns:
         """
         name = run_of_execution(name)
         if name == "latest":
-            latest = next(self.recent(1), None)
-            if latest is None:
-                raise NotFoundError(f"no run of {self.environment} has begun yet")
-            return latest[0]
-        ids = [run for run, *_ in self.recent(MAX_RUNS)]
-        found = [one for one in ids if one.startswith(name) or one[STEM_AT:].startswith(name)]
-        if name in found or (not found and self.state(name) is not None):
+            for latest, *_ in self.recent(1):
+                return latest
+            raise NotFoundError(f"no run of {self.environment} has begun yet")
+        try:
+            known = (run for run, *_ in self.recent(MAX_RUNS))
+            return pick_run(name, known, f"in {self.environment}")
+        except NotFoundError:
+            if self.state(name) is None:
+                raise
             return name
-        if not found:
-            raise NotFoundError(f"{name}: no such run in {self.environment}; see s3unzip runs")
-        if len(found) > 1:
-            raise UsageError(f"{name}: {len(found)} runs begin with it; see s3unzip runs")
-        return found[0]
 
     def of_archive(self, source: Location) -> list[str]:
         """Return the ids of the runs of the archive that is at `source` now, the earliest first.
@@ -281,8 +272,8 @@ class DeployedRuns:
             # It ended before it had a plan.
             given = self.ask("states:DescribeExecution", executionArn=self._arn(last))["input"]
         name = execution_name(f"{run}-r{number + 1}")
-        start = {"stateMachineArn": self._machine, "name": name, "input": given}
-        self.ask("states:StartExecution", **start)
+        again = {"stateMachineArn": self._machine, "name": name, "input": given}
+        self.ask("states:StartExecution", **again)
         return name
 
     def stop(self, run: str) -> bool:
@@ -305,15 +296,12 @@ class DeployedRuns:
 
     def _last(self, run: str) -> tuple[str, str | None, int]:
         """Return name and state of the run's last execution, and its number; the first is 1."""
-        name = execution_name(run)
-        last = name, self._describe(name), 1
-        for number in itertools.count(2):
+        name = again = execution_name(run)
+        state, number = self._describe(name), 1
+        while (later := self._describe(f"{name}-r{number + 1}")) is not None:
+            state, number = later, number + 1
             again = f"{name}-r{number}"
-            state = self._describe(again)
-            if state is None:
-                break
-            last = again, state, number
-        return last
+        return again, state, number
 
     def _arn(self, name: str) -> str:
         return f"{self._machine.replace(':stateMachine:', ':execution:')}:{name}"
