@@ -10,7 +10,6 @@ from s3unzip.errors import (
     NotFoundError,
     S3UnzipError,
     ServiceFaultError,
-    UsageError,
 )
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.runs.records import Items
@@ -72,18 +71,6 @@ def _refusal(answer: dict[str, object]) -> tuple[int, bytes]:
 def runs_at(server: HttpServer) -> DeployedRuns:
     """Return the runs of the scripted account."""
     return DeployedRuns("dev", StoreConfig(endpoint_url=server.url))
-
-
-def test_an_active_run_is_not_resumed() -> None:
-    """The words name the command that helps."""
-    with HttpServer(Account()) as server, pytest.raises(UsageError, match=f"s3unzip watch {RUN}"):
-        runs_at(server).resume(RUN)
-
-
-def test_an_unknown_run_is_not_resumed() -> None:
-    """Without an execution and without records there is nothing to go on with."""
-    with HttpServer(Account()) as server, pytest.raises(NotFoundError, match="nothing is on rec"):
-        runs_at(server).resume("2026-11-23/203532-b-00000000")
 
 
 def test_a_stack_that_is_not_ours() -> None:

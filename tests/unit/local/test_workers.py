@@ -93,15 +93,6 @@ def pids() -> list[int]:
     return [pid for pid in found if b"workers" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
-def test_processes_extract_an_archive(tmp_path: Path) -> None:
-    """Two workers do many tasks; each member counts once, and no process is left."""
-    folder = Folder(tmp_path)
-    report = folder.run()
-    assert report.verdict is Verdict.COMPLETED
-    assert folder.written() == report.extracted == folder.shown.counts["extracted"] == MEMBERS
-    assert pids() == []
-
-
 def test_one_worker_is_a_thread(tmp_path: Path) -> None:
     """A program that asks for one worker starts no process."""
     folder = Folder(tmp_path)
@@ -113,7 +104,7 @@ def test_one_worker_is_a_thread(tmp_path: Path) -> None:
 
 
 def test_killed_workers_are_replaced(tmp_path: Path) -> None:
-    """A worker that is killed costs an attempt of some tasks; each member counts once."""
+    """A killed worker costs an attempt; each member counts once, and no process is left."""
     folder = Folder(tmp_path)
 
     def kill() -> None:
@@ -125,7 +116,8 @@ def test_killed_workers_are_replaced(tmp_path: Path) -> None:
     report = folder.run()
     killer.join()
     assert report.verdict is Verdict.COMPLETED
-    assert folder.written() == folder.shown.counts["extracted"] == MEMBERS
+    assert folder.written() == report.extracted == folder.shown.counts["extracted"] == MEMBERS
+    assert pids() == []
 
 
 def test_workers_that_die_at_once_end_the_run(
@@ -182,28 +174,27 @@ print(s3unzip.extract(sys.argv[1], sys.argv[2], workers=2, stores=stores, tuning
 """
 
 
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    """Start the script on the archive of a folder."""
+    script = folder / "script.py"
+    script.write_text(SCRIPT)
+    words = [script, folder / "a.zip", folder / "out", folder / "home"]
+    return subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
 def test_a_script_needs_no_guard(tmp_path: Path) -> None:
     """Workers do not import the program's main module, so a script may call `extract` at once."""
     folder = Folder(tmp_path)
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    words = [tmp_path / "a.zip", tmp_path / "out", tmp_path / "home"]
-    done = subprocess.run(
-        [sys.executable, script, *words], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert (done.stdout.strip(), done.stderr) == (str(MEMBERS), "")
+    assert start(tmp_path).communicate(timeout=120) == (b"%d\n" % MEMBERS, b"")
     assert folder.written() == MEMBERS
 
 
 def test_workers_end_with_a_killed_program(tmp_path: Path) -> None:
     """After SIGKILL of the program no worker goes on, and nothing is printed."""
     Folder(tmp_path)
-    script = tmp_path / "script.py"
-    script.write_text(f"import os\nprint(os.getpid(), flush=True)\n{SCRIPT}")
-    words = [tmp_path / "a.zip", tmp_path / "out", tmp_path / "home"]
-    program = subprocess.Popen(
-        [sys.executable, script, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    program = start(tmp_path)
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("out/a/*")) and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -212,22 +203,17 @@ def test_workers_end_with_a_killed_program(tmp_path: Path) -> None:
     assert errors == b""
 
 
-def failure(index: int) -> Outcome:
-    """Return the outcome of a member that failed."""
-    return Outcome(index, f"k{index}", Status.FAILED)
-
-
 def test_counts_of_a_lost_attempt_count_once() -> None:
     """What is done again counts from where the lost attempt was; a failure is shown once."""
     shown = Shown()
     tally = Tally(shown)
-    first = tally.begin()
+    failure = Counted(failed=[Outcome(1, "k1", Status.FAILED)])
+    first, second = tally.begin(), tally.begin()
     tally.take(first, Counted({"extracted": 7}))
-    tally.take(first, Counted(failed=[failure(1)]))
+    tally.take(first, failure)
     tally.end(first, Ended(lost=True))
-    second = tally.begin()
     tally.take(second, Counted({"extracted": 6}))
-    tally.take(second, Counted(failed=[failure(1)]))
+    tally.take(second, failure)
     assert (shown.counts["extracted"], shown.failures) == (7, [1])
     tally.take(second, Counted({"extracted": 3}))
     assert shown.counts["extracted"] == 9
@@ -242,17 +228,10 @@ def test_attempts_that_are_on_record_add_up() -> None:
     tally.take(first, Counted({"bytes_done": -10}))  # a large member begins again
     tally.end(first, Ended())
     second = tally.begin()
-    tally.take(second, Counted({"extracted": 3, "bytes_done": 20}))
+    for seconds in (58, 57):  # two workers meet the same dead store: one line
+        trouble = f"no answer from http://s3, retrying for {seconds} s"
+        tally.take(second, Counted({"extracted": 1}, trouble=trouble))
+    tally.take(second, Counted({"extracted": 1, "bytes_done": 20}))
     tally.end(second, Ended())
     assert shown.counts == {"extracted": 7, "bytes_done": 60}
-
-
-def test_trouble_is_shown_once() -> None:
-    """Two workers that meet the same dead store say so in one line."""
-    shown = Shown()
-    tally = Tally(shown)
-    for seconds in (58, 57):
-        tally.take(
-            tally.begin(), Counted(trouble=f"no answer from http://s3, retrying for {seconds} s")
-        )
     assert shown.troubles == ["no answer from http://s3, retrying for 58 s"]

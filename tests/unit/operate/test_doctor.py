@@ -96,11 +96,7 @@ def test_concurrency(
 
     with answering(runs, answer, "lambda"):
         check(runs, "concurrency", expected, word)
-
-
-def test_a_service_that_an_emulator_lacks(runs: DeployedRuns) -> None:
-    """Moto has no GetAccountSettings: that is a warning, not a failure."""
-    check(runs, "concurrency", WARNING, "does not have lambda:GetAccountSettings")
+    check(runs, "concurrency", WARNING, "does not have lambda:GetAccountSettings")  # moto has not
 
 
 @pytest.mark.parametrize("role", ["ingest", "destination", "work"])
