@@ -262,7 +262,14 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
     is_text = "SecretString" in answer
     value = answer["SecretString"].encode() if is_text else answer["SecretBinary"]
     if field:
-        value = _pick_field(name, field, value)
+        try:
+            fields = json.loads(value)
+        except ValueError:
+            fields = None  # the error would quote the value
+        found = fields.get(field) if isinstance(fields, dict) else None
+        if not isinstance(found, str):
+            raise UsageError(f"secret {name}: is no JSON object with a text field {field!r}")
+        value = found.encode()
     if not value:
         raise UsageError(f"secret {name}: is empty")
     return value
@@ -275,14 +282,3 @@ def _secret_fault(name: str, error: ClientError) -> S3UnzipError:
     if kind is AccessDeniedError:
         advice = "; the function needs secretsmanager:GetSecretValue, and kms:Decrypt of its key"
     return kind(f"secret {name}: {code}{advice}")
-
-
-def _pick_field(name: str, field: str, value: bytes) -> bytes:
-    try:
-        fields = json.loads(value)
-    except ValueError:
-        fields = None  # the error would quote the value
-    found = fields.get(field) if isinstance(fields, dict) else None
-    if not isinstance(found, str):
-        raise UsageError(f"secret {name}: is no JSON object with a text field {field!r}")
-    return found.encode()

@@ -218,9 +218,8 @@ class _SmallRun:
         self._known = KnownArchive(run, tail.pin, tail)
         self._context = context
         self._memory = MemoryRunStore()
-        values = asdict(context) | {"tuning": tuning}
         stores = HeldStores(context.stores, tail, self._memory)
-        self.context = _SmallContext(**(values | {"stores": stores}))
+        self.context = _SmallContext(**(asdict(context) | {"tuning": tuning, "stores": stores}))
         self.records = RunRecords(self._memory)
 
     def begin(self, request: Request, calls: Calls) -> Settled:
@@ -266,25 +265,20 @@ class _SmallRun:
         plan, report, objects = self.records.find_plan(), settled.report, self._memory.objects
         if plan is not None:
             record_plan(plan)
-        if (
-            report is not None
-            and report.verdict is Verdict.COMPLETED
-            and not has_nested(report)
-            and not report.archive_left
-        ):
+        is_done = report is not None and report.verdict is Verdict.COMPLETED
+        if report and is_done and not has_nested(report) and not report.archive_left:
             objects = {name: objects[name] for name in objects if name.startswith(KEPT)}
         last = objects.pop(REPORT, None)
         store = self._context.stores.run_store(settled.next.run, self._context.calls())
         for name, data in objects.items():
             store.write(name, [data])
-        if last is not None:
-            if ended:
-                store.write(REPORT, [last])
-            else:
-                try:
-                    store.create(REPORT, last)
-                except ConflictError:
-                    return False
+        if last is not None and ended:
+            store.write(REPORT, [last])
+        elif last is not None:
+            try:
+                store.create(REPORT, last)
+            except ConflictError:
+                return False
         return True
 
 

@@ -40,6 +40,8 @@ ENDS = {  # metric of a run by its verdict
     Verdict.FAILED: "ArchivesFailed",
 }
 
+COUNTS = ("extracted", "unchanged", "failed", "missing")  # of a report, in its log line
+
 # The loggers of the client libraries. The runtime client gives the root logger the application
 # log level of the function: at INFO botocore writes two lines for each client, at DEBUG whole
 # answers, those of Secrets Manager too.
@@ -142,15 +144,8 @@ def record_task(report: TaskReport) -> None:
     puts = report.requests.put + report.requests.part + report.requests.copy
     if puts:
         _add("PutLatency", report.put_seconds / puts * 1_000)
-    logger.info(
-        "task",
-        task=report.task,
-        extracted=report.extracted,
-        unchanged=report.unchanged,
-        failed=report.failed,
-        unfinished=report.unfinished,
-        seconds=report.seconds,
-    )
+    told = ("task", "extracted", "unchanged", "failed", "unfinished", "seconds")
+    logger.info("task", **{name: getattr(report, name) for name in told})
 
 
 def record_handover() -> None:
@@ -170,16 +165,9 @@ def record_archive(report: Report, *, first: bool = True) -> None:
         _add("RunDuration", max(0.0, report.finished - report.started))
     if first and report.event_time is not None:
         _add("ArchiveDuration", max(0.0, report.finished - report.event_time))
-    logger.info(
-        "archive",
-        verdict=report.verdict.value,
-        reason=report.reason,
-        source=str(report.source),
-        extracted=report.extracted,
-        unchanged=report.unchanged,
-        failed=report.failed,
-        missing=report.missing,
-    )
+    counts = {name: getattr(report, name) for name in COUNTS}
+    about = {"verdict": report.verdict.value, "reason": report.reason}
+    logger.info("archive", **about, source=str(report.source), **counts)
     for reason, members in report.reasons.items():
         logger.info("failures", reason=reason, members=members)
 

@@ -220,7 +220,7 @@ class Machine:
             while settled.report is None:
                 step = settled.next
                 tasks = step.tasks or list(records.read_round(step.round))
-                workers.note_recorded(_count_recorded(records, tasks), new_run=is_new)
+                workers.tally.note_recorded(_count_recorded(records, tasks), new_run=is_new)
                 is_new = False
                 scans = any(task.kind is TaskKind.SCAN for task in tasks)
                 self._progress.phase("scan" if scans else "extract")

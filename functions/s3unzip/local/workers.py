@@ -123,9 +123,8 @@ class Tally:
     """
 
     def __init__(self, progress: Progress | None) -> None:
-        self._progress = progress
-        self._running: list[Counter[str]] = []  # of attempts
-        self._recorded: Counter[str] = Counter()  # by attempts that ended
+        self._progress = progress or Progress()
+        self._sum: Counter[str] = Counter()  # of all attempts but the lost ones
         self._told: Counter[str] = Counter()
         self._failed: set[str] = set()  # keys
         self._troubles: dict[str, float] = {}  # when each was passed on
@@ -137,49 +136,38 @@ class Tally:
             if new_run:
                 self._told.clear()
                 self._failed.clear()
-            self._recorded = Counter(counts)
+            self._sum = Counter(counts)
             self._tell()
 
-    def begin(self) -> Counter[str]:
-        """Note that an attempt of a task begins; return what it counts."""
-        with self._lock:
-            self._running.append(Counter())
-            return self._running[-1]
-
     def take(self, attempt: Counter[str], message: Counted) -> None:
-        """Take what an attempt counted."""
+        """Take what an attempt of a task counted, and add it to the sum of the attempt."""
         with self._lock:
             if message.trouble:
                 self._tell_trouble(message.trouble)
             attempt.update(message.counts)
-            self._tell(message.failed)
-
-    def end(self, attempt: Counter[str], ended: Ended) -> None:
-        """Note that an attempt ended; what it counted stays, if it is on record."""
-        with self._lock:
-            self._running = [one for one in self._running if one is not attempt]
-            if not ended.lost:
-                self._recorded.update(attempt)
+            self._sum.update(message.counts)
             self._tell()
+            fresh = [one for one in message.failed if one.key not in self._failed]
+            if fresh:
+                self._failed.update(outcome.key for outcome in fresh)
+                self._progress.failed(fresh)
 
-    def _tell(self, failed: Sequence[Outcome] = ()) -> None:
-        total = sum(self._running, Counter(self._recorded))
-        new = total - self._told  # what is higher than ever before
+    def lose(self, attempt: Counter[str]) -> None:
+        """Take out what an attempt counted that is not on record."""
+        with self._lock:
+            self._sum.subtract(attempt)
+
+    def _tell(self) -> None:
+        new = self._sum - self._told  # what is higher than ever before
         self._told.update(new)
-        if self._progress is None:
-            return
         if new:
             self._progress.finished(new)
-        fresh = [outcome for outcome in failed if outcome.key not in self._failed]
-        if fresh:
-            self._failed.update(outcome.key for outcome in fresh)
-            self._progress.failed(fresh)
 
     def _tell_trouble(self, message: str) -> None:
         """Pass a line on, once for all workers: they meet the same store."""
         about = message.partition(" (")[0].partition(", retrying")[0]  # not the cause
         since = time.monotonic() - self._troubles.get(about, -math.inf)
-        if since > TROUBLE_SECONDS and self._progress is not None:
+        if since > TROUBLE_SECONDS:
             self._troubles[about] = time.monotonic()
             self._progress.trouble(message)
 
@@ -198,24 +186,19 @@ class Workers:
         self.processes = processes if open_context is not None else 1
         self._here = here
         self._open_context = open_context
-        self._tally = Tally(here.progress)
+        self.tally = Tally(here.progress)
         self._workers: list[_Here | _Process] = []
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
+    def close(self, *_: object) -> None:
         """End the idle workers."""
         for worker in self._workers:
             worker.close()
         self._workers = []
 
-    def note_recorded(self, counts: Mapping[str, int], *, new_run: bool) -> None:
-        """Tell the progress what is on record of a run before one of its rounds begins."""
-        self._tally.note_recorded(counts, new_run=new_run)
+    __exit__ = close
 
     def do_all(self, run: Run, tasks: Sequence[Task]) -> ServiceFaultError | None:
         """Do each task once; what a service fault leaves of one is for the next round.
@@ -268,9 +251,10 @@ class Workers:
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             while (task := todo.take()) is not None:
-                attempt = self._tally.begin()
-                ended = worker.do(run, task, partial(self._tally.take, attempt))
-                self._tally.end(attempt, ended)
+                attempt = Counter[str]()
+                ended = worker.do(run, task, partial(self.tally.take, attempt))
+                if ended.lost:
+                    self.tally.lose(attempt)
                 todo.ended(task, ended)
         except BaseException as error:  # noqa: BLE001 - `do_all` raises it
             future.set_exception(error)

@@ -17,7 +17,7 @@ import pytest
 from s3unzip.context import Context, Progress
 from s3unzip.errors import InterruptedRunError
 from s3unzip.local.machine import Machine
-from s3unzip.local.workers import Counted, Ended, Tally, Workers, open_context
+from s3unzip.local.workers import Counted, Tally, Workers, open_context
 from s3unzip.model import Outcome, Report, Request, Status, Verdict
 from s3unzip.settings import make_tuning
 from s3unzip.stores.calls import LocalClock
@@ -206,14 +206,11 @@ def test_workers_end_with_a_killed_program(tmp_path: Path) -> None:
 def test_counts_of_a_lost_attempt_count_once() -> None:
     """What is done again counts from where the lost attempt was; a failure is shown once."""
     shown = Shown()
-    tally = Tally(shown)
-    failure = Counted(failed=[Outcome(1, "k1", Status.FAILED)])
-    first, second = tally.begin(), tally.begin()
-    tally.take(first, Counted({"extracted": 7}))
-    tally.take(first, failure)
-    tally.end(first, Ended(lost=True))
-    tally.take(second, Counted({"extracted": 6}))
-    tally.take(second, failure)
+    tally, first, second = Tally(shown), Counter[str](), Counter[str]()
+    failure = [Outcome(1, "k1", Status.FAILED)]
+    tally.take(first, Counted({"extracted": 7}, failure))
+    tally.lose(first)
+    tally.take(second, Counted({"extracted": 6}, failure))
     assert (shown.counts["extracted"], shown.failures) == (7, [1])
     tally.take(second, Counted({"extracted": 3}))
     assert shown.counts["extracted"] == 9
@@ -222,16 +219,12 @@ def test_counts_of_a_lost_attempt_count_once() -> None:
 def test_attempts_that_are_on_record_add_up() -> None:
     """A fault ends an attempt: the next one counts only what it adds, and messages count once."""
     shown = Shown()
-    tally = Tally(shown)
-    first = tally.begin()
+    tally, first, second = Tally(shown), Counter[str](), Counter[str]()
     tally.take(first, Counted({"extracted": 4, "bytes_done": 50}))
     tally.take(first, Counted({"bytes_done": -10}))  # a large member begins again
-    tally.end(first, Ended())
-    second = tally.begin()
     for seconds in (58, 57):  # two workers meet the same dead store: one line
         trouble = f"no answer from http://s3, retrying for {seconds} s"
         tally.take(second, Counted({"extracted": 1}, trouble=trouble))
     tally.take(second, Counted({"extracted": 1, "bytes_done": 20}))
-    tally.end(second, Ended())
     assert shown.counts == {"extracted": 7, "bytes_done": 60}
     assert shown.troubles == ["no answer from http://s3, retrying for 58 s"]
