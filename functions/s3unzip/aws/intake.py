@@ -9,13 +9,12 @@ All of it may be repeated: the same version of an archive is the same run, and m
 objects. So a message that comes twice, or again after a fault, needs no lock.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from aws_lambda_powertools.utilities.typing import LambdaContext
 from botocore.exceptions import BotoCoreError, ClientError
 from msgspec.structs import asdict, replace
 
@@ -52,9 +51,6 @@ from s3unzip.stores.calls import Calls, Store
 from s3unzip.stores.memory import HeldArchive, HeldStores, MemoryRunStore
 from s3unzip.stores.ports import Buffer, Tail
 from s3unzip.zip import ByteRange, count_entries, drive, locate_directory
-
-if TYPE_CHECKING:  # a stub
-    from aws_lambda_powertools.utilities.typing import LambdaContext
 
 FIRST_WAIT = 15  # seconds before the second attempt of a message
 MAX_WAIT = 110  # a fault is retried within 2 minutes

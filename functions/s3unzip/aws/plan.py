@@ -1,8 +1,8 @@
 """Function `plan`: the state Plan of a run whose directory is large, or that is to go on."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
+from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from s3unzip.aws.environment import open_worker
 from s3unzip.aws.events import parse_field
@@ -10,9 +10,6 @@ from s3unzip.aws.executions import end_run, state_of
 from s3unzip.aws.telemetry import bind_run, lambda_function, record_plan
 from s3unzip.model import Pin, Request
 from s3unzip.settling.loop import KnownArchive, begin, resume
-
-if TYPE_CHECKING:  # a stub
-    from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
 @lambda_function

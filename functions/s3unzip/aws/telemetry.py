@@ -166,8 +166,8 @@ def record_archive(report: Report, *, first: bool = True) -> None:
     if first and report.event_time is not None:
         _add("ArchiveDuration", max(0.0, report.finished - report.event_time))
     counts = {name: getattr(report, name) for name in COUNTS}
-    about = {"verdict": report.verdict.value, "reason": report.reason}
-    logger.info("archive", **about, source=str(report.source), **counts)
+    ended, source = report.verdict.value, str(report.source)
+    logger.info("archive", verdict=ended, reason=report.reason, source=source, **counts)
     for reason, members in report.reasons.items():
         logger.info("failures", reason=reason, members=members)
 

@@ -1,11 +1,8 @@
 """Commands on a deployed environment: ``submit``, ``reconcile``, ``doctor``."""
 
-from __future__ import annotations
-
 import sys
 import time
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from s3unzip.cli.figures import print_json, printable, show_bytes, show_count, show_time
 from s3unzip.cli.options import SERVER, Given, command
@@ -16,10 +13,8 @@ from s3unzip.model import Location
 from s3unzip.operate import reconcile as reconciling
 from s3unzip.operate.canary import try_canary
 from s3unzip.operate.doctor import CheckStatus, Diagnosis, diagnose
+from s3unzip.operate.runs import DeployedRuns
 from s3unzip.operate.submit import Submission, find_archives, send_events
-
-if TYPE_CHECKING:
-    from s3unzip.operate.runs import DeployedRuns
 
 DAY = 86_400.0
 INDENT = " " * 9  # the width of the status of a check

@@ -1,18 +1,18 @@
 """Commands on an archive that write nothing: ``ls``, ``cat``, ``test``, ``plan``, ``verify``."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 import s3unzip
+from s3unzip import Archive, ArchiveMember
 from s3unzip.api.options import judge_selection, make_policy
 from s3unzip.cli.figures import (
     print_json,
@@ -50,10 +50,6 @@ from s3unzip.stores.factory import open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import TextIO
-
-    from s3unzip import Archive, ArchiveMember
     from s3unzip.verification import Verification
 
 NOT_TEXT = (".zip", ".gz", ".png", ".jpg", ".exe")
@@ -404,7 +400,7 @@ def verify(given: Given) -> int:
     return found.verdict.exit_code
 
 
-def print_verification(found: Verification, out: TextIO) -> None:
+def print_verification(found: "Verification", out: TextIO) -> None:
     """Print the verdict, the counts and the listed differences."""
     counts = "".join(f", {count:,} {COUNTED[kind]}" for kind, count in found.counts.items())
     rate = found.members / max(found.seconds, 0.001)

@@ -1,11 +1,9 @@
 """``run``: extract an archive, or several, on this machine."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import s3unzip
 from s3unzip.cli.figures import print_json, printable, printable_name, show_bytes, warn
@@ -14,11 +12,7 @@ from s3unzip.cli.terminal import confirm
 from s3unzip.errors import AccessDeniedError, NotFoundError, UsageError
 from s3unzip.model import Location, Request
 from s3unzip.stores.locations import parse_destination, parse_source
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from s3unzip.stores.ports import ListedObject
+from s3unzip.stores.ports import ListedObject
 
 EXTRA_SHOWN = 10  # keys before the question
 

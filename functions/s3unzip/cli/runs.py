@@ -3,11 +3,10 @@
 The runs are this machine's, or those of a deployed environment.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 import webbrowser
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -30,20 +29,16 @@ from s3unzip.cli.output import RunDisplay, failed_line, print_report
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.local.locking import LOCK, is_at_work, known_runs
-from s3unzip.model import Outcome, PlanSummary, Status, Verdict, run_of_execution
-from s3unzip.runs.records import PAGE, Items, RunRecords, RunWatcher, pick_run
+from s3unzip.model import Outcome, PlanSummary, Report, Status, Verdict, run_of_execution
+from s3unzip.runs.records import PAGE, Items, RunRecords, RunSnapshot, RunWatcher, pick_run
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import OPTIONS, StoreConfig, check_reachable, open_stores
 from s3unzip.stores.files import PRIVATE, make_folders
 from s3unzip.stores.locations import runs_home
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from s3unzip.model import Report
+if TYPE_CHECKING:  # it loads botocore
     from s3unzip.operate.runs import DeployedRuns
-    from s3unzip.runs.records import RunSnapshot
 
 TITLES = ("STARTED (UTC)", "STATE", "TOOK", "MEMBERS", "FAILED", "RUN", "SOURCE -> DESTINATION")
 RIGHT = {"TOOK", "MEMBERS", "FAILED"}

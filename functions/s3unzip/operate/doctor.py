@@ -5,8 +5,6 @@ made is not a failed check: a missing right of the person who runs the command, 
 an emulator does not have, are warnings that name the action.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum

@@ -6,8 +6,6 @@ id; each execution that goes on with it has a name of its own, ``-r2``, ``-r3``,
 AWS control plane become errors of the package here.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import time

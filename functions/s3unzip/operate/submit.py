@@ -3,8 +3,6 @@
 An event starts no second run, because a run is known by its id: a submission can be repeated.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random
@@ -12,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -20,12 +18,9 @@ from s3unzip.api.extraction import SUFFIX, fixed_part, list_objects, names_sever
 from s3unzip.aws.environment import Trigger
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import Location
-from s3unzip.operate.runs import asking
+from s3unzip.operate.runs import DeployedRuns, asking
 from s3unzip.stores.locations import parse_source
-
-if TYPE_CHECKING:
-    from s3unzip.operate.runs import DeployedRuns
-    from s3unzip.stores.ports import Stores
+from s3unzip.stores.ports import Stores
 
 VISIBLE: Final = "ApproximateNumberOfMessages"
 IN_FLIGHT: Final = "ApproximateNumberOfMessagesNotVisible"
