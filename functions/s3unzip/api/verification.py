@@ -33,7 +33,6 @@ from s3unzip.verification import (
     ComparedObject,
     Effort,
     Verification,
-    WrittenObjects,
     read_written,
     verify_objects,
 )
@@ -83,19 +82,12 @@ def verify(  # noqa: PLR0913 - options of a public function
     where, target = parse_source(os.fspath(source)), parse_destination(os.fspath(destination))
     request = Request(where, target, options)
     config = at_endpoint(stores, endpoint_url)
-    policy = make_policy(options, password, request.destination)
+    policy = make_policy(options, password, target)
     many = open_stores(replace(config, connections=max(config.connections, at_once)))
     context = Context(many, LocalClock(), policy, progress=progress)
-    written = None if deep else _read_written(records, request, config, context)
+    if records is None:
+        runs = runs_of_archive(config.work, where)
+        records = (RunRecords.open(context.stores, run) for run in runs)
+    written = None if deep else read_written(records, target)
     effort = Effort(at_once, max_listed, deep=deep)
     return verify_objects(request, context, effort, written, each, judge_selection(options, warn))
-
-
-def _read_written(
-    records: Iterable[RunRecords] | None, request: Request, config: StoreConfig, context: Context
-) -> WrittenObjects:
-    """Return what runs wrote, by their records or by those of this machine."""
-    if records is None:
-        runs = runs_of_archive(config.work, request.source)
-        records = (RunRecords.open(context.stores, run) for run in runs)
-    return read_written(records, request.destination)

@@ -39,7 +39,7 @@ from s3unzip.errors import (
     UsageError,
 )
 from s3unzip.extraction.task import ATTEMPT_FAULTS, run_task
-from s3unzip.model import Pin, Report, Request, TaskKind, Verdict, run_id
+from s3unzip.model import Request, TaskKind, Verdict, run_id
 from s3unzip.planning.plan import disks_of, read_tail
 from s3unzip.rates import DIRECT_MEMBER_BYTES
 from s3unzip.runs.records import OUTCOMES, REPORT, RunRecords
@@ -135,28 +135,14 @@ def take_archive(
     run = run_id(request, tail.pin, tail.modified)
     bind_run(run, str(request.source))
     report = RunRecords.open(context.stores, run, calls).find_report()
-    if report is not None:
-        _take_known(report, request, tail.pin, config, context, is_new=is_new)
-    elif not _holds_directory(tail, context):
-        start(config, run, request_of(run, request, tail.pin))
-    else:
+    if report is None and _holds_directory(tail, context):
         _plan_here(request, run, tail, config, context, calls)
-
-
-def _take_known(
-    report: Report,
-    request: Request,
-    pin: Pin,
-    config: LambdaConfig,
-    context: Context,
-    *,
-    is_new: bool,
-) -> None:
-    """Go on with a run that failed; of any other, repeat what an attempt may have left."""
-    if report.verdict is Verdict.FAILED:
-        start_again(config, report.run, request, pin)
+    elif report is None:
+        start(config, run, request_of(run, request, tail.pin))
+    elif report.verdict is Verdict.FAILED:
+        start_again(config, run, request, tail.pin)
     elif is_new:
-        logger.info("run is known", run=report.run)
+        logger.info("run is known", run=run)
     else:
         end_run(report, config, context)
 
@@ -296,18 +282,13 @@ def _plan_here(
         return
     if is_small and settled.report is None:
         record_handover()
-    _go_on(settled, config, planned.context)
-
-
-def _go_on(settled: Settled, config: LambdaConfig, context: Context) -> None:
-    """Start the execution of a run that has not ended, or do what follows its end."""
     report = settled.report
     if report is None:
-        start(config, settled.next.run, state_of(settled.next, config))
+        start(config, run, state_of(settled.next, config))
         return
     is_brief = report.finished - report.started < BRIEF_SECONDS and not report.requests.retries
     # The records are complete in memory only.
-    end_run(report, config, context, look=not is_brief)
+    end_run(report, config, planned.context, look=not is_brief)
 
 
 def _one_batch(tuning: Tuning) -> Tuning:

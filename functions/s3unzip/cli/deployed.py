@@ -73,15 +73,12 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     queued, now, bucket = 0, time.time(), runs.defaults.trigger.bucket
     # The events have the time of now: archives that were put long ago are not ahead of new ones.
     events = [(Location("s3", bucket, key), now) for key in keys]
-
-    def tell(count: int) -> None:
-        nonlocal queued
-        if count // TOLD_EVERY > queued // TOLD_EVERY:
-            sys.stderr.write(f"queued {count:,} archives\n")
-        queued = count
-
+    client, queue = runs.client("sqs"), runs.outputs["QueueUrl"]
     try:
-        send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events, "submit", tell)
+        for count in send_events(client, queue, events, "submit"):
+            if count // TOLD_EVERY > queued // TOLD_EVERY:
+                sys.stderr.write(f"queued {count:,} archives\n")
+            queued = count
     except KeyboardInterrupt:
         raise InterruptedRunError(
             f"stopped after {queued:,} of {len(keys):,} archives; the same command queues all, and "

@@ -45,6 +45,7 @@ from s3unzip.model import Location, Options, Request, encode
 from s3unzip.planning.cut import choose_workers
 from s3unzip.planning.plan import preview_plan
 from s3unzip.planning.select import compile_glob
+from s3unzip.runs.records import RunRecords
 from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
@@ -323,26 +324,18 @@ def _estimate_tables(made: Estimate) -> list[list[tuple[str, ...]]]:
         for a, b, members in spans
     )
     whole = made.duration.expected or 1.0
-    steps = (
+    steps = [
         (one.name, show_seconds(one.seconds), f"{one.seconds / whole:.0%}", one.detail)
         for one in made.steps
         if one.seconds >= 0.05
-    )
-    bounds = (
-        (one.name, show_seconds(one.seconds), one.detail)
-        for one in made.bounds
-        if one.seconds >= 0.05
-    )
-    paid = [
-        (
-            show_dollars(line.dollars),
-            f"{line.quantity:,.0f} {line.unit}"
-            + ("" if line.unit == "GB-s" or line.quantity == 1 else "s"),
-            f"{line.service} {line.item}".rstrip(),
-        )
-        for line in made.cost.lines
-        if line.quantity
     ]
+    long = [one for one in made.bounds if one.seconds >= 0.05]
+    bounds = [(one.name, show_seconds(one.seconds), one.detail) for one in long]
+    paid: list[tuple[str, ...]] = []
+    for line in filter(lambda one: one.quantity, made.cost.lines):
+        units = line.unit if line.unit == "GB-s" or line.quantity == 1 else f"{line.unit}s"
+        what = f"{line.quantity:,.0f} {units}", f"{line.service} {line.item}".rstrip()
+        paid.append((show_dollars(line.dollars), *what))
     total = [(show_dollars(made.cost.total), "", "total")] if made.cost.lines else []
     return [
         [("from", "below", "members", ""), *sizes],
@@ -369,10 +362,11 @@ def verify(given: Given) -> int:
 
     where = parse_source(given.src)
     given.check_places(where, parse_destination(given.dest))
-    config, runs, wanted = given.config(), None, given.objects
+    config, wanted = given.config(), given.objects
+    records: Iterable[RunRecords] | None = () if given.no_records else None  # of this machine
     if given.env is not None and not given.no_records:
         runs = given.deployed()
-    here = () if given.no_records else None  # None: the runs of this machine
+        records = map(runs.records, runs.of_archive(where))
     try:
         file = Path(os.devnull if wanted is None else wanted).open("wb")  # noqa: SIM115 - closed below
     except OSError as error:
@@ -384,7 +378,7 @@ def verify(given: Given) -> int:
             given.dest,
             given.options(),
             deep=given.deep,
-            records=here if runs is None else map(runs.records, runs.of_archive(where)),
+            records=records,
             at_once=given.at_once,
             max_listed=given.listed,
             each=None if wanted is None else lambda one: file.write(encode(one) + b"\n"),

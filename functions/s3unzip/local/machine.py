@@ -7,8 +7,8 @@ the same as on AWS, in a folder.
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import Self
@@ -27,7 +27,6 @@ from s3unzip.model import (
     Request,
     Run,
     Stop,
-    Task,
     TaskKind,
     Verdict,
     run_id,
@@ -220,7 +219,9 @@ class Machine:
             while settled.report is None:
                 step = settled.next
                 tasks = step.tasks or list(records.read_round(step.round))
-                workers.tally.note_recorded(_count_recorded(records, tasks), new_run=is_new)
+                done = [task for task in records.list_outcomes() if task != PLAN_TASK]
+                reports = filter(None, map_ahead(records.find_task_report, done, READERS))
+                workers.tally.note_recorded(count_progress(reports, tasks), new_run=is_new)
                 is_new = False
                 scans = any(task.kind is TaskKind.SCAN for task in tasks)
                 self._progress.phase("scan" if scans else "extract")
@@ -265,13 +266,6 @@ def drop_uploads(step: Step) -> int:
     return abort_uploads(step, [row.key for span in spans for row in step.read_rows(span)])
 
 
-def _count_recorded(records: RunRecords, next_tasks: Sequence[Task]) -> Counter[str]:
-    """Return what is on record of a run before its next round, as the progress counts it."""
-    tasks = [task for task in records.list_outcomes() if task != PLAN_TASK]
-    reports = map_ahead(records.find_task_report, tasks, READERS)
-    return count_progress((one for one in reports if one is not None), next_tasks)
-
-
 def _interrupted(
     settled: loop.Settled, run: Run, records: RunRecords, context: Context
 ) -> InterruptedRunError:
@@ -291,8 +285,6 @@ def _make_folders(run: Run, records: RunRecords, context: Context) -> None:
     The members come first: where a file has the name of a folder, the file stays and a warning is
     logged.
     """
-    if run.destination.scheme != "file":
-        return
     destination = context.stores.destination(run.destination)
     if not isinstance(destination, FolderDestination):
         return

@@ -87,8 +87,11 @@ class Canary:
 
     def check(self, seconds: float) -> Answer:
         """Wait for the run's report, and compare its objects with the archive's members."""
-        began = time.monotonic()
-        report = self._await_report(began + seconds)
+        report, began = None, time.monotonic()
+        while report is None and time.monotonic() < began + seconds:
+            report = find_end(self._runs, self._run)
+            if report is None:
+                time.sleep(POLL_SECONDS)
         took = time.monotonic() - began
         if report is None:
             return self._late(seconds)
@@ -131,26 +134,14 @@ class Canary:
             )
         return OK, f"{count} objects deleted{kept}", ""
 
-    def _await_report(self, until: float) -> Report | None:
-        """Return the report after the run's execution has ended; None after the time limit."""
-        while time.monotonic() < until:
-            report = find_end(self._runs, self._run)
-            if report is not None:
-                return report
-            time.sleep(POLL_SECONDS)
-        return None
-
     def _late(self, seconds: float) -> Answer:
         state = self._runs.state(self._run)
         if state is None:
             advice = "look at the checks above (events, rules, trigger), then at the plan "
             message = f"no run began for the canary in {seconds:.0f} s"
             return FAILURE, message, f"{advice}function's log"
-        return (
-            FAILURE,
-            f"its run is {state} after {seconds:.0f} s and has no report",
-            f"s3unzip watch {self._run}{self._runs.found_by}; or wait longer with --wait",
-        )
+        advice = f"s3unzip watch {self._run}{self._runs.found_by}; or wait longer with --wait"
+        return FAILURE, f"its run is {state} after {seconds:.0f} s and has no report", advice
 
     def _compare(self, report: Report, took: float) -> Answer:
         """Read every object that the run says it wrote."""

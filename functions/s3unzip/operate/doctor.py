@@ -147,11 +147,8 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
             advice = "raise functions.extract.reserved_concurrency or deploy again"
         return FAILURE, f"{said}: Lambda will refuse workers", advice
     if reserved is None and wanted > SHARE * available:
-        return (
-            WARNING,
-            f"{said}: runs leave too few to other functions",
-            f"set functions.extract.reserved_concurrency below {SHARE:.0%} of it, or {QUOTA}",
-        )
+        advice = f"set functions.extract.reserved_concurrency below {SHARE:.0%} of it, or {QUOTA}"
+        return WARNING, f"{said}: runs leave too few to other functions", advice
     return OK, said, ""
 
 
@@ -166,11 +163,8 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
     if region is None:
         return FAILURE, f"{bucket} does not exist", "create it, or deploy with another bucket"
     if region != runs.region:
-        return (
-            FAILURE,
-            f"{bucket} is in {region}, the stack in {runs.region}",
-            f"use a bucket in {runs.region}, or deploy the stack in {region}",
-        )
+        message = f"{bucket} is in {region}, the stack in {runs.region}"
+        return FAILURE, message, f"use a bucket in {runs.region}, or deploy the stack in {region}"
     owner, why = runs.account, ""
     advice = "use a bucket of the stack's account"
     if role == "destination":
@@ -286,29 +280,22 @@ def check_events(runs: DeployedRuns) -> Answer:
     with asking("s3:GetBucketNotification"):
         found = runs.client("s3").get_bucket_notification_configuration(Bucket=bucket)
     if "EventBridgeConfiguration" not in found:  # empty if enabled
-        return (
-            FAILURE,
-            f"{bucket} does not send events to EventBridge: no archive will start a run",
-            "switch it on: the bucket's properties, Event notifications, Amazon EventBridge",
-        )
+        message = f"{bucket} does not send events to EventBridge: no archive will start a run"
+        advice = "switch it on: the bucket's properties, Event notifications, Amazon EventBridge"
+        return FAILURE, message, advice
     return OK, f"{bucket} sends its events to EventBridge", ""
 
 
 def check_rules(runs: DeployedRuns) -> Answer:
     """Are the EventBridge rules of the stack enabled?"""
-    states = {
-        name: runs.ask("events:DescribeRule", Name=name).get("State") for name in runs.names(RULE)
-    }
-    if not states:
+    rules = [runs.ask("events:DescribeRule", Name=name) for name in runs.names(RULE)]
+    if not rules:
         return FAILURE, "the stack has no EventBridge rule", AGAIN
-    off = [name for name, state in states.items() if state != "ENABLED"]
+    off = [one["Name"] for one in rules if one.get("State") != "ENABLED"]
     if off:
-        return (
-            FAILURE,
-            f"{', '.join(off)}: not enabled, so its events go nowhere",
-            f"aws events enable-rule --name {off[0]}",
-        )
-    return OK, f"{len(states)} EventBridge rules are enabled", ""
+        message = f"{', '.join(off)}: not enabled, so its events go nowhere"
+        return FAILURE, message, f"aws events enable-rule --name {off[0]}"
+    return OK, f"{len(rules)} EventBridge rules are enabled", ""
 
 
 def check_trigger(runs: DeployedRuns) -> Answer:
@@ -319,11 +306,8 @@ def check_trigger(runs: DeployedRuns) -> Answer:
     if not states:
         return FAILURE, f"no queue invokes {function}", AGAIN
     if states != ["Enabled"] * len(states):
-        return (
-            FAILURE,
-            f"the queue's trigger of {function} is {', '.join(states)}",
-            "enable it: the function's configuration, Triggers",
-        )
+        message = f"the queue's trigger of {function} is {', '.join(states)}"
+        return FAILURE, message, "enable it: the function's configuration, Triggers"
     return OK, f"the queue invokes {function}", ""
 
 
@@ -346,11 +330,8 @@ def check_alarms(runs: DeployedRuns) -> Answer:
     alarms = _read_alarms(runs)
     if not alarms:
         return WARNING, "the stack has no alarms", AGAIN
-    silent = [
-        one["AlarmName"]
-        for one in alarms
-        if not one.get("AlarmActions") or not one.get("ActionsEnabled", True)
-    ]
+    heard = [one for one in alarms if one.get("AlarmActions") and one.get("ActionsEnabled", True)]
+    silent = [one["AlarmName"] for one in alarms if one not in heard]
     if silent:
         whose = "no alarm tells" if len(silent) == len(alarms) else f"{', '.join(silent)}: tells no"
         message = f"{whose} anybody: {len(silent)} of {len(alarms)} have no action"
@@ -376,11 +357,8 @@ def check_subscriptions(runs: DeployedRuns) -> Answer:
         found = runs.ask("sns:ListSubscriptionsByTopic", TopicArn=topic)["Subscriptions"]
         if not any(one["SubscriptionArn"].startswith("arn:") for one in found):
             waiting = "has a subscription that is not confirmed" if found else "has no subscription"
-            return (
-                WARNING,
-                f"{topic} {waiting}: nobody is notified",
-                "follow the link in the message of AWS Notifications, or subscribe again",
-            )
+            advice = "follow the link in the message of AWS Notifications, or subscribe again"
+            return WARNING, f"{topic} {waiting}: nobody is notified", advice
     return OK, f"confirmed for {', '.join(topics)}", ""
 
 

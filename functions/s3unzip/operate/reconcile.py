@@ -80,7 +80,8 @@ def start(runs: DeployedRuns, archives: Iterable[Unsettled]) -> int:
     """Queue the events of archives without a run, and resume the other runs; return how many."""
     found = list(archives)
     events = [(one.source, one.put) for one in found if one.state == "no run"]
-    send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events, "reconcile")
+    for _ in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events, "reconcile"):
+        pass
     for one in found:
         if one.state != "no run":
             runs.resume(one.run)

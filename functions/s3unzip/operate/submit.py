@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any, Final
 
 from msgspec import Struct
@@ -66,16 +67,14 @@ def send_events(
     queue: str,
     events: Sequence[tuple[Location, float]],
     sender: str,
-    told: Callable[[int], object] = lambda _: None,
     *,
     sleep: Callable[[float], None] = time.sleep,
-) -> int:
-    """Queue events, ten with one request and several requests at once; return how many.
+) -> Iterator[int]:
+    """Queue events, ten with one request and several requests at once; yield how many are sent.
 
     Args:
         events: archives, and the times that their events tell (Unix seconds).
         sender: who sends them, as the events say: "reconcile", "submit".
-        told: is given the number of queued events after each request.
         sleep: waits some seconds between two attempts.
     """
 
@@ -87,15 +86,11 @@ def send_events(
         _send(client, queue, entries, sleep)
         return len(entries)
 
-    count = 0
     with ThreadPoolExecutor(SENDERS, thread_name_prefix="send") as pool:
         try:
-            for sent in pool.map(send, range(0, len(events), MAX_BATCH)):
-                count += sent
-                told(count)
+            yield from accumulate(pool.map(send, range(0, len(events), MAX_BATCH)))
         finally:  # after a fault or Ctrl-C no further request begins
             pool.shutdown(cancel_futures=True)
-    return count
 
 
 def read_depth(runs: DeployedRuns, queue: str) -> tuple[int, int]:
@@ -137,17 +132,13 @@ def _list(word: str, stores: Stores) -> Iterator[tuple[str, int]]:
 
 def _body(source: Location, put: float, sender: str) -> str:
     """Return the event in the form of EventBridge's "Object Created" of S3."""
-    return json.dumps(
-        {
-            "detail-type": "Object Created",
-            "source": f"s3unzip.{sender}",
-            "time": datetime.fromtimestamp(put, UTC).isoformat(),
-            "detail": {
-                "bucket": {"name": source.bucket},
-                "object": {"key": source.key},
-            },
-        }
-    )
+    event = {
+        "detail-type": "Object Created",
+        "source": f"s3unzip.{sender}",
+        "time": datetime.fromtimestamp(put, UTC).isoformat(),
+        "detail": {"bucket": {"name": source.bucket}, "object": {"key": source.key}},
+    }
+    return json.dumps(event)
 
 
 def _send(
