@@ -68,7 +68,6 @@ MEANINGS = {
     "Limits.decoder_memory": "that one stream's header may ask for",
     "Limits.directory_size": "of the central directory",
     "Limits.folder_memory": "for comparing keys with folders, and directories with each other",
-    "Limits.kept_warnings": "warnings kept in full; all are counted",
     "Limits.key_bytes": "of one key, its prefix included",
     "Limits.member_size": "declared, of one member",
     "Limits.members": "in the central directory",

@@ -56,7 +56,8 @@ def _describe_function(function: object) -> Iterator[str]:
     text = inspect.getdoc(function) or ""
     signature = str(inspect.signature(function))  # type: ignore[arg-type]  # one of ours
     name = function.__name__  # type: ignore[attr-defined]  # as above
-    lines = re.sub(r", (?=\w+:|\*)", ",\n    ", signature.replace("'", ""))
+    plain = re.sub(r"\b(?:s3unzip|collections)\.(?:\w+\.)*", "", signature)
+    lines = re.sub(r", (?=\w+:|\*)", ",\n    ", plain)
     lines = lines.replace("(", "(\n    ", 1).replace(") ->", ",\n) ->")
     yield f"```python\n{name}{lines}\n```\n"
     head, _, rest = text.partition("\n\nArgs:\n")

@@ -15,7 +15,7 @@ from infra.environment import AlarmsSection, Environment
 from infra.functions import Functions
 from infra.intake import Intake
 from infra.workflow import Workflow
-from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE
+from s3unzip.metric_names import NAMESPACE, SERVICE
 
 PERIOD = cdk.Duration.minutes(5)
 POINTS = {"p50": "p50", "p95": "p95", "max": "Maximum"}  # label: statistic
@@ -29,8 +29,6 @@ class Measures:
 
     def measure(self, name: str, statistic: str, label: str | None = None) -> cloudwatch.Metric:
         """Return the pipeline's own metric `name`."""
-        if name not in METRICS:
-            raise LookupError(f"{name} is not in s3unzip.metric_names.METRICS")
         return cloudwatch.Metric(
             namespace=NAMESPACE,
             metric_name=name,

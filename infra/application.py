@@ -16,12 +16,12 @@ from aws_cdk.cx_api import CloudAssembly
 from constructs import Construct
 
 from infra.alarms import Alarms
+from infra.best_practices import acknowledge_wildcards, check_best_practices
 from infra.bundle import PACKAGE, ROOT, ensure_asset
 from infra.dashboard import Dashboard, Watched
 from infra.environment import Environment, load_environment, select_settings
 from infra.functions import Functions
 from infra.intake import Intake
-from infra.reasons import acknowledge_wildcards
 from infra.storage import Storage
 from infra.workflow import Workflow
 from s3unzip.fingerprint import source_fingerprint
@@ -31,9 +31,6 @@ from s3unzip.version import __version__
 BUNDLING_STACKS = "aws:cdk:bundling-stacks"
 # A ready asset: the embedded AWS runs functions on this machine, not on Lambda's arm64.
 ASSET_VARIABLE = "S3UNZIP_ASSET"
-# `--no-validation` of the CLI sets it to "false". CDK then leaves its own linter out, and this
-# module leaves cdk-nag out.
-VALIDATION_VARIABLE = "CDK_VALIDATION"
 
 
 class Application(cdk.App):
@@ -56,16 +53,16 @@ def synthesize() -> CloudAssembly:
     app = Application()
     settings = select_settings(app.node.get_all_context())
     environment = load_environment(str(app.node.try_get_context("env")), settings=settings)
-    return build(app, environment, _code(app))
+    return build(app, environment)
 
 
-def build(app: Application, environment: Environment, code: lambda_.Code) -> CloudAssembly:
+def build(app: Application, environment: Environment) -> CloudAssembly:
     """Put the stack of `environment` into `app` and synthesize it."""
     stack = S3UnzipStack(
         app,
         environment.stack.name,
         environment=environment,
-        code=code,
+        code=_code(app),
         env=cdk.Environment(account=environment.stack.account, region=environment.stack.region),
     )
     acknowledge_wildcards(stack)
@@ -81,18 +78,6 @@ def _code(app: Application) -> lambda_.Code:
         # The command reads no asset: use the bare package and build nothing.
         return lambda_.Code.from_asset(str(PACKAGE))
     return lambda_.Code.from_asset(str(ensure_asset()))
-
-
-def check_best_practices(app: cdk.App) -> None:
-    """Let the synthesis of `app` fail if cdk-nag finds anything that no reason accepts."""
-    if os.environ.get(VALIDATION_VARIABLE) == "false":
-        return
-    # cdk-nag is a development dependency: a deployment with the infra group only runs without it.
-    try:
-        from cdk_nag import AwsSolutionsChecks  # noqa: PLC0415 - it may not be there
-    except ModuleNotFoundError:
-        return
-    cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app, verbose=True))
 
 
 class S3UnzipStack(cdk.Stack):

@@ -9,8 +9,8 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from infra.best_practices import acknowledge
 from infra.environment import Environment, EnvironmentFileError, FunctionSection
-from infra.reasons import acknowledge
 from infra.rights import Rights, allow, machine_arn
 from infra.storage import Storage
 from s3unzip.metric_names import NAMESPACE, SERVICE

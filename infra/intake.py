@@ -8,8 +8,8 @@ from aws_cdk import aws_lambda_event_sources as sources
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from infra.best_practices import acknowledge
 from infra.environment import Environment
-from infra.reasons import acknowledge
 from infra.rights import allow
 from infra.storage import Storage
 from s3unzip.settings import Variable, spellings

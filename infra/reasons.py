@@ -1,14 +1,10 @@
-"""Exceptions to rules of cdk-nag, each with its reason."""
+"""The wildcards that rights may have, each with its reason."""
 
 import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-
-import aws_cdk as cdk
-from aws_cdk import aws_iam as iam
-from constructs import IConstruct
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +49,6 @@ WILDCARDS = (
 )
 
 
-def acknowledge(construct: IConstruct, rule: str, reason: str) -> None:
-    """Accept the findings of `rule` on `construct` and below, because of `reason`."""
-    cdk.Validations.of(construct).acknowledge(cdk.Acknowledgment(id=rule, reason=reason))
-
-
-def acknowledge_wildcards(stack: cdk.Stack) -> None:
-    """Accept only the wildcards for which `WILDCARDS` has a reason."""
-    for construct in stack.node.find_all():
-        if not isinstance(construct, iam.CfnPolicy):
-            continue
-        document: dict[str, Any] = stack.resolve(construct.policy_document)
-        for statement in document["Statement"]:
-            for resource in resources_of(statement):
-                reason = reason_for(_listed(statement["Action"]), resource)
-                if "*" in resource and reason is not None:
-                    acknowledge(construct, f"AwsSolutions-IAM5[Resource::{resource}]", reason)
-
-
 def reason_for(actions: list[str], resource: str) -> str | None:
     """Return the reason for a wildcard in `resource`, None if one of `actions` has none.
 
@@ -89,19 +67,21 @@ def reason_for(actions: list[str], resource: str) -> str | None:
 
 def resources_of(statement: dict[str, Any]) -> Iterator[str]:
     """Yield the statement's resources in cdk-nag's form: ``<LogicalId.Arn>/*``."""
-    yield from (_text(resource) for resource in _listed(statement["Resource"]))
+    yield from (text_of(resource) for resource in listed(statement["Resource"]))
 
 
-def _listed(value: Any) -> list[Any]:
+def listed(value: Any) -> list[Any]:
+    """Return a list as it is, and one value as a list."""
     return value if isinstance(value, list) else [value]
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Return a value of a template with references as ``<LogicalId.Attribute>``."""
     match value:
         case str():
             return value
         case {"Fn::Join": [separator, parts]}:
-            return str(separator).join(_text(part) for part in parts)
+            return str(separator).join(text_of(part) for part in parts)
         case {"Fn::GetAtt": [name, attribute]}:
             return f"<{name}.{attribute}>"
         case {"Ref": name}:

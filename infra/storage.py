@@ -9,8 +9,8 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from infra.best_practices import acknowledge
 from infra.environment import BucketSection, Environment
-from infra.reasons import acknowledge
 
 # Until incomplete uploads are aborted: a run of 7 days that is resumed within 14 days, or redriven
 # (Step Functions allows it so long), may still need parts of its first day.

@@ -1,10 +1,11 @@
-"""Cloud assemblies for the embedded AWS: variants of the environment dev, and others in no file.
+"""Cloud assemblies: environments of the repository, and variants of them, written once a session.
 
-Run as ``python -m tests.assemblies FOLDER``, this module writes all variants of dev. One process
-writes them in the time of two: most of a synthesis is the start of jsii and the import of CDK.
+Most of a synthesis is the import of CDK and the start of jsii and of cdk-nag. One process,
+`tests.synthesis`, does that for all of them, and no process of the tests does.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,62 +15,102 @@ import pytest
 
 from embedded.deploy import Assembly, make_asset
 from embedded.ministack import PYTHON
-from infra.application import Application, build
 from infra.bundle import ROOT
-from infra.environment import Environment, load_environment
+from s3unzip.settings import MIB
 from tests.sharing import make_once
 
-# Settings of dev, by the name of the variant.
-VARIANTS: Mapping[str, Mapping[str, object]] = {
-    "dev": {},
-    "tag": {"after_success.action": "tag", "after_success.tags.state": "extracted"},
+# Stands for the ARN of a secret, which only a running account has.
+SECRET = "arn:aws:secretsmanager:us-east-1:000000000000:secret:archives/zip-AbCdEf"
+KMS_KEY = "arn:aws:kms:eu-west-1:123456789012:key/0f"
+TOPIC = "arn:aws:sns:eu-west-1:123456789012:on-call"
+
+# The environment's file, and settings in place of the file's, by the name of the variant.
+VARIANTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "dev": ("dev", {}),
+    "prod": ("prod", {}),
+    "told": ("prod", {"functions.extract.memory": "1769", "alarms.email": "ops@example.com"}),
+    "tag": ("dev", {"after_success.action": "tag", "after_success.tags.state": "extracted"}),
+    "nested": (
+        "dev",
+        {
+            "options.nested_depth": 2,
+            "password_secret": f"{SECRET}#zip",
+            "logs.level": "DEBUG",  # at which botocore would log the secret's value
+        },
+    ),
+    "acceptance": (
+        "dev",
+        {
+            "password_secret": SECRET,
+            "tuning.split_from": 2 * MIB,
+            "tuning.segment_bytes": 1 * MIB,
+            "tuning.part_bytes": 5 * MIB,
+            "tuning.max_direct_bytes": 4 * MIB,  # so that larger members are copied and split
+            "tuning.max_direct_members": 400,  # so few members take the state machine
+        },
+    ),
+    "options": (
+        "dev",
+        {
+            "after_success.action": "delete",
+            "alarms.email": "on-call@example.com",
+            "alarms.topic": TOPIC,
+            "destination.versioned": True,
+            "ingest.prefix": "in/",
+            "ingest.request_payer": True,
+            "logs.level": "WARNING",
+            "options.objects.storage_class": "GLACIER_IR",
+            "options.objects.tags.team": "data",
+        },
+    ),
+    "existing": (
+        "dev",
+        {
+            "ingest.existing": "arrivals",
+            "ingest.prefix": "zips/",
+            "ingest.versioned": False,
+            "destination.existing": "members",
+            "destination.prefix": "out/",
+            "destination.owner": "123456789012",
+            "work.existing": "runs-of-it",
+            "kms_key": KMS_KEY,
+            "options.on_conflict": "skip-unchanged",
+        },
+    ),
 }
 
 
 def synthesize_once(factory: pytest.TempPathFactory, variant: str) -> Assembly:
-    """Return the assembly of a variant of dev; a session writes all of them at once.
+    """Return the assembly of a variant; tests/infra/test_cdk_cli.py shows that `cdk` writes it."""
+    folder = make_once(factory, "assemblies", _write) / variant
+    (template,) = folder.glob("*.template.json")
+    return Assembly(folder, template.name.removesuffix(".template.json"))
 
-    tests/infra/test_cdk_cli.py shows that `cdk synth` writes the same template.
+
+def for_embedded_aws(factory: pytest.TempPathFactory, variant: str, secret: str = "") -> Assembly:
+    """Return the assembly of a variant to be deployed, with the ARN of a real secret.
+
+    Skip the test where nothing can be deployed.
     """
     if not PYTHON.exists():
         pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
-    return _find(make_once(factory, "assemblies", _write_variants) / variant)
+    made = synthesize_once(factory, variant)
+    if not secret:
+        return made
+    folder = factory.mktemp(variant) / "cdk.out"
+    shutil.copytree(made.folder, folder)
+    named = Assembly(folder, made.stack)
+    named.template.write_text(named.template.read_text().replace(SECRET, secret))
+    return named
 
 
-def synthesize_environment(environment: Environment, folder: Path) -> Assembly:
-    """Write the assembly of an environment that is in no file, with the package as its asset."""
-    code = folder / "code"
-    make_asset(code)
-    return _write(environment, folder / "cdk.out", code)
-
-
-def _write_variants(folder: Path) -> None:
-    """Write each variant into a folder of its name, without CDK's linter and cdk-nag."""
+def _write(folder: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", __name__, str(folder)],
+        [sys.executable, "-m", "tests.synthesis", str(folder)],
         cwd=ROOT,
-        env={**os.environ, "CDK_VALIDATION": "false"},
+        env={**os.environ, **make_asset(folder / "code")},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def _write(environment: Environment, folder: Path, code: Path) -> Assembly:
-    from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415 - after `infra`: it names the Node
-
-    build(Application(folder, linter=False), environment, lambda_.Code.from_asset(str(code)))
-    return _find(folder)
-
-
-def _find(folder: Path) -> Assembly:
-    (template,) = folder.glob("*.template.json")
-    return Assembly(folder, template.name.removesuffix(".template.json"))
-
-
-if __name__ == "__main__":
-    root = Path(sys.argv[1])
-    make_asset(root / "code")
-    for name, settings in VARIANTS.items():
-        _write(load_environment("dev", settings=settings), root / name, root / "code")

@@ -1,14 +1,20 @@
-"""The command line as a real process, in a folder of its own."""
+"""The command line in a folder of its own: in this process, or as a process."""
 
+import io
+import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import pytest
+
+from s3unzip.cli.main import main
 from tests.patience import HANG_SECONDS
+from tests.zips import Entry, build
 
 COMMAND = (sys.executable, "-m", "s3unzip.cli")
 SETPRIV = shutil.which("setpriv")
@@ -26,16 +32,30 @@ class Ended(NamedTuple):
     out: str
     err: str
 
+    @property
+    def lines(self) -> list[Any]:
+        """What it printed with ``--json``."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Typed(io.StringIO):
+    """A terminal on which an answer is typed."""
+
+    def isatty(self) -> bool:
+        """Say that it is one."""
+        return True
+
 
 class Program:
-    """Runs `s3unzip` in `folder`; its runs are kept there too."""
+    """`s3unzip` in `folder`; its runs are kept there too."""
 
     command: tuple[str, ...] = COMMAND
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.home = folder / ".runs"
         self.variables = {
-            "S3UNZIP_HOME": str(folder / ".runs"),
+            "S3UNZIP_HOME": str(self.home),
             "COLUMNS": "200",
             "AWS_ACCESS_KEY_ID": "test",
             "AWS_SECRET_ACCESS_KEY": "test",
@@ -43,13 +63,52 @@ class Program:
             "AWS_SHARED_CREDENTIALS_FILE": str(folder / "no-credentials"),
         }
 
-    def run(self, *words: str, stdin: bytes | int = b"") -> Ended:
-        """Run one command to its end; `stdin` is what it reads, or a file descriptor."""
-        return self.run_as([*self.command, *words], stdin)
+    def run(self, *words: str, answer: str | None = None) -> Ended:
+        """Run one command to its end, in this process; `answer` is typed on a terminal."""
+        out, err = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.folder)
+            for name, value in self.variables.items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "stdin", io.StringIO() if answer is None else Typed(answer))
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            with pytest.raises(SystemExit) as end:
+                main(words)
+        code = end.value.code
+        assert isinstance(code, int)
+        return _check(code, *(stream.buffer.getvalue() for stream in (out, err)))
 
-    def run_as(self, command: Sequence[str], stdin: bytes | int = b"") -> Ended:
+    def extract(self, *words: str, answer: str | None = None) -> Ended:
+        """Run ``s3unzip run`` with one worker, which is a thread of this process."""
+        return self.run("run", "-w", "1", *words, answer=answer)
+
+    def start(self, *words: str) -> Ended:
+        """Run one command to its end, in a process of its own."""
+        return self.start_as([*self.command, *words])
+
+    def start_as(self, command: Sequence[str]) -> Ended:
         """Run a command that starts the program in its own way."""
-        return _read(_start(command, self.folder, os.environ | self.variables, stdin))
+        done = _start(command, self.folder, os.environ | self.variables)
+        return _check(done.returncode, done.stdout, done.stderr)
+
+    def add(self, name: str, *entries: Entry) -> Path:
+        """Write an archive."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(build(*entries))
+        return path
+
+    def files(self, below: str = "") -> dict[str, bytes]:
+        """Return the files below a folder."""
+        root = self.folder / below
+        found = (path for path in root.rglob("*") if path.is_file())
+        return {str(path.relative_to(root)): path.read_bytes() for path in found}
+
+    def runs(self) -> list[str]:
+        """Return the ids of the runs that have a folder."""
+        folder = self.home / "runs"
+        return [str(run.relative_to(folder)) for run in folder.glob("*/*")]
 
 
 def run_command(
@@ -63,23 +122,22 @@ def run_command(
 
 
 def _start(
-    command: Sequence[str], folder: Path, variables: Mapping[str, str], stdin: bytes | int = b""
+    command: Sequence[str], folder: Path, variables: Mapping[str, str]
 ) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         command,
         cwd=folder,
         env=variables,
-        stdin=None if isinstance(stdin, bytes) else stdin,
-        input=stdin if isinstance(stdin, bytes) else None,
+        input=b"",
         capture_output=True,
         timeout=HANG_SECONDS,
         check=False,
     )
 
 
-def _read(done: subprocess.CompletedProcess[bytes]) -> Ended:
-    err = done.stderr.decode()
-    assert "Traceback" not in err
-    assert "internal error" not in err
-    assert "panicked" not in err
-    return Ended(done.returncode, done.stdout.decode(), err)
+def _check(code: int, out: bytes, err: bytes) -> Ended:
+    told = err.decode()
+    assert "Traceback" not in told
+    assert "internal error" not in told
+    assert "panicked" not in told
+    return Ended(code, out.decode(), told)

@@ -9,7 +9,7 @@ from s3unzip.context import Context, Progress
 from s3unzip.errors import S3UnzipError, ServiceFaultError
 from s3unzip.estimate import Platform
 from s3unzip.extraction.task import run_task
-from s3unzip.model import Location, Options, PlanSummary, Report, Request, Task, TaskKind, Verdict
+from s3unzip.model import Location, Options, PlanSummary, Report, Request, Task, Verdict
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import KIB, Tuning
 from s3unzip.settling.loop import KnownArchive, Settled, begin, resume, settle
@@ -127,16 +127,14 @@ class World:
         stored = self.out.objects.get(KEY + name)
         return None if stored is None else stored.body
 
-    def read_by_tasks(self, report: Report) -> int:
-        """Return how many bytes of the archive the tasks read, plan and scans left out."""
-        records = self.records(report.run)
-        found = [records.find_outcomes(task.id) for task in self.tasks(report)]
-        reports = [one.report for one in found if one is not None]
-        return sum(one.bytes_read for one in reports if one.kind is not TaskKind.SCAN)
-
     def assert_clean(self, report: Report, **contents: bytes) -> None:
         """Assert that the run completed with these members, and left no upload."""
         assert report.verdict == "COMPLETED", report
         for name, content in contents.items():
             assert self.content(name) == content, name
+        assert self.out.pending == {}
+
+    def assert_absent(self, name: str) -> None:
+        """Assert that a member left neither an object nor an upload."""
+        assert self.content(name) is None
         assert self.out.pending == {}

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from zlib import crc32
 
 import pytest
+from botocore.credentials import Credentials
 from msgspec.structs import replace
 
 from s3unzip.errors import (
@@ -370,6 +371,18 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
             with pytest.raises(AccessDeniedError, match="AWS_PROFILE"):
                 CALLS[call](stores_of(server.url))
     assert not server.asked
+
+
+@pytest.mark.parametrize("call", ["read", "put"])
+def test_ctrl_c_while_credentials_are_asked_for(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """Obstore calls Python for them; that it is stopped there is no fault of the store."""
+
+    def interrupt(_: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Credentials, "get_frozen_credentials", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        CALLS[call](stores_of("http://127.0.0.1:9"))
 
 
 def test_an_unknown_profile() -> None:

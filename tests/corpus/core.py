@@ -4,26 +4,23 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from s3unzip.finding import Finding
 from s3unzip.zip import (
     ONE_DISK,
     DirectoryReader,
     Disks,
     Index,
     Member,
-    MemberDecoder,
     MemberError,
-    NeedMoreBytes,
     OpenedMember,
     Policy,
     RejectedError,
     close_member,
-    decode_whole,
     drive,
     inspect_prefix,
     locate_directory,
     open_member,
 )
+from s3unzip.zip.decode import MemberDecoder, decode_whole
 from tests.corpus.runner import MemberResult, Result
 
 
@@ -50,8 +47,7 @@ def read_index(raw: bytes, policy: Policy, cut: Cut, disks: Disks = ONE_DISK) ->
         reader.feed(piece)
     index = reader.finish()
     before = inspect_prefix(tail, location, index.first)
-    for finding in drive(before, lambda want: raw[want.start : want.stop]):
-        index.warnings.add(finding)
+    index.warnings.update(drive(before, lambda want: raw[want.start : want.stop]))
     return index
 
 
@@ -61,10 +57,10 @@ def open_at(raw: bytes, member: Member, policy: Policy, cut: Cut) -> OpenedMembe
     while True:
         head = raw[member.offset : min(member.stop, member.offset + length)]
         opened = open_member(member, head, policy)
-        if not isinstance(opened, NeedMoreBytes):
+        if not isinstance(opened, int):
             return opened
-        assert opened.length > length
-        length = opened.length
+        assert opened > length
+        length = opened
 
 
 def extract_member(raw: bytes, member: Member, policy: Policy, cut: Cut) -> tuple[bytes, set[str]]:
@@ -81,18 +77,17 @@ def extract_up_to(
     opened = open_at(raw, member, policy, cut)
     start = member.offset + opened.data_start
     stop = start + member.compressed_size
-    warnings = {finding.code for finding in opened.warnings}
-    warnings |= {w.code for w in close_member(member, opened, raw[stop:own_stop], policy)}
+    warnings = {*opened.warnings, *close_member(member, opened, raw[stop:own_stop])}
     if cut.length is None:
-        odd: list[Finding] = []
+        odd: list[str] = []
         content = bytes(decode_whole(member, raw[start:stop], policy, opened, odd))
-        return content, warnings | {finding.code for finding in odd}, stop
+        return content, warnings.union(odd), stop
     decoder = MemberDecoder(member, policy, opened)
     content = b"".join(
         bytes(piece) for part in cut.pieces(raw[start:stop]) for piece in decoder.feed(part)
     )
     decoder.finish()
-    return content, warnings | {finding.code for finding in decoder.warnings}, stop
+    return content, warnings.union(decoder.warnings), stop
 
 
 def extract(
@@ -104,8 +99,8 @@ def extract(
         index = read_index(raw, policy, cut, disks)
     except RejectedError as error:
         return Result(error.finding.code)
-    results = {f.index: MemberResult(f.finding.code) for f in index.failures}
-    warnings = set(index.warnings.counts)
+    results = {f.member.index: MemberResult(f.finding.code) for f in index.failures}
+    warnings = set(index.warnings)
     reach = 0  # where the member before ends: only local headers can tell
     members = list(index.members)
     for place, member in enumerate(members):

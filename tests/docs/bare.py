@@ -2,10 +2,13 @@
 
 import os
 import shutil
+import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.docs.commands import ROOT
+from tests.patience import HANG_SECONDS
 
 # Of the shell and make, and what an activated environment asks for. No uv, node, npm, cdk or aws.
 PROGRAMS = ("bash", "basename", "cat", "dirname", "env", "make", "rm", "sh", "touch", "uname")
@@ -47,3 +50,20 @@ def make_machine(folder: Path) -> dict[str, str]:
         "AWS_SHARED_CREDENTIALS_FILE": str(folder / "no-credentials"),
         "AWS_EC2_METADATA_DISABLED": "true",
     }
+
+
+def run_program(
+    words: Sequence[str | Path], variables: Mapping[str, str], folder: Path = ROOT
+) -> str:
+    """Run a program to its good end, with these variables and no others; return what it printed."""
+    done = subprocess.run(
+        [str(word) for word in words],
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr

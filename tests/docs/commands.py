@@ -22,21 +22,8 @@ FENCE = re.compile(r"^( *)```(sh|console)\n(.*?)^\1```$", re.MULTILINE | re.DOTA
 BLOCK = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)  # of any kind
 REMARK = re.compile(r"\s+#\s.*$")
 EXIT = re.compile(r"#.*\bexits? (\d+)")
-GLOBAL_OPTIONS = {
-    "cli-binary-format",
-    "query",
-    "output",
-    "region",
-    "profile",
-    "endpoint-url",
-    "no-cli-pager",
-}
-FOREIGN_OPTIONS = {
-    "--check",
-    "--keep",
-    "--no-validation",
-    "--require-approval",
-}  # of other programs
+GLOBAL_OPTIONS = {"cli-binary-format", "endpoint-url", "no-cli-pager", "output", "profile", "query"}
+FOREIGN_OPTIONS = {"--check", "--keep", "--no-validation", "--require-approval"}  # of others
 S3_COMMANDS = {"cp", "ls", "mb", "mv", "rb", "rm", "sync"}  # the CLI's own, in no model
 
 
@@ -64,10 +51,14 @@ def documents() -> list[Path]:
     return [ROOT / "README.md", *(page for page in pages if page.parent.name != "reference")]
 
 
+def show_page(page: Path) -> str:
+    """Return the page's path in the repository."""
+    return str(page.relative_to(ROOT))
+
+
 def read_commands(page: Path) -> list[Command]:
     """Return the commands of a page, in order."""
-    text = page.read_text(encoding="utf-8")
-    shown = str(page.relative_to(ROOT))
+    text, shown = page.read_text(encoding="utf-8"), show_page(page)
     found = []
     for block in FENCE.finditer(text):
         first = text.count("\n", 0, block.start(3)) + 1

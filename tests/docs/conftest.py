@@ -1,26 +1,53 @@
-"""What a user installs: the wheel of this checkout, in an environment of its own."""
+"""A user: who types commands, and what is installed: the wheel of this checkout."""
 
+import os
 import shutil
-import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from s3unzip.cli.main import main
+from tests.docs.bare import run_program
 from tests.docs.commands import ROOT
+from tests.processes import Ended
 from tests.sharing import make_once
 
+HIDDEN = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ENDPOINT_URL", "NO_COLOR")
 
-def _find_uv() -> str | None:
-    own = ROOT / ".uv" / "bin" / "uv"
-    return str(own) if own.exists() else shutil.which("uv")
+
+@pytest.fixture
+def typed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[[Path, list[str]], Ended]:
+    """Run a command in a folder, which has the runs, too; in this process, which takes a tenth."""
+
+    def run(folder: Path, words: list[str]) -> Ended:
+        monkeypatch.chdir(folder)
+        for name in HIDDEN:
+            monkeypatch.delenv(name, raising=False)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "test")
+        for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+            monkeypatch.setenv(name, str(folder / "none"))
+        monkeypatch.setenv("S3UNZIP_HOME", str(folder / ".runs"))
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        out, err = capfd.readouterr()
+        assert "Traceback" not in err
+        assert "internal error" not in err
+        return Ended(int(str(end.value.code)), out, err)
+
+    return run
 
 
 @pytest.fixture(scope="session")
 def uv() -> Path:
     """Return the program uv."""
-    found = _find_uv()
+    own = ROOT / ".uv" / "bin" / "uv"
+    found = own if own.exists() else shutil.which("uv")
     if found is None:
         pytest.skip("uv is not installed: make installs it")
     return Path(found)
@@ -28,29 +55,19 @@ def uv() -> Path:
 
 @pytest.fixture(scope="session")
 def installed(uv: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel, install it into a clean environment; return the folder of its commands."""
-    return make_once(tmp_path_factory, "wheel", partial(_install, str(uv))) / "environment" / "bin"
+    """Build the wheel, install it by `uv tool install`; return the folder of its commands."""
+    return make_once(tmp_path_factory, "wheel", partial(_install, uv)) / "bin"
 
 
 @pytest.fixture(scope="session")
 def wheel(installed: Path) -> Path:
     """Return the wheel of this checkout."""
-    (found,) = (installed.parent.parent / "dist").glob("s3unzip-*.whl")
+    (found,) = (installed.parent / "dist").glob("s3unzip-*.whl")
     return found
 
 
-def _install(uv: str, folder: Path) -> None:
-    environment = folder / "environment"
-    for words in (
-        ["build", "--wheel", "--out-dir", str(folder / "dist"), str(ROOT)],
-        ["venv", "--python", sys.executable, str(environment)],
-    ):
-        _run(uv, *words)
+def _install(uv: Path, folder: Path) -> None:
+    run_program([uv, "build", "--wheel", "--out-dir", folder / "dist"], os.environ)
     (wheel,) = (folder / "dist").glob("s3unzip-*.whl")
-    python = environment / "bin" / "python"
-    _run(uv, "pip", "install", "--python", str(python), str(wheel))
-
-
-def _run(uv: str, *words: str) -> None:
-    done = subprocess.run([uv, "--quiet", *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    places = {"UV_TOOL_DIR": str(folder / "tools"), "UV_TOOL_BIN_DIR": str(folder / "bin")}
+    run_program([uv, "tool", "install", "--python", sys.executable, wheel], os.environ | places)

@@ -14,16 +14,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-ASSET_VARIABLE = "S3UNZIP_ASSET"
 BUNDLING_STACKS = "aws:cdk:bundling-stacks"
-ROOT = Path(__file__).resolve().parents[2]
 OUTPUT = "CDK_OUTDIR"
 CONTEXT = "CDK_CONTEXT_JSON"
 
 
 def use_kept_syntheses(checkout: Path, kept: Path) -> None:
     """Make the CDK CLI in a checkout run this program; the syntheses are in `kept`."""
-    settings = json.loads((ROOT / "cdk.json").read_text())
+    settings = json.loads((checkout / "cdk.json").read_text())
     settings["app"] = f".venv/bin/python -m {__name__} {kept}"
     (checkout / "cdk.json").unlink()
     (checkout / "cdk.json").write_text(json.dumps(settings))
@@ -32,18 +30,16 @@ def use_kept_syntheses(checkout: Path, kept: Path) -> None:
 def name_synthesis() -> str:
     """Return a name that two syntheses share if the CLI asks for the same.
 
-    The CLI also says which stacks' assets the command needs. That makes a difference only where
-    app.py has to build the asset; tests/infra/test_cdk_cli.py shows it with `cdk ls`.
+    With a ready asset it is no matter which stacks' assets the command needs.
     """
     asked = {
         name: value
         for name, value in sorted(os.environ.items())
         if name.startswith(("CDK_", "S3UNZIP_")) and name != OUTPUT
     }
-    context = json.loads(asked[CONTEXT])
-    if ASSET_VARIABLE in asked:
-        del context[BUNDLING_STACKS]
-    return hashlib.sha256(json.dumps([asked | {CONTEXT: context}]).encode()).hexdigest()[:16]
+    context = json.loads(asked.pop(CONTEXT))
+    context.pop(BUNDLING_STACKS, None)
+    return hashlib.sha256(json.dumps([asked, context]).encode()).hexdigest()[:16]
 
 
 def main() -> int:

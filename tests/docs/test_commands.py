@@ -2,17 +2,14 @@
 
 What runs: ``s3unzip`` and the shell's own small tools, page by page, in a
 folder of its own, against MiniStack. The world that a page speaks of is made
-for it: see `World`. What cannot run here is in `ELSEWHERE`, each with the
-reason and with the check that takes the run's place. A command that is in
-neither fails.
+for it: see `World`. What cannot run here is in `ELSEWHERE` with the check that
+takes the run's place. A command that is in neither fails.
 """
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,7 +18,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from embedded.ministack import PYTHON, EmbeddedAws
-from tests.docs.archives import ARCHIVES, make_archive
+from tests.docs.archives import make_archive
 from tests.docs.commands import (
     ROOT,
     Command,
@@ -31,6 +28,7 @@ from tests.docs.commands import (
     check_spans,
     documents,
     read_commands,
+    show_page,
 )
 from tests.patience import HANG_SECONDS
 from tests.servers import HttpServer, WebFiles
@@ -39,29 +37,23 @@ SHELL = {"chmod", "cp", "curl", "echo", "ls", "mkdir", "printf", "python3", "rm"
 ASSIGNMENT = re.compile(r"(?:export )?([A-Za-z_][A-Za-z0-9_]*)=(\S*)$")
 
 
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """Commands that are not run here: how they begin, why, and what is checked instead."""
-
-    begins: str
-    reason: str
-    check: Callable[[list[str]], str | None] = lambda words: None
+def _no_fault(_: list[str]) -> None:
+    return None
 
 
-ELSEWHERE = (
-    Elsewhere("make ", "takes minutes, or is this test; the target must exist", check_make),
-    Elsewhere(
-        "EMBEDDED_STRICT=0 make ", "takes minutes; tests/strict leaves the rules out", check_make
-    ),
-    Elsewhere("aws ", "the AWS CLI is no dependency; operation and options must exist", check_aws),
-    Elsewhere("zip ", "Info-ZIP is no dependency; the test makes the archive by its name"),
-    Elsewhere("git ", "asks the repository's server"),
-    Elsewhere("uv tool install ", "asks the package index; test_install.py installs the wheel"),
-    Elsewhere("pipx install ", "asks the package index; test_install.py installs the wheel"),
-    Elsewhere("uv sync", "has made the environment of this test"),
-    Elsewhere("uv run python -m acceptance", "needs a deployed stack; tests/acceptance has one"),
-    Elsewhere("uv run python -m embedded.ministack", "runs until it is stopped; these tests do it"),
-)
+# Commands that are not run here, by how they begin: what is checked instead.
+ELSEWHERE: dict[str, Callable[[list[str]], str | None]] = {
+    "make ": check_make,  # takes minutes, or is this test
+    "EMBEDDED_STRICT=0 make ": check_make,
+    "aws ": check_aws,  # the AWS CLI is no dependency
+    "zip ": _no_fault,  # no dependency either: the test makes the archive by its name
+    "git ": _no_fault,  # asks the repository's server
+    "uv tool install ": _no_fault,  # asks the package index: tests/docs/test_install.py
+    "pipx install ": _no_fault,
+    "uv sync": _no_fault,  # has made the environment of this test
+    "uv run python -m acceptance": _no_fault,  # needs a deployed stack: tests/acceptance
+    "uv run python -m embedded.ministack": _no_fault,  # runs until it is stopped
+}
 # Of s3unzip: what asks a deployed stack, which tests/e2e/test_operating.py has.
 DEPLOYED = re.compile(r"\s--env\b")
 
@@ -70,7 +62,7 @@ class World:
     """What a page speaks of: its archives, buckets, web server and S3.
 
     A name that ends in ``.zip`` or ``.whl`` in a bucket or on the web server is an archive, made by
-    its name (`ARCHIVES`). Archives that are files are made by the page itself. Only if the page
+    its name. Archives that are files are made by the page itself. Only if the page
     makes one by a command that does not run here, it is made by its name, too. A bucket that is
     named exists. ``https://`` is the local server, port 9000 of 127.0.0.1 is
     MiniStack, and ``s3unzip`` is the one of the wheel, installed in an environment of its own.
@@ -162,11 +154,6 @@ def aws() -> Iterator[EmbeddedAws]:
         yield running
 
 
-def _elsewhere(command: Command) -> Elsewhere | None:
-    text = f"{command.text} "
-    return next((known for known in ELSEWHERE if text.startswith(known.begins)), None)
-
-
 def _of_s3unzip(command: Command) -> list[str] | None:
     """Return the arguments, None where the command is another."""
     words = command.words
@@ -180,16 +167,12 @@ def _runs_here(command: Command) -> bool:
     return bool(ASSIGNMENT.fullmatch(command.text)) or command.words[0] in SHELL
 
 
-def _page_id(page: Path) -> str:
-    return str(page.relative_to(ROOT))
-
-
 # test_deploy.py runs this page whole, on a machine of its own.
 DEPLOYING = ROOT / "docs" / "deploy.md"
 PAGES = [page for page in documents() if read_commands(page) and page != DEPLOYING]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_page_id)
+@pytest.mark.parametrize("page", PAGES, ids=show_page)
 def test_commands_run(page: Path, aws: EmbeddedAws, installed: Path, tmp_path: Path) -> None:
     """A page's commands, in its order, end as the page says."""
     aws.reset()
@@ -210,47 +193,32 @@ def test_commands_run(page: Path, aws: EmbeddedAws, installed: Path, tmp_path: P
     assert not [what for what in failed if what is not None]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_page_id)
+@pytest.mark.parametrize("page", PAGES, ids=show_page)
 def test_other_commands_are_known(page: Path) -> None:
     """A command that does not run here is on a list with a reason, and names what exists."""
     wrong = []
     for command in read_commands(page):
-        arguments = _of_s3unzip(command)
-        known = _elsewhere(command)
-        if arguments is not None:
-            found = check_s3unzip(arguments) if DEPLOYED.search(command.text) else None
-        elif known is not None:
-            found = known.check(command.words[len(known.begins.split()) :])
-        elif _runs_here(command):
-            found = None
-        else:
-            found = "is neither run nor in ELSEWHERE"
+        arguments, found = _of_s3unzip(command), None
+        begins = next((one for one in ELSEWHERE if f"{command.text} ".startswith(one)), None)
+        if begins is not None:
+            found = ELSEWHERE[begins](command.words[len(begins.split()) :])
+        elif not _runs_here(command):
+            found = "is neither run nor known" if arguments is None else check_s3unzip(arguments)
         if found is not None:
             wrong.append(f"{command}: {found}")
     assert not wrong
 
 
-@pytest.mark.parametrize("page", documents(), ids=_page_id)
+@pytest.mark.parametrize("page", documents(), ids=show_page)
 def test_commands_in_sentences_exist(page: Path) -> None:
     """Every make target, command and option in a sentence exists."""
     assert not check_spans(page)
 
 
-@pytest.mark.parametrize("page", documents(), ids=_page_id)
+@pytest.mark.parametrize("page", documents(), ids=show_page)
 def test_blocks_say_what_they_are(page: Path) -> None:
     """No block is without a language: commands in one would not be found."""
     fences = re.findall(r"^ *```(.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(fences) % 2 == 0
     assert all(fences[::2])
     assert not {"bash", "shell", "zsh"} & set(fences)
-
-
-def test_the_shell_has_what_the_pages_need() -> None:
-    """The small tools of the pages are installed, so no page is skipped because of them."""
-    assert not [tool for tool in ("bash", "curl") if shutil.which(tool) is None]
-
-
-def test_every_archive_is_made() -> None:
-    """Each archive that is made for the pages is named by one."""
-    text = "".join(page.read_text(encoding="utf-8") for page in documents())
-    assert not [name for name in ARCHIVES if name not in text]

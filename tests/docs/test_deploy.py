@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
 
+from embedded.deploy import make_client
 from embedded.ministack import PYTHON
 from embedded.serve import serve
 from tests.docs.archives import make_archive
@@ -69,17 +69,11 @@ def test_every_command_of_the_page(tmp_path: Path, variables: dict[str, str]) ->
         for command in read_commands(PAGE):
             answer = terminal.run(command.text, SECONDS)
             assert answer.exit_code == command.exit_code, f"{command}\n{answer.text[-3_000:]}"
-            wanted = _wanted(command.text)
+            wanted = next((SAYS[one] for one in SAYS if command.text.startswith(one)), "")
             assert re.search(wanted, answer.text, re.DOTALL), f"{command}\n{answer.text[-3_000:]}"
             if command.text.startswith("make bootstrap"):
                 assert not (checkout / "cdk.out").exists()  # it synthesizes nothing
-    cloudformation = boto3.client(
-        "cloudformation",
-        endpoint_url=variables["AWS_ENDPOINT_URL"],
-        region_name="eu-west-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-    )
+    cloudformation = make_client("cloudformation", variables | {"AWS_REGION": "eu-west-1"})
     names = {one["StackName"] for one in cloudformation.describe_stacks()["Stacks"]}
     assert names == {"CDKToolkit"}
 
@@ -88,7 +82,3 @@ def test_each_expectation_is_of_a_command() -> None:
     """No expectation is left of a command that the page no longer has."""
     commands = [command.text for command in read_commands(PAGE)]
     assert not [begins for begins in SAYS if not any(one.startswith(begins) for one in commands)]
-
-
-def _wanted(command: str) -> str:
-    return next((said for begins, said in SAYS.items() if command.startswith(begins)), "")

@@ -1,6 +1,7 @@
 """What commands print with ``--json`` is what docs/reference/*.schema.json describe."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from docs.generate import FOLDER
 from docs.outputs import OUTPUTS
 from s3unzip.cli.main import COMMANDS, load_command
 from tests.docs.archives import make_archive
-from tests.processes import Program
+from tests.processes import Ended, Program
 from tests.zips import Entry, build
 
+Typed = Callable[[Path, list[str]], Ended]
 BYTES_ONLY = {"cat"}  # its output is the members
 
 
@@ -38,8 +40,8 @@ def check_lines(name: str, text: str) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    """Return the command line, in a folder with archives and two runs."""
+def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """Return a folder with archives, and the ids of two runs in it by their destinations."""
     folder = tmp_path_factory.mktemp("json")
     for name in ("archive.zip", "damaged.zip"):
         (folder / name).write_bytes(make_archive(name))
@@ -47,16 +49,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     (folder / "nested.zip").write_bytes(build(Entry("inner.zip", inner), Entry("../up", b"x")))
     (folder / "broken.zip").write_bytes(b"no archive")
     program = Program(folder)
-    program.run("run", "archive.zip", "out", "-w", "1")
-    program.run("run", "damaged.zip", "bad", "-w", "1")
-    return program
-
-
-def _named(program: Program, words: str) -> list[str]:
-    """Return the words of a command, ids of runs in the place of their archives."""
-    runs = [json.loads(line)["run"] for line in program.run("runs", "--json").out.splitlines()]
-    stems = {run.split("-", 3)[3].rpartition("-")[0]: run for run in runs}
-    return words.format_map(stems).split() if "{" in words else words.split()
+    runs = {
+        stem: json.loads(program.run("run", f"{stem}.zip", stem, "-w", "1", "--json").out)["run"]
+        for stem in ("archive", "damaged")
+    }
+    return folder, runs
 
 
 def test_every_command_has_json() -> None:
@@ -75,13 +72,13 @@ def test_every_command_has_json() -> None:
         ("ls", "ls nested.zip", 1),
         ("estimate", "plan archive.zip s3://bucket/x --on aws", 0),
         ("estimate", "plan archive.zip out", 0),
-        ("run", "run archive.zip out -w 1", 0),
+        ("run", "run archive.zip archive -w 1", 0),
         ("run", "run nested.zip again --nested 1 -w 1", 1),
         ("run", "run broken.zip again -w 1", 3),
         ("dry-run", "run nested.zip again --dry-run", 1),
         ("report", "test damaged.zip -w 1", 1),
-        ("verification", "verify archive.zip out", 0),
-        ("verification", "verify archive.zip bad", 1),
+        ("verification", "verify archive.zip archive", 0),
+        ("verification", "verify archive.zip damaged", 1),
         ("runs", "runs", 0),
         ("report", "show {damaged}", 1),
         ("failures", "show {damaged} --failures", 1),
@@ -92,40 +89,43 @@ def test_every_command_has_json() -> None:
         ("abort", "abort {damaged}", 0),
     ],
 )
-def test_output_holds_to_its_schema(program: Program, schema: str, words: str, code: int) -> None:
+def test_output_holds_to_its_schema(
+    world: tuple[Path, dict[str, str]], typed: Typed, schema: str, words: str, code: int
+) -> None:
     """Every line on stdout validates, and the exit code is the one without ``--json``."""
-    ended = program.run(*_named(program, words), "--json")
+    folder, runs = world
+    ended = typed(folder, [*words.format_map(runs).split(), "--json"])
     assert ended.code == code, ended.err
     check_lines(schema, ended.out)
 
 
-def test_watch_prints_figures_then_the_report(program: Program) -> None:
+def test_watch_prints_figures_then_the_report(
+    world: tuple[Path, dict[str, str]], typed: Typed
+) -> None:
     """The last line is the report; those before it are figures."""
-    ended = program.run(*_named(program, "watch {archive}"), "--json")
-    *figures, report = check_lines("watch", ended.out)
+    folder, runs = world
+    *figures, report = check_lines("watch", typed(folder, ["watch", runs["archive"], "--json"]).out)
     assert figures[-1]["extracted"] == report["extracted"] > 0
     assert report["verdict"] == "COMPLETED"
 
 
-def test_objects_hold_to_their_schema(program: Program) -> None:
-    """Equal and different objects, a line each."""
-    for dest in ("out", "bad"):
-        program.run("verify", "archive.zip", dest, "--objects", "objects.jsonl")
-        check_lines("objects", (program.folder / "objects.jsonl").read_text("utf-8"))
+@pytest.mark.parametrize(("dest", "verdict"), [("archive", "EQUAL"), ("damaged", "DIFFERENT")])
+def test_verify_says_the_same_thrice(
+    world: tuple[Path, dict[str, str]], typed: Typed, dest: str, verdict: str
+) -> None:
+    """In the text, in the JSON and object by object."""
+    folder, words = world[0], ["verify", "archive.zip", dest]
+    assert typed(folder, [*words, "--objects", "objects.jsonl"]).out.startswith(f"{verdict}  ")
+    assert json.loads(typed(folder, [*words, "--json"]).out)["verdict"] == verdict
+    check_lines("objects", (folder / "objects.jsonl").read_text("utf-8"))
 
 
-def test_verify_says_the_same_word_twice(program: Program) -> None:
-    """EQUAL and DIFFERENT, in the text and in the JSON."""
-    for dest, word in (("out", "EQUAL"), ("bad", "DIFFERENT")):
-        assert program.run("verify", "archive.zip", dest).out.startswith(f"{word}  ")
-        found = json.loads(program.run("verify", "archive.zip", dest, "--json").out)
-        assert found["verdict"] == word
-
-
-def test_the_validator_refuses_what_is_not_described(tmp_path: Path) -> None:
-    """A missing field, another type and an unknown field are all found."""
-    validator = make_validator("runs")
-    line = {"run": "a", "state": "COMPLETED", "started": 1.0}
-    assert validator.is_valid(line)
-    for wrong in ({"run": "a"}, {**line, "started": "now"}, {**line, "colour": 1}):
-        assert not validator.is_valid(wrong)
+def test_records_hold_to_their_schemas(world: tuple[Path, dict[str, str]]) -> None:
+    """What a run with a failure keeps: its report, its plan and its outcomes."""
+    folder, runs = world
+    kept = folder / ".runs" / "runs" / runs["damaged"]
+    check_lines("report", (kept / "report.json").read_text("utf-8"))
+    check_lines("summary", (kept / "run.json").read_text("utf-8"))
+    check_lines("plan", (kept / "rounds" / "00.jsonl").read_text("utf-8"))
+    (outcomes,) = (kept / "outcomes").iterdir()
+    assert len(check_lines("outcomes", outcomes.read_text("utf-8"))) > 5

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.commands import BLOCK, ROOT
+from tests.docs.commands import BLOCK, ROOT, show_page
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -19,7 +19,7 @@ def _anchors(page: Path) -> set[str]:
     return {heading.strip().replace(" ", "-") for heading in plain}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=show_page)
 def test_links_lead_somewhere(page: Path) -> None:
     """Every relative link names a file of the repository, and a heading that is in it."""
     text = BLOCK.sub("", page.read_text(encoding="utf-8"))

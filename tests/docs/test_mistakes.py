@@ -1,21 +1,17 @@
 """Every mistake of docs/mistakes.toml is made, and prints what the reference says."""
 
 import shlex
-import subprocess
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from s3unzip.cli.main import main
 from tests.docs.commands import ROOT
 from tests.docs.mistaken import mistaken_world
-from tests.processes import LIMITED, Program
+from tests.processes import LIMITED, Ended, Program
 
 MISTAKES = tomllib.loads((ROOT / "docs" / "mistakes.toml").read_text())["mistake"]
-MIN_MISTAKES = 60
-HIDDEN = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ENDPOINT_URL", "NO_COLOR")
 
 
 @pytest.fixture(scope="module")
@@ -30,42 +26,21 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
 def test_a_mistake_says(
     mistake: dict[str, str | int],
     world: tuple[Path, dict[str, str]],
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    typed: Callable[[Path, list[str]], Ended],
 ) -> None:
     """The exit code and the line are the documented ones, and nothing is a traceback."""
     folder, known = world
-    monkeypatch.chdir(folder)
-    for name in HIDDEN:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("S3UNZIP_HOME", str(folder / ".runs"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(folder / "none"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(folder / "none"))
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     words = [_filled(word, known) for word in shlex.split(str(mistake["command"]))]
-    code = _run_limited(words) if mistake.get("limited") else _run(words)
-    written = capfd.readouterr()
-    said = written.err + written.out
-    assert code == mistake["exit"]
-    assert _filled(str(mistake["says"]), known) in [line.strip() for line in said.splitlines()]
-    assert "Traceback" not in said
-    assert "internal error" not in said
-
-
-def _run(words: list[str]) -> object:
-    with pytest.raises(SystemExit) as end:
-        main(words)
-    return end.value.code
-
-
-def _run_limited(words: list[str]) -> int:
-    if LIMITED is None:
+    if not mistake.get("limited"):
+        ended = typed(folder, words)
+    elif LIMITED is None:
         pytest.skip("root may do everything; no setpriv")
-    done = subprocess.run(
-        [*LIMITED, *Program.command, *words], stdin=subprocess.DEVNULL, check=False
-    )
-    return done.returncode
+    else:
+        program = Program(folder)
+        ended = program.start_as([*LIMITED, *program.command, *words])
+    assert ended.code == mistake["exit"]
+    said = [line.strip() for line in (ended.err + ended.out).splitlines()]
+    assert _filled(str(mistake["says"]), known) in said
 
 
 def _filled(text: str, known: dict[str, str]) -> str:

@@ -6,13 +6,13 @@ import pytest
 
 from embedded.deploy import Assembly, start_aws
 from embedded.pipeline import DeployedPipeline
-from tests.assemblies import synthesize_once
+from tests.assemblies import for_embedded_aws
 
 
 @pytest.fixture(scope="session")
 def assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """The cloud assembly of the environment dev, as `cdk synth` writes it."""
-    return synthesize_once(tmp_path_factory, "dev")
+    return for_embedded_aws(tmp_path_factory, "dev")
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from embedded.deploy import start_aws
 from embedded.pipeline import DeployedPipeline
 from s3unzip.model import OnConflict, Report, SourceState, Verdict, execution_name
 from s3unzip.settings import Variable
-from tests.assemblies import synthesize_once
+from tests.assemblies import for_embedded_aws
 from tests.e2e.functions import (
     await_value,
     find_function,
@@ -186,7 +186,7 @@ def test_members_are_the_same_after_all(pipeline: DeployedPipeline) -> None:
 
 def test_archive_that_was_extracted_is_tagged(tmp_path_factory: pytest.TempPathFactory) -> None:
     """By the function that does a small one, and by that which settles a larger one."""
-    assembly = synthesize_once(tmp_path_factory, "tag")
+    assembly = for_embedded_aws(tmp_path_factory, "tag")
     with start_aws(auth=True, wait_scale=0.02) as aws:
         tagging = DeployedPipeline.create(assembly, aws.environment)
         tagging.put("small.zip", build(*members_of(5)))

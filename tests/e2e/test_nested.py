@@ -7,11 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from embedded.deploy import start_aws
-from embedded.ministack import PYTHON
 from embedded.pipeline import DeployedPipeline
-from infra.environment import Environment, load_environment
 from s3unzip.model import Verdict
-from tests.assemblies import synthesize_environment
+from tests.assemblies import for_embedded_aws
 from tests.encrypting import seal_aes, seal_zipcrypto
 from tests.patience import HANG_SECONDS
 from tests.zips import DEFLATE, Entry, build
@@ -23,19 +21,12 @@ FIELD = "zip"
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedPipeline]:
     """The stack of such an environment; the secret is there before it."""
-    if not PYTHON.exists():
-        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
     with start_aws(auth=True, wait_scale=0.02) as aws:
         bare = DeployedPipeline(aws.environment, {})
         made = bare.client("secretsmanager").create_secret(
             Name="archives/zip", SecretString=json.dumps({FIELD: SECRET})
         )
-        values = load_environment("dev").model_dump()
-        values["options"]["nested_depth"] = 2
-        values["password_secret"] = f"{made['ARN']}#{FIELD}"
-        values["logs"]["level"] = "DEBUG"  # at which botocore would log the secret's value
-        environment = Environment.model_validate(values)
-        assembly = synthesize_environment(environment, tmp_path_factory.mktemp("nested"))
+        assembly = for_embedded_aws(tmp_path_factory, "nested", made["ARN"])
         yield DeployedPipeline.create(assembly, aws.environment)
 
 

@@ -1,11 +1,11 @@
 """Archives for the harness: one with every kind of task, small enough to be extracted often."""
 
-import io
 import random
-import zipfile
 from functools import lru_cache
 
 from s3unzip.settings import KIB, MIB, Tuning
+from tests.functional.large.encoders import log_lines
+from tests.zips import DEFLATE, Entry, build
 
 PREFIX = "archive/"  # of every key: the archive's stem
 
@@ -36,40 +36,17 @@ def make_archive(
     """
     dice = random.Random(seed)
     words = [f"{dice.getrandbits(40):x}" for _ in range(5_000)]
-    raw = io.BytesIO()
-    with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-        for number in range(small):
-            name = f"json/{number % 7}/{number:06d}.json"
-            archive.writestr(_info(name), _text(dice, words, size))
-        if large:
-            archive.writestr(_info("stream.txt"), _text(dice, words, 2 * MIB))
-            stored = _info("stored.bin")
-            stored.compress_type = zipfile.ZIP_STORED
-            archive.writestr(stored, dice.randbytes(6 * MIB))
-            archive.writestr(_info("split.log"), _log(dice, 12 * MIB))
-            archive.writestr(_info("empty"), b"")
-    return raw.getvalue()
 
+    def text(size: int) -> bytes:
+        return " ".join(dice.choices(words, k=size // 11 + 1)).encode()[:size]
 
-def _info(name: str) -> zipfile.ZipInfo:
-    info = zipfile.ZipInfo(name, (2024, 1, 2, 3, 4, 6))
-    info.compress_type = zipfile.ZIP_DEFLATED
-    return info
-
-
-def _text(dice: random.Random, words: list[str], size: int) -> bytes:
-    text = " ".join(dice.choices(words, k=size // 11 + 1))
-    return text.encode()[:size]
-
-
-def _log(dice: random.Random, size: int) -> bytes:
-    lines = [
-        f"2026-01-02T03:04:{n % 60:02d}Z host-{n % 97} GET /a/{dice.getrandbits(24):06x} 200\n"
-        for n in range(20_000)
-    ]
-    block = "".join(lines).encode()
-    shifted = []
-    for _ in range(size // len(block) + 1):
-        dice.shuffle(lines)
-        shifted.append("".join(lines).encode())
-    return b"".join(shifted)[:size]
+    names = (f"json/{number % 7}/{number:06d}.json" for number in range(small))
+    entries = [Entry(name, text(size), DEFLATE) for name in names]
+    if large:
+        entries += [
+            Entry("stream.txt", text(2 * MIB), DEFLATE),
+            Entry("stored.bin", dice.randbytes(6 * MIB)),
+            Entry("split.log", 12 * log_lines(MIB, seed), DEFLATE),
+            Entry("empty"),
+        ]
+    return build(*entries)

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from botocore.exceptions import BotoCoreError, ClientError
 from mypy_boto3_s3 import S3Client
 
 from tests.faults.proxy import Act, FaultProxy, Rule
@@ -45,20 +44,6 @@ def test_passes_and_counts(proxy: FaultProxy, client: S3Client) -> None:
     assert records[0].path == f"/{SOURCE}/a b/ü.bin"
 
 
-def test_answers_after_so_many_and_so_often(proxy: FaultProxy, client: S3Client) -> None:
-    """A rule lets `after` requests through and hits `times` of those that follow."""
-    client.put_object(Bucket=SOURCE, Key="k", Body=b"1")
-    proxy.set_rules(Rule(Act.ANSWER, kinds=("head",), after=2, times=1, status=403))
-    seen = []
-    for _ in range(4):
-        try:
-            client.head_object(Bucket=SOURCE, Key="k")
-            seen.append(200)
-        except ClientError as error:
-            seen.append(error.response["ResponseMetadata"]["HTTPStatusCode"])
-    assert seen == [200, 200, 403, 200]
-
-
 @pytest.mark.parametrize("act", [Act.RESET, Act.STALL, Act.TRUNCATE, Act.LOSE])
 def test_breaks(proxy: FaultProxy, act: Act) -> None:
     """Resets, stalls, truncated bodies and lost answers never look like an answer."""
@@ -69,33 +54,3 @@ def test_breaks(proxy: FaultProxy, act: Act) -> None:
         connection.getresponse().read()
     connection.close()
     assert Counter(record.fault for record in proxy.take_records()) == {act.value: 1}
-
-
-def test_a_lost_answer_is_of_a_request_that_went_through(
-    proxy: FaultProxy, client: S3Client
-) -> None:
-    """After LOSE on a PUT the object exists."""
-    proxy.set_rules(Rule(Act.LOSE, kinds=("put",)))
-    with pytest.raises(BotoCoreError):
-        client.put_object(Bucket=SOURCE, Key="lost", Body=b"there")
-    assert client.get_object(Bucket=SOURCE, Key="lost")["Body"].read() == b"there"
-
-
-def test_holds_until_the_owner_returns(proxy: FaultProxy, client: S3Client) -> None:
-    """What the owner does while a request is held happens before the request."""
-    client.put_object(Bucket=SOURCE, Key="held", Body=b"old")
-    direct = open_client(proxy.endpoint)
-
-    def swap() -> None:
-        direct.put_object(Bucket=SOURCE, Key="held", Body=b"new")
-
-    proxy.set_rules(Rule(Act.HOLD, kinds=("get",), times=1), on_hold=swap)
-    assert client.get_object(Bucket=SOURCE, Key="held")["Body"].read() == b"new"
-    direct.close()
-
-
-def test_flips_a_byte(proxy: FaultProxy, client: S3Client) -> None:
-    """A body changed on its way is refused by the store, for a checksum goes with it."""
-    proxy.set_rules(Rule(Act.FLIP, kinds=("put",)))
-    with pytest.raises(ClientError):
-        client.put_object(Bucket=SOURCE, Key="flipped", Body=BODY, ChecksumAlgorithm="CRC32")

@@ -20,10 +20,9 @@ from msgspec.structs import replace
 from mypy_boto3_s3 import S3Client
 
 from s3unzip.context import Context, Progress
-from s3unzip.errors import SourceChangedError
 from s3unzip.local.machine import Machine
 from s3unzip.local.workers import Workers
-from s3unzip.model import AfterSuccess, Location, Options, Report, Request, Verdict
+from s3unzip.model import Location, Options, Report, Request
 from s3unzip.settings import Tuning
 from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig
@@ -38,6 +37,8 @@ SOURCE, DESTINATION, WORK = "ingest", "members", "work"
 REGION = "us-east-1"
 CREDENTIALS = VERSITY | {"AWS_DEFAULT_REGION": REGION, "AWS_EC2_METADATA_DISABLED": "true"}
 KEY = "archive.zip"
+LONG = os.environ.get("FAULTS") == "long"
+PROCESSES = 2 if LONG else 0  # of a run where they are not the point; each takes a second to start
 BUCKETS = (SOURCE, DESTINATION, WORK)
 METADATA = "user.metadata"  # the attribute in which VersityGW keeps x-amz-meta-*
 
@@ -81,14 +82,11 @@ class ContextMaker:
     endpoint: str
     tuning: Tuning
     policy: Policy = field(default_factory=Policy)
-    stall_seconds: float = 5.0
 
     def __call__(self, clock: Clock, progress: Progress | None = None) -> Context:
         """Return the context of this process."""
         os.environ.update(CREDENTIALS)
-        access = StoreConfig(
-            endpoint_url=self.endpoint, region=REGION, stall_seconds=self.stall_seconds
-        )
+        access = StoreConfig(endpoint_url=self.endpoint, region=REGION, stall_seconds=5.0)
         stores = S3Stores(replace(access, work=Location("s3", WORK, "")))
         return Context(stores, clock, self.policy, self.tuning, progress)
 
@@ -138,12 +136,10 @@ class World:
         """Return what makes a context here and in workers."""
         return ContextMaker(self.proxy.endpoint, tuning, policy or Policy())
 
-    def request(
-        self, options: Options | None = None, after_success: AfterSuccess | None = None
-    ) -> Request:
+    def request(self, options: Options | None = None) -> Request:
         """Return the request for the archive."""
         source, destination = Location("s3", SOURCE, KEY), Location("s3", DESTINATION, "")
-        return Request(source, destination, options or Options(), after_success=after_success)
+        return Request(source, destination, options or Options())
 
     def run(
         self,
@@ -151,24 +147,16 @@ class World:
         options: Options | None = None,
         tuning: Tuning = TUNING,
         policy: Policy | None = None,
-        processes: int = 2,
-        after_success: AfterSuccess | None = None,
+        processes: int = PROCESSES,
     ) -> Report:
         """Extract the archive with worker processes, or in this one where `processes` is 0."""
         with open_machine(self.maker(tuning, policy), processes) as machine:
-            return machine.run(self.request(options, after_success))
+            return machine.run(self.request(options))
 
-    def run_to_verdict(self) -> Verdict:
-        """Extract the archive; what the plan raises is a verdict too."""
-        try:
-            return self.run().verdict
-        except SourceChangedError:
-            return Verdict.SOURCE_CHANGED
-
-    def resume(self, run: str, processes: int = 2, *, failed: bool = False) -> Report:
-        """Do what a run left; `failed`: also the members that failed."""
-        with open_machine(self.maker(), processes) as machine:
-            return machine.resume(run, failed=failed)
+    def resume(self, run: str) -> Report:
+        """Do what a run left."""
+        with open_machine(self.maker(), PROCESSES) as machine:
+            return machine.resume(run)
 
     def listing(self) -> Listing:
         """Return what lies in the destination."""

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from s3unzip.errors import UsageError
 from s3unzip.local.machine import Machine
-from s3unzip.model import Budget, GzipForm, NestedRun, OnConflict, Options, Report, Verdict, decode
+from s3unzip.model import Budget, NestedRun, OnConflict, Options, Report, Verdict, decode
 from s3unzip.settling.after import nested_requests
 from s3unzip.settling.loop import begin
 from s3unzip.zip import Policy
@@ -80,20 +79,16 @@ def test_each_is_a_run_of_its_own() -> None:
     assert report.pin.etag is not None
 
 
-def test_what_is_only_called_zip() -> None:
-    """A member that is no archive stays what it is, and that is no failure."""
-    tree = Tree(build(Entry("a.zip", b"no archive"), Entry("b.ZIP", wrap(0))), ONE)
-    assert tree.reasons == {"archive/a.zip": "no-eocd", "archive/b.ZIP": None}
-    assert all(one.is_right for one in tree.nested)
-    assert tree.keys == {"a.zip", "b.ZIP", "b/level0.txt"}
-
-
-def test_a_broken_one_is_reported() -> None:
-    """A nested archive that is refused writes nothing and is not right."""
+def test_what_is_no_good_archive() -> None:
+    """What is only called so stays a member, which is no failure; a broken archive is not right."""
     broken = wrap(0) + b"trailing"
-    tree = Tree(build(Entry("a.zip", broken)), ONE)
-    assert [(one.verdict, one.is_right) for one in tree.nested] == [(Verdict.REJECTED, False)]
-    assert tree.keys == {"a.zip"}
+    names = {"a.zip": b"no archive", "b.ZIP": wrap(0), "c.zip": broken}
+    tree = Tree(build(*(Entry(name, data) for name, data in names.items())), ONE)
+    reasons = {"archive/a.zip": "no-eocd", "archive/b.ZIP": None, "archive/c.zip": "trailing-data"}
+    assert tree.reasons == reasons
+    assert [one.is_right for one in tree.nested] == [True, True, False]
+    assert tree.nested[2].verdict is Verdict.REJECTED
+    assert tree.keys == {*names, "b/level0.txt"}
 
 
 def test_members_are_not_written_over() -> None:
@@ -124,35 +119,28 @@ def many(count: int, members: int = 1, size: int = 1) -> bytes:
     return build(*(Entry(f"a{n:02}.zip", inner, STORED) for n in range(count)))
 
 
-def test_budget_of_archives() -> None:
-    """Not more archives than the budget are opened, over all levels."""
+@pytest.mark.parametrize(
+    ("limit", "reasons"),
+    [
+        ({"nested_members": 25}, [None, None, "too-many-entries", "too-many-entries"]),
+        ({"nested_bytes": 25_000}, [None, None, "bomb-total", "bomb-total"]),
+        ({"nested_archives": 3}, [None, None, None, "nested-budget"]),
+    ],
+)
+def test_budgets(limit: dict[str, float], reasons: list[str | None]) -> None:
+    """An archive beyond what is left is refused before anything of it is written."""
     world = World()
-    world.tune(nested_archives=3)
-    tree = Tree(many(5), ONE, world)
-    assert len([one for one in tree.nested if one.run is not None]) == 3
-    assert [one.reason for one in tree.nested if one.run is None] == ["nested-budget"]
-    deep = World()
-    deep.tune(nested_archives=2)
-    below = Tree(wrap(5), Options(nested_depth=9), deep).nested
+    world.tune(**limit)
+    tree = Tree(many(4, members=10, size=1_000), ONE, world)
+    assert sorted(map(str, tree.reasons.values())) == sorted(map(str, reasons))
+
+
+def test_the_budget_is_for_all_levels() -> None:
+    """Not more archives than the budget are opened, however deep."""
+    world = World()
+    world.tune(nested_archives=2)
+    below = Tree(wrap(5), Options(nested_depth=9), world).nested
     assert [one.reason for one in below] == [None, None, "nested-budget"]
-
-
-def test_budget_of_members() -> None:
-    """An archive with more members than are left is refused before anything of it is written."""
-    world = World()
-    world.tune(nested_members=25)
-    tree = Tree(many(4, members=10), ONE, world)
-    verdicts = [one.verdict for one in tree.nested]
-    assert verdicts == [Verdict.COMPLETED, Verdict.COMPLETED, Verdict.REJECTED, Verdict.REJECTED]
-    assert {one.reason for one in tree.nested} == {None, "too-many-entries"}
-
-
-def test_budget_of_bytes() -> None:
-    """An archive that declares more bytes than are left is refused."""
-    world = World()
-    world.tune(nested_bytes=2_500)
-    tree = Tree(many(4, size=1_000), ONE, world)
-    assert [one.reason for one in tree.nested] == [None, None, "bomb-total", "bomb-total"]
 
 
 def test_an_object_that_was_replaced_is_not_opened() -> None:
@@ -210,11 +198,3 @@ def test_requests_for_runs_side_by_side() -> None:
         assert request.options.nested_depth == 1
         assert request.options.nested_budget == Budget(2, 33, 333)
         assert begin(request, world.context).report is None
-
-
-def test_not_with_gzip() -> None:
-    """An archive that is kept as gzip could not be opened: the two are refused together."""
-    world = World()
-    options = Options(nested_depth=1, as_gzip=GzipForm.SUFFIX)
-    with pytest.raises(UsageError, match="as-gzip"):
-        world.run(wrap(1), options)

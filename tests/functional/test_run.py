@@ -1,15 +1,19 @@
 """Whole runs, plan to report: what users see of every kind of archive."""
 
 import io
+import re
 import zlib
+from typing import Any
 
 import pytest
 
 from s3unzip.cli.output import print_report
-from s3unzip.errors import AccessDeniedError, ThrottledError
+from s3unzip.errors import AccessDeniedError, S3UnzipError, StorageError, ThrottledError
+from s3unzip.estimate import Platform, aws, local
+from s3unzip.extraction.batch import REFUSALS
 from s3unzip.model import OnConflict, Options, Report, Requests, Verdict, decode
 from s3unzip.settling.loop import begin
-from s3unzip.stores.ports import ObjectFacts
+from s3unzip.stores.ports import Buffer, ObjectFacts
 from tests.memory import MemoryBucket, MemoryStores
 from tests.runs import World
 from tests.zips import Entry, build, unicode_path
@@ -57,15 +61,17 @@ def test_a_large_directory_is_read_in_pinned_pieces() -> None:
 
 
 def test_objects_carry_what_verify_needs() -> None:
-    """Type from the name, CRC-32, time and mode beside the bytes."""
+    """Type from the name, CRC-32, time and mode; where the archive has no mode, one to read by."""
     world = World()
-    report = world.run(build(Entry("a/page.html", b"<p>hi")))
+    without = Entry("a/b", b"1", attributes=0o100000 << 16)
+    report = world.run(build(Entry("a/page.html", b"<p>hi"), without))
     facts = world.out.objects["archive/a/page.html"].facts
     assert facts.content_type == "text/html"
     assert facts.metadata["zip-crc32"] == f"{zlib.crc32(b'<p>hi'):08x}"
     assert facts.metadata["mode"] == "644"
     assert int(facts.metadata["mtime"]) > 0
     assert facts.metadata["s3unzip-run"] == report.run
+    assert world.out.objects["archive/a/b"].facts.metadata["mode"] == "400"
 
 
 def test_a_broken_index_writes_nothing() -> None:
@@ -93,28 +99,13 @@ def test_a_poison_member_fails_alone() -> None:
     assert world.contents() == expected(members)
 
 
-def test_members_refused_at_the_index_are_reported_too() -> None:
-    """A name that leaves the prefix is an outcome before any worker starts."""
-    world = World()
-    report = world.run(build(Entry("../evil", b"x"), Entry("good", b"y")))
-    assert report.verdict is Verdict.COMPLETED_WITH_ERRORS
-    assert report.reasons == {"name-dotdot": 1}
-    assert world.contents() == {"good": b"y"}
-
-
-def test_an_empty_archive_completes() -> None:
-    """No member is no fault."""
-    report = World().run(build())
-    assert report.verdict is Verdict.COMPLETED
-    assert report.members == 0
-
-
 def test_directories_are_counted_not_written() -> None:
-    """S3 has no folders."""
+    """S3 has no folders. An empty entry can be one by its attributes, which is a warning."""
     world = World()
-    report = world.run(build(Entry("a/"), Entry("a/b", b"1")))
-    assert (report.directories, report.extracted) == (1, 1)
-    assert world.contents() == {"a/b": b"1"}
+    report = world.run(build(Entry("a/"), Entry("d", attributes=0o40755 << 16), Entry("d/b", b"1")))
+    assert (report.verdict, report.directories) == (Verdict.COMPLETED, 2)
+    assert world.contents() == {"d/b": b"1"}
+    assert report.warnings == {"dir-attr-without-slash": 1}
 
 
 def test_include_exclude_and_limit_select() -> None:
@@ -196,47 +187,108 @@ def test_an_overwritten_source_is_a_verdict() -> None:
 
 
 class Refusing(MemoryBucket):
-    """A bucket whose PUTs are refused after the first `allowed`."""
+    """A bucket that refuses every key with ``bad`` in it, with an error that tests change."""
 
-    def __init__(self, allowed: int, error: Exception) -> None:
+    def __init__(self, error: S3UnzipError) -> None:
         super().__init__()
-        self.allowed = allowed
-        self.asked = 0
-        self._error = error
+        self.error: S3UnzipError | None = error
+        self.refused = 0
 
-    def put(self, key: str, body: object, facts: ObjectFacts, *, if_absent: bool) -> str:
+    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
         """Write, or refuse."""
-        self.asked += 1
-        if self.allowed <= 0:
-            raise self._error
-        self.allowed -= 1
-        return super().put(key, body, facts, if_absent=if_absent)  # type: ignore[arg-type]  # passed on
+        if "bad" in key and self.error is not None:
+            self.refused += 1
+            raise self.error
+        return super().put(key, body, facts, if_absent=if_absent)
 
 
-def test_a_refused_destination_stops_the_run() -> None:
-    """The first 403 stops the run after a few requests; resume continues when it is mended."""
-    refusing = Refusing(10, AccessDeniedError("s3:PutObject on out is missing"))
-    world, members = World(buckets=MemoryStores(out=refusing)), entries(500)
+def refusing(error: S3UnzipError) -> tuple[World, Refusing]:
+    """Return a world whose destination refuses some members, and which soon gives up."""
+    bucket = Refusing(error)
+    world = World(buckets=MemoryStores(out=bucket))
+    world.tune(retry_seconds=1.0)
+    return world, bucket
+
+
+def named(good: int, bad: int) -> list[Entry]:
+    """Return small members, of which so many are refused."""
+    names = [f"good-{n:03}" for n in range(good)] + [f"bad-{n:03}" for n in range(bad)]
+    return [Entry(name, b"x") for name in names]
+
+
+def test_a_missing_right_stops_the_run() -> None:
+    """The first 403 stops it after a few requests; resume continues when it is mended."""
+    world, bucket = refusing(AccessDeniedError("s3:PutObject on out is missing"))
+    members = named(10, 490)
     report = world.run(build(*members))
-    assert report.verdict is Verdict.FAILED
-    assert report.reason == "access-denied"
+    assert (report.verdict, report.reason) == (Verdict.FAILED, "access-denied")
     assert "s3:PutObject" in str(report.message)
-    assert refusing.asked < 100
-    refusing.allowed = 10_000
-    again = world.resume(report.run)
-    assert again.verdict is Verdict.COMPLETED
+    assert bucket.refused < 100
+    bucket.error = None
+    assert world.resume(report.run).verdict is Verdict.COMPLETED
     assert world.contents() == expected(members)
 
 
-def test_a_throttled_destination_fails_the_task_not_the_member() -> None:
-    """When the retry budget is spent, the run is FAILED and nothing is lost."""
-    refusing = Refusing(0, ThrottledError("slow down"))
-    world = World(buckets=MemoryStores(out=refusing))
-    world.tune(retry_seconds=1.0)
-    report = world.run(build(*entries(5)))
-    assert report.verdict is Verdict.FAILED
-    assert (report.missing, report.failed) == (5, 0)
+def test_tasks_that_did_not_end() -> None:
+    """When the retry budget is spent, the report has the store's words, and nothing is lost."""
+    world, bucket = refusing(ThrottledError("503 SlowDown of s3://out"))
+    report = world.run(build(*named(1, 5)))
+    assert (report.verdict, report.reason) == (Verdict.FAILED, "tasks-failed")
+    assert str(report.message).endswith(" no outcome: 503 SlowDown of s3://out")
+    assert (report.missing > 0, report.failed) == (True, 0)
     assert report.requests.throttled > 0
+    bucket.error = None
+    assert world.resume(report.run).verdict is Verdict.COMPLETED
+
+
+@pytest.mark.parametrize("count", [1, REFUSALS + 5])
+def test_a_refused_member_fails_alone(count: int) -> None:
+    """However many are refused: the store takes what it can."""
+    world, _ = refusing(StorageError("400 InvalidKey"))
+    report = world.run(build(*named(80, count)))
+    assert (report.verdict, report.reason) == (Verdict.COMPLETED_WITH_ERRORS, None)
+    assert (report.extracted, report.failed) == (80, count)
+    assert report.reasons == {"store-refused": count}
+    if count == 1:  # refused once more, it is the member's outcome: no task was left undone
+        assert world.resume(report.run, failed=True).reasons == report.reasons
+
+
+def test_a_store_that_refuses_all_ends_the_run() -> None:
+    """A million members would be refused one by one."""
+    world, _ = refusing(StorageError("400 InvalidKey"))
+    report = world.run(build(*named(0, REFUSALS + 100)))
+    assert (report.verdict, report.extracted) == (Verdict.FAILED, 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "message"),
+    [
+        (AccessDeniedError("s3:PutObject is missing"), "access-denied", "s3:PutObject is missing"),
+        (ThrottledError("503 SlowDown"), "tasks-failed", "1 member has no outcome: 503 SlowDown"),
+    ],
+)
+def test_failed_members_again_meets_a_fault(error: S3UnzipError, reason: str, message: str) -> None:
+    """It is FAILED with that reason, not COMPLETED_WITH_ERRORS with the old one."""
+    world, bucket = refusing(StorageError("400 InvalidKey"))
+    first = world.run(build(*named(1, 1)))
+    bucket.error = error
+    report = world.resume(first.run, failed=True)
+    assert (report.verdict, report.reason, report.message) == (Verdict.FAILED, reason, message)
+    assert (report.extracted, report.missing) == (1, 1)
+    bucket.error = None
+    assert world.resume(report.run).verdict is Verdict.COMPLETED
+    assert world.contents() == expected(named(1, 1))
+
+
+def test_of_two_members_that_overlap_the_first_stands() -> None:
+    """Only the local header tells: its extra field moves the data into the next member."""
+    extra = b"\x99\x99\0\0"  # a field without data, which the directory does not know of
+    first = Entry("a", b"datPK\x03\x04", data=extra + b"dat", local={"extra_length": len(extra)})
+    for more, written in (([], {}), ([Entry("c", b"!")], {"c": b"!"})):
+        world = World()
+        report = world.run(build(first, Entry("b", b"hello"), *more))
+        assert report.reasons == {"overlap": 1}
+        assert world.contents() == {"a": first.content, **written}
 
 
 def test_a_run_is_the_same_for_the_same_request() -> None:
@@ -247,16 +299,6 @@ def test_a_run_is_the_same_for_the_same_request() -> None:
     assert world.run(archive).run == one.run
     assert world.run(archive, Options(lenient=True)).run != one.run
     assert world.run(build(*entries(4))).run != one.run
-
-
-@pytest.mark.parametrize("size", [1, 7, 60])
-def test_tasks_are_cut_by_member_count(size: int) -> None:
-    """Many small tasks write what one large task writes."""
-    world, members = World(), entries(60)
-    world.tune(batch_members=size)
-    report = world.run(build(*members))
-    assert report.tasks == -(-60 // size)
-    assert world.contents() == expected(members)
 
 
 def test_the_marker_is_written_last_if_asked() -> None:
@@ -307,23 +349,6 @@ def test_what_hides_behind_a_member_is_found(large: bool) -> None:  # noqa: FBT0
     assert report.warnings == {"hidden-local-header": 1}
 
 
-def test_the_owner_can_read_what_is_restored() -> None:
-    """A mode without any permission, as some writers give, leaves the owner's right to read."""
-    world = World()
-    world.run(build(Entry("a", b"1", attributes=0o100000 << 16), Entry("b", b"1")))
-    modes = {key: stored.facts.metadata["mode"] for key, stored in world.out.objects.items()}
-    assert modes == {"archive/a": "400", "archive/b": "644"}
-
-
-def test_an_empty_entry_can_be_a_directory_by_its_attributes() -> None:
-    """The members below it are extracted, because no file has its key."""
-    world = World()
-    report = world.run(build(Entry("d", attributes=0o40755 << 16), Entry("d/a", b"1")))
-    assert (report.verdict, report.directories) == (Verdict.COMPLETED, 1)
-    assert world.contents() == {"d/a": b"1"}
-    assert report.warnings == {"dir-attr-without-slash": 1}
-
-
 def test_gaps_between_members_are_not_read() -> None:
     """A batch skips a long gap with a separate range, and notes hidden data there."""
     world = World()
@@ -333,3 +358,40 @@ def test_gaps_between_members_are_not_read() -> None:
     assert report.verdict is Verdict.COMPLETED
     assert report.bytes_in < 250_000 + world.tuning.tail_bytes
     assert world.contents() == {"a": b"1" * 100, "b": b"2" * 100}
+
+
+def page_of(world: World, report: Report) -> dict[str, Any]:
+    """Return what the page of a run holds."""
+    page = world.buckets.run_store(report.run).read("report.html").decode()
+    found = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    return decode(found[1], dict[str, Any])
+
+
+def test_a_run_leaves_a_page() -> None:
+    """It has verdict, totals, failures and what Amazon's services cost; a refusal leaves one."""
+    world = World(platform=local(workers=2, priced_requests=True))
+    bad = Entry("bad", b"x", local={"crc32": 1}, central={"crc32": 1})
+    report = world.run(build(*entries(30), bad))
+    page = page_of(world, report)
+    assert (page["verdict"], page["extracted"]) == (Verdict.COMPLETED_WITH_ERRORS, 30)
+    assert [failure[0] for failure in page["failures"]] == [f.key for f in report.failures]
+    counted = report.requests
+    assert counted.writes > 33
+    assert report.cost == pytest.approx(5e-6 * counted.writes + 4e-7 * counted.reads)
+    assert (page["cost"], {line[0] for line in page["bill"]}) == (report.cost, {"S3"})
+    report = world.run(b"no zip at all")
+    page = page_of(world, report)
+    assert (page["verdict"], page["reason"]) == (Verdict.REJECTED, report.reason)
+
+
+@pytest.mark.parametrize(
+    ("platform", "services"), [(None, set()), (local(workers=2), set()), (aws(), {"S3", "Lambda"})]
+)
+def test_what_a_run_costs(platform: Platform | None, services: set[str]) -> None:
+    """Nothing without known prices; on AWS more than S3's requests."""
+    world = World(platform=platform)
+    report = world.run(build(*entries(30)))
+    page = page_of(world, report)
+    assert {line[0] for line in page["bill"]} >= services
+    assert (page["cost"], bool(page["bill"])) == (report.cost, bool(services))

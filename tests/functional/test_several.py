@@ -1,12 +1,7 @@
-"""Several archives with one command: which ones, each its own run, one table, one exit code."""
+"""Several archives with one command, and archives in several parts."""
 
-import json
-import os
-import signal
+import shutil
 import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 
@@ -16,38 +11,33 @@ from s3unzip.model import Batch, Location, Options, Request, decode
 from s3unzip.stores.factory import StoreConfig
 from tests.patience import HANG_SECONDS
 from tests.processes import Program
+from tests.servers import HttpServer, WebFiles
+from tests.split_zips import build_split, cut_pieces, part_names
 from tests.zips import DEFLATE, Entry, build
 
 WRONG = {"crc32": 1}
-DAMAGED = build(Entry("good", b"1"), Entry("bad", b"x" * 99, DEFLATE, local=WRONG, central=WRONG))
-
-
-def archive(name: str) -> bytes:
-    """Return an archive with one member that names it."""
-    return build(Entry("m.txt", name.encode() * 20, DEFLATE))
+DAMAGED = (Entry("good", b"1"), Entry("bad", b"x" * 99, DEFLATE, local=WRONG, central=WRONG))
+ENTRIES = [Entry(f"d/{n}.txt", b"%d, " % n * 400, DEFLATE * (n % 2)) for n in range(9)]
+CONTENTS = {str(entry.name): entry.content for entry in ENTRIES}
+PARTS = dict(
+    zip(part_names("a", 3), build_split(*ENTRIES, sizes=[2_500, 2_500, 2_500]), strict=True)
+)
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Program:
+def program(program: Program, monkeypatch: pytest.MonkeyPatch) -> Program:
     """Return the command line, in a folder with sound archives and others."""
     for name in ("a", "b", "sub/c", "sub/deep/D"):
-        path = tmp_path / "in" / f"{name}.zip"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(archive(name))
-    (tmp_path / "in/notes.txt").write_text("no archive")
-    (tmp_path / "damaged.zip").write_bytes(DAMAGED)
-    (tmp_path / "text.zip").write_bytes(b"no archive at all")
-    return Program(tmp_path)
-
-
-def names(found: list[Location]) -> list[str]:
-    """Return the last parts of the archives' keys."""
-    return [one.key.rsplit("/", 1)[-1] for one in found]
-
-
-def test_words_that_name_several(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder, a prefix and a glob do; a file with a star in its name does not."""
+        program.add(f"in/{name}.zip", Entry("m.txt", name.encode() * 20, DEFLATE))
+    (program.folder / "in/notes.txt").write_text("no archive")
+    program.add("damaged.zip", *DAMAGED)
+    (program.folder / "text.zip").write_bytes(b"no archive at all")
     monkeypatch.chdir(program.folder)
+    return program
+
+
+def test_words_that_name_several(program: Program) -> None:
+    """A folder, a prefix and a glob do; a file with a star in its name does not."""
     (program.folder / "odd[1].zip").write_bytes(b"")
     several = ["in", "in/", "in/*.zip", "s3://bucket", "s3://bucket/in/", "s3://bucket/*.zip"]
     assert all(names_several(word) for word in several)
@@ -55,24 +45,25 @@ def test_words_that_name_several(program: Program, monkeypatch: pytest.MonkeyPat
     assert not any(names_several(word) for word in one)
 
 
-def test_folders_and_globs(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("program")
+def test_folders_and_globs() -> None:
     """A folder is searched however deep, ``*`` stops at a slash, and nothing is named twice."""
-    monkeypatch.chdir(program.folder)
-    config = StoreConfig()
-    assert names(find_archives(["in"], config)) == ["a.zip", "b.zip", "c.zip", "D.zip"]
-    assert names(find_archives(["in/*.zip", "in/a.zip"], config)) == ["a.zip", "b.zip"]
-    assert names(find_archives(["in/**/*.zip"], config)) == ["a.zip", "b.zip", "c.zip", "D.zip"]
+
+    def find(*words: str) -> list[str]:
+        return [one.key.rsplit("/", 1)[-1] for one in find_archives(words, StoreConfig())]
+
+    assert find("in") == find("in/**/*.zip") == ["a.zip", "b.zip", "c.zip", "D.zip"]
+    assert find("in/*.zip", "in/a.zip") == ["a.zip", "b.zip"]
     with pytest.raises(NotFoundError, match="no archive matches"):
-        find_archives(["none*"], config)
+        find("none*")
 
 
 def test_archives_with_one_name_are_kept_apart() -> None:
     """Two would overwrite each other's members, unless the template asks for one place."""
-    options = Options()
     target = Location("s3", "out", "")
     sources = [Location("s3", "in", "x/a.zip"), Location("s3", "in", "y/a.zip")]
     with pytest.raises(UsageError, match="would both be extracted to a/"):
-        check_apart([Request(source, target, options) for source in sources])
+        check_apart([Request(source, target, Options()) for source in sources])
     for template in ("{archive_key}/{member}", "{member}"):
         options = Options(key_template=template)
         check_apart([Request(source, target, options) for source in sources])
@@ -80,96 +71,118 @@ def test_archives_with_one_name_are_kept_apart() -> None:
 
 def test_a_folder_is_extracted(program: Program) -> None:
     """Each archive is below its own name; the table and the sums are on stderr."""
+    dry = program.run("run", "in", "out", "--dry-run")
+    assert dry.code == 0
+    assert "a/m.txt" in dry.out
+    assert "D/m.txt" in dry.out
+    assert not (program.folder / "out").exists()
     ended = program.run("run", "in", "out", "-w", "2")
     assert ended.code == 0
-    for stem, name in (("a", "a"), ("b", "b"), ("c", "sub/c"), ("D", "sub/deep/D")):
-        assert (program.folder / "out" / stem / "m.txt").read_bytes() == name.encode() * 20
+    assert program.files("out") == {
+        f"{name[-1]}/m.txt": name.encode() * 20 for name in ("a", "b", "sub/c", "sub/deep/D")
+    }
     assert ended.err.count("COMPLETED") == 4
     assert "4 of 4 archives are extracted: 4 members" in ended.err
     assert len(program.run("runs").out.splitlines()) == 5
 
 
 def test_one_failure_stops_no_other(program: Program) -> None:
-    """The exit code is the highest one; JSON is one object with all reports."""
+    """The exit code is the highest one; JSON is one object; what is COMPLETED is deleted."""
     words = ("in/a.zip", "damaged.zip", "text.zip", "none.zip", "in/b.zip")
-    ended = program.run("run", *words, "out", "-w", "2", "--json")
+    ended = program.extract(*words, "out", "--after-success", "delete", "--json")
     batch = decode(ended.out, Batch)
     assert [end.exit_code for end in batch.archives] == [0, 1, 3, 6, 0]
     assert (ended.code, batch.exit_code) == (6, 6)
     assert batch.archives[3].error is not None
     assert "no such file" in batch.archives[3].error
-    assert json.loads(ended.out)["archives"][0]["report"]["verdict"] == "COMPLETED"
+    assert ended.lines[0]["archives"][0]["report"]["verdict"] == "COMPLETED"
     assert "2 of 5 archives are extracted" in ended.err
-    assert (program.folder / "out/b/m.txt").exists()
+    assert program.files("out").keys() == {"a/m.txt", "damaged/good", "b/m.txt"}
+    found = [(program.folder / name).exists() for name in words]
+    assert found == [False, True, True, False, False]
 
 
-def test_a_dry_run_of_several(program: Program) -> None:
-    """The keys of all are listed, and nothing is written."""
-    ended = program.run("run", "in/*.zip", "out", "--dry-run")
-    assert ended.code == 0
-    assert "a/m.txt" in ended.out
-    assert "b/m.txt" in ended.out
-    assert not (program.folder / "out").exists()
-
-
-def test_what_does_not_go_with_several(program: Program) -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("in out --delete-extra 1000", "is for one archive"),
+        (
+            "s3://public/in/ out --after-success delete --no-sign-request",
+            "reached without credentials",
+        ),
+        ("in", "Missing argument 'DEST'"),
+    ],
+)
+def test_what_does_not_go_with_several(program: Program, words: str, said: str) -> None:
     """The words say what to do instead."""
-    ended = program.run("run", "in", "out", "--delete-extra", "1000")
+    ended = program.extract(*words.split())
     assert ended.code == 2
-    assert "is for one archive" in ended.err
-    both = ("--after-success", "delete", "--no-sign-request")
-    ended = program.run("run", "s3://public/in/", "out", *both)
-    assert (ended.code, "reached without credentials" in ended.err) == (2, True)
-    assert "Missing argument 'DEST'" in program.run("run", "in").err
-    assert program.run("run", "in", "in/a.zip", "out", "--prefix", "x/{archive_stem}").code in {
-        0,
-        2,
-    }
-
-
-def test_archives_are_deleted_after_success(program: Program) -> None:
-    """The action is done to each archive that is COMPLETED."""
-    words = ("in/a.zip", "damaged.zip", "out")
-    ended = program.run("run", *words, "-w", "1", "--after-success", "delete", "--quiet")
-    assert (ended.code, ended.err) == (1, "")
-    assert not (program.folder / "in/a.zip").exists()
-    assert (program.folder / "damaged.zip").exists()
+    assert said in ended.err
 
 
 def test_archives_share_the_workers(program: Program) -> None:
-    """One after the other; the archives inside, the warnings and the counts belong to each."""
-    nested = build(Entry("inner.zip", archive("inner")), Entry("bad.zip", b"PK"))
-    (program.folder / "nested.zip").write_bytes(nested)
-    words = ("damaged.zip", "nested.zip", "text.zip", "out", "-w", "2", "--nested", "1")
-    ended = program.run("run", *words, "-i", "*", "-i", "nothing*", "--json")
-    archives = decode(ended.out, Batch).archives
-    assert [end.exit_code for end in archives] == [1, 0, 3]
-    assert [end.report and end.report.extracted for end in archives] == [1, 2, 0]
-    assert archives[0].warnings
-    assert sorted(str(run.verdict) for run in archives[1].nested) == ["COMPLETED", "REJECTED"]
+    """The archives inside and the warnings belong to each."""
+    inner = build(Entry("m.txt", b"inner"))
+    program.add("nested.zip", Entry("inner.zip", inner), Entry("bad.zip", b"PK"))
+    words = ("damaged.zip", "nested.zip", "text.zip", "out", "-i", "*", "-i", "nothing*")
+    ended = program.run("run", *words, "--nested", "1", "-w", "2", "--json")
+    batch = decode(ended.out, Batch)
+    assert [end.exit_code for end in batch.archives] == [1, 0, 3]
+    assert batch.archives[0].warnings
+    verdicts = [str(run.verdict) for run in batch.archives[1].nested]
+    assert sorted(verdicts) == ["COMPLETED", "REJECTED"]
+    assert program.files("out")["nested/inner/m.txt"] == b"inner"
 
 
-def test_ctrl_c_stops_all_and_says_how_to_go_on(program: Program) -> None:
-    """Exit 130; what had begun can be resumed, and the rest is started again."""
-    folder = program.folder
-    for number in range(30):
-        entries = (Entry(f"{n}", os.urandom(2_000), DEFLATE) for n in range(400))
-        (folder / "in" / f"n{number}.zip").write_bytes(build(*entries))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "s3unzip.cli", "run", "in", "out", "-w", "1"],
-        cwd=folder,
-        env=os.environ | program.variables,
-        stderr=subprocess.PIPE,
+def test_every_command_reads_all_parts(program: Program) -> None:
+    """`run`, `ls`, `cat`, `test`, `verify` and `plan` take the last part for the whole archive."""
+    for name, part in PARTS.items():
+        (program.folder / name).write_bytes(part)
+    listed = program.run("ls", "a.zip", "--json")
+    assert [line["name"] for line in listed.lines] == list(CONTENTS)
+    assert program.run("cat", "a.zip", "d/3.txt").out.encode() == CONTENTS["d/3.txt"]
+    assert program.run("test", "a.zip", "-w", "1").code == 0
+    assert program.run("plan", "a.zip").code == 0
+    ended = program.run("run", "a.zip", "out", "-w", "2", "--after-success", "delete")
+    assert ended.code == 0
+    assert "split into 3 files" in ended.err, "each has a version of its own, so all are kept"
+    assert program.files("out/a") == CONTENTS
+    assert program.run("verify", "a.zip", "out").code == 0
+
+
+def test_parts_on_the_web(program: Program) -> None:
+    """The other parts are looked for beside the URL, each by its own ranges."""
+    served = dict(PARTS)
+    with HttpServer(WebFiles(served)) as web:
+        assert program.extract(f"{web.url}/a.zip", "out").code == 0
+        assert program.files("out/a") == CONTENTS
+        del served["a.z02"]
+        ended = program.extract(f"{web.url}/a.zip", "again")
+    assert ended.code == 3
+    assert "A part of the split archive is missing: a.z02, part 2 of 3 (part-missing" in ended.err
+    assert "Put all parts into one place" in ended.err
+    assert not (program.folder / "again").exists()
+
+
+def test_a_file_that_was_cut(program: Program) -> None:
+    """The pieces of `split` and 7-Zip are read from the first one on."""
+    for number, piece in enumerate(cut_pieces(build(*ENTRIES), 700), 1):
+        (program.folder / f"b.zip.{number:03}").write_bytes(piece)
+    assert program.extract("b.zip.001", "out").code == 0
+    assert program.files("out/b") == CONTENTS
+
+
+@pytest.mark.skipif(shutil.which("zip") is None, reason="needs Info-ZIP's zip on PATH")
+def test_an_archive_of_info_zip(program: Program) -> None:
+    """What `zip -s` writes is read; our own builder makes the same layout."""
+    folder = program.folder / "made"
+    folder.mkdir()
+    for number in range(7):
+        data = bytes((number * i * i) % 251 for i in range(50_000))
+        (folder / f"{number}.bin").write_bytes(data)
+    subprocess.run(
+        ["zip", "-q", "-0", "-r", "-s", "64k", "b.zip", "made"], check=True, timeout=HANG_SECONDS
     )
-    until = time.monotonic() + HANG_SECONDS
-    while not (folder / "out").exists() and time.monotonic() < until:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=HANG_SECONDS)
-    if process.returncode == 0:  # it was quicker than the signal
-        assert b"34 of 34 archives are extracted" in err
-        return
-    assert process.returncode == 130
-    assert b"stopped: " in err
-    assert b"of 34 archives ended" in err
-    assert b"start the same command again" in err or b"s3unzip resume" in err
+    assert (program.folder / "b.z05").exists()
+    assert program.extract("b.zip", "out").code == 0
+    assert program.files("out/b/made") == program.files("made")

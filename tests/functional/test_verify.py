@@ -1,16 +1,32 @@
-"""Verify: every way in which a destination can differ from the directory."""
+"""Verify: every way in which a destination can differ, and who says that an object is right."""
 
+import random
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 
+import boto3
 import pytest
 
 from s3unzip.errors import RejectedError, ServiceFaultError, ThrottledError
-from s3unzip.model import Options, Request, Verdict, decode, encode
+from s3unzip.model import GzipForm, Location, Options, Request, Verdict, decode, encode
 from s3unzip.stores.ports import ListedObject, ObjectFacts, StoredObject
-from s3unzip.verification import Comparison, Difference, Effort, Kind, Verification, verify_objects
+from s3unzip.verification import (
+    ComparedObject,
+    Comparison,
+    Effort,
+    Kind,
+    Proof,
+    Verification,
+    WrittenObjects,
+    read_written,
+    verify_objects,
+)
+from tests.functional.large.encoders import log_lines
 from tests.memory import MemoryBucket
-from tests.runs import World
+from tests.processes import Program
+from tests.runs import TINY, World
+from tests.servers import VERSITY, find_versitygw, run_versitygw
 from tests.zips import Entry, build
 
 MEMBERS = [
@@ -21,25 +37,56 @@ NO_FACTS = ObjectFacts("text/plain", {})
 
 
 class Extracted:
-    """An archive that was extracted, and its request."""
+    """An archive that was extracted over stores in memory, and its request."""
 
     def __init__(self, options: Options | None = None, world: World | None = None) -> None:
         self.world = world or World()
         self.request = self.world.request(build(*MEMBERS), options)
-        assert self.world.run_request(self.request).verdict is Verdict.COMPLETED
+        self.report = self.world.run_request(self.request)
+        assert self.report.verdict is Verdict.COMPLETED
+        self.lines: dict[str, ComparedObject] = {}  # what each object was found to be
+
+    @property
+    def out(self) -> MemoryBucket:
+        """The destination."""
+        return self.world.out
+
+    def written(self, *runs: str) -> WrittenObjects:
+        """Return what runs recorded, by default the only one."""
+        records = [self.world.records(run) for run in runs or (self.report.run,)]
+        return read_written(records, self.request.destination)
 
     def verify(
-        self, options: Options | None = None, *, deep: bool = False, listed: int = 100
+        self,
+        written: WrittenObjects | None = None,
+        options: Options | None = None,
+        *,
+        deep: bool = False,
+        listed: int = 100,
+        range_keys: int = 4_990,
     ) -> Verification:
         """Verify with the run's options, or with others."""
-        request = self.request
+        request, lines = self.request, list[ComparedObject]()
         if options is not None:
             request = Request(request.source, request.destination, options)
-        return verify_objects(request, self.world.context, Effort(4, listed, deep=deep))
+        effort = Effort(4, listed, deep=deep, range_keys=range_keys)
+        found = verify_objects(request, self.world.context, effort, written, lines.append)
+        self.lines = {line.key: line for line in lines}
+        return found
 
     def put(self, key: str, body: bytes, facts: ObjectFacts = NO_FACTS) -> None:
         """Write an object past the pipeline."""
-        self.world.out.put(key, body, facts, if_absent=False)
+        self.out.put(key, body, facts, if_absent=False)
+
+    def forge(self, number: int, *, etag: str | None = None) -> str:
+        """Change the bytes of an object past the pipeline, or its ETag alone; return its key."""
+        key = key_of(number)
+        stored = self.out.objects[key]
+        if etag is None:
+            self.put(key, b"x" * len(stored.body), stored.facts)
+        else:
+            self.out.objects[key] = replace(stored, etag=etag)
+        return key
 
 
 def key_of(number: int) -> str:
@@ -49,8 +96,7 @@ def key_of(number: int) -> str:
 
 def test_all_equal() -> None:
     """After a run, every object is as the directory says, and no data was read to know it."""
-    case = Extracted()
-    found = case.verify()
+    found = Extracted().verify()
     assert (found.verdict, found.members, found.equal) == (Comparison.EQUAL, 40, 40)
     assert (found.counts, found.differences) == ({}, ())
     assert (found.requests.list, found.requests.head, found.requests.get) == (1, 40, 1)
@@ -59,8 +105,8 @@ def test_all_equal() -> None:
 def test_every_kind_of_difference() -> None:
     """Missing, of another size, of another content, of unknown content, and extra."""
     case = Extracted()
-    crc = case.world.out.objects[key_of(6)].facts
-    case.world.out.delete([key_of(3)])
+    crc = case.out.objects[key_of(6)].facts
+    case.out.delete([key_of(3)])
     case.put(key_of(4), b"longer than it was " * 9)
     case.put(key_of(5), MEMBERS[5].content)
     case.put(key_of(7), MEMBERS[7].content, crc)
@@ -79,52 +125,33 @@ def test_every_kind_of_difference() -> None:
     ]
     assert found.differences[1].expected == "40 bytes"
     assert found.differences[1].found == "171 bytes"
+    assert decode(encode(found), Verification) == found
 
 
 def test_deep_trusts_no_metadata() -> None:
     """Bytes that changed under a right checksum are found; a missing checksum does not matter."""
     case = Extracted()
-    kept = case.world.out.objects[key_of(8)]
-    case.put(key_of(8), b"x" * len(kept.body), kept.facts)
+    key = case.forge(8)
     case.put(key_of(5), MEMBERS[5].content)
     assert case.verify().counts == {"no-crc": 1}
     found = case.verify(deep=True)
     assert found.counts == {"crc": 1}
-    assert found.differences[0].key == key_of(8)
+    assert found.differences[0].key == key
     assert found.bytes_read == sum(len(member.content) for member in MEMBERS)
     assert found.requests.head == 0
-
-
-def test_the_list_of_differences_is_bounded() -> None:
-    """Of each kind the first few are kept and all are counted."""
-    case = Extracted()
-    case.world.out.delete([key_of(n) for n in range(20)])
-    for number in range(10):
-        case.put(f"archive/extra-{number}", b"")
-    found = case.verify(listed=2)
-    assert found.counts == {"missing": 20, "extra": 10}
-    assert [one.kind for one in found.differences] == [Kind.MISSING] * 2 + [Kind.EXTRA] * 2
 
 
 def test_members_that_are_not_asked_for_are_not_extra() -> None:
     """With a filter only its members are compared, and the others' objects are left alone."""
     case = Extracted()
-    case.world.out.delete([key_of(0), key_of(1)])
+    case.out.delete([key_of(0), key_of(1)])
     case.put("archive/d0/stranger", b"")
-    found = case.verify(Options(include=("d0/*",)))
+    found = case.verify(options=Options(include=("d0/*",)))
     assert (found.members, found.equal) == (14, 13)
     assert [(one.kind, one.key) for one in found.differences] == [
         (Kind.MISSING, key_of(0)),
         (Kind.EXTRA, "archive/d0/stranger"),
     ]
-
-
-def test_keys_follow_the_template() -> None:
-    """A run under another prefix is verified under it."""
-    options = Options(key_template="x/{stem}.out")
-    case = Extracted(options)
-    assert case.verify().equal == 40
-    assert case.verify(Options()).counts == {"missing": 40}
 
 
 def test_refused_members_are_counted_apart() -> None:
@@ -137,22 +164,14 @@ def test_refused_members_are_counted_apart() -> None:
     assert (found.members, found.refused, found.equal) == (1, 1, 1)
 
 
-def test_a_rejected_archive_cannot_be_compared() -> None:
-    """Without a directory that can be trusted there is nothing to hold objects against."""
-    world = World()
-    with pytest.raises(RejectedError):
-        verify_objects(world.request(b"no zip"), world.context, Effort(2, 9))
-
-
 @pytest.mark.parametrize("range_keys", [1, 3, 7])
 def test_ranges_meet_without_gap_or_overlap(range_keys: int) -> None:
     """However the keys are cut into ranges, the answer is the same."""
     case = Extracted()
-    case.world.out.delete([key_of(n) for n in (0, 3, 39)])
+    case.out.delete([key_of(n) for n in (0, 3, 39)])
     for extra in ("archive/", "archive/d0/f00", "archive/d1/zz", "archive/d2/~"):
         case.put(extra, b"")
-    whole = case.verify()
-    cut = verify_objects(case.request, case.world.context, Effort(4, 100, range_keys=range_keys))
+    whole, cut = case.verify(), case.verify(range_keys=range_keys)
     assert whole.counts == {"missing": 3, "extra": 4}
     assert (cut.counts, cut.differences, cut.equal) == (
         whole.counts,
@@ -162,12 +181,14 @@ def test_ranges_meet_without_gap_or_overlap(range_keys: int) -> None:
 
 
 def test_a_listing_goes_on_over_pages() -> None:
-    """More objects than one answer lists are all seen, once."""
+    """All objects are seen, once; of each kind of difference the first few are kept."""
     case = Extracted()
+    case.out.delete([key_of(n) for n in range(20)])
     for number in range(2_500):
         case.put(f"archive/d1/{number}", b"")
-    found = case.verify()
-    assert (found.equal, found.counts) == (40, {"extra": 2_500})
+    found = case.verify(listed=2)
+    assert (found.equal, found.counts) == (20, {"missing": 20, "extra": 2_500})
+    assert [one.kind for one in found.differences] == [Kind.MISSING] * 2 + [Kind.EXTRA] * 2
     assert found.requests.list == 3
 
 
@@ -205,18 +226,146 @@ def test_throttling_is_waited_out() -> None:
     assert found.requests.throttled == 6
 
 
-def test_a_store_that_stays_down_ends_it() -> None:
-    """When the retries are spent there is no verdict, but an error."""
+def test_without_an_answer_there_is_no_verdict() -> None:
+    """When the retries are spent, and where the archive is refused, it is an error."""
     world = World()
     world.buckets.buckets["out"] = Throttling(10**9)
     with pytest.raises(ServiceFaultError):
         Extracted(world=world).verify()
+    world = World()
+    with pytest.raises(RejectedError):
+        verify_objects(world.request(b"no zip"), world.context, Effort(2, 9))
 
 
-def test_differences_go_through_json() -> None:
-    """What is printed with --json is what was found."""
+@pytest.mark.parametrize("as_gzip", [None, GzipForm.SUFFIX])
+def test_with_the_record_a_listing_proves_all(as_gzip: GzipForm | None) -> None:
+    """Each object is named with its proof, the store, without a HEAD; others by their metadata."""
+    case = Extracted(Options(as_gzip=as_gzip))
+    found = case.verify(case.written())
+    assert (found.equal, found.proofs) == (40, {"record": 40})
+    assert (found.requests.list, found.requests.head, found.requests.get) == (1, 0, 1)
+    assert found.records == (case.report.run,)
+    assert {(line.key, line.proof) for line in case.lines.values()} == {
+        (key, Proof.RECORD) for key in case.out.objects
+    }
+    found = case.verify(WrittenObjects())
+    assert (found.proofs, found.requests.head) == ({"metadata": 40}, 40)
+
+
+def test_forged_metadata_is_found_with_the_record() -> None:
+    """Other bytes of the same size under the right zip-crc32 pass without the record only."""
     case = Extracted()
-    case.world.out.delete([key_of(1)])
-    found = case.verify()
-    assert decode(encode(found), Verification) == found
-    assert found.differences == (Difference(key_of(1), Kind.MISSING, "16 bytes"),)
+    key = case.forge(3)
+    found = case.verify(case.written())
+    assert (found.counts, found.proofs) == ({"crc": 1}, {"record": 39})
+    assert case.lines[key].difference is Kind.CRC
+    assert (found.requests.head, found.bytes_read) == (0, len(MEMBERS[3].content))
+    without = case.verify()
+    assert (without.counts, without.proofs) == ({}, {"metadata": 40})
+    assert case.lines[key].proof is Proof.METADATA
+
+
+def test_what_was_replaced_by_the_same_bytes_is_read() -> None:
+    """A copy in place can change the ETag: the bytes decide, not the record."""
+    case = Extracted()
+    key = case.forge(5, etag='"another-1"')
+    found = case.verify(case.written())
+    assert (found.counts, found.proofs) == ({}, {"record": 39, "read": 1})
+    assert case.lines[key].proof is Proof.READ
+
+
+def test_the_record_of_another_version_proves_nothing() -> None:
+    """Where the archive's member has other bytes now, the old run's record is none."""
+    case = Extracted()
+    old = case.written()
+    changed = [Entry(one.name, one.content.upper()) for one in MEMBERS]
+    case.request = case.world.request(build(*changed))
+    found = case.verify(old)
+    assert (found.equal, found.counts) == (0, {"crc": 40})
+
+
+def test_the_later_run_counts() -> None:
+    """Of two runs to the same keys the record of the last is compared."""
+    case = Extracted()
+    first, plan = case.report.run, case.world.buckets.runs.copy()
+    case.forge(1)
+    again = Request(case.request.source, case.request.destination, Options(exclude=("x",)))
+    second = case.world.run_request(again).run
+    case.world.buckets.runs |= plan
+    found = case.verify(case.written(first, second))
+    assert found.proofs == {"record": 40}
+    assert found.records == (first, second)
+
+
+def test_runs_to_other_buckets_and_broken_records_are_left_out() -> None:
+    """What cannot speak of the destination is not read."""
+    case = Extracted()
+    records = [case.world.records(case.report.run)]
+    assert len(read_written(records, Location("s3", "elsewhere", ""))) == 0
+    assert len(read_written(records, Location("file", "", "/out/"))) == 0
+    assert len(case.written("never-begun", case.report.run)) == 40
+
+
+def test_every_kind_of_task_records_the_etag() -> None:
+    """Streamed, copied and split members have one too, also after they were settled again."""
+    text = log_lines(300_000)
+    noise = random.Random(1).randbytes(20_000)
+    world = World(TINY)
+    archive = build(
+        Entry("split.log", text, method=zipfile.ZIP_DEFLATED),
+        Entry("stream.txt", text[:20_000], method=zipfile.ZIP_DEFLATED),
+        Entry("copied.bin", noise),
+        Entry("small", b"small"),
+    )
+    request = world.request(archive)
+    report = world.run_request(request)
+    world.assert_clean(report)
+    for _ in range(2):
+        kinds = {task.kind for task in world.tasks(report)}
+        assert {"batch", "copy", "scan", "stream"} <= kinds
+        written = read_written([world.records(report.run)], request.destination)
+        found = verify_objects(request, world.context, Effort(2), written)
+        assert (found.proofs, found.requests.head) == ({"record": 4}, 0)
+        assert world.resume(report.run).extracted == 4
+
+
+def test_the_command_line_over_a_real_server(program: Program) -> None:
+    """`run` records, `verify` finds the record, names its proof, and finds a forgery.
+
+    Without the record it is found only where S3 keeps a CRC-32 and the metadata has none.
+    """
+    if find_versitygw() is None:
+        pytest.skip("VersityGW is not installed: go install github.com/versity/versitygw/...")
+    program.variables |= {**VERSITY, "AWS_DEFAULT_REGION": "us-east-1"}
+    program.add("a.zip", *MEMBERS)
+    with run_versitygw() as (url, _):
+        places = ("a.zip", "s3://bucket/", "--endpoint-url", url)
+        key, secret = VERSITY.values()
+        session = boto3.Session(key, secret, region_name="us-east-1")
+        client = session.client("s3", endpoint_url=url)
+        client.create_bucket(Bucket="bucket")
+        assert program.extract(*places, "--quiet").code == 0
+        ended = program.run("verify", *places, "--objects", "lines")
+        assert ended.code == 0
+        assert "40 by the store: the ETag is the one that it gave a run" in ended.out
+        assert ", 1 LIST, 0 HEAD, 1 GET" in ended.out
+        assert program.files()["lines"].count(b'"proof":"record"') == 40
+        key = key_of(4).replace("archive", "a")
+        old = client.head_object(Bucket="bucket", Key=key)["Metadata"]
+        for algorithm, metadata, found_without in (("SHA256", old, 0), ("CRC32", {}, 1)):
+            client.put_object(
+                Bucket="bucket",
+                Key=key,
+                Body=b"x" * len(MEMBERS[4].content),
+                Metadata=metadata,
+                ChecksumAlgorithm=algorithm,  # type: ignore[arg-type]  # one of boto3's literals
+            )
+            assert program.run("verify", *places, "--no-records").code == found_without
+            ended = program.run("verify", *places)
+            assert ended.code == 1
+            assert f"crc      {key}" in ended.out
+        ended = program.extract(*places, "--on-conflict", "skip-unchanged", "--json")
+        assert ended.code == 0
+        assert (ended.lines[0]["unchanged"], ended.lines[0]["extracted"]) == (39, 1)
+        ended = program.run("verify", *places)
+        assert (ended.code, "40 by the store" in ended.out) == (0, True)

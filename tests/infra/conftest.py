@@ -1,60 +1,47 @@
-"""One synthesis of an environment a session: without an account, docker or a Node of the system."""
+"""The templates of the variants in `tests.assemblies`."""
 
-import hashlib
 import json
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from infra.application import Application, build
-from infra.environment import Environment, load_environment
+from infra.environment import load_environment
+from tests.assemblies import VARIANTS, synthesize_once
 from tests.infra.templates import Synthesized
-from tests.sharing import make_once
 
 
 @pytest.fixture(scope="session")
-def asset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A stand-in of the Lambda asset: its content is no matter of the template."""
-    folder = tmp_path_factory.mktemp("asset")
-    (folder / "s3unzip.txt").write_text("the package")
-    return folder
+def synthesized(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Synthesized]:
+    """Return the template of a variant, by its name."""
+
+    def read(variant: str) -> Synthesized:
+        path = synthesize_once(tmp_path_factory, variant).template
+        name, settings = VARIANTS[variant]
+        environment = load_environment(name, settings=settings)
+        return Synthesized(environment, path, json.loads(path.read_text()))
+
+    return read
 
 
 @pytest.fixture(scope="session")
-def synthesize(
-    asset: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[Environment], Synthesized]:
-    """Synthesize an environment, cdk-nag included; CDK's own linter has a test of its own.
-
-    Equal settings are synthesized once, in whichever process of the session asks first.
-    """
-    from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415 - after `infra`: it names the Node
-
-    def run(environment: Environment) -> Synthesized:
-        settings = hashlib.sha256(environment.model_dump_json().encode()).hexdigest()[:16]
-        folder = make_once(
-            tmp_path_factory,
-            f"synthesis-{settings}",
-            lambda made: build(
-                Application(made, linter=False), environment, lambda_.Code.from_asset(str(asset))
-            ),
-        )
-        (path,) = folder.glob("*.template.json")
-        template: dict[str, Any] = json.loads(path.read_text())
-        return Synthesized(environment, path, template)
-
-    return run
-
-
-@pytest.fixture(scope="session")
-def dev(synthesize: Callable[[Environment], Synthesized]) -> Synthesized:
+def dev(synthesized: Callable[[str], Synthesized]) -> Synthesized:
     """The template of the environment dev."""
-    return synthesize(load_environment("dev"))
+    return synthesized("dev")
 
 
 @pytest.fixture(scope="session")
-def prod(synthesize: Callable[[Environment], Synthesized]) -> Synthesized:
+def prod(synthesized: Callable[[str], Synthesized]) -> Synthesized:
     """The template of the environment prod."""
-    return synthesize(load_environment("prod"))
+    return synthesized("prod")
+
+
+@pytest.fixture(scope="session")
+def options(synthesized: Callable[[str], Synthesized]) -> Synthesized:
+    """The template of an environment that sets what dev leaves out."""
+    return synthesized("options")
+
+
+@pytest.fixture(scope="session")
+def nested(synthesized: Callable[[str], Synthesized]) -> Synthesized:
+    """The template of an environment with nested archives and a password."""
+    return synthesized("nested")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.environment import Environment
-from infra.reasons import resources_of
+from infra.reasons import listed, resources_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class Synthesized:
     template: dict[str, Any]
 
     def resources(self, kind: str) -> dict[str, dict[str, Any]]:
-        """Return the resources of one type by logical id."""
+        """Return the properties of the resources of one type, by logical id."""
         return {
-            name: resource
+            name: resource.get("Properties", {})
             for name, resource in self.template["Resources"].items()
             if resource["Type"] == kind
         }
@@ -33,41 +33,35 @@ class Synthesized:
         # A hash of 8 digits ends the logical id: "FunctionsPlan" is not the planner.
         whole = [one for one in begin_so if re.fullmatch(f"{name}[0-9A-F]{{8}}", one)]
         (found,) = whole or begin_so
-        return dict(resources[found]["Properties"])
+        return resources[found]
 
-    def statements(self, policy: str) -> list[dict[str, Any]]:
-        """Return the statements of the policy whose logical id begins so."""
-        found = self.properties("AWS::IAM::Policy", policy)["PolicyDocument"]["Statement"]
-        return list(found)
-
-    def rights(self, function: str) -> set[tuple[str, str]]:
-        """Return (action, resource) of a function's role; buckets by their role's name."""
+    def policy(self, role: str) -> set[tuple[str, str]]:
+        """Return (action, resource) of a role's policy; resources without CDK's hashes."""
+        statements = self.properties("AWS::IAM::Policy", role)["PolicyDocument"]["Statement"]
         return {
             (action, self._short(resource))
-            for statement in self.statements(f"Functions{function.capitalize()}Role")
+            for statement in statements
             for action in listed(statement["Action"])
             for resource in resources_of(statement)
         }
 
+    def rights(self, function: str) -> set[tuple[str, str]]:
+        """Return (action, resource) of a function's role."""
+        return self.policy(f"Functions{function.capitalize()}Role")
+
     def definition(self) -> dict[str, Any]:
         """Return the state machine's definition, references by their logical ids."""
         (machine,) = self.resources("AWS::StepFunctions::StateMachine").values()
-        parts = machine["Properties"]["DefinitionString"]["Fn::Join"][1]
+        parts = machine["DefinitionString"]["Fn::Join"][1]
         text = "".join(part if isinstance(part, str) else _reference(part) for part in parts)
         found: dict[str, Any] = json.loads(text)
         return found
 
     def _short(self, resource: str) -> str:
-        """Return a resource without the hashes that CDK puts behind logical ids."""
         for name in self.template["Resources"]:
             if name in resource:
                 return resource.replace(name, name[:-8])
         return resource
-
-
-def listed(value: Any) -> list[Any]:
-    """Return a list as it is, and one value as a list."""
-    return value if isinstance(value, list) else [value]
 
 
 def _reference(part: dict[str, Any]) -> str:

@@ -1,13 +1,12 @@
 """The alarms of the template, and that docs/howto/dashboard.md tells of them as they are."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from infra.environment import Environment, load_environment
 from s3unzip.metric_names import METRICS, NAMESPACE
+from tests.assemblies import TOPIC
 from tests.infra.templates import Synthesized
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "dashboard.md"
@@ -16,9 +15,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "dashboard.md"
 def alarm_names(made: Synthesized) -> list[str]:
     """Return the names of the alarms without the stack's name."""
     prefix = f"{made.environment.stack.name}-"
-    given = [
-        one["Properties"]["AlarmName"] for one in made.resources("AWS::CloudWatch::Alarm").values()
-    ]
+    given = [one["AlarmName"] for one in made.resources("AWS::CloudWatch::Alarm").values()]
     assert all(name.startswith(prefix) for name in given)
     return [name.removeprefix(prefix) for name in given]
 
@@ -39,8 +36,7 @@ def test_alarms(dev: Synthesized) -> None:
     """Each alarm watches a metric that exists and says what to do."""
     alarms = dev.resources("AWS::CloudWatch::Alarm")
     assert len(alarms) == 13
-    for alarm in alarms.values():
-        properties = alarm["Properties"]
+    for properties in alarms.values():
         assert len(properties["AlarmDescription"]) > 80
         assert properties["TreatMissingData"] == "notBreaching"
         if properties["Namespace"] == NAMESPACE:
@@ -74,34 +70,24 @@ def test_page_has_a_row_for_each_queue(dev: Synthesized, page: str) -> None:
     assert len(queues) == 5
 
 
-def test_page_names_outputs_that_exist(dev: Synthesized, page: str) -> None:
-    """Every output that the page names is an output of the stack."""
+def test_outputs_that_are_named_exist(dev: Synthesized, page: str) -> None:
+    """Every output that the page or an alarm's description names is an output of the stack."""
     asked = set(re.findall(r"OutputKey=='(\w+)'", page))
     asked |= set(re.findall(r"`(\w+(?:Url|Arn))`", page))
+    for alarm in dev.resources("AWS::CloudWatch::Alarm").values():
+        asked |= set(re.findall(r"\b\w+(?:Url|Arn)\b", alarm["AlarmDescription"]))
     assert asked
     assert asked <= set(dev.template["Outputs"])
 
 
-def test_descriptions_name_outputs_that_exist(dev: Synthesized) -> None:
-    """An alarm's description names only outputs that exist."""
-    for alarm in dev.resources("AWS::CloudWatch::Alarm").values():
-        text = alarm["Properties"]["AlarmDescription"]
-        assert set(re.findall(r"\b\w+(?:Url|Arn)\b", text)) <= set(dev.template["Outputs"])
-
-
-def test_email_of_alarms(synthesize: Callable[[Environment], Synthesized]) -> None:
+def test_email_of_alarms(options: Synthesized) -> None:
     """An address and a topic of the environment are told of every alarm, and of its end."""
-    topic = "arn:aws:sns:eu-west-1:123456789012:on-call"
-    values = load_environment("dev").model_dump()
-    values["alarms"] |= {"email": "on-call@example.com", "topic": topic}
-    made = synthesize(Environment.model_validate(values))
-    (subscription,) = made.resources("AWS::SNS::Subscription").values()
-    assert subscription["Properties"]["Endpoint"] == "on-call@example.com"
-    for alarm in made.resources("AWS::CloudWatch::Alarm").values():
-        told = alarm["Properties"]["AlarmActions"]
-        assert len(told) == 2
-        assert told[1] == topic
-        assert alarm["Properties"]["OKActions"] == told
+    (subscription,) = options.resources("AWS::SNS::Subscription").values()
+    assert subscription["Endpoint"] == "on-call@example.com"
+    for alarm in options.resources("AWS::CloudWatch::Alarm").values():
+        (_, topic) = alarm["AlarmActions"]
+        assert topic == TOPIC
+        assert alarm["OKActions"] == alarm["AlarmActions"]
 
 
 def test_alarms_that_tell_nobody_are_said(dev: Synthesized) -> None:

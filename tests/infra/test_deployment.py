@@ -1,7 +1,8 @@
 """`make deploy` and its like where something is missing: plain words, and what to do."""
 
 import subprocess
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,38 +12,53 @@ import pytest
 from embedded.ministack import PYTHON, EmbeddedAws
 from infra.account import Account, DeployedStack, empty_bucket, find_stack, list_runs
 from infra.cdk_cli import COMMAND
-from infra.deployment import Wish, without_reservations
+from infra.deployment import Wish, main, without_reservations
 from infra.environment import load_environment
 from tests.docs.bare import make_checkout, make_machine
 
 REGION = "eu-west-1"
 SOME_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 NOBODY = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}  # the discard port: nothing listens
+HIDDEN = ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", *SOME_CREDENTIALS)
 
 
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
-    """Run make with some variables on a machine with Python and make; return what it said."""
+@pytest.fixture(autouse=True)
+def no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide what the machine knows of AWS."""
+    for name in HIDDEN:
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, words: list[str], variables: dict[str, str]) -> str:
+    """Run a command that is refused, with some variables; return the line that it ends with."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["infra.deployment", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert "\n" not in str(end.value.code)
+    return str(end.value.code)
+
+
+def test_make_passes_the_words_on(tmp_path: Path) -> None:
+    """Environment, settings and archive of `make` reach the command, and its line the terminal."""
     if not COMMAND.is_file():
         pytest.skip("no CDK CLI: make it with `make cdk`")
-    folder = tmp_path_factory.mktemp("machine")
-    checkout, bare = make_checkout(folder / "checkout"), make_machine(folder / "bin")
-
-    def run(*words: str, **variables: str) -> str:
-        done = subprocess.run(
-            ["make", *words],
-            cwd=checkout,
-            env={**bare, **variables},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 2, done.stdout + done.stderr  # make's own, for a failed command
-        assert "Traceback" not in done.stderr
-        return done.stderr
-
-    return run
+    checkout = make_checkout(tmp_path / "checkout")
+    words = ("ENV=dev", "SET=ingest.suffix=.jar logs.days=30", "ARCHIVE=README.md", "YES=1")
+    done = subprocess.run(
+        ["make", "put", *words],
+        cwd=checkout,
+        env=make_machine(tmp_path / "bin"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stdout + done.stderr  # make's own, for a failed command
+    assert done.stderr.startswith("README.md: only keys that end in .jar start runs: rename")
 
 
 @pytest.fixture(scope="module")
@@ -58,61 +74,67 @@ def aws() -> Iterator[EmbeddedAws]:
     ("words", "variables", "said"),
     [
         (["deploy"], {}, "which environment? make deploy ENV=dev (known: dev, prod, staging)"),
-        (["deploy", "ENV=qa"], {}, "there is no infra/environments/qa.toml; known: dev, prod"),
-        (["deploy", "ENV=dev"], {}, "no AWS region is set: `export AWS_DEFAULT_REGION="),
+        (["deploy", "--env=qa"], {}, "there is no infra/environments/qa.toml; known: dev, prod"),
+        (["deploy", "--env=dev"], {}, "no AWS region is set: `export AWS_DEFAULT_REGION="),
         (
-            ["deploy", "ENV=dev"],
+            ["deploy", "--env=dev"],
             {"AWS_DEFAULT_REGION": REGION},
             "no AWS credentials were found: `export AWS_PROFILE=NAME`",
         ),
         (
-            ["diff", "ENV=dev"],
+            ["diff", "--env=dev"],
             {"AWS_DEFAULT_REGION": REGION, "AWS_REGION": "us-east-1", **SOME_CREDENTIALS},
             "AWS_REGION is us-east-1, but AWS_DEFAULT_REGION or the profile says eu-west-1",
         ),
         (
-            ["deploy", "ENV=dev"],
+            ["deploy", "--env=dev"],
             {"AWS_REGION": REGION, **SOME_CREDENTIALS, **NOBODY},
             "AWS does not answer",
         ),
-        (["destroy", "ENV=dev"], {"AWS_PROFILE": "nope"}, "profile (nope) could not be found"),
-        (["synth", "ENV=dev", "SET=runs.max_wrokers=5"], {}, "-c runs.max_wrokers: there is no"),
-        (["synth", "ENV=dev", "SET=max_workers"], {}, "write section.setting=value"),
-        (["put", "ENV=dev"], {}, "which archive? make put ENV=dev ARCHIVE="),
-        (["put", "ENV=dev", "ARCHIVE=README.md"], {}, "only keys that end in .zip start runs"),
+        (["destroy", "--env=dev"], {"AWS_PROFILE": "nope"}, "profile (nope) could not be found"),
+        (
+            ["synth", "--env=dev", "--set=runs.max_wrokers=5"],
+            {},
+            "-c runs.max_wrokers: there is no",
+        ),
+        (["synth", "--env=dev", "--set=max_workers"], {}, "write section.setting=value"),
+        (["put", "--env=dev"], {}, "which archive? make put ENV=dev ARCHIVE="),
     ],
 )
 def test_what_is_missing_is_said(
-    machine: Callable[..., str], words: list[str], variables: dict[str, str], said: str
+    monkeypatch: pytest.MonkeyPatch, words: list[str], variables: dict[str, str], said: str
 ) -> None:
     """Nothing is begun: one line says what is missing and what to do."""
-    assert said in machine(*words, **variables)
+    assert said in refuse(monkeypatch, words, variables)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (
-            ["deploy", "ENV=dev"],
+            ["deploy", "--env=dev"],
             "is not prepared for CDK in us-east-1: run `make bootstrap ENV=dev`",
         ),
-        (["put", "ENV=dev", "ARCHIVE=a.zip"], "there is no stack s3unzip-dev in account 0000"),
-        (["destroy", "ENV=dev"], "there is no stack s3unzip-dev in account 000000000000, region"),
-        (["unprotect", "ENV=prod"], "there is no stack s3unzip-prod"),
+        (["put", "--env=dev", "--archive=a.zip"], "there is no stack s3unzip-dev in account 0000"),
+        (["destroy", "--env=dev"], "there is no stack s3unzip-dev in account 000000000000, region"),
+        (["unprotect", "--env=prod"], "there is no stack s3unzip-prod"),
         (
-            ["deploy", "ENV=dev", "SET=stack.account=111122223333"],
+            ["deploy", "--env=dev", "--set=stack.account=111122223333"],
             "the credentials are of account 000000000000, but stack.account of the environment dev",
         ),
     ],
 )
 def test_an_empty_account(
-    machine: Callable[..., str], aws: EmbeddedAws, tmp_path: Path, words: list[str], said: str
+    aws: EmbeddedAws,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    said: str,
 ) -> None:
     """The command names what the account lacks before the CLI starts."""
-    archive = tmp_path / "a.zip"
-    archive.write_bytes(b"")
-    words = [word.replace("=a.zip", f"={archive}") for word in words]
-    assert said in machine(*words, **aws.environment)
+    monkeypatch.chdir(tmp_path)
+    Path("a.zip").write_bytes(b"")
+    assert said in refuse(monkeypatch, words, aws.environment)
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
-"""Environment files: every setting typed, every mistake one line."""
+"""Environment files, and settings in place of theirs: all are typed, every mistake is one line."""
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import get_args
 
@@ -17,10 +18,12 @@ from infra.environment import (
     ObjectsSection,
     OptionsSection,
     load_environment,
+    select_settings,
 )
 from s3unzip.model import GzipForm, OnConflict, Options
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.zip import Limits
+from tests.assemblies import SECRET
 
 DEV = (FOLDER / "dev.toml").read_text()
 
@@ -40,48 +43,19 @@ def test_shipped_environments_are_right(name: str) -> None:
             "runs.max_workers must be a whole number; it is 'many'",
         ),
         ('name = "s3unzip-dev"', "", "stack.name: this setting is missing"),
-        ("retain = false", "retian = false", "stack.retain: this setting is missing"),
         ("expire_days = 30", "expires = 30", "ingest.expires: there is no such setting"),
-        ("timeout = 300", "timeout = 901", "functions.plan.timeout must be at most 900; it is 901"),
-        ("members = 4_000_000", "members = 0", "limits.members must be more than 0; it is 0"),
-        (
-            "members = 4_000_000",
-            "members = 10_000_000",
-            (
-                "functions.plan.memory: 2048 MB is too little for limits.members (10,000,000) "
-                "and limits.names_size (536,870,912 bytes), which take 3,694 MB: raise it, or set "
-                "limits.members to at most 4,250,"
-            ),
-        ),
-        (
-            "names_size = 536_870_912",
-            "names_size = 2_147_483_648",
-            "which take 3,513 MB: raise it, or set limits.members to at most 0",
-        ),
+        ("[logs]", "[tuning]\nbatch = 1\n[logs]", "tuning 'batch' is unknown"),
+        ("[stack]", "[stack", "Expected ']'"),
         (
             "members = 4_000_000",
             "",
             "functions.plan.memory: 2048 MB is too little for limits.members (10,000,000)",
         ),
-        ("[logs]", "[tuning]\nbatch = 1\n[logs]", "tuning 'batch' is unknown"),
-        (
-            "[functions.extract]",
-            "[functions.extract]\nreserved_concurrency = 50",
-            "runs.max_workers: 100 is more than functions.extract.reserved_concurrency (50)",
-        ),
-        ("[stack]", "[stack", "Expected ']'"),
-        (
-            "[functions.intake]",
-            "[intake]\nconcurrency = 9\n[functions.intake]\nreserved_concurrency = 8",
-            "intake.concurrency: 9 is more than functions.intake.reserved_concurrency (8): lower",
-        ),
-        ("timeout = 60", "timeout = 20", "functions.intake.timeout: 20 s is too little"),
     ],
 )
-def test_wrong_setting_is_one_line(tmp_path: Path, before: str, after: str, line: str) -> None:
+def test_a_wrong_file_is_one_line(tmp_path: Path, before: str, after: str, line: str) -> None:
     """The line names the file, the setting, and what it should be."""
-    text = DEV.replace(before, after, 1)
-    (tmp_path / "dev.toml").write_text(text)
+    (tmp_path / "dev.toml").write_text(DEV.replace(before, after, 1))
     with pytest.raises(EnvironmentFileError) as caught:
         load_environment("dev", tmp_path)
     message = str(caught.value)
@@ -91,40 +65,101 @@ def test_wrong_setting_is_one_line(tmp_path: Path, before: str, after: str, line
 
 
 @pytest.mark.parametrize(
-    ("ingest", "destination"), [("", ""), ("", "out/"), ("in/", ""), ("in/", "in/out/")]
+    ("settings", "said"),
+    [
+        ({"runs.max_wrokers": "5"}, "-c runs.max_wrokers: there is no such setting"),
+        ({"run.max_workers": "5"}, "-c run.max_workers: there is no such setting"),
+        ({"functions.plan": "5"}, "-c functions.plan: this is a section"),
+        ({"kms_key.x": "5"}, "-c kms_key.x: there is no such setting"),
+        ({"runs.max_workers.x": "5"}, "-c runs.max_workers.x: there is no such setting"),
+        ({"runs.max_workers": "many"}, "-c runs.max_workers must be a whole number; it is 'many'"),
+        ({"options.marker": "yes"}, "-c options.marker must be true or false; it is 'yes'"),
+        ({"functions.plan.timeout": 901}, "functions.plan.timeout must be at most 900; it is 901"),
+        ({"limits.members": 0}, "limits.members must be more than 0; it is 0"),
+        (
+            {"limits.members": 10_000_000},
+            (
+                "functions.plan.memory: 2048 MB is too little for limits.members (10,000,000) and "
+                "limits.names_size (536,870,912 bytes), which take 3,694 MB: raise it, or set "
+                "limits.members to at most 4,250,"
+            ),
+        ),
+        (
+            {"limits.names_size": 2_147_483_648},
+            "which take 3,513 MB: raise it, or set limits.members to at most 0",
+        ),
+        (
+            {"functions.extract.reserved_concurrency": 50},
+            "runs.max_workers: 100 is more than functions.extract.reserved_concurrency (50)",
+        ),
+        (
+            {"intake.concurrency": 9, "functions.intake.reserved_concurrency": 8},
+            "intake.concurrency: 9 is more than functions.intake.reserved_concurrency (8): lower",
+        ),
+        ({"functions.intake.timeout": 20}, "functions.intake.timeout: 20 s is too little"),
+        ({"after_success.action": "burn"}, "after_success.action"),
+        ({"after_success.action": "tag"}, "needs at least one"),
+        ({"after_success.action": "delete", "after_success.tags.a": "b"}, "others have none"),
+        (
+            {
+                "after_success.action": "tag",
+                "after_success.tags.a": "b",
+                "ingest.existing": "my-archives",
+                "ingest.versioned": False,
+            },
+            "bucket without versioning",
+        ),
+        (
+            {"after_success.action": "delete", "options.include": ["*.csv"]},
+            "members that are not extracted would be lost",
+        ),
+        ({"options.nested_depth": 1, "options.as_gzip": "suffix"}, "nested_depth"),
+        ({"options.objects.storage_class": "COLD"}, "storage class 'COLD': unknown"),
+        ({"options.objects.tags.team": "R&D"}, "S3 takes no '&' in a tag"),
+        ({"options.objects.metadata.mode": "1"}, "s3unzip writes it itself"),
+        (
+            {"options.objects.storage_class": "GLACIER", "options.nested_depth": 1},
+            "objects.storage_class cannot be GLACIER",
+        ),
+        ({"options.objects.colour": "red"}, "there is no such setting"),
+        # Only a full ARN, so that the right is exact and no password is in a file.
+        ({"password_secret": "hunter2"}, "password_secret"),
+        ({"password_secret": SECRET[:-7]}, "password_secret"),
+        ({"password_secret": f"{SECRET}#"}, "password_secret"),
+        ({"password_secret": f"{SECRET}#a#b"}, "password_secret"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(settings: dict[str, object], said: str) -> None:
+    """The line says that it came from the command line, and what is wrong with which setting."""
+    with pytest.raises(EnvironmentFileError) as caught:
+        load_environment("dev", settings=settings)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("ingest", "destination", "refused"),
+    [
+        ("", "", True),
+        ("", "out/", True),
+        ("in/", "", True),
+        ("in/", "in/out/", True),
+        ("in/", "out/", False),  # one bucket may hold both
+    ],
 )
 def test_destination_inside_the_trigger_is_refused(
-    tmp_path: Path, ingest: str, destination: str
+    ingest: str, destination: str, *, refused: bool
 ) -> None:
     """Members must not start further runs."""
-    text = DEV.replace('prefix = ""', f'existing = "one-bucket"\nprefix = "{ingest}"', 1)
-    text = text.replace(
-        '[destination]\nprefix = ""',
-        f'[destination]\nexisting = "one-bucket"\nprefix = "{destination}"',
-    )
-    (tmp_path / "dev.toml").write_text(text)
-    with pytest.raises(EnvironmentFileError, match=r"destination\.prefix: .* scope"):
-        load_environment("dev", tmp_path)
-
-
-def test_prefixes_apart_in_one_bucket_are_taken(tmp_path: Path) -> None:
-    """One bucket may hold archives and members below different prefixes."""
-    text = DEV.replace('prefix = ""', 'existing = "one-bucket"\nprefix = "in/"', 1)
-    text = text.replace(
-        '[destination]\nprefix = ""', '[destination]\nexisting = "one-bucket"\nprefix = "out/"'
-    )
-    (tmp_path / "dev.toml").write_text(text)
-    assert load_environment("dev", tmp_path).destination.prefix == "out/"
-
-
-def test_unknown_environment_names_the_known_ones() -> None:
-    """A name without a file says which names there are."""
-    with pytest.raises(EnvironmentFileError, match="known: dev, prod, staging"):
-        load_environment("qa")
+    settings = {"ingest.existing": "one-bucket", "destination.existing": "one-bucket"}
+    settings |= {"ingest.prefix": ingest, "destination.prefix": destination}
+    refusal = pytest.raises(EnvironmentFileError, match=r"destination\.prefix: .* scope")
+    with refusal if refused else nullcontext():
+        load_environment("dev", settings=settings)
 
 
 def test_synthesis_stops_with_the_line() -> None:
-    """`app.py` ends with that line and nothing else."""
+    """`app.py` ends with one line and nothing else; of a name without a file, the known ones."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "app.py")],
         cwd=ROOT,
@@ -171,3 +206,36 @@ def test_a_run_gets_half_of_the_workers() -> None:
     values = dev.model_dump()
     values["runs"]["max_workers"] = None
     assert checks.Environment.model_validate(values).max_workers == 150
+
+
+@pytest.mark.parametrize(
+    ("setting", "text", "value"),
+    [
+        ("runs.max_workers", "50", 50),
+        ("runs.max_cost", "2.5", 2.5),
+        ("options.marker", "true", True),
+        ("options.include", '["*.csv"]', ["*.csv"]),
+        ("ingest.existing", "uploads", "uploads"),
+        ("stack.account", "111122223333", "111122223333"),
+        ("logs.days", "30", 30),
+        ("logs.level", "DEBUG", "DEBUG"),
+        ("functions.plan.memory", "3008", 3008),
+        ("limits.members", "7", 7),
+        ("tuning.small_member", "1000000", 1_000_000),
+        ("stack.tags.team", "data", "data"),
+    ],
+)
+def test_text_becomes_the_settings_type(setting: str, text: str, value: object) -> None:
+    """A number is a number, a list a list, and an account of digits stays text."""
+    found: object = load_environment("dev", settings={setting: text})
+    for name in setting.split("."):
+        found = found[name] if isinstance(found, dict) else getattr(found, name)
+    assert found == value
+
+
+def test_contexts_of_cdk_are_no_settings() -> None:
+    """Feature flags, lookups and the environment's name are left alone."""
+    others = ("env", "@aws-cdk/aws-iam:minimizePolicies", "availability-zones:account=1:region=eu")
+    assert select_settings(dict.fromkeys((*others, "runs.max_workers"))) == {
+        "runs.max_workers": None
+    }

@@ -1,16 +1,21 @@
-"""Resources, rights and retention of the synthesized template."""
+"""Resources, rights and retention of the synthesized template.
+
+A synthesis fails where cdk-nag finds a wildcard without a reason.
+"""
 
 import json
 from collections.abc import Callable
 
 import pytest
 
-from infra.environment import Environment, load_environment
-from infra.reasons import reason_for, resources_of
+from infra.reasons import reason_for
 from s3unzip.settings import PROCESS_VARIABLES, Variable
-from tests.infra.templates import Synthesized, listed
+from tests.assemblies import KMS_KEY
+from tests.infra.templates import Synthesized
 
 FUNCTIONS = ("intake", "plan", "extract", "settle")
+TWO_WEEKS = 14 * 86_400
+DELIVERY = "logs:CreateLogDelivery"
 ARCHIVES = "<StorageIngest.Arn>/*"
 MEMBERS = "<StorageDestination.Arn>/*"
 RUNS = "<StorageWork.Arn>/runs/*"
@@ -55,45 +60,47 @@ def test_rights_are_exact(dev: Synthesized, function: str) -> None:
 
 def test_nothing_sends_to_the_queue_that_feeds_intake(prod: Synthesized) -> None:
     """No role may: Lambda stops functions that feed themselves by a queue (loop detection)."""
-    for name in prod.resources("AWS::IAM::Policy"):
-        for statement in prod.statements(name):
-            if "sqs:SendMessage" in listed(statement["Action"]):
-                assert not any("IntakeQueue" in one for one in resources_of(statement))
+    rights = {right for name in prod.resources("AWS::IAM::Policy") for right in prod.policy(name)}
+    assert not [one for one in rights if one[0] == "sqs:SendMessage" and "IntakeQueue" in one[1]]
 
 
 def test_each_function_has_its_own_role(dev: Synthesized) -> None:
     """No two functions share a role, and no role has a managed policy."""
     functions = dev.resources("AWS::Lambda::Function").values()
-    roles = [function["Properties"]["Role"]["Fn::GetAtt"][0] for function in functions]
-    assert len(set(roles)) == len(roles) == len(FUNCTIONS)
-    for role in dev.resources("AWS::IAM::Role").values():
-        assert "ManagedPolicyArns" not in role["Properties"]
+    roles = {function["Role"]["Fn::GetAtt"][0] for function in functions}
+    assert len(roles) == len(functions) == len(FUNCTIONS)
+    assert not [r for r in dev.resources("AWS::IAM::Role").values() if "ManagedPolicyArns" in r]
 
 
-def test_every_wildcard_has_a_reason(dev: Synthesized) -> None:
-    """A resource that ends in * is one of those that `infra.reasons` gives a reason for."""
-    for policy in dev.resources("AWS::IAM::Policy").values():
-        for statement in policy["Properties"]["PolicyDocument"]["Statement"]:
-            actions = statement["Action"]
-            actions = actions if isinstance(actions, list) else [actions]
-            assert not any("*" in action for action in actions)
-            for resource in resources_of(statement):
-                assert "*" not in resource or reason_for(actions, resource) is not None
-
-
-def test_a_new_wildcard_has_none() -> None:
-    """A wildcard without a reason is not excused."""
-    assert reason_for(["s3:PutObject"], "*") is None
-    assert reason_for(["s3:DeleteBucket"], "<StorageIngest.Arn>/*") is None
-    assert reason_for(["s3:*"], "<StorageIngest.Arn>/*") is None
-    assert reason_for(["iam:PassRole"], "*") is None
+@pytest.mark.parametrize(
+    ("actions", "resource", "reasons"),
+    [
+        (["s3:PutObject"], "<StorageIngest.Arn>/*", ["Keys below a prefix have no ARNs"]),
+        (
+            [DELIVERY, "logs:DeleteLogDelivery", "xray:PutTraceSegments"],  # CDK merges statements
+            "*",
+            ["X-Ray's actions take no resource.", "log delivery takes no resource"],
+        ),
+        (["s3:PutObject"], "*", []),
+        (["s3:DeleteBucket"], "<StorageIngest.Arn>/*", []),
+        (["s3:*"], "<StorageIngest.Arn>/*", []),
+        (["iam:PassRole"], "*", []),
+        (["xray:PutTraceSegments", "s3:GetObject"], "*", []),
+        ([], "*", []),
+    ],
+)
+def test_reasons_for_wildcards(actions: list[str], resource: str, reasons: list[str]) -> None:
+    """Each action needs one; merged actions have all of theirs, each once."""
+    found = reason_for(actions, resource)
+    assert (found is None) == (not reasons)
+    assert [reason for reason in reasons if str(found).count(reason) != 1] == []
 
 
 def test_functions(dev: Synthesized) -> None:
     """All are arm64 from one asset, with the environment's memory and time."""
     functions = dev.resources("AWS::Lambda::Function").values()
-    assert {one["Properties"]["Architectures"][0] for one in functions} == {"arm64"}
-    assert len({json.dumps(one["Properties"]["Code"]) for one in functions}) == 1
+    assert {one["Architectures"][0] for one in functions} == {"arm64"}
+    assert len({json.dumps(one["Code"]) for one in functions}) == 1
     for name in FUNCTIONS:
         made = dev.properties("AWS::Lambda::Function", f"Functions{name.capitalize()}")
         section = getattr(dev.environment.functions, name)
@@ -102,8 +109,7 @@ def test_functions(dev: Synthesized) -> None:
         assert "VpcConfig" not in made
         variables = made["Environment"]["Variables"]
         assert PROCESS_VARIABLES.items() <= variables.items()
-        known = {variable for variable in Variable if variable in variables}
-        missing = set(Variable) - known - {Variable.PASSWORD_SECRET}  # if asked for
+        missing = set(Variable) - variables.keys() - {Variable.PASSWORD_SECRET}  # if asked for
         assert missing == (set() if name == "intake" else {Variable.QUEUE})
 
 
@@ -112,41 +118,38 @@ def test_buckets(dev: Synthesized, prod: Synthesized) -> None:
     for synthesized, policy in ((dev, "Delete"), (prod, "Retain")):
         buckets = synthesized.resources("AWS::S3::Bucket")
         assert len(buckets) == 3
-        for bucket in buckets.values():
-            assert bucket["DeletionPolicy"] == policy
-            properties = bucket["Properties"]
-            assert set(properties["PublicAccessBlockConfiguration"].values()) == {True}
-            (rule,) = properties["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+        for name, bucket in buckets.items():
+            assert synthesized.template["Resources"][name]["DeletionPolicy"] == policy
+            assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+            (rule,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
             assert rule["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == "AES256"
         refused = [
             statement
             for one in synthesized.resources("AWS::S3::BucketPolicy").values()
-            for statement in one["Properties"]["PolicyDocument"]["Statement"]
+            for statement in one["PolicyDocument"]["Statement"]
             if statement["Effect"] == "Deny"
             and statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
         ]
         assert len(refused) == 3
 
 
-def test_ingest_bucket(dev: Synthesized) -> None:
-    """The ingest bucket keeps versions, sends events, and drops incomplete uploads in a day."""
-    ingest = dev.properties("AWS::S3::Bucket", "StorageIngest")
-    assert ingest["VersioningConfiguration"] == {"Status": "Enabled"}
+def test_versions_and_events(options: Synthesized) -> None:
+    """The ingest bucket keeps versions and sends events; a destination keeps them if asked to."""
+    ingest = options.properties("AWS::S3::Bucket", "StorageIngest")
+    destination = options.properties("AWS::S3::Bucket", "StorageDestination")
+    for bucket in (ingest, destination):
+        assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
     events = ingest["NotificationConfiguration"]["EventBridgeConfiguration"]
     assert events == {"EventBridgeEnabled": True}
-    days = [
-        rule["AbortIncompleteMultipartUpload"]["DaysAfterInitiation"]
-        for rule in ingest["LifecycleConfiguration"]["Rules"]
-        if "AbortIncompleteMultipartUpload" in rule
-    ]
-    assert days == [1]
 
 
-def test_uploads_are_kept_for_a_resumed_run(dev: Synthesized) -> None:
-    """Parts outlive a run of seven days, 14 days until it is resumed, and the resumed run."""
-    destination = dev.properties("AWS::S3::Bucket", "StorageDestination")
-    (rule,) = destination["LifecycleConfiguration"]["Rules"]
-    assert rule["AbortIncompleteMultipartUpload"]["DaysAfterInitiation"] == 28
+@pytest.mark.parametrize(("bucket", "days"), [("Ingest", 1), ("Destination", 28), ("Work", 1)])
+def test_incomplete_uploads(dev: Synthesized, bucket: str, days: int) -> None:
+    """Parts of members outlive a run of a week, 14 days until it is resumed, and that run."""
+    properties = dev.properties("AWS::S3::Bucket", f"Storage{bucket}")
+    name = "AbortIncompleteMultipartUpload"
+    rules = properties["LifecycleConfiguration"]["Rules"]
+    assert [one[name] for one in rules if name in one] == [{"DaysAfterInitiation": days}]
     assert dev.definition()["TimeoutSeconds"] == 7 * 24 * 3600
 
 
@@ -157,43 +160,22 @@ def test_retention(prod: Synthesized) -> None:
     assert prod.environment.work.expire_days in expiry
     groups = prod.resources("AWS::Logs::LogGroup")
     assert len(groups) == len(FUNCTIONS) + 1
+    every = prod.template["Resources"]
     for name, group in groups.items():
         ours = not name.startswith("Workflow")  # it has a name, which a retained one would hold
-        assert group["Properties"]["RetentionInDays"] == (
-            prod.environment.logs.days if ours else 30
-        )
-        assert group["DeletionPolicy"] == ("Retain" if ours else "Delete")
-    dead = prod.properties("AWS::SQS::Queue", "IntakeDeadLetters")
-    assert dead["MessageRetentionPeriod"] == 14 * 86_400
+        assert group["RetentionInDays"] == (prod.environment.logs.days if ours else 30)
+        assert every[name]["DeletionPolicy"] == ("Retain" if ours else "Delete")
     for name, queue in prod.resources("AWS::SQS::Queue").items():
-        assert name.startswith("IntakeQueue") or queue["DeletionPolicy"] == "Retain"
+        assert queue["MessageRetentionPeriod"] == TWO_WEEKS
+        assert name.startswith("IntakeQueue") or every[name]["DeletionPolicy"] == "Retain"
 
 
 def test_reserved_concurrency(dev: Synthesized, prod: Synthesized) -> None:
     """In prod each function has its own, in dev none has."""
-    for name in FUNCTIONS:
-        logical = f"Functions{name.capitalize()}"
-        assert "ReservedConcurrentExecutions" not in dev.properties(
-            "AWS::Lambda::Function", logical
-        )
-        made = prod.properties("AWS::Lambda::Function", logical)
-        assert made["ReservedConcurrentExecutions"] > 0
+    for made, has in ((dev, False), (prod, True)):
+        for function in made.resources("AWS::Lambda::Function").values():
+            assert bool(function.get("ReservedConcurrentExecutions")) == has
     assert prod.environment.max_workers < prod.environment.workers == 700
-
-
-def test_policy_for_a_destination_of_another_account(
-    synthesize: Callable[[Environment], Synthesized],
-) -> None:
-    """The stack says what the policy of an existing destination bucket must allow, and whom."""
-    values = load_environment("dev").model_dump()
-    values["destination"] |= {"existing": "members", "prefix": "out/", "owner": "123456789012"}
-    told = synthesize(Environment.model_validate(values)).template["Outputs"]
-    text = json.dumps(told["DestinationPolicy"]["Value"])
-    for name in FUNCTIONS:
-        assert f"Functions{name.capitalize()}Role" in text
-    for action in ("s3:PutObject", "s3:AbortMultipartUpload", "s3:ListBucket"):
-        assert action in text
-    assert "members/out/*" in text
 
 
 def test_event_path(dev: Synthesized) -> None:
@@ -205,9 +187,8 @@ def test_event_path(dev: Synthesized) -> None:
         {"wildcard": "*.Zip"},
     ]
     (mapping,) = dev.resources("AWS::Lambda::EventSourceMapping").values()
-    assert mapping["Properties"]["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     queue = dev.properties("AWS::SQS::Queue", "IntakeQueue")
-    assert queue["MessageRetentionPeriod"] == 14 * 86_400
     assert queue["VisibilityTimeout"] >= 6 * dev.environment.functions.intake.timeout
     assert queue["RedrivePolicy"]["maxReceiveCount"] == dev.environment.intake.attempts
 
@@ -237,68 +218,54 @@ def test_each_sender_has_its_own_dead_letters(dev: Synthesized) -> None:
     redriven = dev.properties("AWS::SQS::Queue", "IntakeQueue")["RedrivePolicy"]
     senders = [redriven["deadLetterTargetArn"]]
     for rule in dev.resources("AWS::Events::Rule").values():
-        senders += [target["DeadLetterConfig"]["Arn"] for target in rule["Properties"]["Targets"]]
+        senders += [target["DeadLetterConfig"]["Arn"] for target in rule["Targets"]]
     for config in dev.resources("AWS::Lambda::EventInvokeConfig").values():
-        kept = config["Properties"].get("DestinationConfig")
-        senders += [kept["OnFailure"]["Destination"]] if kept else []
-    names = [sender["Fn::GetAtt"][0] for sender in senders]
-    assert len(set(names)) == len(names) == 4
-    queues = dev.resources("AWS::SQS::Queue")
-    assert len(queues) == 5
-    for name in names:
-        assert queues[name]["Properties"]["MessageRetentionPeriod"] == 14 * 86_400
+        senders.append(config["DestinationConfig"]["OnFailure"]["Destination"])
+    names = {sender["Fn::GetAtt"][0] for sender in senders}
+    assert len(names) == len(senders) == 4
+    assert names < dev.resources("AWS::SQS::Queue").keys()
     told = dev.template["Outputs"]
     assert told["DeadLettersArn"]["Value"] == redriven["deadLetterTargetArn"]
     assert {"UndeliveredArchivesUrl", "UndeliveredFailuresUrl", "FailedReportsUrl"} <= set(told)
 
 
 @pytest.mark.parametrize(
-    ("level", "lambdas"), [("DEBUG", "DEBUG"), ("INFO", "INFO"), ("WARNING", "WARN")]
+    ("variant", "level"), [("nested", "DEBUG"), ("dev", "INFO"), ("options", "WARN")]
 )
-def test_log_levels(
-    synthesize: Callable[[Environment], Synthesized], level: str, lambdas: str
-) -> None:
+def test_log_levels(synthesized: Callable[[str], Synthesized], variant: str, level: str) -> None:
     """logs.level reaches Lambda's own filter; the report of each invocation is kept."""
-    values = load_environment("dev").model_dump()
-    values["logs"]["level"] = level
-    made = synthesize(Environment.model_validate(values))
-    for function in made.resources("AWS::Lambda::Function").values():
-        logging = function["Properties"]["LoggingConfig"]
-        assert (logging["LogFormat"], logging["ApplicationLogLevel"]) == ("JSON", lambdas)
+    for function in synthesized(variant).resources("AWS::Lambda::Function").values():
+        logging = function["LoggingConfig"]
+        assert (logging["LogFormat"], logging["ApplicationLogLevel"]) == ("JSON", level)
         assert logging["SystemLogLevel"] == "INFO"
 
 
-def test_versioned_destination(synthesize: Callable[[Environment], Synthesized]) -> None:
-    """A created destination keeps what a run overwrites, if the environment says so."""
-    values = load_environment("dev").model_dump()
-    values["destination"]["versioned"] = True
-    made = synthesize(Environment.model_validate(values))
-    bucket = made.properties("AWS::S3::Bucket", "StorageDestination")
-    assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
-
-
-def test_existing_buckets_and_key(synthesize: Callable[[Environment], Synthesized]) -> None:
+def test_existing_buckets_and_key(synthesized: Callable[[str], Synthesized]) -> None:
     """Existing buckets are used by name, none is created, and their key is granted exactly."""
-    key = "arn:aws:kms:eu-west-1:123456789012:key/0f"
-    values = load_environment("dev").model_dump()
-    values["ingest"] |= {"existing": "in", "prefix": "zips/", "versioned": False}
-    values["ingest"]["existing"] = "arrivals"
-    values["destination"] |= {"existing": "members", "prefix": "out/", "owner": "123456789012"}
-    values["work"]["existing"] = "runs-of-it"
-    values["kms_key"] = key
-    values["options"]["on_conflict"] = "skip-unchanged"
-    made = synthesize(Environment.model_validate(values))
+    made = synthesized("existing")
     assert made.resources("AWS::S3::Bucket") == {}
     arrivals, members = "arn:<AWS::Partition>:s3:::arrivals", "arn:<AWS::Partition>:s3:::members"
-    rights = made.rights("extract")
-    assert ("s3:GetObject", f"{arrivals}/zips/*") in rights
-    assert ("s3:GetObject", f"{members}/out/*") in rights
-    assert ("s3:ListBucket", members) in rights
-    assert {("kms:Decrypt", key), ("kms:GenerateDataKey", key)} <= rights
-    assert ("s3:GetObjectVersion", f"{arrivals}/zips/*") in rights  # whatever `versioned` says
+    assert made.rights("extract") >= {
+        ("s3:GetObject", f"{arrivals}/zips/*"),
+        ("s3:GetObjectVersion", f"{arrivals}/zips/*"),  # whatever `versioned` says
+        ("s3:GetObject", f"{members}/out/*"),
+        ("s3:ListBucket", members),
+        ("kms:Decrypt", KMS_KEY),
+        ("kms:GenerateDataKey", KMS_KEY),
+    }
     rule = made.properties("AWS::Events::Rule", "IntakeArchivePut")
     assert rule["EventPattern"]["detail"]["object"]["key"] == [
         {"wildcard": "zips/*.zip"},
         {"wildcard": "zips/*.ZIP"},
         {"wildcard": "zips/*.Zip"},
     ]
+
+
+def test_policy_for_a_destination_of_another_account(
+    synthesized: Callable[[str], Synthesized],
+) -> None:
+    """The stack says what the policy of an existing destination bucket must allow, and whom."""
+    text = json.dumps(synthesized("existing").template["Outputs"]["DestinationPolicy"]["Value"])
+    actions = ("s3:PutObject", "s3:AbortMultipartUpload", "s3:ListBucket")
+    roles = (f"Functions{name.capitalize()}Role" for name in FUNCTIONS)
+    assert [part for part in (*actions, *roles, "members/out/*") if part not in text] == []

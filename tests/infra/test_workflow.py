@@ -1,15 +1,16 @@
 """The state machine's definition."""
 
+import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
-from infra.reasons import resources_of
-from infra.workflow import INLINE_WAITS
 from s3unzip import errors, rates
 from s3unzip.model import Next
 from s3unzip.settings import MAX_VALUES
 from s3unzip.settling.loop import MAX_IDLE_ROUNDS
-from tests.infra.templates import Synthesized, listed
+from tests.infra.templates import Synthesized
+from tests.simulation.machine import DEFINITION
 
 HISTORY = 25_000  # events of one execution (quotas of Step Functions)
 # An iteration of an inline Map: started, task entered and exited, the state for what is left
@@ -106,7 +107,9 @@ def test_retries(dev: Synthesized) -> None:
 def test_history_of_full_functions(dev: Synthesized) -> None:
     """An execution whose inline tasks find no worker in all rounds fits into its history."""
     tasks = MAX_VALUES["max_few_tasks"]
-    attempts = INLINE_WAITS + 4
+    retries = states_of(dev)["Extract"]["Retry"]
+    waits = next(one["MaxAttempts"] for one in retries if THROTTLED in one["ErrorEquals"])
+    attempts = waits + 4
     events = tasks * (ITEM_EVENTS + ATTEMPT_EVENTS * attempts) * MAX_IDLE_ROUNDS
     assert events < HISTORY
 
@@ -134,21 +137,19 @@ def test_results_stay_out_of_the_data(dev: Synthesized) -> None:
 
 def test_rights_of_the_state_machine(dev: Synthesized) -> None:
     """Its role calls the three functions of a run, and reads and writes what rounds have."""
-    found = {
-        (action, resource)
-        for statement in dev.statements("WorkflowRunsRoleDefaultPolicy")
-        for action in listed(statement["Action"])
-        for resource in resources_of(statement)
-    }
+    found = dev.policy("WorkflowRunsRoleDefaultPolicy")
     called = {where for action, where in found if action == "lambda:InvokeFunction"}
     assert {one.split("Functions")[1][:4] for one in called} == {"Plan", "Extr", "Sett"}
+    (machine,) = dev.resources("AWS::StepFunctions::StateMachine").values()
+    assert machine["StateMachineName"] == dev.environment.stack.name  # by which others name it
     objects = {where for action, where in found if action.startswith("s3:")}
     assert len(objects) == 1
     assert objects.pop().endswith("/runs/*/rounds/*")
 
 
-def test_it_is_named_as_the_stack(dev: Synthesized, prod: Synthesized) -> None:
-    """Environments are told apart in the console."""
-    for made in (dev, prod):
-        (machine,) = made.resources("AWS::StepFunctions::StateMachine").values()
-        assert machine["Properties"]["StateMachineName"] == made.environment.stack.name
+def test_the_simulation_has_the_definition(dev: Synthesized) -> None:
+    """A change of the state machine shows in its snapshot (UPDATE_SNAPSHOTS=1 writes it)."""
+    text = json.dumps(dev.definition(), indent=1) + "\n"
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        DEFINITION.write_text(text)
+    assert DEFINITION.read_text() == text

@@ -4,7 +4,7 @@ Two members, each one task; members fail never, functions and events do. A state
 the records of the run, its executions, the messages of the queue, the events on their way, and the
 functions at work with what they have read. A step is one request of a function, a fault, or an
 operator's doing. `explore` visits each state that steps can lead to and says which promise is
-broken, with the steps that lead there.
+broken, with the steps that lead there. Sets of members are bits of a number.
 
 A `Protocol` has switches for what the functions do otherwise than designed. Each is a fault that
 the exploration must find: the promises are no formality.
@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-MEMBERS = 2
-WHOLE = frozenset(range(MEMBERS))
+MEMBERS = (1, 2)
+WHOLE = 3
 NONE, FAILED, COMPLETED = "", "FAILED", "COMPLETED"
 MAX_IDLE_ROUNDS = 3
 
@@ -26,9 +26,13 @@ class Function(NamedTuple):
     kind: str  # intake, plan, extract, settle, report (of a failed execution)
     execution: int = 0  # from 1; 0: none
     step: int = 0  # requests that it has done
-    seen: frozenset[int] = frozenset()  # members that were on record when it looked
+    seen: int = 0  # members that were on record when it looked
     member: int = 0  # of extract
     verdict: str = NONE  # of settle
+
+    def on(self, **changes: int | str) -> "Function":
+        """Return the function one request later."""
+        return self._replace(step=self.step + 1, **changes)  # type: ignore[arg-type]  # fields
 
 
 class State(NamedTuple):
@@ -37,10 +41,10 @@ class State(NamedTuple):
     listed: bool = False  # rounds/00.jsonl
     planned: bool = False  # run.json
     stopped: bool = False  # stop.json
-    outcomes: frozenset[int] = frozenset()  # members on record
-    objects: frozenset[int] = frozenset()  # members in the destination
+    outcomes: int = 0  # members on record
+    objects: int = 0  # members in the destination
     report: str = NONE
-    told: frozenset[str] = frozenset()  # verdicts of events
+    told: bool = False  # that the run is COMPLETED
     messages: int = 1  # in the queue
     letters: int = 0  # dead letters
     executions: tuple[str, ...] = ()  # by number: its state, or how it ended
@@ -49,6 +53,31 @@ class State(NamedTuple):
     faults: int = 2  # that may still happen
     resumed: int = 1  # times that an operator may still resume
     rounds: int = 0  # since an outcome was added
+
+    def begin(self, *functions: Function) -> "State":
+        """Return the state in which more functions are at work."""
+        return self._replace(functions=tuple(sorted(self.functions + functions)))
+
+    def execute(self) -> "State":
+        """Return the state in which one more execution has begun, with its plan."""
+        executions = (*self.executions, "runs")
+        started = self._replace(executions=executions, rounds=0)
+        return started.begin(Function("plan", len(executions)))
+
+    def end(self, number: int, status: str) -> "State":
+        """Return the state in which an execution has ended; a failure is told by an event."""
+        if not self.runs(number):
+            return self
+        known = (*self.executions[: number - 1], status, *self.executions[number:])
+        return self._replace(executions=known, events=self.events + (status != "ended"))
+
+    def runs(self, number: int) -> bool:
+        """Say whether an execution has not ended."""
+        return self.executions[number - 1] == "runs"
+
+    def announce(self) -> "State":
+        """Return the state in which the event of its report is sent."""
+        return self._replace(told=self.told or self.report == COMPLETED)
 
 
 class Protocol(NamedTuple):
@@ -70,24 +99,23 @@ class Broken(NamedTuple):
     steps: tuple[str, ...]
 
 
-def explore(protocol: Protocol, start: State | None = None) -> tuple[int, Broken | None]:
+def explore(protocol: Protocol, start: State) -> tuple[int, Broken | None]:
     """Visit each state; return how many there are, and the first broken promise with its steps."""
-    first = start or State()
-    came: dict[State, tuple[State, str] | None] = {first: None}
-    waiting = deque([first])
+    came: dict[State, tuple[State, str] | None] = {start: None}
+    waiting = deque([start])
     while waiting:
         state = waiting.popleft()
         following = list(steps(protocol, state))
-        broken = _broken(state, following)
-        if broken:
-            return len(came), Broken(broken, _way(came, state))
-        for name, after in following:
+        broken = next(_broken(state, ended=not following), "")
+        for name, after in () if broken else following:
             if after not in came:
                 came[after] = state, name
                 waiting.append(after)
-                broken = _broken_step(state, after)
-                if broken:
-                    return len(came), Broken(broken, _way(came, after))
+                if state.report == COMPLETED != after.report:
+                    state, broken = after, "a verdict is never replaced by an older one"
+                    break
+        if broken:
+            return len(came), Broken(broken, _way(came, state))
     return len(came), None
 
 
@@ -99,27 +127,24 @@ def _way(came: dict[State, tuple[State, str] | None], state: State) -> tuple[str
     return tuple(reversed(names))
 
 
-def _broken(state: State, following: list[tuple[str, State]]) -> str:
-    """Return the promise that a state breaks."""
-    ended = not following  # nothing happens any more
-    seen = state.letters or any(one in {"failed", "aborted"} for one in state.executions)
+def _broken(state: State, *, ended: bool) -> Iterator[str]:
+    """Yield the promises that a state breaks; `ended`: nothing happens any more."""
     done = state.report == COMPLETED
-    broken = {
-        "a plan that is on record is whole": state.planned and not state.listed,
-        "a report comes after its outcomes": done and state.outcomes != WHOLE,
-        "the object of an outcome is there": state.outcomes - state.objects,
-        "COMPLETED means that every member is in the destination": done and state.objects != WHOLE,
-        "a run ends after three rounds without progress": state.rounds > MAX_IDLE_ROUNDS,
-        "an archive has a report, or an operator can see it": ended and not (state.report or seen),
-        "a run that ended has an event": ended and done and not (COMPLETED in state.told or seen),
-    }
-    return next((promise for promise, is_broken in broken.items() if is_broken), "")
-
-
-def _broken_step(before: State, after: State) -> str:
-    if before.report == COMPLETED and after.report != COMPLETED:
-        return "a verdict is never replaced by an older one"
-    return ""
+    if state.planned and not state.listed:
+        yield "a plan that is on record is whole"
+    if done and state.outcomes != WHOLE:
+        yield "a report comes after its outcomes"
+    if state.outcomes & ~state.objects:
+        yield "the object of an outcome is there"
+    if done and state.objects != WHOLE:
+        yield "COMPLETED means that every member is in the destination"
+    if state.rounds > MAX_IDLE_ROUNDS:
+        yield "a run ends after three rounds without progress"
+    if ended and not (state.letters or {"failed", "aborted"} & {*state.executions}):
+        if not state.report:
+            yield "an archive has a report, or an operator can see it"
+        if done and not state.told:
+            yield "a run that ended has an event"
 
 
 def steps(protocol: Protocol, state: State) -> Iterator[tuple[str, State]]:
@@ -127,61 +152,34 @@ def steps(protocol: Protocol, state: State) -> Iterator[tuple[str, State]]:
     yield from _outside(state)
     for number, function in enumerate(state.functions):
         others = state.functions[:number] + state.functions[number + 1 :]
-        name = f"{function.kind} {function.execution or ''}".strip()
         alone = state._replace(functions=others)
-        for what, after, goes_on in _work(protocol, alone, function):
-            again = () if goes_on is None else (goes_on,)
-            yield f"{name}: {what}", after._replace(functions=_sorted(*after.functions, *again))
+        for what, after, goes_on in WORK[function.kind](protocol, alone, function):
+            yield f"{function.kind} {what}", after if goes_on is None else after.begin(goes_on)
         if state.faults:
             fewer = alone._replace(faults=state.faults - 1)
-            yield f"{name}: killed", _after_kill(protocol, fewer, function)
-
-
-def _sorted(*functions: Function) -> tuple[Function, ...]:
-    return tuple(sorted(functions, key=lambda one: (*one[:3], sorted(one.seen), *one[4:])))
-
-
-def _begin(state: State, *functions: Function) -> State:
-    return state._replace(functions=_sorted(*state.functions, *functions))
+            yield f"{function.kind} is killed", _after_kill(protocol, fewer, function)
 
 
 def _outside(state: State) -> Iterator[tuple[str, State]]:
     """Yield what the queue, the event bus and people do."""
+    fewer = state._replace(faults=state.faults - 1)
+    again = state._replace(resumed=state.resumed - 1)
     if state.messages and len(state.functions) < 3:
-        taken = state._replace(messages=state.messages - 1)
-        yield "a message is delivered", _begin(taken, Function("intake"))
+        intake, left = Function("intake"), state.messages - 1
+        yield "a message is delivered", state._replace(messages=left).begin(intake)
         if state.faults:
-            twice = state._replace(faults=state.faults - 1)
-            yield "a message is delivered twice", _begin(twice, Function("intake"))
+            yield "a message is delivered twice", fewer.begin(intake)
     if state.events:
         told = state._replace(events=state.events - 1)
-        yield "an execution's failure is told", _begin(told, Function("report"))
-    for number, status in enumerate(state.executions, 1):
-        if status == "runs" and state.faults:
-            fewer = state._replace(faults=state.faults - 1)
-            yield f"execution {number} is aborted", _end(fewer, number, "aborted")
-    active = "runs" in state.executions
-    failed = any(one in {"failed", "aborted"} for one in state.executions)
-    if state.resumed and state.executions and failed and not active:
-        number = len(state.executions) + 1
-        fewer = state._replace(resumed=state.resumed - 1)
-        started = fewer._replace(executions=(*state.executions, "runs"), rounds=0)
-        yield "an operator resumes", _begin(started, Function("plan", number))
-    if state.letters and state.resumed:
-        yield (
-            "an operator sends a dead letter",
-            state._replace(letters=0, messages=1, resumed=state.resumed - 1),
-        )
-
-
-def _end(state: State, number: int, status: str) -> State:
-    """End an execution; a failure is told by an event."""
-    known = list(state.executions)
-    if known[number - 1] != "runs":
-        return state
-    known[number - 1] = status
-    more = status in {"failed", "aborted"}
-    return state._replace(executions=tuple(known), events=state.events + more)
+        yield "an execution's failure is told", told.begin(Function("report"))
+    for number in range(1, len(state.executions) + 1):
+        if state.faults and state.runs(number):
+            yield "an execution is aborted", fewer.end(number, "aborted")
+    failed = {"failed", "aborted"} & {*state.executions}
+    if state.resumed and failed and "runs" not in state.executions:
+        yield "an operator resumes", again.execute()
+    if state.resumed and state.letters:
+        yield "an operator sends a dead letter", again._replace(letters=0, messages=1)
 
 
 def _after_kill(protocol: Protocol, state: State, function: Function) -> State:
@@ -197,158 +195,131 @@ def _after_kill(protocol: Protocol, state: State, function: Function) -> State:
             return state._replace(events=state.events + 1)
         case "extract":  # caught: what is left is in the next round
             return _round_over(state, function.execution)
-        case _:
-            return _end(state, function.execution, "failed")
-
-
-def _runs(state: State, execution: int) -> bool:
-    return state.executions[execution - 1] == "runs"
+    return state.end(function.execution, "failed")
 
 
 def _round_over(state: State, execution: int) -> State:
     """Settle a round when its last task has ended."""
     busy = any(one.execution == execution and one.kind == "extract" for one in state.functions)
-    if busy or not _runs(state, execution):
+    if busy or not state.runs(execution):
         return state
-    return _begin(state, Function("settle", execution))
+    return state.begin(Function("settle", execution))
 
 
 def _next_round(state: State, function: Function) -> State:
     """Begin the tasks of what was not on record when the function looked."""
-    if not _runs(state, function.execution):
+    if not state.runs(function.execution):
         return state  # a function of an aborted execution: nobody has its answer
-    left = WHOLE - function.seen
-    tasks = [Function("extract", function.execution, member=one) for one in sorted(left)]
-    return _begin(state._replace(rounds=state.rounds + 1), *tasks)
+    left = (member for member in MEMBERS if not function.seen & member)
+    tasks = (Function("extract", function.execution, member=member) for member in left)
+    return state._replace(rounds=state.rounds + 1).begin(*tasks)
 
 
+# What a function's next request does: the state after it, and the function after it.
 Work = Iterator[tuple[str, State, Function | None]]
-
-
-def _work(protocol: Protocol, state: State, function: Function) -> Work:
-    """Yield what a function's next request does: the state after it, and the function after it."""
-    work: Callable[[Protocol, State, Function], Work] = {
-        "intake": _intake,
-        "plan": _plan,
-        "extract": _extract,
-        "settle": _settle,
-        "report": _report_failure,
-    }[function.kind]
-    yield from work(protocol, state, function)
-
-
-def _on(function: Function, seen: frozenset[int] | None = None) -> Function:
-    kept = function.seen if seen is None else seen
-    return function._replace(step=function.step + 1, seen=kept)
 
 
 def _intake(protocol: Protocol, state: State, function: Function) -> Work:
     """Take a message: the archive is small and done here, or its execution is started."""
+    reported = state._replace(report=COMPLETED, rounds=0)
     match function.step:
         case 0 if state.report == FAILED:
-            if "runs" in state.executions:
-                yield "the run goes on already", state, None
-                return
-            number = len(state.executions) + 1
-            started = state._replace(executions=(*state.executions, "runs"), rounds=0)
-            yield "starts the run again", _begin(started, Function("plan", number)), None
+            again = state if "runs" in state.executions else state.execute()
+            yield "lets the run go on", again, None
         case 0 if state.report:
-            yield (
-                "the run is known; tells again",
-                state._replace(told=state.told | {state.report}),
-                None,
-            )
+            yield "tells again", state.announce(), None
         case 0:
             if not state.executions:
-                started = state._replace(executions=("runs",))
-                yield "starts the run", _begin(started, Function("plan", 1)), None
-            yield "does a small archive", state, _on(function)
+                yield "starts the run", state.execute(), None
+            yield "does a small archive", state, function.on()
         case 1:
-            yield "writes the members", state._replace(objects=WHOLE), _on(function)
-        case 2 if protocol.report_before_outcomes:
-            yield "writes the report", state._replace(report=COMPLETED, rounds=0), _on(function)
-        case 2:
-            yield "writes the outcomes", state._replace(outcomes=WHOLE), _on(function)
-        case 3:
-            yield "writes the report", state._replace(report=COMPLETED, rounds=0), _on(function)
+            yield "writes the members", state._replace(objects=WHOLE), function.on()
+        case 2 if not protocol.report_before_outcomes:
+            yield "writes the outcomes", state._replace(outcomes=WHOLE), function.on()
+        case 2 | 3:
+            yield "writes the report", reported, function.on()
         case _:
-            yield "sends the event", state._replace(told=state.told | {COMPLETED}), None
+            yield "sends the event", state._replace(told=True), None
 
 
 def _plan(protocol: Protocol, state: State, function: Function) -> Work:
     """Plan a run, or go on with it: read what is on record and begin a round."""
     match function.step:
         case 0 if not state.planned and protocol.plan_before_rounds:
-            yield "writes the plan", state._replace(planned=True), _on(function)
+            yield "writes the plan", state._replace(planned=True), function.on()
         case 0 if not state.planned:
-            yield "writes the round", state._replace(listed=True), _on(function)
+            yield "writes the round", state._replace(listed=True), function.on()
         case 0:
-            looked = _on(function, state.outcomes)._replace(step=2)
+            looked = function._replace(step=2, seen=state.outcomes)
             yield "goes on with a run", state._replace(stopped=False), looked
         case 1:
             planned = state._replace(planned=True, listed=True)
-            yield "writes the other", planned, _on(function, state.outcomes)
+            yield "writes the other", planned, function.on(seen=state.outcomes)
         case _ if function.seen == WHOLE:
-            yield "nothing is left", state, Function("settle", function.execution, 1, WHOLE)
+            yield "finds nothing left", state, Function("settle", function.execution, 1, WHOLE)
         case _:
             yield "begins a round", _next_round(state, function), None
 
 
 def _extract(protocol: Protocol, state: State, function: Function) -> Work:
     """Do one task: write the member, then its outcome."""
-    objects = state._replace(objects=state.objects | {function.member})
-    added = function.member not in state.outcomes
-    outcomes = state._replace(
-        outcomes=state.outcomes | {function.member}, rounds=0 if added else state.rounds
-    )
-    order = [objects, outcomes]
+    execution, member = function.execution, function.member
+    rounds = state.rounds if state.outcomes & member else 0
+    order = [
+        state._replace(objects=state.objects | member),
+        state._replace(outcomes=state.outcomes | member, rounds=rounds),
+    ]
     if protocol.outcome_before_object:
         order.reverse()
-    match function.step:
-        case 0 if state.stopped:
-            yield "does not begin", _round_over(state, function.execution), None
-        case 0:
-            yield "writes the member", order[0], _on(function)
-            if state.faults:  # the store does not answer, or a right is missing
-                fewer = state._replace(faults=state.faults - 1)
-                yield "is refused", _round_over(fewer, function.execution), None
-                stopped = fewer._replace(stopped=True)
-                yield "stops the run", _round_over(stopped, function.execution), None
-        case _:
-            yield "writes the outcome", _round_over(order[1], function.execution), None
+    if function.step:
+        yield "writes the outcome", _round_over(order[1], execution), None
+    elif state.stopped:
+        yield "does not begin", _round_over(state, execution), None
+    else:
+        yield "writes the member", order[0], function.on()
+        if state.faults:  # the store does not answer, or a right is missing
+            fewer = state._replace(faults=state.faults - 1)
+            yield "is refused", _round_over(fewer, execution), None
+            yield "stops the run", _round_over(fewer._replace(stopped=True), execution), None
 
 
 def _settle(protocol: Protocol, state: State, function: Function) -> Work:
     """Settle a round: look, then begin the next one or write the report and send the event."""
     match function.step:
         case 0:
-            yield "looks", state, _on(function, state.outcomes)
-        case 1 if function.seen != WHOLE and not state.stopped and _may_go_on(protocol, state):
-            yield "begins a round", _next_round(state, function), None
+            yield "looks", state, function.on(seen=state.outcomes)
         case 1:
-            verdict = COMPLETED if function.seen == WHOLE else FAILED
-            yield "judges", state, _on(function)._replace(verdict=verdict)
+            may_go_on = state.rounds < MAX_IDLE_ROUNDS or protocol.never_ends
+            if function.seen != WHOLE and not state.stopped and may_go_on:
+                yield "begins a round", _next_round(state, function), None
+            else:
+                verdict = COMPLETED if function.seen == WHOLE else FAILED
+                yield "judges", state, function.on(verdict=verdict)
         case 2:
             verdict = function.verdict
             if verdict == FAILED and state.report and not protocol.settles_from_memory:
                 verdict = state.report  # a report that is there is newer than what it saw
-            yield "writes the report", state._replace(report=verdict), _on(function)
+            yield "writes the report", state._replace(report=verdict), function.on()
         case 3:
-            yield "sends the event", state._replace(told=state.told | {state.report}), _on(function)
+            yield "sends the event", state.announce(), function.on()
         case _:
-            yield "ends", _end(state, function.execution, "ended"), None
+            yield "ends", state.end(function.execution, "ended"), None
 
 
-def _may_go_on(protocol: Protocol, state: State) -> bool:
-    return state.rounds < MAX_IDLE_ROUNDS or protocol.never_ends
-
-
-def _report_failure(protocol: Protocol, state: State, function: Function) -> Work:
+def _report(protocol: Protocol, state: State, function: Function) -> Work:
     """Report a failed execution, unless there is a report."""
-    match function.step:
-        case 0 if state.report and not protocol.late_reports_replace:
-            yield "the run has a report", state, None
-        case 0:
-            yield "writes the report", state._replace(report=FAILED), _on(function)
-        case _:
-            yield "sends the event", state._replace(told=state.told | {FAILED}), None
+    if function.step:
+        yield "sends the event", state, None
+    elif state.report and not protocol.late_reports_replace:
+        yield "finds a report", state, None
+    else:
+        yield "writes the report", state._replace(report=FAILED), function.on()
+
+
+WORK: dict[str, Callable[[Protocol, State, Function], Work]] = {
+    "intake": _intake,
+    "plan": _plan,
+    "extract": _extract,
+    "settle": _settle,
+    "report": _report,
+}

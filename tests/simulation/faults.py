@@ -4,10 +4,7 @@ The generator of the schedule decides at each call. Faults are bounded in number
 schedule ends, and all are written down, so that a failure can be read.
 """
 
-from __future__ import annotations
-
 import random
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -49,28 +46,25 @@ RATES = (0.005, 0.02, 0.1, 0.3)  # of the calls
 DELAYS = (0.1, 5.0, 40.0, 130.0, 400.0)  # seconds
 
 
-@dataclass(slots=True)
 class FaultPlan:
-    """The faults of one schedule."""
+    """The faults of one schedule; one in ten has none.
 
-    rng: random.Random
-    left: dict[Fault, int] = field(default_factory=dict)
-    rates: dict[Fault, float] = field(default_factory=dict)
-    injected: list[str] = field(default_factory=list)  # what went wrong so far
-    skipped: frozenset[int] = frozenset()  # numbers of the faults that are left out
-    number: int = 0  # of the faults so far, with those left out
+    Args:
+        skipped: numbers of the faults that are left out.
+    """
 
-    @staticmethod
-    def choose(rng: random.Random, skipped: frozenset[int] = frozenset()) -> FaultPlan:
-        """Return the faults of a new schedule; one schedule in ten has none."""
-        faults = FaultPlan(rng, skipped=skipped)
-        if rng.random() < 0.1:
-            return faults
-        for fault, (likely, most) in AMOUNTS.items():
+    def __init__(self, rng: random.Random, skipped: frozenset[int] = frozenset()) -> None:
+        self.rng = rng
+        self.skipped = skipped
+        self.left: dict[Fault, int] = {}
+        self.rates: dict[Fault, float] = {}
+        self.injected: list[str] = []  # what went wrong so far
+        self.number = 0  # of the faults so far, with those left out
+        faulty = rng.random() >= 0.1
+        for fault, (likely, most) in AMOUNTS.items() if faulty else ():
             if rng.random() < likely:
-                faults.left[fault] = rng.randint(1, most)
-                faults.rates[fault] = rng.choice(RATES)
-        return faults
+                self.left[fault] = rng.randint(1, most)
+                self.rates[fault] = rng.choice(RATES)
 
     def injects(self, fault: Fault, call: str) -> bool:
         """Say whether `fault` happens at `call`; note it if so."""
@@ -84,15 +78,6 @@ class FaultPlan:
         self.injected.append(f"{fault} {call}")
         return True
 
-    @property
-    def calm(self) -> bool:
-        """Whether nothing happened that may repeat work: no call and no message was in vain."""
-        return all(one.startswith(("throttle", "refuse", "busy")) for one in self.injected)
-
     def delay(self) -> float:
         """Return how long a slow call takes, in seconds."""
         return self.rng.choice(DELAYS)
-
-    def clear(self) -> None:
-        """Let nothing go wrong any more."""
-        self.left.clear()

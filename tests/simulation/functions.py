@@ -2,31 +2,25 @@
 
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from s3unzip.aws import extract, intake, plan, settle
 from tests.simulation.faults import Fault
 from tests.simulation.promises import ViolationError
-from tests.simulation.scheduler import Scheduler
+from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.threads import Event
-from tests.simulation.world import Function, World
+from tests.simulation.world import World
 from tests.unit.aws.contexts import Invocation
 
 Json = dict[str, Any]
 
 
-class Deployed(NamedTuple):
-    """One function as the stack has it."""
-
-    handler: Callable[[Any, Any], Any]
-    seconds: float  # its time limit
-
-
-FUNCTIONS = {
-    "intake": Deployed(intake.handler, 60.0),
-    "plan": Deployed(plan.handler, 300.0),
-    "extract": Deployed(extract.handler, 180.0),
-    "settle": Deployed(settle.handler, 300.0),
+# Each function's handler and its time limit, as the stack has them.
+FUNCTIONS: dict[str, tuple[Callable[[Any, Any], Any], float]] = {
+    "intake": (intake.handler, 60.0),
+    "plan": (plan.handler, 300.0),
+    "extract": (extract.handler, 180.0),
+    "settle": (settle.handler, 300.0),
 }
 
 
@@ -51,62 +45,45 @@ class Limited(Invocation):
         return int((self.until - self._scheduler.now) * 1_000)
 
 
-class Invoked:
-    """One invocation that goes on, whether anybody waits for it or not."""
-
-    def __init__(self, world: World, name: str, event: Json) -> None:
-        self._world = world
-        self._event = json.loads(json.dumps(event))
-        self._handler = FUNCTIONS[name].handler
-        self._ended = Event(world.scheduler)
-        self._answer: Json | None = None
-        self._error = "Runtime.ExitError"  # of a process that died
-        task = event.get("task")
-        attempt = None if task is None else world.promises.task_begun(event["run"], task["id"])
-        self._process = Function(name, attempt)
-        self._context = Limited(world.scheduler, FUNCTIONS[name].seconds)
-        world.scheduler.spawn(self._process, self._work)
-        world.scheduler.spawn(Function(f"{name} limit"), self._reap)
-
-    def wait(self) -> Json:
-        """Return the answer; a `NamedError` says that the function failed."""
-        self._ended.wait()
-        if self._answer is None:
-            raise NamedError(self._error)
-        return self._answer
-
-    def _work(self) -> None:
-        try:
-            answer = self._handler(self._event, self._context)
-            self._answer = json.loads(json.dumps(answer))
-        except Exception as error:  # noqa: BLE001 - as Lambda's runtime does
-            self._error = type(error).__name__
-            self._world.note(f"ends with {error!r}")
-            if self._process.attempt is not None:
-                self._world.promises.task_failed(self._process.attempt, self._error)
-            self._world.scheduler.ended = isinstance(error, ViolationError)
-        finally:
-            self._ended.set()
-
-    def _reap(self) -> None:
-        """Kill the process at its limit; a crashed one is seen as ended."""
-        world = self._world
-        self._ended.wait(self._context.until - world.scheduler.now)
-        if not self._ended.is_set():
-            self._error = "Sandbox.Timedout"
-            world.note(f"{self._process.name}: killed at its limit")
-            if not any(one.startswith(Fault.DELAY) for one in world.faults.injected):
-                world.promises.killed_at_limit(self._process.name)
-            world.scheduler.kill(self._process)
-            self._ended.set()
-
-
 def invoke(world: World, name: str, event: Json) -> Json:
-    """Invoke a function and return its answer."""
+    """Invoke a function and return its answer; it may go on when nobody waits for it any more."""
     if world.faults.injects(Fault.BUSY, name):
         raise NamedError("Lambda.TooManyRequestsException")
-    invoked = Invoked(world, name, event)
+    handler, seconds = FUNCTIONS[name]
+    given, task = json.loads(json.dumps(event)), event.get("task")
+    attempt = task and world.promises.task_begun(event["run"], task["id"])
+    process, context = Process(name, attempt), Limited(world.scheduler, seconds)
+    ended, answers, errors = Event(), list[Json](), ["Runtime.ExitError"]  # of one that died
+
+    def work() -> None:
+        try:
+            answers.append(json.loads(json.dumps(handler(given, context))))
+        except Exception as error:  # noqa: BLE001 - as Lambda's runtime does
+            errors.append(type(error).__name__)
+            world.note(f"ends with {error!r}")
+            if attempt is not None:
+                world.promises.task_failed(attempt, errors[-1])
+            world.scheduler.ended = isinstance(error, ViolationError)
+        finally:
+            ended.set()
+
+    def reap() -> None:
+        """Kill the process at its limit; a crashed one is seen as ended."""
+        ended.wait(context.until - world.scheduler.now)
+        if not ended.is_set():
+            errors.append("Sandbox.Timedout")
+            world.note(f"{name}: killed at its limit")
+            slow = any(one.startswith(Fault.DELAY) for one in world.faults.injected)
+            world.promises.must(slow, "near its limit a worker stops", name)
+            world.scheduler.kill(process)
+            ended.set()
+
+    world.scheduler.spawn(process, work)
+    world.scheduler.spawn(Process(f"{name} limit"), reap)
     if world.faults.injects(Fault.LOSE, f"the answer of {name}"):
         world.scheduler.sleep(world.faults.rng.choice((0.0, 0.01, 20.0)))
         raise NamedError("Lambda.SdkClientException")
-    return invoked.wait()
+    ended.wait()
+    if not answers:
+        raise NamedError(errors[-1])
+    return answers[0]

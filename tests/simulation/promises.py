@@ -63,7 +63,6 @@ class RunState:
     told: list[str] = field(default_factory=list)  # verdicts of events
     stops: int = 0  # how often stop.json was deleted
     stopped: bool = False  # it is there
-    reopened: bool = False  # somebody resumed it with the members that failed
     rounds: dict[int, int] = field(default_factory=dict)  # what was done when each was written
 
     @property
@@ -135,20 +134,14 @@ class Promises:
         told = state.stopped or state.stops > attempt.stops or error not in STOPS_RUN
         self.must(told, "at the first such fault the task writes stop.json", error)
 
-    def killed_at_limit(self, function: str) -> None:
-        """A function used up its time though no call was slow."""
-        self.must(False, "near its limit a worker stops", function)  # noqa: FBT003
-
-    def object_visible(
-        self, key: str, body: bytes, etag: str, run: str, attempt: Attempt | None
-    ) -> None:
+    def object_visible(self, key: str, body: bytes, etag: str, run: str, attempt: object) -> None:
         """An object became visible at the destination, with the run that it names."""
         member = MemberFacts(key, body)
         state = self._run(run)
         fits = [one for one in state.versions if member in one.members]
         self.must(bool(fits), "only verified members of the run's version are visible", (run, key))
         state.versions, state.known = fits, True
-        if attempt is not None:
+        if isinstance(attempt, Attempt):
             self.must(key not in attempt.finished, "members on record are not written again", key)
             stopped = attempt.stopped and attempt.stops == state.stops
             self.must(not stopped, "while stop.json is there, no task begins", key)
@@ -160,25 +153,10 @@ class Promises:
             if inner == key:
                 self.versions[etag] = facts
 
-    def object_removed(self, key: str) -> None:
-        """Somebody deleted an object."""
-        del self.objects[key]
-
-    def reopened(self, run: str) -> None:
-        """Somebody resumes a run with the members that failed."""
-        self._run(run).reopened = True
-
     # Records
 
     def recorded(self, run: str, name: str, data: bytes, began: int) -> None:
-        """A record of a run was written, as docs/run-files.md describes it.
-
-        Args:
-            run: its id.
-            name: of the record.
-            data: the record.
-            began: the step at which the process began that writes it.
-        """
+        """A record of a run was written; its writer's process `began` at this step."""
         state = self._run(run)
         folder, _, rest = name.partition("/")
         match folder:
@@ -201,10 +179,6 @@ class Promises:
         if name == "stop.json":
             state.stopped, state.stops = False, state.stops + 1
             state.rounds.clear()  # a person resumes it
-        elif name.startswith("outcomes/"):
-            task = name.removeprefix("outcomes/").removesuffix(".jsonl")
-            state.outcomes.pop(task, None)
-            state.ended.discard(task)
 
     def _reads(self, state: RunState, pin: Json | None, run: str) -> None:
         if pin is None:
@@ -260,7 +234,7 @@ class Promises:
         verdict, before = report["verdict"], state.verdict
         self._reads(state, report.get("pin"), run)
         older = before in {*ENDED_WELL, REJECTED} and verdict in {RUN_FAILED, CHANGED}
-        self.must(not older or state.reopened, "a verdict is never replaced by an older one", run)
+        self.must(not older, "a verdict is never replaced by an older one", run)
         state.reports.append(report)
         if len(state.versions) > 1:
             self.must(verdict == RUN_FAILED, "a report names its version", run)
@@ -306,11 +280,7 @@ class Promises:
     # When all is quiet
 
     def check_visible(self, *, visible: bool) -> None:
-        """Nothing happens any more: each archive has a report, unless somebody can see what failed.
-
-        Args:
-            visible: whether there are failed executions, dead letters or undelivered events.
-        """
+        """Nothing happens any more: each archive has a report, or what failed is `visible`."""
         for facts in () if visible else self._wanted():
             reports = any(one.reports for one in self.runs.values() if facts in one.versions)
             self.must(reports, "an archive has a report, or an operator can see it", self.current)
@@ -355,8 +325,7 @@ class Promises:
             count = sum(report.get(name, 0) for name in (EXTRACTED, UNCHANGED, FAILED))
             self.must(known == count, "run-files.md: the report is of the outcomes", (run, known))
         if calm:
-            ends = 2 if state.reopened else 1
-            self.must(len(state.told) <= ends, "events.md: one event a run", state.told)
+            self.must(len(state.told) <= 1, "events.md: one event a run", state.told)
             twice = [key for key, times in state.written.items() if times > 1]
             self.must(not twice, "a member becomes visible once", twice)
 

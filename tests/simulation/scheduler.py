@@ -30,8 +30,9 @@ class StuckError(Exception):
 class Process:
     """Fibers that live and die together."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, attempt: object = None) -> None:
         self.name = name
+        self.attempt = attempt  # what it is an attempt at
         self.alive = True
         self.began = 0  # at which step
         self.fibers: list[Fiber] = []
@@ -40,11 +41,14 @@ class Process:
 class Fiber(greenlet):
     """A thread of one process."""
 
-    def __init__(self, process: Process, target: Callable[[], Any], hub: greenlet) -> None:
+    def __init__(
+        self, scheduler: "Scheduler", process: Process, target: Callable[[], Any], hub: greenlet
+    ) -> None:
         super().__init__(target, hub)
+        self.scheduler = scheduler
         self.process = process
-        self.timer = 0  # number of the timer that may wake it; 0: none
-        self.parked = False
+        self.parked = 0  # number of its wait; 0: it is ready
+        self.woken = False  # by somebody, not by its timer
 
 
 class Scheduler:
@@ -64,7 +68,7 @@ class Scheduler:
 
     def spawn(self, process: Process, target: Callable[[], Any]) -> Fiber:
         """Begin a fiber of `process`; it is ready, and runs when the generator picks it."""
-        fiber = Fiber(process, partial(_run_until_killed, target), self._hub)
+        fiber = Fiber(self, process, partial(_run_until_killed, target), self._hub)
         if not process.fibers:
             process.began = self.steps
             self._processes.append(process)
@@ -86,23 +90,15 @@ class Scheduler:
             if self.ended or not self._timers:
                 return
             when, number, fiber = heapq.heappop(self._timers)
-            if fiber.timer == number:
+            if fiber.parked == number:
                 self.now = max(self.now, when)
-                self._wake(fiber)
+                self.unpark(fiber, woken=False)
 
     def pause(self) -> None:
         """Let another fiber run, or go on: the generator says which."""
-        fiber = self.current()
         if self._ready:
-            self._ready.append(fiber)
-            self._leave(fiber)
-        elif not fiber.process.alive:
-            raise ProcessDiedError
-
-    def take_turns(self) -> None:
-        """Let another thread run at an operation on what threads share, if that is explored."""
-        if self.preemptive and not self.is_over():
-            self.pause()
+            self._ready.append(current())
+            self._leave()
 
     def sleep(self, seconds: float) -> None:
         """Let time pass for this fiber."""
@@ -110,21 +106,17 @@ class Scheduler:
 
     def park(self, seconds: float | None = None) -> bool:
         """Wait to be woken, at most `seconds`; return whether somebody did."""
-        fiber = self.current()
+        fiber = current()
+        fiber.parked = next(self._numbers)
         if seconds is not None:
-            fiber.timer = next(self._numbers)
-            heapq.heappush(self._timers, (self.now + seconds, fiber.timer, fiber))
-        fiber.parked = True
-        self._leave(fiber)
-        timed_out = seconds is not None and fiber.timer == -1
-        fiber.timer = 0
-        return not timed_out
+            heapq.heappush(self._timers, (self.now + seconds, fiber.parked, fiber))
+        self._leave()
+        return fiber.woken
 
-    def unpark(self, fiber: Fiber) -> None:
+    def unpark(self, fiber: Fiber, *, woken: bool = True) -> None:
         """Make a fiber ready that waits; nothing happens if it does not."""
         if fiber.parked:
-            fiber.parked = False
-            fiber.timer = 0
+            fiber.parked, fiber.woken = 0, woken
             self._ready.append(fiber)
 
     def kill(self, process: Process) -> None:
@@ -135,7 +127,7 @@ class Scheduler:
         mine = process.fibers
         self._ready = [fiber for fiber in self._ready if fiber.process is not process]
         for fiber in mine:
-            fiber.timer = 0
+            fiber.parked = 0
             if fiber.gr_frame is not None:  # it has begun, and waits
                 fiber.parent = getcurrent()
                 fiber.throw(ProcessDiedError())
@@ -147,28 +139,24 @@ class Scheduler:
             self.kill(process)
         self._processes.clear()
 
-    def is_over(self) -> bool:
-        """Say whether the caller is cleaned up: its process is dead, or the schedule has ended."""
-        fiber = getcurrent()
-        return not isinstance(fiber, Fiber) or not fiber.process.alive
-
-    def current(self) -> Fiber:
-        """Return the fiber that runs."""
-        fiber = getcurrent()
-        assert isinstance(fiber, Fiber), "called outside of the simulation"
-        if not fiber.process.alive:
-            raise ProcessDiedError
-        return fiber
-
-    def _leave(self, fiber: Fiber) -> None:
+    def _leave(self) -> None:
         self._hub.switch()
-        if not fiber.process.alive:
-            raise ProcessDiedError
+        current()  # it may be dead
 
-    def _wake(self, fiber: Fiber) -> None:
-        fiber.timer = -1
-        fiber.parked = False
-        self._ready.append(fiber)
+
+def is_over() -> bool:
+    """Say whether the caller is cleaned up: its process is dead, or the schedule has ended."""
+    fiber = getcurrent()
+    return not isinstance(fiber, Fiber) or not fiber.process.alive
+
+
+def current() -> Fiber:
+    """Return the fiber that runs."""
+    fiber = getcurrent()
+    assert isinstance(fiber, Fiber), "called outside of the simulation"
+    if not fiber.process.alive:
+        raise ProcessDiedError
+    return fiber
 
 
 def _run_until_killed(target: Callable[[], Any]) -> None:

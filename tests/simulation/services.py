@@ -6,8 +6,9 @@ seen is that calls take effect late, twice, or without an answer.
 
 import itertools
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+import re
+from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -16,19 +17,21 @@ from botocore.exceptions import ConnectionClosedError
 
 from tests.simulation.faults import Fault
 from tests.simulation.functions import NamedError, invoke
-from tests.simulation.machine import MACHINE, Execution, StateMachine
-from tests.simulation.promises import RUN_FAILED, WITH_ERRORS
+from tests.simulation.machine import MACHINE, Execution
+from tests.simulation.promises import RUN_FAILED
 from tests.simulation.scheduler import Process
 from tests.simulation.threads import Waiters
 from tests.simulation.world import World
 
 Json = dict[str, Any]
+NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")  # of an execution
 VISIBILITY = 360.0  # seconds that a received message is hidden: six times the function's limit
 ATTEMPTS = 5  # before a message is a dead letter
 SETTLE_ATTEMPTS = 3  # of an event that Lambda takes asynchronously
 NOTICE_SECONDS = 600.0  # until an operator does anything
 SOON = (0.01, 1.0, 20.0, 120.0)  # seconds after an abort, while its functions may go on
 STOPPED = frozenset({"FAILED", "ABORTED"})
+LOST = partial(ConnectionClosedError, endpoint_url="https://service")
 
 
 class TakenError(Exception):
@@ -41,14 +44,13 @@ class Message:
 
     id: str
     body: str
-    visible: float  # when it can be received
-    changed: Waiters  # woken when `visible` or `deleted` changes
+    visible: float  # when it can be received; infinite once it is deleted
+    changed: Waiters = field(default_factory=Waiters)  # woken when `visible` changes
     receipt: str = ""
-    deleted: bool = False
 
     def hide_until(self, time: float) -> None:
-        """Let it be received again at `time`."""
-        self.visible = time
+        """Let it be received again at `time`, unless it is deleted."""
+        self.visible = math.inf if self.visible == math.inf else time
         self.changed.wake()
 
 
@@ -57,7 +59,7 @@ class Services:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.machine = StateMachine(world)
+        self.executions: dict[str, Execution] = {}  # by name
         self.dead_letters: list[str] = []
         self.undelivered: list[Json] = []  # events that the settle function did not take
         self._messages: list[Message] = []
@@ -70,18 +72,17 @@ class Services:
         world = self.world
         for _ in range(2 if world.faults.injects(Fault.TWICE, "message") else 1):
             late = world.faults.delay() if world.faults.injects(Fault.DELAY, "message") else 0.0
-            number, changed = next(self._numbers), Waiters(world.scheduler)
-            message = Message(f"message-{number}", body, world.scheduler.now + late, changed)
-            self._messages.append(message)
-            world.scheduler.spawn(Process("queue"), partial(self._serve, message))
+            name = f"message-{next(self._numbers)}"
+            self._messages.append(Message(name, body, world.scheduler.now + late))
+            world.scheduler.spawn(Process("queue"), partial(self._serve, self._messages[-1]))
 
     def _serve(self, message: Message) -> None:
         """Hand a message to the intake function until it is deleted or a dead letter."""
         scheduler = self.world.scheduler
         for attempt in itertools.count(1):
-            while scheduler.now < message.visible and not message.deleted:
+            while scheduler.now < message.visible < math.inf:
                 message.changed.wait(message.visible - scheduler.now)
-            if message.deleted:
+            if message.visible == math.inf:
                 return
             if attempt > ATTEMPTS:
                 self.dead_letters.append(message.body)
@@ -107,46 +108,37 @@ class Services:
             return
         lost = self.world.faults.injects(Fault.TWICE, "delete message")
         if not answer["batchItemFailures"] and not lost:
-            message.deleted = True
-            message.changed.wake()
+            message.hide_until(math.inf)
 
     # EventBridge
 
-    def _watch(self, execution: Execution) -> None:
-        """Tell the settle function when an execution fails, at least once."""
-        world = self.world
+    def _tell_end(self, execution: Execution) -> None:
+        """Tell the settle function that an execution failed, at least once."""
+        detail = {
+            "name": execution.name,
+            "stateMachineArn": MACHINE,
+            "status": execution.status,
+            "input": json.dumps(execution.given),
+        }
+        for _ in range(2 if self.world.faults.injects(Fault.TWICE, "failure") else 1):
+            self._tell({"detail": detail})
 
-        def follow() -> None:
-            execution.over.wait()
-            if execution.status != "SUCCEEDED":
-                detail = {
-                    "name": execution.name,
-                    "stateMachineArn": MACHINE,
-                    "status": execution.status,
-                    "input": json.dumps(execution.given),
-                }
-                for _ in range(2 if world.faults.injects(Fault.TWICE, "failure") else 1):
-                    self.tell_failure({"detail": detail})
-
-        world.scheduler.spawn(Process("event bus"), follow)
-
-    def tell_failure(self, event: Json) -> None:
+    def _tell(self, event: Json) -> None:
         """Invoke the settle function with a failure until it takes it, or give up."""
+        self.world.scheduler.spawn(Process("event bus"), partial(self._settle, event))
+
+    def _settle(self, event: Json) -> None:
         world = self.world
-
-        def deliver() -> None:
-            if world.faults.injects(Fault.DELAY, "failure"):
-                world.scheduler.sleep(10 * world.faults.delay())
-            for _ in range(SETTLE_ATTEMPTS):
-                try:
-                    invoke(world, "settle", event)
-                except NamedError:
-                    world.scheduler.sleep(60.0)
-                else:
-                    return
-            self.undelivered.append(event)
-
-        world.scheduler.spawn(Process("event bus"), deliver)
+        if world.faults.injects(Fault.DELAY, "failure"):
+            world.scheduler.sleep(10 * world.faults.delay())
+        for _ in range(SETTLE_ATTEMPTS):
+            try:
+                invoke(world, "settle", event)
+            except NamedError:
+                world.scheduler.sleep(60.0)
+            else:
+                return
+        self.undelivered.append(event)
 
     # What boto3 gives the functions
 
@@ -163,46 +155,35 @@ class Services:
                 return SimpleNamespace(put_events=self._put_events, meta=meta)
         raise AssertionError(service)
 
-    def _call(self, name: str, effect: Callable[[], Any]) -> Any:
-        """Do one call; its process may die around it, or its answer be lost."""
-        world = self.world
-        world.scheduler.pause()
-        world.crash(Fault.CRASH, name)
-        value = effect()
-        world.note(name)
-        world.crash(Fault.CRASH_AFTER, name)
-        if world.faults.injects(Fault.LOSE, name):
-            world.note(f"{name}: its answer is lost")
-            raise ConnectionClosedError(endpoint_url="https://service")
-        world.scheduler.pause()
-        return value
-
     def _change_visibility(self, QueueUrl: str, ReceiptHandle: str, VisibilityTimeout: int) -> Any:  # noqa: N803 - boto3's
         def effect() -> None:
             for message in self._messages:
                 if message.receipt == ReceiptHandle:  # its last one
                     message.hide_until(self.world.scheduler.now + VisibilityTimeout)
 
-        return self._call("change visibility", effect)
+        return self.world.act("change visibility", effect, LOST)
 
     def _start_execution(self, stateMachineArn: str, name: str, input: str) -> None:  # noqa: A002, N803 - boto3's
         def effect() -> bool:
             if self.start(name, json.loads(input)):
                 return True
             # API_StartExecution: equal name and input while it is at work are no error.
-            known = self.machine.executions[name]
+            known = self.executions[name]
             return known.status == "RUNNING" and known.given == json.loads(input)
 
-        if not self._call(f"start {name}", effect):
+        if not self.world.act(f"start {name}", effect, LOST):
             raise TakenError
 
     def start(self, name: str, given: Json) -> bool:
         """Start an execution; return False where the name is taken."""
-        execution = self.machine.start(name, given)
-        if execution is not None:
-            self.world.promises.executed.add(run_of(name))
-            self._watch(execution)
-        return execution is not None
+        if name in self.executions:
+            return False
+        valid = NAME.fullmatch(name) is not None
+        self.world.promises.must(valid, "API_StartExecution: 1-80 characters", name)
+        self.executions[name] = Execution(self.world, name, given, self._tell_end)
+        self.executions[name].start()
+        self.world.promises.executed.add(run_of(name))
+        return True
 
     def _put_events(self, Entries: list[Json]) -> Json:  # noqa: N803 - boto3's
         def effect() -> Json:
@@ -212,28 +193,21 @@ class Services:
                 self.world.promises.announced(entry["DetailType"], detail)
             return {"FailedEntryCount": 0}
 
-        answer: Json = self._call("put events", effect)
-        return answer
+        return self.world.act("put events", effect, LOST)
 
     # The operator
 
-    def failed(self) -> dict[str, Execution]:
-        """Return, by run, the last execution of each run that has failed and has no good end."""
-        last = {run_of(name): one for name, one in self.machine.executions.items()}
-        return {
-            run: one
-            for run, one in last.items()
-            if one.status in STOPPED or self._verdict(run) == RUN_FAILED
-        }
-
-    def _verdict(self, run: str) -> str | None:
-        state = self.world.promises.runs.get(run)
-        return state.verdict if state is not None else None
+    def failed(self) -> dict[str, Execution | None]:
+        """Return the runs that failed, each with its last execution, None where it had none."""
+        last = {run_of(name): one for name, one in self.executions.items()}
+        stopped = {run: one for run, one in last.items() if one.status in STOPPED}
+        runs = self.world.promises.runs.items()
+        return stopped | {run: last.get(run) for run, one in runs if one.verdict == RUN_FAILED}
 
     def abort(self) -> None:
         """Abort a run that is active; half of them are soon resumed."""
         world = self.world
-        active = [one for one in self.machine.executions.values() if one.status == "RUNNING"]
+        active = [one for one in self.executions.values() if one.status == "RUNNING"]
         if not active:
             return
         execution = world.faults.rng.choice(active)
@@ -252,11 +226,6 @@ class Services:
     def mend(self) -> bool:
         """Resume all that can be seen to have failed; return whether there was anything."""
         failed, letters, events = self.failed(), self.dead_letters, self.undelivered
-        direct = [
-            run
-            for run, one in self.world.promises.runs.items()
-            if one.verdict == RUN_FAILED and run not in failed
-        ]
         self.dead_letters, self.undelivered = [], []
 
         def work() -> None:
@@ -264,54 +233,27 @@ class Services:
             for body in letters:
                 self.send(body)
             for event in events:
-                self.tell_failure(event)
+                self._tell(event)
             for run, execution in failed.items():
                 self._resume(run, execution)
-            for run in direct:
-                self._resume(run)
 
-        if failed or letters or events or direct:
-            self.world.scheduler.spawn(Process("operator"), work)
-            return True
-        return False
+        self.world.scheduler.spawn(Process("operator"), work)
+        return bool(failed or letters or events)
 
-    def _resume(self, run: str, last: Execution | None = None) -> None:
+    def _resume(self, run: str, last: Execution | None) -> None:
         """Let a run go on by a new execution, or the failed one by Step Functions' own redrive."""
         redrives = self.world.faults.rng.random() < 0.3
         if last is not None and last.status in STOPPED and redrives:
             self.world.note(f"redrive {last.name}")
             last.start()
-            self._watch(last)
         elif last is None or last.status != "RUNNING":
             # A run without a plan is planned as it was asked for.
             given = last.given if last is not None and "request" in last.given else {}
-            self._start_next(run, {**given, "run": run})
-
-    def retry(self) -> bool:
-        """Remove what is in the way of members and resume runs with them; say whether any has."""
-        promises, members = self.world.promises, self.world.members
-        newest = promises.versions[str(promises.current)]
-        runs = [
-            run
-            for run, one in promises.runs.items()
-            if one.verdict == WITH_ERRORS and one.versions == [newest]
-        ]
-        for run in runs:
-            for one in newest.members:
-                found = promises.objects.get(one.key)
-                if one.right and found and found.run is None and found.body != one.body:
-                    members.delete([one.key])
-                    promises.object_removed(one.key)
-            promises.reopened(run)
-            again = partial(self._start_next, run, {"run": run, "failed": True})
-            self.world.scheduler.spawn(Process("operator"), again)
-        return bool(runs)
-
-    def _start_next(self, run: str, given: Json) -> None:
-        name = run.replace("/", "-")
-        numbers = (f"{name}-r{number}" for number in itertools.count(2))
-        self.world.note(f"resume {run}")
-        self.start(next(one for one in numbers if one not in self.machine.executions), given)
+            name = run.replace("/", "-")
+            numbers = (f"{name}-r{number}" for number in itertools.count(2))
+            self.world.note(f"resume {run}")
+            free = next(one for one in numbers if one not in self.executions)
+            self.start(free, {**given, "run": run})
 
 
 def run_of(execution: str) -> str:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
 
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Pin
-from s3unzip.stores.calls import Calls, Kind
+from s3unzip.stores.calls import Calls, Kind, LocalClock
 from s3unzip.stores.ports import Buffer, Upload
 from s3unzip.zip.values import ByteRange
 from tests.disposal import MemoryDisposal
 from tests.memory import MemoryArchive, MemorySource, MemoryWork
 from tests.simulation.faults import Fault
-from tests.simulation.threads import ClockOf
+from tests.simulation.scheduler import current
 from tests.simulation.world import World
 
-READ, WRITE, DROP, WORK = "GetObject", "PutObject", "AbortMultipartUpload", "work"
+READ, WRITE, DROP = "GetObject", "PutObject", "AbortMultipartUpload"
 # The right that each request needs; a method that is not here makes none.
 SOURCE = {"tail": READ, "head": READ}
 ARCHIVE = {"read": READ}
@@ -27,8 +28,15 @@ DESTINATION = {
     "complete_upload": WRITE,
     **dict.fromkeys(("abort_upload", "uploads"), DROP),
 }
+RECORDS: dict[str, Kind] = {  # what a request is counted as
+    "write": "put",
+    "create": "put",
+    "read": "get",
+    "stream": "get",
+    "names": "list",
+    "delete": "delete",
+}
 RETRY_SECONDS = 60.0
-T = TypeVar("T")
 
 
 class Simulated:
@@ -45,16 +53,22 @@ class Simulated:
             return method
 
         def request(*given: Any, **more: Any) -> Any:
+            again = tuple(list(one) if isinstance(one, Iterator) else one for one in given)
+
             def effect() -> Any:
-                value = method(*given, **more)
+                value = method(*again, **more)
                 value = list(value) if isinstance(value, Iterator) else value
-                self.tell(name, given, value)
+                self.tell(name, again, value)
                 return value
 
-            shown = " ".join(str(one) for one in given if isinstance(one, str | int | Upload))
-            return self._world.call(f"{name} {shown}".rstrip(), self._rights[name], effect)
+            shown = " ".join(str(one) for one in again if isinstance(one, str | int | Upload))
+            return self.ask(name, f"{name} {shown}".rstrip(), effect)
 
         return request
+
+    def ask(self, name: str, shown: str, effect: Callable[[], Any]) -> Any:
+        """Do one request."""
+        return self._world.call(shown, self._rights[name], effect)
 
     def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
         """Tell the promises what a request did."""
@@ -105,64 +119,32 @@ class SimulatedDestination(Simulated):
             key = given[0] if name == "put" else given[0].key
             stored = world.members.objects[key]
             run = stored.facts.metadata["s3unzip-run"]
-            world.promises.object_visible(key, stored.body, stored.etag, run, world.attempt())
+            attempt = current().process.attempt
+            world.promises.object_visible(key, stored.body, stored.etag, run, attempt)
 
 
-class SimulatedWork:
+class SimulatedWork(Simulated):
     """The records of one run; each request is retried by the calls of its step."""
 
     def __init__(self, world: World, run: str, calls: Calls | None) -> None:
-        self._world = world
+        memory = MemoryWork(world.records.setdefault(run, {}))
+        super().__init__(world, memory, dict.fromkeys(RECORDS, "work"))
         self._run = run
-        self._memory = MemoryWork(world.records.setdefault(run, {}))
-        self._calls = calls or Calls(ClockOf(world.scheduler), RETRY_SECONDS, 8)
+        self._calls = calls or Calls(LocalClock(), RETRY_SECONDS, 8)
 
-    def write(self, name: str, pieces: Iterable[bytes]) -> int:
-        """Write an object."""
-        data = b"".join(pieces)
+    def ask(self, name: str, shown: str, effect: Callable[[], Any]) -> Any:
+        """Do one request."""
+        request = partial(super().ask, name, shown, effect)
+        return self._calls.run(RECORDS[name], request)
 
-        def effect() -> int:
-            size = self._memory.write(name, [data])
-            self._world.promises.recorded(self._run, name, data, self._world.began())
-            return size
-
-        return self._call("put", f"write {name}", effect)
-
-    def create(self, name: str, body: bytes) -> None:
-        """Write an object where there is none."""
-
-        def effect() -> None:
-            self._memory.create(name, body)
-            self._world.promises.recorded(self._run, name, body, self._world.began())
-
-        self._call("put", f"create {name}", effect)
-
-    def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
-        """Return an object or a range of it."""
-        return self._call("get", f"read {name}", lambda: self._memory.read(name, span))
-
-    def stream(self, name: str) -> Iterator[bytes]:
-        """Yield an object in pieces."""
-        data = self._call("get", f"stream {name}", lambda: self._memory.read(name))
-        for at in range(0, len(data), 1_000):
-            yield data[at : at + 1_000]
-
-    def names(self, prefix: str) -> Iterator[str]:
-        """Yield names."""
-        yield from self._call("list", f"list {prefix}", lambda: list(self._memory.names(prefix)))
-
-    def delete(self, names: Sequence[str]) -> None:
-        """Delete objects."""
-
-        def effect() -> None:
-            self._memory.delete(names)
-            for name in names:
-                self._world.promises.record_deleted(self._run, name)
-
-        self._call("delete", f"delete {names}", effect)
-
-    def _call(self, kind: Kind, name: str, effect: Callable[[], T]) -> T:
-        return self._calls.run(kind, lambda: self._world.call(name, WORK, effect))
+    def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
+        """Tell of records that are written or deleted."""
+        world = self._world
+        if name in {"write", "create"}:
+            data = world.records[self._run][given[0]]
+            world.promises.recorded(self._run, given[0], data, current().process.began)
+        for deleted in given[0] if name == "delete" else ():
+            world.promises.record_deleted(self._run, deleted)
 
 
 class SimulatedStores:

@@ -2,23 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from s3unzip.errors import AccessDeniedError, S3UnzipError, ServiceFaultError, ThrottledError
 from tests.memory import MemoryBucket
 from tests.simulation.faults import OUTAGES, REFUSALS, Fault, FaultPlan
-from tests.simulation.promises import Attempt, Promises
-from tests.simulation.scheduler import Process, ProcessDiedError, Scheduler
+from tests.simulation.promises import Promises
+from tests.simulation.scheduler import ProcessDiedError, Scheduler, current
 
 T = TypeVar("T")
-
-
-class Function(Process):
-    """One invocation of a function, or a worker of one machine."""
-
-    def __init__(self, name: str, attempt: Attempt | None = None) -> None:
-        super().__init__(name)
-        self.attempt = attempt  # at a task
 
 
 @dataclass(slots=True)
@@ -40,11 +33,9 @@ class World:
     def call(self, name: str, right: str, effect: Callable[[], T]) -> T:
         """Do one request of a store, with the faults of the schedule."""
         scheduler, faults = self.scheduler, self.faults
-        scheduler.pause()
         self._inject_others()
         if faults.injects(Fault.DELAY, name):
             scheduler.sleep(faults.delay())
-        self.crash(Fault.CRASH, name)
         if self.denied and self._is_denied(right):
             self.note(f"{name}: denied")
             self.promises.blind |= name == "head"  # of the archive
@@ -59,38 +50,34 @@ class World:
         if out or faults.injects(Fault.REFUSE, name):
             self.note(f"{name}: refused")
             raise ServiceFaultError(f"{name}: internal error")
+        return self.act(name, effect, partial(ServiceFaultError, f"{name}: the answer was lost"))
+
+    def act(self, name: str, effect: Callable[[], T], lost: Callable[[], Exception]) -> T:
+        """Do one request of a service; its process may die around it, or its answer be lost."""
+        self.scheduler.pause()
+        self._crash(Fault.CRASH, name)
         try:
             value = effect()
         except S3UnzipError as error:
             self.note(f"{name}: {error}")
             raise
         self.note(name)
-        self.crash(Fault.CRASH_AFTER, name)
-        if faults.injects(Fault.LOSE, name):
+        self._crash(Fault.CRASH_AFTER, name)
+        if self.faults.injects(Fault.LOSE, name):
             self.note(f"{name}: its answer is lost")
-            raise ServiceFaultError(f"{name}: the answer was lost")
-        scheduler.pause()
+            raise lost()
+        self.scheduler.pause()
         return value
 
-    def crash(self, fault: Fault, name: str) -> None:
-        """Let the process die that makes a call, where the schedule says so."""
+    def _crash(self, fault: Fault, name: str) -> None:
         if self.faults.injects(fault, name):
             self.note(f"{name}: {fault}")
-            self.scheduler.kill(self.scheduler.current().process)
+            self.scheduler.kill(current().process)
             raise ProcessDiedError
 
     def note(self, what: str) -> None:
         """Write down what happened, for whoever reads a failure."""
-        self.trace.append(f"{self.scheduler.current().process.name}: {what}")
-
-    def began(self) -> int:
-        """Return the step at which the process began that calls."""
-        return self.scheduler.current().process.began
-
-    def attempt(self) -> Attempt | None:
-        """Return the attempt at a task that calls, if one does."""
-        process = self.scheduler.current().process
-        return process.attempt if isinstance(process, Function) else None
+        self.trace.append(f"{current().process.name}: {what}")
 
     def _inject_others(self) -> None:
         """Let happen what does not happen to the call itself."""

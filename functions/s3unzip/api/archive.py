@@ -17,7 +17,7 @@ b'Buy milk.'
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from heapq import merge
 from operator import attrgetter
@@ -36,16 +36,8 @@ from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_source
 from s3unzip.stores.memory import BinaryReader, ReaderSource
 from s3unzip.stores.ports import Source
-from s3unzip.zip import (
-    AFTER_LENGTH,
-    METHODS,
-    ByteRange,
-    Limits,
-    Member,
-    MemberDecoder,
-    RefusedMember,
-    close_member,
-)
+from s3unzip.zip import AFTER_LENGTH, METHODS, ByteRange, Limits, Member, close_member
+from s3unzip.zip.decode import MemberDecoder
 
 WHOLE_BYTES = 1024**2  # a member up to this size is read with one request
 HELD_BYTES = 64 * 1024**2  # of a member that `open` keeps in memory; beyond, in a temporary file
@@ -60,13 +52,15 @@ class NoSuchMemberError(NotFoundError, KeyError):
 class ArchiveMember:
     """One member of an `Archive`. Directories are no members."""
 
-    __slots__ = ("_entry", "_stream")
+    __slots__ = ("_entry", "_problem", "_stream")
 
     def __init__(
-        self, stream: Callable[[Member], Iterator[bytes]], entry: Member | RefusedMember
+        self,
+        stream: Callable[[Member], Iterator[bytes]],
+        entry: Member,
+        problem: Finding | None = None,
     ) -> None:
-        self._stream = stream
-        self._entry = entry
+        self._stream, self._entry, self._problem = stream, entry, problem
 
     def __repr__(self) -> str:
         return f"<ArchiveMember {self.name!r}: {self.size} bytes>"
@@ -93,8 +87,8 @@ class ArchiveMember:
         Raises:
             MemberError, SourceChangedError, StorageError, ServiceFaultError: as `read`.
         """
-        if not isinstance(self._entry, Member):
-            raise MemberError(self._entry.finding)
+        if self._problem is not None:
+            raise MemberError(self._problem)
         return self._stream(self._entry)
 
     @property
@@ -125,27 +119,27 @@ class ArchiveMember:
     @property
     def method(self) -> str | None:
         """Short name of the compression method; None if the member is refused."""
-        return METHODS[self._entry.method] if isinstance(self._entry, Member) else None
+        return METHODS[self._entry.method] if self._problem is None else None
 
     @property
     def crc32(self) -> int | None:
         """CRC-32 of the content as the directory declares it; None if the member is refused."""
-        return self._entry.crc32 if isinstance(self._entry, Member) else None
+        return self._entry.crc32 if self._problem is None else None
 
     @property
     def mtime(self) -> int | None:
         """Time of modification in Unix seconds; None if it is unknown."""
-        return self._entry.mtime if isinstance(self._entry, Member) else None
+        return self._entry.mtime if self._problem is None else None
 
     @property
     def mode(self) -> int | None:
         """Unix mode bits; None if they are unknown."""
-        return self._entry.mode if isinstance(self._entry, Member) else None
+        return self._entry.mode if self._problem is None else None
 
     @property
     def problem(self) -> Finding | None:
         """Why the member cannot be read, by the directory alone; None: nothing is wrong so far."""
-        return None if isinstance(self._entry, Member) else self._entry.finding
+        return self._problem
 
 
 class Archive(Mapping[str, ArchiveMember]):
@@ -198,15 +192,16 @@ class Archive(Mapping[str, ArchiveMember]):
             message = f"{name!r}: no such member in {self.source}; see s3unzip ls"
             raise NoSuchMemberError(message)
         good = len(self._reading.selected)
-        entry = self._reading.selected[place] if place < good else self._refused[place - good]
-        return ArchiveMember(self._stream, entry)
+        if place < good:
+            return ArchiveMember(self._stream, self._reading.selected[place])
+        return ArchiveMember(self._stream, *self._refused[place - good])
 
     def members(self) -> Iterator[ArchiveMember]:
         """Yield the selected members, refused ones too, in the order of the directory."""
-        entries: Iterator[Member | RefusedMember] = merge(
-            self._reading.selected.in_order(), self._refused, key=attrgetter("index")
-        )
-        return (ArchiveMember(self._stream, entry) for entry in entries)
+        selected = self._reading.selected.in_order()
+        good = (ArchiveMember(self._stream, member) for member in selected)
+        refused = (ArchiveMember(self._stream, *failure) for failure in self._refused)
+        return merge(good, refused, key=attrgetter("index"))
 
     def namelist(self) -> list[str]:
         """Return the names of the selected members, in the order of the directory."""
@@ -250,12 +245,12 @@ class Archive(Mapping[str, ArchiveMember]):
 
         In the directory, and in the members that were read so far.
         """
-        return dict(self._reading.index.warnings.counts)
+        return dict(self._reading.index.warnings)
 
     def _find_places(self) -> dict[str, int]:
         """Return the place of each name among the good members, then the refused ones."""
         if self._places is None:
-            names = [failure.path for failure in self._refused]
+            names = [member.path for member, _ in self._refused]
             good = len(self._reading.selected)
             self._places = {name: good + place for place, name in enumerate(names)}
             self._places |= {one.path: place for place, one in enumerate(self._reading.selected)}
@@ -265,21 +260,18 @@ class Archive(Mapping[str, ArchiveMember]):
         policy, tuning = self._context.policy, self._context.tuning
         read = self._reader(member)
         opened = open_local(member, read, policy)
-        self._note(opened.warnings)
+        warnings = self._reading.index.warnings
+        warnings.update(opened.warnings)
         start = member.offset + opened.data_start
         stop = start + member.compressed_size
         decoder = MemberDecoder(member, policy, opened)
         pieces = read_ahead(read, ByteRange(start, stop), tuning.read_piece, tuning.reads_ahead)
         for piece in decoder.decode(pieces):
             yield piece if isinstance(piece, bytes) else bytes(piece)
-        self._note(decoder.warnings)
+        warnings.update(decoder.warnings)
         end = min(member.stop, stop + AFTER_LENGTH)
         after = read(ByteRange(stop, end)) if end > stop else b""
-        self._note(close_member(member, opened, after, policy))
-
-    def _note(self, findings: Iterable[Finding]) -> None:
-        for finding in findings:
-            self._reading.index.warnings.add(finding)
+        warnings.update(close_member(member, opened, after))
 
     def _reader(self, member: Member) -> Callable[[ByteRange], bytes]:
         """Return what reads the member's ranges; a small member is read with one request."""

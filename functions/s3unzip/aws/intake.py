@@ -50,7 +50,7 @@ from s3unzip.stores import ports
 from s3unzip.stores.calls import Calls, Store
 from s3unzip.stores.memory import HeldArchive, HeldStores, MemoryRunStore
 from s3unzip.stores.ports import Buffer, Tail
-from s3unzip.zip import ByteRange, count_entries, drive, locate_directory
+from s3unzip.zip import ByteRange, drive, locate_directory
 
 FIRST_WAIT = 15  # seconds before the second attempt of a message
 MAX_WAIT = 110  # a fault is retried within 2 minutes
@@ -135,10 +135,8 @@ def take_archive(
     run = run_id(request, tail.pin, tail.modified)
     bind_run(run, str(request.source))
     report = RunRecords.open(context.stores, run, calls).find_report()
-    if report is None and _holds_directory(tail, context):
+    if report is None:
         _plan_here(request, run, tail, config, context, calls)
-    elif report is None:
-        start(config, run, request_of(run, request, tail.pin))
     elif report.verdict is Verdict.FAILED:
         start_again(config, run, request, tail.pin)
     elif is_new:
@@ -151,8 +149,8 @@ class _NotHeldError(Exception):
     """The directory begins before the bytes that were read."""
 
 
-def _holds_directory(tail: Tail, context: Context) -> bool:
-    """Say whether the whole directory of an archive is in its last bytes."""
+def _count_held(tail: Tail, context: Context) -> int | None:
+    """Return how many members the directory in an archive's last bytes has; None: not all there."""
 
     def refuse(_: ByteRange) -> bytes:
         raise _NotHeldError
@@ -161,10 +159,10 @@ def _holds_directory(tail: Tail, context: Context) -> bool:
         reads = locate_directory(tail.data, tail.pin.size, context.policy, disks_of(tail.pin))
         location = drive(reads, refuse)
     except _NotHeldError:
-        return False
+        return None
     except RejectedError:  # the plan says so again, and how
-        return True
-    return not location.missing.length
+        return 0
+    return None if location.missing.length else location.entries
 
 
 class _HeldCalls(Calls):
@@ -267,8 +265,11 @@ class _SmallRun:
 def _plan_here(
     request: Request, run: str, tail: Tail, config: LambdaConfig, context: Context, calls: Calls
 ) -> None:
-    """Plan an archive; do it at once if it is small, else hand the plan to the state machine."""
-    tuning, members = context.tuning, count_entries(tail.data) or 0
+    """Plan an archive; do it at once if it is small, else leave it to the state machine."""
+    tuning, members = context.tuning, _count_held(tail, context)
+    if members is None:
+        start(config, run, request_of(run, request, tail.pin))
+        return
     is_small = members <= tuning.max_direct_members and tail.pin.size <= tuning.max_direct_bytes
     planned = _SmallRun(run, tail, context, _one_batch(tuning) if is_small else tuning)
     settled = planned.begin(request, calls)

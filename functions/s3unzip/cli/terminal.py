@@ -8,7 +8,7 @@ SIGTERM and SIGHUP end a command as Ctrl-C does: what is done is put on record f
 for a signal can be lost. Python raises `KeyboardInterrupt` between two instructions of the main
 thread. If these are of the ``close`` of a file object that is just freed, it is dropped without a
 word (``iobase_finalize`` in CPython's Modules/_io/iobase.c); answers over HTTP are such objects. So
-it is raised again until somebody handles it.
+it is raised again until somebody handles it, at the latest when the command ends.
 """
 
 from __future__ import annotations
@@ -120,11 +120,14 @@ class Stopping:
         try:
             yield
         finally:
+            lost = False
             if signal.SIGALRM in self._before:
-                signal.setitimer(signal.ITIMER_REAL, *self._timer)
+                lost = signal.setitimer(signal.ITIMER_REAL, *self._timer)[1] > 0
             for one, handler in self._before.items():
                 signal.signal(one, handler)
             self._before.clear()
+            if lost and not _is_handled():
+                raise KeyboardInterrupt
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         del frame

@@ -17,14 +17,14 @@ Final blocks are ignored: little work remains after one.
 """
 
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from s3unzip.deflate.segments import FIRST_WINDOW, InflateError, Segmentation, Span, align
+from s3unzip.deflate.segments import FIRST_WINDOW, InflateError, Read, Segmentation, Span, align
 
 LOOKAHEAD: Final = 1 << 20
 """Bytes that must follow a candidate's first byte, where the member has so many."""
@@ -75,30 +75,23 @@ def find_boundary(data: bytes, start_bit: int, stop_bit: int, *, at_end: bool) -
     `at_end` says that `data` ends with the member's data. If not, `LOOKAHEAD` bytes must follow the
     last byte to try.
     """
-    needed = -(-stop_bit // 8) + (0 if at_end else LOOKAHEAD)
-    if not 0 <= start_bit <= stop_bit or len(data) < needed:
-        raise ValueError(f"{len(data)} bytes do not decide on bits {start_bit} to {stop_bit}")
     for bit in _candidates(data, start_bit, stop_bit):
         if all(_inflates(data, bit, *trial, at_end=at_end) for trial in _TRIALS):
             return bit
     return None
 
 
-def locate_boundary(layout: Segmentation, segment: int) -> Generator[Span, bytes, int | None]:
-    """Return the bit where `segment` begins, or None: it joins the one before it.
+def locate_boundary(layout: Segmentation, segment: int, read: Read) -> int | None:
+    """Return the bit where `segment` (from 1) begins, or None: it joins the one before it.
 
-    This generator yields the span that it needs (at most 1.5 MiB at a time) and is sent its bytes.
-    The first segment begins at bit 0 and needs none.
+    At most 1.5 MiB are read at a time.
     """
-    if segment == 0:
-        return 0
     search = layout.search_span(segment)
     for start in range(search.start, search.stop, READ_BYTES):
         stop = min(start + READ_BYTES, search.stop)
         span = Span(start, min(stop + LOOKAHEAD, layout.size))
-        data = yield span
-        at_end = span.stop == layout.size
-        bit = find_boundary(data, 0, 8 * (stop - start), at_end=at_end)
+        data = b"".join(read(span))
+        bit = find_boundary(data, 0, 8 * (stop - start), at_end=span.stop == layout.size)
         if bit is not None:
             return 8 * start + bit
     return None

@@ -31,7 +31,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from threading import Thread
-from typing import Final, Literal, NamedTuple, cast
+from typing import Final, Literal, NamedTuple, Self, cast
 
 from isal import isal_zlib
 from isal.isal_zlib import crc32_combine
@@ -66,8 +66,7 @@ InflateError: Final = cast("type[Exception]", isal_zlib.error)  # the stubs decl
 _INPUT_SIZE: Final = 1 << 16  # each call copies the input that it leaves: keep it small
 
 _STRIDE = 1 << 16  # how far a scan's first inflate may be ahead of its second, in bytes of input
-_VERSION: Final = 2  # of the records
-_MAX_RECORD = 2 * WINDOW_SIZE + 4_096  # bytes of a scanned segment before they are deflated
+_MAX_RECORD = 2 * WINDOW_SIZE + 4_096  # bytes of a record before they are deflated
 
 
 class Span(NamedTuple):
@@ -75,6 +74,9 @@ class Span(NamedTuple):
 
     start: int
     stop: int
+
+
+Read = Callable[[Span], Iterable[Buffer]]
 
 
 class Segmentation(Struct, frozen=True):
@@ -86,10 +88,6 @@ class Segmentation(Struct, frozen=True):
     size: int
     step: int
     search: int = SEARCH_BYTES
-
-    def __post_init__(self) -> None:
-        if min(self.size, self.step, self.search) < 1:
-            raise ValueError(f"sizes below 1 byte: {self}")
 
     @property
     def count(self) -> int:
@@ -104,8 +102,6 @@ class Segmentation(Struct, frozen=True):
 
 def cut(compressed_size: int, segment_size: int) -> Segmentation:
     """Return the layout of a member in equal segments of at most `segment_size` bytes."""
-    if min(compressed_size, segment_size) < 1:
-        raise ValueError(f"cannot cut {compressed_size} bytes into segments of {segment_size}")
     count = -(-compressed_size // segment_size)
     return Segmentation(compressed_size, -(-compressed_size // count))
 
@@ -161,19 +157,12 @@ class SegmentInflater:
         return self._fault is not None or self._inflate.eof
 
     def feed(self, chunk: Buffer) -> Iterator[bytes]:
-        """Yield the output of the next bytes; exhaust the iterator before the next call.
-
-        Raises:
-            ValueError: More bytes than up to the stop bit.
-        """
+        """Yield the output of the next bytes; exhaust the iterator before the next call."""
         begin = self._position == self._start
-        end = self._position + len(chunk)
-        if self._stop is not None and end > self._stop:
-            raise ValueError(f"segment ends at byte {self._stop}, was fed up to {end}")
-        self._position = end
+        self._position += len(chunk)
         if self.ended or not chunk:
             return
-        if self._last_bit and end == self._stop:
+        if self._last_bit and self._position == self._stop:
             self._last_byte, chunk = bytes(chunk[-1:]), chunk[:-1]
         if begin and chunk:
             chunk = align(bytes(chunk), self._first_bit)
@@ -229,7 +218,31 @@ class SegmentInflater:
                 return
 
 
-class ScannedSegment(Struct, frozen=True):
+class _Record(Struct, frozen=True):
+    """What one worker writes for another, as deflated MessagePack: from 100 bytes to 65 KiB."""
+
+    def to_bytes(self) -> bytes:
+        """Return the record's bytes."""
+        return zlib.compress(msgpack.encode(self), 1)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return the record that `to_bytes` wrote.
+
+        Raises:
+            SegmentRecordError: Another version wrote it, or it is damaged.
+        """
+        try:
+            inflate = zlib.decompressobj()
+            plain = inflate.decompress(data, _MAX_RECORD)
+            if not inflate.eof or inflate.unused_data:
+                raise SegmentRecordError(f"a {cls.__name__} of more or fewer bytes")
+            return msgpack.decode(plain, type=cls)
+        except (zlib.error, DecodeError) as error:
+            raise SegmentRecordError(f"no {cls.__name__} of this version: {error}") from error
+
+
+class ScannedSegment(_Record, frozen=True, tag="scanned 3"):
     """A segment from bit to bit of the member's compressed data, and what it leaves behind.
 
     `first` and `second` are its last bytes of output after the first and after the second window.
@@ -242,7 +255,7 @@ class ScannedSegment(Struct, frozen=True):
     stop_bit: int | None  # None: to the end of the stream
     arrival: Arrival
     first: bytes
-    second: bytes
+    second: bytes | None = None  # None: as the first
 
     def resolve(self, window: bytes, history: int) -> bytes:
         """Return the true last bytes, which are the window of the next segment.
@@ -253,50 +266,19 @@ class ScannedSegment(Struct, frozen=True):
         Raises:
             IndexError: A byte was copied from before the beginning of the stream.
         """
-        keep = min(history, len(self.first))
-        first, second = self.first[-keep:] if keep else b"", self.second[-keep:] if keep else b""
-        if first == second:
-            return first
+        start = max(0, len(self.first) - history)
+        if self.second is None:
+            return self.first[start:]
         missing = WINDOW_SIZE - len(window)
         padded = bytes(missing) + window
-        resolved = bytearray(first)
-        for at, (low, high) in enumerate(zip(first, second, strict=True)):
+        resolved = bytearray(self.first[start:])
+        for at, (low, high) in enumerate(zip(resolved, self.second[start:], strict=True)):
             if low != high:
                 position = low | (high & 0x7F) << 8
                 if position < missing:
                     raise IndexError(f"window of {len(window)} bytes has no position {position}")
                 resolved[at] = padded[position]
         return bytes(resolved)
-
-    def to_bytes(self) -> bytes:
-        """Return the segment as deflated MessagePack: from 100 bytes to 65 KiB."""
-        # Deflate looks back 32 KiB, so it would not find an equal second tail.
-        other = None if self.second == self.first else self.second
-        fields = (_VERSION, self.start_bit, self.stop_bit, self.arrival, self.first, other)
-        return zlib.compress(msgpack.encode(fields), 1)
-
-    @staticmethod
-    def from_bytes(data: bytes) -> ScannedSegment:
-        """Return the segment that `to_bytes` wrote.
-
-        Raises:
-            SegmentRecordError: Another version wrote it, or it is damaged.
-        """
-        try:
-            inflate = zlib.decompressobj()
-            plain = inflate.decompress(data, _MAX_RECORD)
-            if not inflate.eof:
-                raise SegmentRecordError(f"a scanned segment is cut or above {_MAX_RECORD} bytes")
-            _, start_bit, stop_bit, arrival, first, other = _SCANNED.decode(plain)
-        except (zlib.error, DecodeError) as error:
-            raise SegmentRecordError(f"not a scanned segment of this version: {error}") from error
-        second = first if other is None else other
-        if len(first) != len(second):
-            raise SegmentRecordError("the two tails of a scanned segment differ in length")
-        return ScannedSegment(start_bit, stop_bit, arrival, first, second)
-
-
-_SCANNED = msgpack.Decoder(tuple[Literal[2], int, int | None, Arrival, bytes, bytes | None])
 
 
 class SegmentScan:
@@ -311,11 +293,7 @@ class SegmentScan:
         self._inflaters = [SegmentInflater(start_bit, stop_bit, tail) for tail in self._tails]
 
     def feed(self, chunk: Buffer) -> None:
-        """Take the next bytes.
-
-        Raises:
-            ValueError: More bytes than up to the stop bit.
-        """
+        """Take the next bytes."""
         for at in range(0, len(chunk), _STRIDE):
             for number, inflater in enumerate(self._inflaters):
                 for piece in inflater.feed(chunk[at : at + _STRIDE]):
@@ -333,7 +311,8 @@ class SegmentScan:
         first, second = self._tails[0], self._tails[-1]
         if arrivals[0].ending in {"missed", "broken"}:
             first = second = b""
-        return ScannedSegment(self._start_bit, self._stop_bit, arrivals[0], first, second)
+        other = None if first == second else second
+        return ScannedSegment(self._start_bit, self._stop_bit, arrivals[0], first, other)
 
     def _append(self, number: int, piece: bytes) -> None:
         if len(piece) < WINDOW_SIZE:
@@ -341,7 +320,7 @@ class SegmentScan:
         self._tails[number] = piece[-WINDOW_SIZE:]
 
 
-class LinkedSegment(Struct, frozen=True):
+class LinkedSegment(_Record, frozen=True, tag="linked 3"):
     """A segment that can be extracted alone."""
 
     start_bit: int
@@ -350,25 +329,6 @@ class LinkedSegment(Struct, frozen=True):
     window: bytes  # the output before it, at most the last 32 KiB
     offset: int  # of its output in the member
     length: int  # of its output
-
-    def to_bytes(self) -> bytes:
-        """Return the segment as MessagePack: about 32 KiB."""
-        return msgpack.encode((_VERSION, self))
-
-    @staticmethod
-    def from_bytes(data: bytes) -> LinkedSegment:
-        """Return the segment that `to_bytes` wrote.
-
-        Raises:
-            SegmentRecordError: Another version wrote it, or it is damaged.
-        """
-        try:
-            return _LINKED.decode(data)[1]
-        except DecodeError as error:
-            raise SegmentRecordError(f"not a linked segment of this version: {error}") from error
-
-
-_LINKED = msgpack.Decoder(tuple[Literal[2], LinkedSegment])
 
 
 def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iterator[LinkedSegment]:
@@ -387,14 +347,20 @@ def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iter
             continue
         if scan.start_bit > expected:
             break
-        _check(scan, compressed_size)
-        start_bit, stop_bit, length = scan.start_bit, scan.stop_bit, scan.arrival.length
+        start_bit, stop_bit, arrival = scan.start_bit, scan.stop_bit, scan.arrival
+        if arrival.fault is not None:
+            raise DeflateError(arrival.fault)
+        if arrival.ending == "final" and arrival.used != compressed_size:
+            message = f"the stream ends after {arrival.used} of {compressed_size} compressed bytes"
+            raise DeflateError(Finding("compressed-trailing-bytes", message))
+        if arrival.ending != ("final" if stop_bit is None else "boundary"):
+            raise _unlinked(f"segment from bit {start_bit} ended as {arrival.ending}")
         span = segment_span(start_bit, stop_bit, compressed_size)
-        yield LinkedSegment(start_bit, stop_bit, span, window, offset, length)
+        yield LinkedSegment(start_bit, stop_bit, span, window, offset, arrival.length)
         if stop_bit is None:
             return
         expected = stop_bit
-        offset += length
+        offset += arrival.length
         try:
             window = scan.resolve(window, offset)
         except IndexError as error:
@@ -402,21 +368,8 @@ def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iter
     raise _unlinked(f"no scan starts at bit {expected}")
 
 
-def _check(scan: ScannedSegment, compressed_size: int) -> None:
-    """Raise unless `scan` arrived at its stop."""
-    arrival = scan.arrival
-    if arrival.fault is not None:
-        raise DeflateError(arrival.fault)
-    if arrival.ending == "final" and arrival.used != compressed_size:
-        message = f"the stream ends after {arrival.used} of {compressed_size} compressed bytes"
-        raise DeflateError(Finding("compressed-trailing-bytes", message))
-    if arrival.ending != ("final" if scan.stop_bit is None else "boundary"):
-        raise _unlinked(f"segment from bit {scan.start_bit} ended as {arrival.ending}")
-
-
-def _unlinked(fact: str) -> DeflateError:
-    message = f"segments do not join: {fact}; fall back to one stream"
-    return DeflateError(Finding("corrupt-stream", message))
+def _unlinked(fact: str, code: str = "corrupt-stream") -> DeflateError:
+    return DeflateError(Finding(code, f"segments do not join: {fact}; fall back to one stream"))
 
 
 def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterator[bytes]:
@@ -445,11 +398,8 @@ def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterato
 
 
 def _unlike(segment: LinkedSegment, found: str) -> DeflateError:
-    message = (
-        f"the segment from bit {segment.start_bit} of the member's data gave {found}, "
-        f"its scan {segment.length} bytes; fall back to one stream"
-    )
-    return DeflateError(Finding("size-mismatch", message))
+    fact = f"from bit {segment.start_bit} came {found}, in its scan {segment.length} bytes"
+    return _unlinked(fact, "size-mismatch")
 
 
 # Start and stop in the middle of a byte. Within a byte, bit 0 is the lowest; Huffman codes go in
@@ -539,9 +489,6 @@ def seal(last: bytes, bit: int) -> bytes:
     return sealed.to_bytes((bit + len(_SENTINEL) + 7) // 8, "little")
 
 
-Read = Callable[[Span], Iterable[Buffer]]
-
-
 # All steps composed
 
 ATTEMPTS: Final = 3  # boundaries to try to arrive at; each that is missed costs a scan
@@ -554,17 +501,12 @@ def preload() -> None:
 
 def locate(layout: Segmentation, segment: int, read: Read) -> int | None:
     """Return the bit where `segment` begins, or None: it joins the one before it."""
+    if segment == 0:  # with any first block
+        return 0
     # numpy takes 60 ms to import; `preload` does it while the caller waits for its first bytes.
     from s3unzip.deflate.boundary import locate_boundary  # noqa: PLC0415
 
-    steps = locate_boundary(layout, segment)
-    try:
-        wanted = next(steps)
-        while True:
-            wanted = steps.send(b"".join(read(wanted)))
-    except StopIteration as done:
-        bit: int | None = done.value
-        return bit
+    return locate_boundary(layout, segment, read)
 
 
 def scan_segment(

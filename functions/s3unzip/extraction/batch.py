@@ -36,7 +36,6 @@ from s3unzip.zip import (
     AFTER_LENGTH,
     ByteRange,
     Member,
-    NeedMoreBytes,
     close_member,
     open_member,
 )
@@ -148,17 +147,17 @@ def extract_small(
         member = member._replace(stop=bound)
     start = row.member.offset
     raw = window.take(start, header_bound(row.member))
-    while isinstance(opened := open_member(member, raw, policy), NeedMoreBytes):
-        raw = window.take(start, start + opened.length)  # never past the bound
+    while isinstance(opened := open_member(member, raw, policy), int):
+        raw = window.take(start, start + opened)  # never past the bound
     stop = opened.data_start + row.member.compressed_size
     if stop > len(raw):  # past the member's own bound
         raw = window.take(start, start + stop)
     warnings = list(opened.warnings)
     data = raw[opened.data_start : stop]
     content, crc = decode_small(member, data, policy, opened, run.options, warnings)
-    warnings += close_member(member, opened, raw[stop:], policy)
+    warnings += close_member(member, opened, raw[stop:])
     if warnings:
-        attempt.warned(warnings)
+        attempt.warnings.update(warnings)
     return content, crc, start + stop
 
 

@@ -48,7 +48,6 @@ from s3unzip.zip import (
     HEAD_LENGTH,
     ByteRange,
     Member,
-    NeedMoreBytes,
     OpenedMember,
     Policy,
     close_member,
@@ -324,7 +323,7 @@ class MemberData(Struct, frozen=True):
         step, start = self.step, self.span.stop
         want = ByteRange(start, min(self.member.stop, start + AFTER_LENGTH))
         after = step.calls.run("get", lambda: step.archive.read(want)) if want.length else b""
-        step.warned(close_member(self.member, self.opened, after, step.context.policy))
+        step.warnings.update(close_member(self.member, self.opened, after))
 
 
 def read_pieces(step: Step, want: ByteRange) -> Iterator[memoryview]:
@@ -344,7 +343,7 @@ def open_data(step: Step, row: PlannedMember) -> MemberData:
         return step.calls.run("get", lambda: step.archive.read(want))
 
     opened = open_local(member, read, step.context.policy)
-    step.warned(opened.warnings)
+    step.warnings.update(opened.warnings)
     return MemberData(step, member, opened)
 
 
@@ -354,7 +353,7 @@ def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Polic
     for length in (HEAD_LENGTH, MAX_HEADER):
         head = read(ByteRange(member.offset, min(member.offset + length, max_stop)))
         opened = open_member(member, head, policy)
-        if not isinstance(opened, NeedMoreBytes):
+        if not isinstance(opened, int):
             return opened
     raise ServiceFaultError(f"the local header at {member.offset} was cut short")
 
@@ -413,7 +412,7 @@ def _upload(
     except BaseException:
         writer.abandon()
         raise
-    attempt.warned(content.warnings)
+    attempt.warnings.update(content.warnings)
     whole = replace(target, row=with_crc(row, content.crc32))
     if options.as_gzip is None:
         check_whole(parts, whole.row)

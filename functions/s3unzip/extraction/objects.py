@@ -25,23 +25,15 @@ from os.path import commonprefix
 from isal.isal_zlib import crc32
 from msgspec.structs import replace
 
-from s3unzip.errors import Finding, NotFoundError
+from s3unzip.errors import NotFoundError
 from s3unzip.model import GzipForm, OnConflict, Options, Outcome, PlannedMember, Run, Status
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.planning.select import compile_glob
 from s3unzip.runs.step import Step
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Buffer, Destination, ListedObject, ObjectFacts, StoredObject
-from s3unzip.zip import (
-    PIECE_LENGTH,
-    GzipMember,
-    Member,
-    MemberDecoder,
-    OpenedMember,
-    Policy,
-    decode_whole,
-    gzip_length,
-)
+from s3unzip.zip import Member, OpenedMember, Policy
+from s3unzip.zip.decode import PIECE_LENGTH, GzipMember, MemberDecoder, decode_whole, gzip_length
 
 CRC_KEY = "zip-crc32"  # 8 hex digits: the member's CRC-32 as the directory has it
 MTIME_KEY = "mtime"  # Unix seconds
@@ -177,7 +169,7 @@ def decode_small(
     policy: Policy,
     opened: OpenedMember,
     options: Options,
-    warnings: list[Finding],
+    warnings: list[str],
 ) -> tuple[Buffer, int]:
     """Return a small member's object and the CRC-32 of its content; add to `warnings`."""
     if options.as_gzip is None:

@@ -63,10 +63,9 @@ def decide(
             yield Decision(key, size, "refuse", "exists")
         else:
             yield Decision(key, size, "overwrite")
-    for failure in reading.failures:
-        finding = failure.finding
+    for member, finding in reading.failures:
         words = describe(finding.code, finding.message)
-        yield Decision(key_of(failure.path), failure.size, "fail", finding.code, words)
+        yield Decision(key_of(member.path), member.size, "fail", finding.code, words)
     if delete_extra and not refused:
         kept = {row.key for row in rows} | ({prefix + MARKER} if options.marker else set())
         yield from (Decision(key, listed[key], "delete") for key in listed if key not in kept)

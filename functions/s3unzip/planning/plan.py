@@ -56,7 +56,6 @@ from s3unzip.stores.locations import (
 )
 from s3unzip.stores.ports import Archive, CopiesParts, Source, Tail
 from s3unzip.zip import (
-    ONE_DISK,
     ByteRange,
     DirectoryReader,
     Disks,
@@ -64,7 +63,7 @@ from s3unzip.zip import (
     Member,
     Members,
     Policy,
-    RefusedMembers,
+    RefusedMember,
     count_disks,
     drive,
     first_members,
@@ -183,7 +182,7 @@ def _sum_up(
         bytes_out=cutter.work[2],
         workers=choose_workers(every, context.tuning),
         longest_task=max((task.seconds for task in every), default=0.0),
-        warnings=dict(index.warnings.counts),
+        warnings=dict(index.warnings),
         started=run.created,
         plan_seconds=round(context.clock.now() - run.created, 6),
         bytes_read=reading.bytes_read,
@@ -243,8 +242,8 @@ def _refused_members(reading: Reading) -> tuple[TaskReport, Iterator[Outcome]]:
     key_of, count = reading.template.key_of(), len(reading.failures)
     head = TaskReport(task=PLAN_TASK, kind=TaskKind.BATCH, members=count, failed=count)
     return head, (
-        Outcome.failed(failure.index, key_of(failure.path), failure.finding)
-        for failure in reading.failures
+        Outcome.failed(member.index, key_of(member.path), finding)
+        for member, finding in reading.failures
     )
 
 
@@ -279,8 +278,8 @@ class Reading(Struct, frozen=True):
     pin: Pin
     index: Index
     template: KeyTemplate
-    selected: Members
-    failures: RefusedMembers  # of the members that the options ask for
+    selected: Members[Member]
+    failures: Members[RefusedMember]  # of the members that the options ask for
     bytes_read: int
     unmatched: tuple[Unmatched, ...] = ()  # what the options ask for in vain
 
@@ -308,7 +307,7 @@ def read_tail(source: Source, location: Location, context: Context, calls: Calls
 
 def disks_of(pin: Pin) -> Disks:
     """Return where the parts of an archive begin."""
-    return join_disks([part.size for part in pin.parts]) if pin.parts else ONE_DISK
+    return join_disks([part.size for part in pin.parts or ()])
 
 
 def read_directory(
@@ -349,8 +348,7 @@ def read_directory(
             reader.feed(piece)
         index = reader.finish()
     check_parts(index.members, location.disks, read, request.source)
-    for finding in drive(inspect_prefix(tail.data, location, index.first), read):
-        index.warnings.add(finding)
+    index.warnings.update(drive(inspect_prefix(tail.data, location, index.first), read))
     selected, failures, unmatched = _select(options, index)
     return Reading(tail.pin, index, template, selected, failures, count, unmatched)
 
@@ -367,7 +365,7 @@ def _narrow(policy: Policy, budget: Budget | None) -> Policy:
 
 def _select(
     options: Options, index: Index
-) -> tuple[Members, RefusedMembers, tuple[Unmatched, ...]]:
+) -> tuple[Members[Member], Members[RefusedMember], tuple[Unmatched, ...]]:
     """Return what the options select, and what they ask for in vain."""
     wanted, selected, failures = selector(options), index.members, index.failures
     if wanted is not None:
@@ -377,7 +375,7 @@ def _select(
 
     def paths() -> Iterator[str]:
         yield from (member.path for member in index.members)
-        yield from (failure.path for failure in index.failures)
+        yield from (failure.member.path for failure in index.failures)
 
     return selected, failures, find_unmatched(options, paths, len(selected))
 

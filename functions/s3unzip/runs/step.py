@@ -65,11 +65,6 @@ class Step:
         """Count bytes that were read of the archive."""
         self.bytes_read += count
 
-    def warned(self, findings: Iterable[Finding]) -> None:
-        """Count warnings by their code."""
-        for finding in findings:
-            self.warnings[finding.code] += 1
-
     def check_time(self) -> None:
         """Check that the worker may go on."""
         margin = self.context.tuning.margin_seconds

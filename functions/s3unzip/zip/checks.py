@@ -203,7 +203,6 @@ class Limits(Struct, frozen=True):
     folder_memory: int = 32 * MIB
     decoder_memory: int = 128 * MIB
     parts: int = 500
-    kept_warnings: int = 1_000
 
 
 class Policy(Struct, frozen=True):

@@ -15,6 +15,7 @@ from functools import partial
 from typing import NoReturn, cast
 
 from isal import isal_zlib
+from isal.igzip_lib import IgzipDecompressor
 
 from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
@@ -28,9 +29,8 @@ else:
 RAW = -15
 # The stubs call this class an instance.
 IGZIP_ERROR = cast("type[Exception]", isal_zlib.error)
-
-# Each call copies the input that it leaves. Small slices keep these copies small.
-_DEFLATE_SLICE = 64 * 1024
+_Decompressor = IgzipDecompressor | BZ2Decompressor | lzma.LZMADecompressor | zstd.ZstdDecompressor
+_ERRORS = (OSError, EOFError, ValueError, lzma.LZMAError, zstd.ZstdError, IGZIP_ERROR)
 
 # The library has no bound on its output. A Deflate64 match yields up to 65,538 bytes
 # for 18 bits, so a slice of this many bytes yields at most 8 MB. Its verdict on a broken stream
@@ -48,6 +48,7 @@ _IGZIP_WORDS = {
 # When a stream ends, its decompressor copies the input that it did not use. This bounds that copy,
 # for members that consist of streams of a few bytes.
 _SLICE = 16 * 1024
+_LONG_SLICE = 64 * 1024  # of a member that can have only one stream
 
 # What the ZIP puts before an LZMA stream (5.8.8).
 _HEADER_LENGTH = 4
@@ -93,56 +94,7 @@ class Uncompressed:
 
 def explain_igzip(error: Exception) -> str:
     """Return in words what is wrong with a deflate stream (RFC 1951)."""
-    text = str(error)
-    known = (words for begins, words in _IGZIP_WORDS.items() if text.startswith(begins))
-    return next(known, f"deflate: {text}")
-
-
-class Deflate:
-    """One raw deflate stream."""
-
-    def __init__(self, member: Member, _: Policy) -> None:
-        self._member = member
-        self._stream = isal_zlib.decompressobj(RAW)
-        self._data = memoryview(b"")  # not given to the stream yet
-        self._kept: Buffer = b""  # given, and given back
-        self._late = 0
-
-    @property
-    def ended(self) -> bool:
-        """Whether the final block ended."""
-        return self._stream.eof
-
-    @property
-    def spare(self) -> int:
-        """Bytes after the final block."""
-        return self._late + len(self._stream.unused_data)
-
-    def push(self, data: Buffer) -> None:
-        """Take the next input."""
-        if self._stream.eof:
-            self._late += len(data)
-        else:
-            self._data = memoryview(data)
-
-    def pull(self, max_length: int) -> Buffer:
-        """Return up to `max_length` bytes."""
-        piece = b""
-        while not self._stream.eof:
-            given = self._kept
-            if not given:  # maybe nothing: the stream may hold output back
-                given, self._data = self._data[:_DEFLATE_SLICE], self._data[_DEFLATE_SLICE:]
-            try:
-                piece = self._stream.decompress(given, max_length)
-            except IGZIP_ERROR as error:
-                self._member.fail("corrupt-stream", explain_igzip(error))
-            self._kept = self._stream.unconsumed_tail
-            if piece or not (self._kept or self._data):
-                break
-        if self._stream.eof:
-            self._late += len(self._data)
-            self._data = memoryview(b"")
-        return piece
+    return _IGZIP_WORDS.get(str(error)[:8], f"deflate: {error}")
 
 
 class Deflate64:
@@ -196,24 +148,25 @@ class Deflate64:
 
 
 class Chain:
-    """Several streams in a row that together are the content of one member.
+    """One stream, or several in a row that together are the content of one member.
 
     ``cat a.bz2 b.bz2`` is a bzip2 file, and parallel compressors write such files. xz files can
     also have several streams (xz file format 1.2.1, section 2: "a file contains one or more
     streams"), with padding of four zeros at a time between them; so have zstd files (RFC 8878, 3).
 
-    `start` makes the decompressor of one stream. Each stream begins with one of `magics`, which are
-    equally long. `padding` may stand between streams, and after the last.
+    `start` makes the decompressor of one stream. Each other stream begins with one of `magics`,
+    which are equally long. `padding` may stand between streams, and after the last.
     """
 
     def __init__(
         self,
         member: Member,
-        start: Callable[[], BZ2Decompressor | lzma.LZMADecompressor | zstd.ZstdDecompressor],
-        magics: tuple[bytes, ...],
+        start: Callable[[], _Decompressor],
+        magics: tuple[bytes, ...] = (),
         padding: bytes = b"",
     ) -> None:
         self._member, self._start, self._magics, self._padding = member, start, magics, padding
+        self._slice = _SLICE if magics else _LONG_SLICE
         self._stream = start()
         self._data = memoryview(b"")  # what no stream was given
         self._given = memoryview(b"")  # that, and before it the last slice that one was given
@@ -252,11 +205,11 @@ class Chain:
     def _decompress(self, max_length: int) -> bytes:
         taken = memoryview(b"")
         if self._stream.needs_input:
-            self._given, taken = self._data, self._data[:_SLICE]
-            self._data = self._data[_SLICE:]
+            self._given, taken = self._data, self._data[: self._slice]
+            self._data = self._data[self._slice :]
         try:
             piece = self._stream.decompress(taken, max_length)
-        except (OSError, EOFError, ValueError, lzma.LZMAError, zstd.ZstdError) as error:
+        except _ERRORS as error:
             _fail(self._member, error)
         if self._stream.eof:
             # A stream takes all of one slice before the next: what it left is of the last.
@@ -268,7 +221,7 @@ class Chain:
         """Begin another stream if its magic follows; otherwise the rest is spare."""
         while self._padding and self._data[: len(self._padding)] == self._padding:
             self._data = self._data[len(self._padding) :]
-        length, magic = len(self._data), len(self._magics[0])
+        length, magic = len(self._data), len(self._magics[0]) if self._magics else 0
         if self._data[:magic] in self._magics:
             self._stream = self._start()
             return True
@@ -276,13 +229,14 @@ class Chain:
         if length < magic:
             self._between = bytes(data)
         else:
-            self._late = length
+            self._late += length
         return False
 
 
 def _fail(member: Member, error: Exception) -> NoReturn:
     code = "memory-bound" if "emory" in str(error) else "corrupt-stream"
-    member.fail(code, f"{_NAMES[member.method]}: {error}")
+    is_igzip = isinstance(error, IGZIP_ERROR)
+    member.fail(code, explain_igzip(error) if is_igzip else f"{_NAMES[member.method]}: {error}")
 
 
 class Lzma:
@@ -367,6 +321,11 @@ class Lzma:
         return lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=self._limit + _OVERHEAD)
 
 
+def _open_deflate(member: Member, _: Policy) -> Chain:
+    """Return the one raw stream."""
+    return Chain(member, IgzipDecompressor)
+
+
 def _open_bzip2(member: Member, _: Policy) -> Chain:
     """Return bzip2 streams; their memory is bounded by the format (900 KB blocks)."""
     return Chain(member, BZ2Decompressor, (b"BZh",))
@@ -392,9 +351,9 @@ _NAMES = {
     records.METHOD_ZSTD: "zstd",
     records.METHOD_XZ: "xz",
 }
-CODECS: dict[int, Callable[[Member, Policy], Uncompressed | Deflate | Deflate64 | Chain | Lzma]] = {
+CODECS: dict[int, Callable[[Member, Policy], Uncompressed | Deflate64 | Chain | Lzma]] = {
     records.METHOD_STORED: Uncompressed,
-    records.METHOD_DEFLATE: Deflate,
+    records.METHOD_DEFLATE: _open_deflate,
     records.METHOD_DEFLATE64: Deflate64,
     records.METHOD_BZIP2: _open_bzip2,
     records.METHOD_LZMA: Lzma,

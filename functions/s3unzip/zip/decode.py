@@ -18,12 +18,12 @@ import hashlib
 import hmac
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NoReturn
+from contextlib import contextmanager
 
 from isal import isal_zlib
 from msgspec.structs import replace
 
-from s3unzip.finding import Finding, MemberError
+from s3unzip.finding import MemberError
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.codecs import CODECS, IGZIP_ERROR, RAW, explain_igzip
 from s3unzip.zip.local import OpenedMember
@@ -31,6 +31,11 @@ from s3unzip.zip.records import FLAG_DESCRIPTOR, FLAG_REPARSE, METHOD_DEFLATE, M
 from s3unzip.zip.values import Buffer, Cipher, Member
 
 PIECE_LENGTH = 1 << 20
+# Tags of symbolic links and junctions, at the beginning of a REPARSE_DATA_BUFFER ([MS-FSCC] 2.1.2).
+_LINK_TAGS = (b"\x0c\0\0\xa0", b"\x03\0\0\xa0")
+_LINK_TAG_LENGTH = 4
+
+SPARE = "bytes after the end of the compressed stream"
 
 _GZIP_HEADER = struct.Struct("<2sBBIBB")  # magic, method, flags, mtime, effort, system
 _GZIP_TRAILER = struct.Struct("<II")  # CRC-32, size modulo 2^32
@@ -55,22 +60,16 @@ class MemberDecoder:
         Without it, one check of the password is skipped.
 
         Raises:
-            MemberError: the member is encrypted, or its method is not read.
+            MemberError: the member is encrypted, and there is no password.
         """
         self._member, self._policy = member, policy
         self._cipher = open_cipher(member, policy, opened)
-        codec = CODECS.get(member.method)
-        if codec is None:
-            self._fail("unsupported-method", f"compression method {member.method}")
-        plain = member
-        if member.cipher is not None:
-            length = member.compressed_size - member.cipher.overhead
-            plain = member._replace(compressed_size=length)
-        self._codec = codec(plain, policy)
+        overhead = 0 if member.cipher is None else member.cipher.overhead
+        plain = member._replace(compressed_size=member.compressed_size - overhead)
+        self._codec = CODECS[member.method](plain, policy)
         self._fed = 0
         self._head = b""
-        self._noted: tuple[Finding, ...] = ()
-        self.warnings: tuple[Finding, ...] = ()  # known once `finish` has returned
+        self.warnings: list[str] = []  # their codes, all known once `finish` has returned
         self.size = 0
         self.crc32 = 0
 
@@ -81,22 +80,39 @@ class MemberDecoder:
             MemberError: the stream is corrupt, too long, or wants too much memory.
         """
         self._fed += len(data)
-        if self._fed > self._member.compressed_size:
-            raise ValueError(f"fed {self._fed} of {self._member.compressed_size} bytes")
         if self._cipher is not None:
             data = self._cipher.decrypt(data)
             if not data:  # all of it belongs to the encryption
                 return
         self._codec.push(data)
-        while piece := self._pull():
-            self.size += len(piece)
-            if self.size > self._member.size:
-                self._fail("size-overrun", f"more than the declared {self._member.size} bytes")
-            if self._member.flags & FLAG_REPARSE and len(self._head) < len(_LINK_TAGS[0]):
-                self._head += bytes(piece[: len(_LINK_TAGS[0])])
-                self._noted += check_reparse(self._member, self._head, self._policy)
-            self.crc32 = _crc32(piece, self.crc32)
-            yield piece
+        member = self._member
+        with self._doubting():
+            while piece := self._codec.pull(min(PIECE_LENGTH, member.size - self.size + 1)):
+                self.size += len(piece)
+                if self.size > member.size:
+                    member.fail("size-overrun", f"more than the declared {member.size} bytes")
+                if member.flags & FLAG_REPARSE and len(self._head) < _LINK_TAG_LENGTH:
+                    self._check_reparse(piece)
+                self.crc32 = _crc32(piece, self.crc32)
+                yield piece
+
+    def _check_reparse(self, piece: Buffer) -> None:
+        """Refuse a member whose content begins as a link of Windows does."""
+        self._head += bytes(piece[:_LINK_TAG_LENGTH])
+        if self._head[:_LINK_TAG_LENGTH] in _LINK_TAGS:
+            message = "a reparse point of Windows: a symbolic link or a junction"
+            self._member.judge("symlink", message, self._policy)
+            self.warnings.append("symlink")
+
+    @contextmanager
+    def _doubting(self) -> Iterator[None]:
+        """Add to what fails the plain data that the password may be wrong, where it may."""
+        try:
+            yield
+        except MemberError as error:
+            doubt = "" if self._cipher is None else self._cipher.doubt
+            finding = replace(error.finding, message=error.finding.message + doubt)
+            raise MemberError(finding) from error.__context__
 
     @property
     def spare(self) -> int:
@@ -119,8 +135,8 @@ class MemberDecoder:
         Raises:
             MemberError: it did not.
         """
-        try:
-            self.warnings = self._noted + check_end(
+        with self._doubting():
+            self.warnings += check_end(
                 self._member,
                 self._policy,
                 ended=self._codec.ended and self._fed == self._member.compressed_size,
@@ -131,27 +147,11 @@ class MemberDecoder:
                 self._cipher.finish()
             if self._member.declares_crc:
                 check_crc(self._member, self.crc32)
-        except MemberError as error:
-            raise self._doubt(error.finding) from None
-
-    def _pull(self) -> Buffer:
-        left = self._member.size - self.size
-        try:
-            return self._codec.pull(min(PIECE_LENGTH, left + 1))
-        except MemberError as error:
-            raise self._doubt(error.finding) from error.__context__
-
-    def _fail(self, code: str, message: str) -> NoReturn:
-        raise self._doubt(self._member.finding(code, message))
-
-    def _doubt(self, finding: Finding) -> MemberError:
-        doubt = "" if self._cipher is None else self._cipher.doubt
-        return MemberError(replace(finding, message=finding.message + doubt))
 
 
 def check_end(
     member: Member, policy: Policy, *, ended: bool, spare: int, size: int
-) -> tuple[Finding, ...]:
+) -> tuple[str, ...]:
     """Check how a stream ended; return the warnings."""
     if size > member.size:
         member.fail("size-overrun", f"more than the declared {member.size} bytes")
@@ -162,26 +162,8 @@ def check_end(
         member.fail("size-mismatch", f"{size} bytes, {member.size} declared")
     if not spare:
         return ()
-    message = "bytes after the end of the compressed stream"
-    finding = member.finding("compressed-trailing-bytes", message)
-    if not policy.tolerates(finding.code):
-        raise MemberError(finding)
-    return (finding,)
-
-
-# Tags of symbolic links and junctions, at the beginning of a REPARSE_DATA_BUFFER ([MS-FSCC] 2.1.2).
-_LINK_TAGS = (b"\x0c\0\0\xa0", b"\x03\0\0\xa0")
-
-
-def check_reparse(member: Member, head: bytes, policy: Policy) -> tuple[Finding, ...]:
-    """Refuse a member whose content begins as a link of Windows does, or return a warning."""
-    if head[: len(_LINK_TAGS[0])] not in _LINK_TAGS:
-        return ()
-    message = "a reparse point of Windows: a symbolic link or a junction"
-    finding = member.finding("symlink", message)
-    if not policy.tolerates(finding.code):
-        raise MemberError(finding)
-    return (finding,)
+    member.judge("compressed-trailing-bytes", SPARE, policy)
+    return ("compressed-trailing-bytes",)
 
 
 def check_crc(member: Member, crc32: int) -> None:
@@ -196,13 +178,13 @@ def decode_whole(
     data: Buffer,
     policy: Policy,
     opened: OpenedMember | None = None,
-    warnings: list[Finding] | None = None,
+    warnings: list[str] | None = None,
 ) -> Buffer:
     """Return the content of a whole member; for a stored member that is `data` itself.
 
     `data` has all of the member's compressed bytes. `opened` is its local header, which an
-    encrypted member may need. Tolerated findings are added to `warnings`. The function allocates at
-    most the declared size and one byte; the caller bounds that by choosing members.
+    encrypted member may need. Codes of tolerated findings are added to `warnings`. The function
+    allocates at most the declared size and one byte; the caller bounds that by choosing members.
 
     Raises:
         MemberError: the content is not what the directory declares.
@@ -223,7 +205,7 @@ def decode_whole(
 
 
 def _inflate_whole(
-    member: Member, data: Buffer, policy: Policy, warnings: list[Finding] | None
+    member: Member, data: Buffer, policy: Policy, warnings: list[str] | None
 ) -> bytes:
     """Return the content of a deflated member, with one call of the library."""
     stream = _inflater(RAW)
@@ -276,8 +258,8 @@ class GzipMember:
         self.crc32 = member.crc32
 
     @property
-    def warnings(self) -> tuple[Finding, ...]:
-        """What is odd but tolerated, once all was yielded."""
+    def warnings(self) -> list[str]:
+        """The codes of what is odd but tolerated, once all was yielded."""
         return self._decoder.warnings
 
     def decode(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
@@ -304,8 +286,7 @@ class GzipMember:
         if not self._trust:
             self._decoder.finish()
             if self._decoder.spare:  # tolerated elsewhere, but gzip has no place for them
-                message = "bytes after the end of the compressed stream"
-                self._member.fail("compressed-trailing-bytes", message)
+                self._member.fail("compressed-trailing-bytes", SPARE)
         elif length != self._member.compressed_size:
             message = f"{length} bytes of {self._member.compressed_size}"
             self._member.fail("stream-truncated", message)
@@ -351,19 +332,7 @@ def open_cipher(
         member.fail("encrypted", "no password is given")
     if member.cipher.version:
         return _WinZipAes(member, member.cipher, policy.password)
-    return _ZipCrypto(member, policy.password, _check_bytes(member, opened))
-
-
-def _check_bytes(member: Member, opened: OpenedMember | None) -> frozenset[int]:
-    """Return the allowed values of the last byte of the encryption header; empty: any.
-
-    It is the high byte of the CRC-32 (6.1.6). A streaming writer does not know the CRC-32 yet:
-    Info-ZIP uses the high byte of the time in the local header.
-    """
-    high = member.crc32 >> 24
-    if not member.flags & FLAG_DESCRIPTOR:
-        return frozenset((high,))
-    return frozenset() if opened is None else frozenset((high, opened.time_high))
+    return _ZipCrypto(member, policy.password, opened)
 
 
 class _ZipCrypto:
@@ -371,15 +340,20 @@ class _ZipCrypto:
 
     doubt = "; or the password is wrong, which ZipCrypto tells for 255 of 256"
 
-    def __init__(self, member: Member, password: bytes, checks: frozenset[int]) -> None:
+    def __init__(self, member: Member, password: bytes, opened: OpenedMember | None) -> None:
         # Not at the top: only runs with a password need it. And not the package's
         # own module, which patches zipfile.
         from _zipdecrypter import StandardZipDecrypter  # noqa: PLC0415
 
         self._member = member
-        self._checks = checks
         self._decrypt = StandardZipDecrypter(password)
         self._header_left = _ZIPCRYPTO_HEADER
+        # Allowed values of the last byte of the header; none: any. It is the high byte of the
+        # CRC-32 (6.1.6). A streaming writer does not know the CRC-32 yet: Info-ZIP uses the high
+        # byte of the time in the local header.
+        self._checks = {member.crc32 >> 24}
+        if member.flags & FLAG_DESCRIPTOR:
+            self._checks = self._checks | {opened.time_high} if opened else set()
 
     def decrypt(self, data: Buffer) -> Buffer:
         """Return the plain bytes of the next input; there may be fewer of them."""

@@ -10,7 +10,6 @@ Here the parts follow each other, so that such a place is one absolute offset. A
 cut into pieces is one disk: its records know nothing of the cuts.
 """
 
-import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -18,7 +17,6 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from s3unzip.finding import Finding, RejectedError
 from s3unzip.zip import records
 from s3unzip.zip.checks import MIB, Policy
 from s3unzip.zip.values import ByteRange, Member, Reads, reject
@@ -37,16 +35,16 @@ _SEARCH_PIECE = 4 * MIB
 # 8.5.3, 8.5.4: what a split archive begins with, and one that needed no second part after all.
 SPANNING_SIGNATURES = (records.DESCRIPTOR_SIGNATURE, b"PK00")
 
-_LOCAL = struct.Struct("<4sHHHHHIIIHH")  # 4.3.7
 _MAX_METHOD = 99
 _MAX_NAME = 4096
 
 FOREIGN_HEAD = 264  # bytes that tell the formats below; tar's mark is at 257
 _TAR_MARK = 257
 
-# First bytes of what people take for a ZIP archive:
+# First bytes of what people take for a ZIP archive, text in lower case and after spaces:
 # https://www.garykessler.net/library/file_sigs.html and each format's specification.
 _SIGNATURES = (
+    (records.LOCAL_SIGNATURE, "a ZIP archive, so its end is missing"),
     (b"\x1f\x8b", "gzip"),
     (b"BZh", "bzip2"),
     (b"\xfd7zXZ\x00", "xz"),
@@ -58,9 +56,6 @@ _SIGNATURES = (
     (b"MZ", "a Windows program"),
     (b"\x89PNG", "PNG"),
     (b"PAR1", "Parquet"),
-)
-# In lower case, and after spaces.
-_TEXT_SIGNATURES = (
     (b"<!doctype html", "a web page (HTML)"),
     (b"<html", "a web page (HTML)"),
     (b"<?xml", "XML"),
@@ -96,14 +91,10 @@ class Disks(Struct, frozen=True):
         """Return what is missing: the disk, or the byte on it; None if both are there."""
         if disk > self.last:
             return f"disk {disk}"
-        length = self.stop(disk) - self.starts[disk]
+        length = (*self.starts[1:], self.size)[disk] - self.starts[disk]
         if self.is_split and offset >= length:
             return f"disk {disk} at byte {offset:,}, which has only {length:,}"
         return None
-
-    def stop(self, disk: int) -> int:
-        """Return where `disk` ends."""
-        return self.size if disk == self.last else self.starts[disk + 1]
 
     def disk_of(self, offset: int) -> int:
         """Return the number of the disk that has the byte at the absolute `offset`."""
@@ -127,9 +118,8 @@ class DirectoryLocation(Struct, frozen=True):
     entries: int
     prefix: int
     size: int
-    is_zip64: bool
     held: bytes
-    warnings: tuple[Finding, ...] = ()
+    warnings: tuple[str, ...] = ()
     disks: Disks = ONE_DISK
     entries_here: int = 0
 
@@ -177,7 +167,6 @@ def locate_directory(
         entries=end.entries,
         prefix=prefix,
         size=size,
-        is_zip64=shift is not None,
         held=tail[max(0, start - view.start) : max(0, stop - view.start)],
         warnings=tuple(view.warnings),
         disks=view.disks,
@@ -192,10 +181,15 @@ class _ArchiveEnd:
         self.data, self.start = data, size - len(data)
         self.policy = policy or Policy()
         self.disks = ONE_DISK
-        self.warnings: list[Finding] = []
+        self.warnings: list[str] = []
 
     def read(self, start: int, stop: int) -> Reads[bytes]:
-        """Return bytes [start, stop) of the archive; refuse an archive that gives fewer."""
+        """Return bytes [start, stop) of the archive, none where there can be none.
+
+        Refuses an archive that gives fewer.
+        """
+        if start < 0:
+            return b""
         if start >= self.start:
             return self.data[start - self.start : stop - self.start]
         outside = ByteRange(start, min(stop, self.start))
@@ -206,10 +200,10 @@ class _ArchiveEnd:
         return answer + self.data[: max(0, stop - self.start)]
 
     def find(self, code: str, message: str, offset: int) -> None:
-        """Record a finding: it rejects the archive, or is a warning."""
+        """Reject the archive, or note a warning."""
         if not self.policy.tolerates(code):
             reject(code, message, offset)
-        self.warnings.append(Finding(code, message, offset))
+        self.warnings.append(code)
 
 
 def _check_empty(view: _ArchiveEnd, stop: int) -> Reads[None]:
@@ -228,12 +222,8 @@ def _check_empty(view: _ArchiveEnd, stop: int) -> Reads[None]:
 
 
 def _check_limits(end: records.EndRecord, stop: int, policy: Policy) -> None:
-    start, size, entries, limits = (
-        end.directory_offset,
-        end.directory_size,
-        end.entries,
-        policy.limits,
-    )
+    _, _, _, entries, size, start = end
+    limits = policy.limits
     if start + size > stop:
         message = f"the directory ends at {start + size}, the end record begins at {stop}"
         reject("cd-out-of-bounds", message, stop)
@@ -270,19 +260,13 @@ def _find_prefix(
     if view.disks.is_split or not (is_empty or at_adjusted == records.CENTRAL_SIGNATURE):
         message = f"{prefix} bytes between the directory and its end record"
         reject("gap-before-eocd", message, declared + size)
-    view.find(
-        "prefix-unadjusted", f"{prefix} bytes before the archive that its offsets do not count", 0
-    )
+    view.warnings.append("prefix-unadjusted")
     return prefix
 
 
 def _find_eocd(view: _ArchiveEnd, window: bytes, base: int) -> int:
     """Return the absolute offset of the one end record (4.3.16) in `window`, which is at `base`."""
-    found = [
-        (at, records.find_eocd_stop(window, at))
-        for at in records.find_all(window, records.EOCD_SIGNATURE)
-        if at + records.EOCD_LENGTH <= len(window)
-    ]
+    found = list(_find_ends(window))
     exact = [base + at for at, stop in found if stop == len(window)]
     if len(exact) > 1:
         message = f"end records at {exact[0]} and {exact[-1]} both end the archive"
@@ -305,6 +289,13 @@ def _find_eocd(view: _ArchiveEnd, window: bytes, base: int) -> int:
     return base + at
 
 
+def _find_ends(window: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where each end record begins, and where it ends with its comment."""
+    for at in records.find_all(window, records.EOCD_SIGNATURE):
+        if at + records.EOCD_LENGTH <= len(window):
+            yield at, records.find_eocd_stop(window, at)
+
+
 def _read_zip64(
     view: _ArchiveEnd, eocd: records.EndRecord, at: int
 ) -> Reads[tuple[records.EndRecord, int, int | None]]:
@@ -316,9 +307,7 @@ def _read_zip64(
     needs = records.SENTINEL_32 in (eocd.directory_size, eocd.directory_offset)
     needs |= records.SENTINEL_16 in eocd[:4]
     locator_at = at - records.ZIP64_LOCATOR_LENGTH
-    raw = b""
-    if locator_at >= 0:
-        raw = yield from view.read(locator_at, at)
+    raw = yield from view.read(locator_at, at)
     if not raw.startswith(records.ZIP64_LOCATOR_SIGNATURE):
         if needs:
             yield from _explain_no_locator(view, eocd, at)
@@ -388,9 +377,7 @@ def _find_zip64_record(view: _ArchiveEnd, declared: int, locator_at: int) -> Rea
     looked for right before the locator, then where the locator says.
     """
     plain_at = locator_at - records.ZIP64_EOCD_LENGTH
-    raw = b""
-    if plain_at >= 0:
-        raw = yield from view.read(plain_at, plain_at + 12)
+    raw = yield from view.read(plain_at, plain_at + 12)
     if raw.startswith(records.ZIP64_EOCD_SIGNATURE):
         _check_record_size(raw, plain_at, locator_at)
         if declared > plain_at:
@@ -440,7 +427,7 @@ def _compare_zip64(
             reject("zip64-eocd-mismatch", message, at)
 
 
-def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Reads[list[Finding]]:
+def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Reads[list[str]]:
     """Return the warnings about the bytes before offset `first`, where the first listed item is.
 
     `tail` is the archive's last bytes. If there are such bytes, two ranges of `LOOKED` bytes are
@@ -467,14 +454,10 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
         found = yield from _find_inside(view, min(first, MAX_SEARCHED))
     if found is not None and is_refused:
         message = f"of the {first} bytes before it, those from {found} on are a ZIP of their own"
-        raise RejectedError(Finding("stacked-archive", message, found))
+        reject("stacked-archive", message, found)
     if location.prefix:
         return []  # said when the directory was found
-    warnings = [Finding("prefix-adjusted", f"{first} bytes before the first member", 0)]
-    if found is not None:
-        message = f"an archive at {found} that the directory does not list"
-        warnings.append(Finding("hidden-local-header", message, found))
-    return warnings
+    return ["prefix-adjusted"] if found is None else ["prefix-adjusted", "hidden-local-header"]
 
 
 def _find_inside(view: _ArchiveEnd, stop: int) -> Reads[int | None]:
@@ -512,10 +495,10 @@ def find_archive(data: bytes, base: int, stop: int) -> int | None:
 def _is_local(data: bytes, at: int, stop: int) -> bool:
     if at + records.LOCAL_LENGTH > len(data):
         return False
-    _, needed, _, method, _, _, _, _, _, name_length, extra_length = _LOCAL.unpack_from(data, at)
+    _, _, method, *_, name_length, extra_length = records.LOCAL.unpack_from(data, at)
     name_at = at + records.LOCAL_LENGTH
     return (
-        needed & 0xFF <= records.MAX_VERSION
+        data[at + 4] <= records.MAX_VERSION
         and method <= _MAX_METHOD
         and 0 < name_length <= _MAX_NAME
         and name_at + name_length + extra_length <= stop
@@ -552,27 +535,11 @@ def describe_foreign(head: bytes, size: int, searched: int) -> str:
     if size == 0:
         return "the file is empty"
     place = "it holds" if searched == size else f"its last {searched:,} bytes hold"
-    return f"{place} no end record; the first bytes look like {_guess(head)}"
-
-
-def _guess(head: bytes) -> str:
-    if head.startswith(records.LOCAL_SIGNATURE):
-        return "a ZIP archive, so its end is missing"
-    if head[_TAR_MARK:].startswith(b"ustar"):
-        return "tar"
     text = head.lstrip()[:15].lower()
-    for signature, name in (*_SIGNATURES, *_TEXT_SIGNATURES):
-        if head.startswith(signature) or text.startswith(signature):
-            return name
-    return "text" if _is_text(head) else "no format that s3unzip knows"
-
-
-def _is_text(head: bytes) -> bool:
-    try:
-        text = head[:-4].decode() if len(head) == FOREIGN_HEAD else head.decode()
-    except UnicodeDecodeError:
-        return False
-    return all(character.isprintable() or character in "\t\r\n" for character in text)
+    known = (name for mark, name in _SIGNATURES if head.startswith(mark) or text.startswith(mark))
+    other = "text" if min(head) >= ord("\t") else "no format that s3unzip knows"
+    guess = "tar" if head[_TAR_MARK:].startswith(b"ustar") else next(known, other)
+    return f"{place} no end record; the first bytes look like {guess}"
 
 
 def join_disks(sizes: Sequence[int]) -> Disks:
@@ -585,47 +552,21 @@ def count_disks(tail: bytes) -> int:
 
     Returns 1 if there is no end record: `locate_directory` explains it.
     """
-    at = _find_last_end(tail)
-    if at is None:
+    window = tail[-(records.EOCD_LENGTH + records.MAX_COMMENT) :]
+    found = list(_find_ends(window))
+    if not found:
         return 1
-    eocd = records.read_eocd(tail, at)
+    # The one that ends with the archive, else the last one.
+    at, _ = max(found, key=lambda one: (one[1] == len(window), one))
+    eocd = records.read_eocd(window, at)
     if eocd.disk != records.SENTINEL_16:
         return eocd.disk + 1
-    raw = tail[max(0, at - records.ZIP64_LOCATOR.size) : at]
-    if len(raw) < records.ZIP64_LOCATOR.size or raw[:4] != records.ZIP64_LOCATOR_SIGNATURE:
+    at += len(tail) - len(window)
+    raw = tail[max(0, at - records.ZIP64_LOCATOR_LENGTH) : at]
+    if len(raw) < records.ZIP64_LOCATOR_LENGTH or raw[:4] != records.ZIP64_LOCATOR_SIGNATURE:
         return 1
     count: int = records.ZIP64_LOCATOR.unpack(raw)[2]
     return max(1, count)
-
-
-def count_entries(tail: bytes) -> int | None:
-    """Return how many entries, folders among them, an archive's last bytes declare.
-
-    Returns None if `tail` has no end record, or the count is in a ZIP64 record before `tail`.
-    """
-    at = _find_last_end(tail)
-    if at is None:
-        return None
-    eocd = records.read_eocd(tail, at)
-    if eocd.entries != records.SENTINEL_16:
-        return eocd.entries
-    start = at - records.ZIP64_LOCATOR_LENGTH - records.ZIP64_EOCD_LENGTH
-    raw = tail[max(0, start) : at - records.ZIP64_LOCATOR_LENGTH]
-    if len(raw) < records.ZIP64_EOCD_LENGTH or not raw.startswith(records.ZIP64_EOCD_SIGNATURE):
-        return None
-    return records.read_zip64_eocd(raw).entries
-
-
-def _find_last_end(tail: bytes) -> int | None:
-    """Return where the end record begins that ends with the archive, else the last one."""
-    window = tail[-(records.EOCD_LENGTH + records.MAX_COMMENT) :]
-    found = [
-        at
-        for at in records.find_all(window, records.EOCD_SIGNATURE)
-        if at + records.EOCD_LENGTH <= len(window)
-    ]
-    whole = [at for at in found if records.find_eocd_stop(window, at) == len(window)]
-    return len(tail) - len(window) + (whole or found)[-1] if found else None
 
 
 def first_members(members: Sequence[Member], disks: Disks) -> Iterator[tuple[int, Member]]:
@@ -633,13 +574,7 @@ def first_members(members: Sequence[Member], disks: Disks) -> Iterator[tuple[int
 
     `members` are in the order of their offsets.
     """
-    known = -1
-    for start in disks.starts:
+    for disk, start in enumerate(disks.starts):
         place = bisect_left(members, start, key=attrgetter("offset"))
-        if place == len(members):
-            return
-        member = members[place]
-        disk = disks.disk_of(member.offset)
-        if disk != known:
-            known = disk
-            yield disk, member
+        if place < len(members) and disks.disk_of(members[place].offset) == disk:
+            yield disk, members[place]

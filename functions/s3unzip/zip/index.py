@@ -6,7 +6,9 @@ headers decides how long a plan takes. `local` and `decode` check what needs the
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import chain
 from struct import Struct
 from typing import NamedTuple, NoReturn
@@ -24,8 +26,6 @@ from s3unzip.zip.members import (
     HeaderTable,
     Index,
     Members,
-    RefusedMembers,
-    Warnings,
 )
 from s3unzip.zip.names import (
     HASH_COST,
@@ -44,9 +44,7 @@ from s3unzip.zip.values import Cipher, reject
 # 4.3.12: head; time and date, CRC-32, sizes; lengths of name, extra field and comment; traits;
 # offset.
 _HEADER = Struct("<12sIIIIHHH8sI")
-_HEAD = Struct("<4sHHHH")
-_TRAITS = Struct("<HHI")
-_MAX_FORMS = 4096
+_FORM = Struct("<4sHHHHHHI")  # head and traits
 
 # The file types of Unix in the upper four bits of a mode (stat.S_IFMT).
 _FIFO, _CHARACTER, _DIRECTORY, _BLOCK, _LINK, _SOCKET = 0x1, 0x2, 0x4, 0x6, 0xA, 0xC
@@ -57,7 +55,7 @@ _EMPTY_STREAM = {records.METHOD_STORED: 0, records.METHOD_DEFLATE: 5, records.ME
 _EMPTY_OTHER = 32
 _MAX_OVERHEAD = 28  # of encryption, see `Cipher`
 
-_S3_SPECIAL = ("soap",)
+_S3_SPECIAL = "soap"  # some S3 clients cannot address this key
 
 
 class _HeaderForm(NamedTuple):
@@ -70,6 +68,37 @@ class _HeaderForm(NamedTuple):
     is_encrypted: bool
     is_folder: bool  # by the attributes
     findings: tuple[tuple[str, str], ...]  # code and message, if it is a file
+
+
+@lru_cache(maxsize=1 << 12)
+def _read_form(raw: bytes) -> _HeaderForm:
+    """Return what head and traits say."""
+    _, made_by, needed, flags, method, disk, _, attributes = _FORM.unpack(raw)
+    host, kind = made_by >> 8, attributes >> 28
+    is_unix = host in records.UNIX_HOSTS
+    findings: list[tuple[str, str]] = []
+    if kind == _LINK:  # other hosts write Unix modes, too
+        findings.append(("symlink", "a symbolic link"))
+    elif attributes & records.ATTRIBUTE_REPARSE_POINT and not is_unix:
+        flags |= records.FLAG_REPARSE
+        findings.append(("reparse-point", "a reparse point of Windows, taken as a file"))
+    elif kind in (_CHARACTER, _BLOCK, _SOCKET):
+        findings.append(("device", "a device or socket"))
+    elif kind == _FIFO:
+        findings.append(("fifo-mode", "FIFO mode bits, taken as an ordinary file"))
+    if needed & 0xFF > records.MAX_VERSION:
+        message = f"it needs version {needed}, the last one is {records.MAX_VERSION}"
+        findings.append(("version-needed", message))
+    if flags & records.FLAG_PATCH:
+        findings.append(("patch-data", "compressed patch data"))
+    is_encrypted = bool(flags & records.ENCRYPTION_FLAGS) or method == records.METHOD_AES
+    if not is_encrypted and method not in records.METHODS:
+        findings.append(("unsupported-method", records.describe_method(method)))
+    says_folder = attributes & records.ATTRIBUTE_DIRECTORY and host in records.DOS_HOSTS
+    return _HeaderForm(
+        method, flags, disk, attributes >> 16 if is_unix else 0, is_encrypted,
+        bool(kind == _DIRECTORY or says_folder), tuple(findings),
+    )  # fmt: skip
 
 
 def _holds_data(form: _HeaderForm, compressed: int) -> bool:
@@ -96,11 +125,7 @@ class DirectoryReader:
         self._location, self._policy, self._key_of = location, policy, key_of
         self._reserved = None if reserved is None else fold_key(reserved)
         self._table = HeaderTable()
-        self._failures = RefusedMembers(self._table, [])
-        self._warnings = Warnings(policy.limits.kept_warnings)
-        for finding in location.warnings:
-            self._warnings.add(finding)
-        self._forms: dict[bytes, _HeaderForm] = {}
+        self._warnings = Counter(location.warnings)
         # Of the header that is being read: its name, its offset, the finding that fails it.
         self._raw, self._offset = b"", 0
         self._failure: tuple[str, str] | None = None
@@ -145,7 +170,7 @@ class DirectoryReader:
     ) -> None:  # fmt: skip
         """Read one header: its fixed fields, its name and its extra block."""
         head, stamp, crc32, compressed, size, _, _, _, traits, offset = fixed
-        form = self._forms.get(head + traits) or self._learn(head, traits)
+        form = _read_form(head + traits)
         extras = records.walk_extras(block) if block else records.NO_EXTRAS
         disk, lacks = form.disk, False
         if records.SENTINEL_32 in (size, compressed, offset) or disk == records.SENTINEL_16:
@@ -178,60 +203,24 @@ class DirectoryReader:
         kind = FOLDER if is_folder else MEMBER
         if self._failure:
             kind = FAILED if is_named and not is_folder else NAMELESS
-            self._failures.add(len(self._table.kinds), *self._failure)
+            self._table.faults[len(self._table.kinds)] = self._failure
         mtime = records.read_extended_time(extras) if block else None
         mtime = records.read_dos_time(stamp) if mtime is None else mtime
         facts = mtime, crc32, method, form.flags, form.mode, cipher
         self._table.add(kind, path, raw_name, (self._offset, end, compressed, size), facts)
 
     def _find(self, code: str, message: str) -> None:
-        """Record a finding: it fails the member, or is a warning."""
+        """Fail the member, or count a warning."""
         if self._policy.tolerates(code):
-            self._warnings.add(self._finding(code, message))
+            self._warnings[code] += 1
         elif self._failure is None:
             self._failure = code, message
 
     def _reject(self, code: str, message: str) -> None:
-        """Record a finding: it rejects the archive, or is a warning."""
+        """Reject the archive, or count a warning."""
         if not self._policy.tolerates(code):
-            raise RejectedError(self._finding(code, message))
-        self._warnings.add(self._finding(code, message))
-
-    def _finding(self, code: str, message: str) -> Finding:
-        return Finding(code, message, self._offset, show_name(self._raw))
-
-    def _learn(self, head: bytes, traits: bytes) -> _HeaderForm:
-        """Return what head and traits say, and remember it."""
-        _, made_by, needed, flags, method = _HEAD.unpack(head)
-        disk, _, attributes = _TRAITS.unpack(traits)
-        host, kind = made_by >> 8, attributes >> 28
-        is_unix = host in records.UNIX_HOSTS
-        findings: list[tuple[str, str]] = []
-        if kind == _LINK:  # other hosts write Unix modes, too
-            findings.append(("symlink", "a symbolic link"))
-        elif attributes & records.ATTRIBUTE_REPARSE_POINT and not is_unix:
-            flags |= records.FLAG_REPARSE
-            findings.append(("reparse-point", "a reparse point of Windows, taken as a file"))
-        elif kind in (_CHARACTER, _BLOCK, _SOCKET):
-            findings.append(("device", "a device or socket"))
-        elif kind == _FIFO:
-            findings.append(("fifo-mode", "FIFO mode bits, taken as an ordinary file"))
-        if needed & 0xFF > records.MAX_VERSION:
-            message = f"it needs version {needed}, the last one is {records.MAX_VERSION}"
-            findings.append(("version-needed", message))
-        if flags & records.FLAG_PATCH:
-            findings.append(("patch-data", "compressed patch data"))
-        is_encrypted = bool(flags & records.ENCRYPTION_FLAGS) or method == records.METHOD_AES
-        if not is_encrypted and (unsupported := records.name_unsupported(method)):
-            findings.append(("unsupported-method", f"compression method {method} ({unsupported})"))
-        says_folder = attributes & records.ATTRIBUTE_DIRECTORY and host in records.DOS_HOSTS
-        form = _HeaderForm(
-            method, flags, disk, attributes >> 16 if is_unix else 0, is_encrypted,
-            bool(kind == _DIRECTORY or says_folder), tuple(findings),
-        )  # fmt: skip
-        if len(self._forms) < _MAX_FORMS:
-            self._forms[head + traits] = form
-        return form
+            raise RejectedError(Finding(code, message, self._offset, show_name(self._raw)))
+        self._warnings[code] += 1
 
     def _begin(self, raw: bytes, disk: int, offset: int) -> int:
         """Begin another header; return the absolute offset of its member."""
@@ -336,8 +325,8 @@ class DirectoryReader:
                 self._find("encryption-malformed", "method 99 (AES) without its field or its flag")
                 return method, None
             method, cipher = found
-        if (unsupported := records.name_unsupported(method)) is not None:
-            self._find("unsupported-method", f"compression method {method} ({unsupported})")
+        if method not in records.METHODS:
+            self._find("unsupported-method", records.describe_method(method))
         if compressed < cipher.overhead:
             message = f"{compressed} bytes, the encryption alone has {cipher.overhead}"
             self._find("encryption-malformed", message)
@@ -397,8 +386,7 @@ class DirectoryReader:
         table, path = self._table, self._table.path(place)
         mark = hash(path)
         if mark in self._directories:
-            offset = table.offsets[place]
-            self._warnings.add(Finding("dup-directory", "listed before", offset, cut_name(path)))
+            self._warnings["dup-directory"] += 1
         elif len(self._directories) < self._policy.limits.folder_memory // HASH_COST:
             self._directories.add(mark)
         if utf8_length(path) > self._policy.limits.key_bytes:
@@ -407,8 +395,7 @@ class DirectoryReader:
 
     def _fail(self, place: int, code: str, message: str, kind: int = FAILED) -> None:
         """Fail a member, unless it has failed already."""
-        if self._table.kinds[place] == MEMBER:
-            self._failures.add(place, code, message)
+        self._table.faults.setdefault(place, (code, message))
         self._table.kinds[place] = kind
 
     def finish(self) -> Index:
@@ -418,12 +405,12 @@ class DirectoryReader:
         self._warn_clashes()
         table, location = self._table, self._location
         order = table.settle(location.start)
-        self._failures.sort()
         places = array("I", (place for place in order if table.kinds[place] == MEMBER))
+        failed = array("I", sorted(table.faults))
         return Index(
             table=table,
-            members=Members(table, places),
-            failures=self._failures,
+            members=Members(table, places, table.member),
+            failures=Members(table, failed, table.refused),
             first=table.offsets[order[0]] if order else location.start,
             warnings=self._warnings,
         )
@@ -463,9 +450,10 @@ class DirectoryReader:
                 last[key] = place
             first = key_of(path(places[0]))
             folded = fold_key(first)
-            for key, place in last.items():
+            for key in last:
                 if key != first and fold_key(key) == folded:
-                    self._warn_collision(first, key, place)
+                    is_form = fold_form(first) == fold_form(key)
+                    self._warnings["unicode-collision" if is_form else "case-collision"] += 1
                     break
 
     def _resolve_duplicate(self, earlier: int, place: int, key: str) -> None:
@@ -475,22 +463,16 @@ class DirectoryReader:
             raise RejectedError(Finding("duplicate-name", message, offset, key))
         self._fail(earlier, "duplicate-name", f"{message}: the last one is written")
 
-    def _warn_collision(self, first: str, second: str, place: int) -> None:
-        is_form = fold_form(first) == fold_form(second)
-        code = "unicode-collision" if is_form else "case-collision"
-        message = f"{cut_name(first)!r} and {cut_name(second)!r} are one name to some file systems"
-        self._warnings.add(Finding(code, message, self._table.offsets[place], cut_name(second)))
-
     def _warn_clashes(self) -> None:
         """Warn of keys that are also another key's folder, and of keys that S3 treats specially."""
-        memory = self._policy.limits.folder_memory
-        above = self._folded.above(self._keys(MEMBER, FAILED), memory)
-        for clash in chain(above, self._folded.folders(self._keys(FOLDER), memory)):
-            message = "both a file and a folder: a download to a file system breaks"
-            finding = Finding("file-dir-prefix-conflict", message, None, cut_name(clash))
-            self._warnings.add(finding)
-        for key in _S3_SPECIAL:
-            if key in self._folded:
-                message = "some S3 clients cannot address this key"
-                self._warnings.add(Finding("name-s3-special", message, None, key))
+        above = (key.rpartition("/")[0] for key in self._keys(MEMBER, FAILED))
+        folders = self._folded.folders(
+            chain(above, self._keys(FOLDER)), self._policy.limits.folder_memory
+        )
+        for code, count in (
+            ("file-dir-prefix-conflict", sum(1 for _ in folders)),
+            ("name-s3-special", _S3_SPECIAL in self._folded),
+        ):
+            if count:
+                self._warnings[code] += count
         self._folded, self._directories = FoldedKeys(), set()

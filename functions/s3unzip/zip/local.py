@@ -4,16 +4,14 @@ Their bytes are in the same range as the data, so these checks cost no extra req
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from msgspec import Struct
-
-from s3unzip.finding import Finding, MemberError
+from s3unzip.finding import MemberError
 from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
-from s3unzip.zip.names import check_name, decode_name
-from s3unzip.zip.values import SHOWN_NAME, Buffer, Member
+from s3unzip.zip.names import check_name, cut_name, decode_name, show_name
+from s3unzip.zip.values import Buffer, Member
 
 # Enough for nearly every local header in one read.
 HEAD_LENGTH = 1024
@@ -28,20 +26,15 @@ class OpenedMember(NamedTuple):
 
     data_start: int
     has_descriptor: bool
-    warnings: tuple[Finding, ...] = ()
+    warnings: tuple[str, ...] = ()
     time_high: int = 0  # of an encrypted member: high byte of its time, a check of its password
 
 
-class NeedMoreBytes(Struct, frozen=True):
-    """The local header is longer than the given bytes: call again with `length` bytes."""
-
-    length: int
-
-
-def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | NeedMoreBytes:
+def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | int:
     """Check a member's local header; `head` begins at `member.offset`.
 
-    It may have more bytes than the header, up to `member.stop`; later bytes are ignored.
+    It may have more bytes than the header, up to `member.stop`; later bytes are ignored. Returns
+    the number of bytes to call with again if the header is longer.
 
     Raises:
         MemberError: the local header disagrees with the directory.
@@ -50,19 +43,19 @@ def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | 
     if len(head) < records.LOCAL_LENGTH:
         if len(head) >= room:
             member.fail("lfh-truncated", f"{room} bytes for a header")
-        return NeedMoreBytes(min(room, HEAD_LENGTH))
+        return min(room, HEAD_LENGTH)
     magic, flags, method, crc32, compressed, size, name_length, extra_length = (
         records.LOCAL.unpack_from(head)
     )
     if magic != records.LOCAL_SIGNATURE:
         found = bytes(head[:4]).hex()
         member.fail("lfh-bad-signature", f"{found} instead of 504b0304")
-    data_start = records.LOCAL_LENGTH + name_length + extra_length
+    data_start: int = records.LOCAL_LENGTH + name_length + extra_length
     if data_start + member.compressed_size > room:
         stop = member.offset + data_start + member.compressed_size
         member.fail("overlap", f"with its local header it ends at {stop}, past {member.stop}")
     if len(head) < data_start:
-        return NeedMoreBytes(data_start)
+        return data_start
     name = head[records.LOCAL_LENGTH : records.LOCAL_LENGTH + name_length]
     said = (name, method, flags, crc32, compressed, size)
     if not (extra_length or flags & (records.ENCRYPTION_FLAGS | records.FLAG_DESCRIPTOR)) and (
@@ -70,27 +63,21 @@ def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | 
     ):
         return OpenedMember(data_start, has_descriptor=False)
     extra = bytes(head[records.LOCAL_LENGTH + name_length : data_start])
-    warnings: list[Finding] = []
     if name != member.name_bytes:
-        shown = bytes(name[:SHOWN_NAME]).decode("utf-8", "backslashreplace")
-        member.fail("lfh-name-mismatch", f"it says {shown!r}")
+        member.fail("lfh-name-mismatch", f"it says {show_name(bytes(name))!r}")
     extras = records.walk_extras(extra)
-    _check_coding(member, flags, method, extras, warnings)
-    _check_extras(member, extras, policy, warnings)
+    _check_coding(member, flags, method, extras)
+    warnings = (*_compare_flags(member, flags), *_check_extras(member, extras, policy))
     _check_sizes(member, extras, flags, (crc32, compressed, size))
     time_high = head[11] if flags & records.ENCRYPTION_FLAGS else 0
-    return OpenedMember(
-        data_start, bool(flags & records.FLAG_DESCRIPTOR), tuple(warnings), time_high
-    )
+    return OpenedMember(data_start, bool(flags & records.FLAG_DESCRIPTOR), warnings, time_high)
 
 
 def _declared(member: Member) -> tuple[int, int, int]:
     return member.crc32, member.compressed_size, member.size
 
 
-def _check_coding(
-    member: Member, flags: int, method: int, extras: records.Extras, warnings: list[Finding]
-) -> None:
+def _check_coding(member: Member, flags: int, method: int, extras: records.Extras) -> None:
     wanted, cipher = member.method, member.cipher
     if cipher is not None and cipher.version:
         wanted = records.METHOD_AES
@@ -102,20 +89,18 @@ def _check_coding(
         member.fail("lfh-method-mismatch", "its AES field is another than in the directory")
     if method != wanted:
         member.fail("lfh-method-mismatch", f"method {method}, in the directory {member.method}")
+
+
+def _compare_flags(member: Member, flags: int) -> Iterator[str]:
     if (flags ^ member.flags) & records.FLAG_DESCRIPTOR:
-        message = "only one of its two headers announces a data descriptor"
-        warnings.append(member.finding("lfh-flag3-mismatch", message))
+        yield "lfh-flag3-mismatch"
     if (flags ^ member.flags) & records.FLAG_UTF8 and not member.name_bytes.isascii():
-        message = "only one of its two headers says that the name is UTF-8"
-        warnings.append(member.finding("lfh-flag11-mismatch", message))
+        yield "lfh-flag11-mismatch"
 
 
-def _check_extras(
-    member: Member, extras: records.Extras, policy: Policy, warnings: list[Finding]
-) -> None:
+def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Iterator[str]:
     if extras.overrun:
-        message = "a local extra field is longer than its block"
-        warnings.append(member.finding("lfh-extra-malformed", message))
+        yield "lfh-extra-malformed"
     if len(extras.of(records.ZIP64)) > 1:
         member.fail("lfh-zip64-duplicate", "two local records.ZIP64 extra fields")
     if not extras.of(records.UNICODE_PATH):
@@ -125,11 +110,9 @@ def _check_extras(
     raw = member.name_bytes if chosen is None else chosen
     text, _ = decode_name(raw, is_utf8=is_utf8, policy=policy)
     if check_name(text, policy).path != member.path:
-        message = f"by its local Unicode path field it is {text[:SHOWN_NAME]!r}"
-        finding = member.finding("lfh-unicode-path-mismatch", message)
-        if not policy.tolerates(finding.code):
-            raise MemberError(finding)
-        warnings.append(finding)
+        message = f"by its local Unicode path field it is {cut_name(text)!r}"
+        member.judge("lfh-unicode-path-mismatch", message, policy)
+        yield "lfh-unicode-path-mismatch"
 
 
 def _check_sizes(
@@ -153,9 +136,7 @@ def _check_sizes(
     member.fail("lfh-size-crc-mismatch", message)
 
 
-def close_member(
-    member: Member, opened: OpenedMember, after: Buffer, policy: Policy
-) -> Sequence[Finding]:
+def close_member(member: Member, opened: OpenedMember, after: Buffer) -> list[str]:
     """Check what follows a member's data: its descriptor, then the gap; return warnings.
 
     `after` begins where the data ends. It has all bytes up to `member.stop`, or at least the first
@@ -164,22 +145,16 @@ def close_member(
     Raises:
         MemberError: the data descriptor disagrees with the directory.
     """
-    del policy  # none of these checks depends on the policy
     after = after[:AFTER_LENGTH]
-    warnings: list[Finding] = []
-    data_stop = member.offset + opened.data_start + member.compressed_size
+    warnings: list[str] = []
     length = 0
     if opened.has_descriptor:
+        data_stop = member.offset + opened.data_start + member.compressed_size
         length, is_signed = _match_descriptor(member, after, data_stop)
         if not is_signed:
-            message = "the data descriptor has no signature"
-            warnings.append(member.finding("dd-missing-signature", message, data_stop))
-    if len(after) > length:
-        hidden = bytes(after[length:]).find(records.LOCAL_SIGNATURE)
-        if hidden >= 0:
-            at = data_stop + length + hidden
-            message = f"a local header at {at} that the directory does not list"
-            warnings.append(member.finding("hidden-local-header", message, at))
+            warnings.append("dd-missing-signature")
+    if len(after) > length and records.LOCAL_SIGNATURE in bytes(after[length:]):
+        warnings.append("hidden-local-header")
     return warnings
 
 
@@ -195,11 +170,9 @@ def _match_descriptor(member: Member, after: Buffer, data_stop: int) -> tuple[in
     if compressed <= records.SENTINEL_32 and size <= records.SENTINEL_32:
         forms.insert(0, struct.pack("<III", crc32, compressed, size))
     head = bytes(after[: len(wide) + 4])
-    for form in forms:
-        if head.startswith(records.DESCRIPTOR_SIGNATURE + form):
-            return len(form) + 4, True
-    for form in forms:
-        if head.startswith(form):
-            return len(form), False
+    for signature in (records.DESCRIPTOR_SIGNATURE, b""):
+        for form in forms:
+            if head.startswith(signature + form):
+                return len(signature + form), bool(signature)
     message = f"{head[:16].hex() or 'nothing'} where the descriptor should be"
     raise MemberError(member.finding("dd-mismatch", message, data_stop))

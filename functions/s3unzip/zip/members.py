@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
 from itertools import islice
-from operator import gt, itemgetter
-from typing import NamedTuple, overload
+from operator import gt
+from typing import NamedTuple, TypeVar, overload
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from s3unzip.finding import Finding, RejectedError
 from s3unzip.zip.names import cut_name
 from s3unzip.zip.values import Cipher, Member
+
+M = TypeVar("M")
 
 # What becomes of a header. The first two have a key, and the keys are compared with each other.
 MEMBER, FAILED = 0, 1
@@ -31,6 +34,13 @@ _ROW = struct.Struct("<qIHIHB")  # mtime, CRC-32, method, flags, mode, cipher
 _NO_TIME = -(1 << 63)
 _CIPHERS = (None, Cipher(), *(Cipher(version, key) for version in (1, 2) for key in (1, 2, 3)))
 _CIPHER_CODES = {cipher: code for code, cipher in enumerate(_CIPHERS)}
+
+
+class RefusedMember(NamedTuple):
+    """A member that fails by the index alone; its name is cut if it cannot be a key."""
+
+    member: Member
+    finding: Finding
 
 
 class HeaderTable:
@@ -45,6 +55,7 @@ class HeaderTable:
         self.compressed_sizes: array[int] = array("Q")
         self.sizes: array[int] = array("Q")
         self.kinds = bytearray()
+        self.faults: dict[int, tuple[str, str]] = {}  # code and message of those that failed
 
     def add(
         self,
@@ -56,12 +67,8 @@ class HeaderTable:
     ) -> None:
         """Append a header.
 
-        Args:
-            kind: what becomes of it.
-            path: see `Member`.
-            raw_name: see `Member`.
-            spot: its offset, least end, compressed size and size.
-            facts: its mtime, CRC-32, method, flags, mode (0: unknown) and cipher.
+        `spot` is its offset, least end, compressed size and size; `facts` are its mtime, CRC-32,
+        method, flags, mode (0: unknown) and cipher.
         """
         self.kinds.append(kind)
         if path.isascii():
@@ -83,10 +90,6 @@ class HeaderTable:
         """Return one header's path."""
         path = self._paths[place]
         return path if isinstance(path, str) else path.decode("utf-8", "surrogatepass")
-
-    def raw_name(self, place: int) -> bytes | None:
-        """Return one header's name as declared, None where it is the path in ASCII."""
-        return self._raw_names[place]
 
     def cut_path(self, place: int) -> None:
         """Keep only the beginning of a name that will not become a key."""
@@ -122,12 +125,13 @@ class HeaderTable:
             _CIPHERS[cipher],
         )
 
-    def settle(self, start: int) -> Sequence[int]:
-        """Set where each member must stop; return all places by offset.
+    def refused(self, place: int) -> RefusedMember:
+        """Return the member of the header at `place`, and why it failed."""
+        member, (code, message) = self.member(place), self.faults[place]
+        return RefusedMember(member, Finding(code, message, member.offset, cut_name(member.path)))
 
-        Args:
-            start: of the directory.
-        """
+    def settle(self, start: int) -> Sequence[int]:
+        """Bound each member, before a directory at `start`; return all places by offset."""
         offsets, stops = self.offsets, self.stops
         order: Sequence[int] = range(len(offsets))
         if any(map(gt, offsets, islice(offsets, 1, None))):
@@ -137,11 +141,11 @@ class HeaderTable:
             bounds.append(start)
         if any(map(gt, map(stops.__getitem__, order), bounds)):
             self._refuse_overlap(order)
-        self.stops = bounds
-        if not isinstance(order, range):
+        if isinstance(order, range):
+            self.stops = bounds
+        else:
             for place, bound in zip(order, bounds, strict=True):
                 stops[place] = bound
-            self.stops = stops
         return order
 
     def _refuse_overlap(self, order: Sequence[int]) -> None:
@@ -153,25 +157,28 @@ class HeaderTable:
                 raise RejectedError(Finding("overlap", message, self.offsets[place], path))
 
 
-class Members(Sequence[Member]):
-    """The members at some places of a table, by local header offset; each is created on demand."""
+class Members(Sequence[M]):
+    """What `make` returns for the headers at some places of a table; created on demand."""
 
-    def __init__(self, table: HeaderTable, places: Sequence[int]) -> None:
-        self._table, self._places = table, places
+    def __init__(self, table: HeaderTable, places: Sequence[int], make: Callable[[int], M]) -> None:
+        self._table, self._places, self._make = table, places, make
 
-    def only(self, wanted: Callable[[str], bool]) -> Members:
+    def only(self, wanted: Callable[[str], bool]) -> Members[M]:
         """Return the members with a `wanted` path."""
         path = self._table.path
-        return Members(self._table, array("I", (at for at in self._places if wanted(path(at)))))
+        return self._at(array("I", (at for at in self._places if wanted(path(at)))))
 
-    def first(self, count: int) -> Members:
+    def first(self, count: int) -> Members[M]:
         """Return the first members in the order of the directory."""
         last = max(nsmallest(count, self._places), default=-1)
-        return Members(self._table, array("I", (at for at in self._places if at <= last)))
+        return self._at(array("I", (at for at in self._places if at <= last)))
 
-    def in_order(self) -> Members:
-        """Return the members in the order of the directory."""
-        return Members(self._table, array("I", sorted(self._places)))
+    def _at(self, places: Sequence[int]) -> Members[M]:
+        return Members(self._table, places, self._make)
+
+    def in_order(self) -> Members[M]:
+        """Return them in the order of the directory."""
+        return self._at(array("I", sorted(self._places)))
 
     @property
     def size(self) -> int:
@@ -186,102 +193,32 @@ class Members(Sequence[Member]):
     def __len__(self) -> int:
         return len(self._places)
 
-    def __iter__(self) -> Iterator[Member]:
-        return map(self._table.member, self._places)
+    def __iter__(self) -> Iterator[M]:
+        return map(self._make, self._places)
 
     @overload
-    def __getitem__(self, at: int) -> Member: ...
+    def __getitem__(self, at: int) -> M: ...
     @overload
-    def __getitem__(self, at: slice) -> Members: ...
-    def __getitem__(self, at: int | slice) -> Member | Members:
+    def __getitem__(self, at: slice) -> Members[M]: ...
+    def __getitem__(self, at: int | slice) -> M | Members[M]:
         if isinstance(at, slice):
-            return Members(self._table, self._places[at])
-        return self._table.member(self._places[at])
-
-
-class RefusedMember(NamedTuple):
-    """A member that fails by the index alone.
-
-    `path` is shortened by `names.cut_name` if it cannot be a key.
-    """
-
-    index: int  # type: ignore[assignment]  # a field of this name hides tuple.index, as meant
-    path: str
-    raw_name: bytes | None
-    offset: int
-    compressed_size: int
-    size: int
-    finding: Finding
-
-
-class RefusedMembers(Sequence[RefusedMember]):
-    """The members that failed, in directory order; each is created on demand.
-
-    Args:
-        table: the headers.
-        found: place of each failed header, code and message.
-    """
-
-    def __init__(self, table: HeaderTable, found: list[tuple[int, str, str]]) -> None:
-        self._table, self._found = table, found
-
-    def only(self, wanted: Callable[[str], bool]) -> RefusedMembers:
-        """Return the failures of members with a `wanted` path."""
-        path = self._table.path
-        return RefusedMembers(self._table, [one for one in self._found if wanted(path(one[0]))])
-
-    def add(self, place: int, code: str, message: str) -> None:
-        """Record why a header fails; once for each."""
-        self._found.append((place, code, message))
-
-    def sort(self) -> None:
-        """Sort them by directory order."""
-        self._found.sort(key=itemgetter(0))
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    @overload
-    def __getitem__(self, at: int) -> RefusedMember: ...
-    @overload
-    def __getitem__(self, at: slice) -> RefusedMembers: ...
-    def __getitem__(self, at: int | slice) -> RefusedMember | RefusedMembers:
-        if isinstance(at, slice):
-            return RefusedMembers(self._table, self._found[at])
-        table, (place, code, message) = self._table, self._found[at]
-        path, offset = table.path(place), table.offsets[place]
-        sizes = table.compressed_sizes[place], table.sizes[place]
-        finding = Finding(code, message, offset, cut_name(path))
-        return RefusedMember(place, path, table.raw_name(place), offset, *sizes, finding)
-
-
-class Warnings(Struct):
-    """Warnings, all counted by code, the first `limit` kept."""
-
-    limit: int
-    kept: list[Finding] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def add(self, finding: Finding) -> None:
-        """Count a warning, and keep it if there is room."""
-        self.counts[finding.code] = self.counts.get(finding.code, 0) + 1
-        if len(self.kept) < self.limit:
-            self.kept.append(finding)
+            return self._at(self._places[at])
+        return self._make(self._places[at])
 
 
 class Index(Struct, frozen=True):
     """The checked index of one archive.
 
-    `members` are those to extract, by offset; `failures` those that cannot be,
-    in directory order. `first` is the offset of the first listed item: a local header, or the
-    directory.
+    `members` are those to extract, by offset; `failures` those that fail by the index alone, in
+    directory order. `first` is the offset of the first listed item: a local header, or the
+    directory. `warnings` are counted by their codes.
     """
 
     table: HeaderTable
-    members: Members
-    failures: RefusedMembers
+    members: Members[Member]
+    failures: Members[RefusedMember]
     first: int
-    warnings: Warnings
+    warnings: Counter[str]
 
     @property
     def entries(self) -> int:

@@ -42,7 +42,7 @@ class Name(NamedTuple):
     path: str
     is_directory: bool
     failure: str | None
-    warnings: tuple[str, ...]
+    warnings: Sequence[str]
 
 
 def show_name(raw: bytes) -> str:
@@ -91,43 +91,29 @@ def decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str 
 
 def check_name(text: str, policy: Policy) -> Name:
     """Check and normalise a decoded name: drop `.` and empty segments."""
-    warnings: list[str] = []
-    if "\0" in text:
-        return Name(text, text.endswith("/"), "name-nul", ())
+    slashed = text.replace("\\", "/")
+    path = slashed.lstrip("/")
+    segments = path.removesuffix("/").split("/") if path else []
+    kept = [segment for segment in segments if segment not in ("", ".")]
+    is_directory, warnings = slashed.endswith("/"), list[str]()
     for code, is_found in (
+        ("name-nul", "\0" in text),
         ("name-backslash", "\\" in text),
         ("name-control-char", _CONTROL.search(text)),
         ("name-combining-run", has_long_marks(text)),
+        ("name-absolute", path != slashed),
+        ("name-drive-letter", _DRIVE.match(path)),
+        ("name-dotdot", ".." in segments),
+        ("name-dot-normalised", "." in segments),
+        ("name-empty-component-normalised", "" in segments),
+        ("name-trailing-space-dot", any(one[0] == " " or one[-1] in " ." for one in kept)),
+        ("name-empty", not (kept or is_directory)),
     ):
+        if is_found and not policy.tolerates(code):
+            return Name(text, is_directory, code, warnings)
         if is_found:
-            if not policy.tolerates(code):
-                return Name(text, text.endswith("/"), code, ())
             warnings.append(code)
-    return _check_segments(text.replace("\\", "/"), policy, warnings)
-
-
-def _check_segments(text: str, policy: Policy, warnings: list[str]) -> Name:
-    is_directory = text.endswith("/")
-    if text.startswith("/"):
-        if not policy.tolerates("name-absolute"):
-            return Name(text, is_directory, "name-absolute", tuple(warnings))
-        warnings.append("name-absolute")
-        text = text.lstrip("/")
-    if _DRIVE.match(text):
-        return Name(text, is_directory, "name-drive-letter", tuple(warnings))
-    segments = text.removesuffix("/").split("/") if text else []
-    if ".." in segments:
-        return Name(text, is_directory, "name-dotdot", tuple(warnings))
-    kept = [segment for segment in segments if segment not in ("", ".")]
-    if "." in segments:
-        warnings.append("name-dot-normalised")
-    if "" in segments:
-        warnings.append("name-empty-component-normalised")
-    if any(segment[0] == " " or segment[-1] in " ." for segment in kept):
-        warnings.append("name-trailing-space-dot")
-    if not kept and not is_directory:
-        return Name(text, is_directory, "name-empty", tuple(warnings))
-    return Name("/".join(kept), is_directory, None, tuple(warnings))
+    return Name("/".join(kept), is_directory, None, warnings)
 
 
 def utf8_length(text: str) -> int:
@@ -191,29 +177,19 @@ class FoldedKeys:
             if len(found) > 1:
                 yield found
 
-    def above(self, keys: Iterator[str], memory: int) -> Iterator[str]:
-        """Yield the folders that `keys` are in, and that are also keys; see `folders`."""
-        seen = set[int]()
-        while chunk := list(islice(keys, _CHUNK)):
-            yield from self._walk({key.rpartition("/")[0] for key in chunk}, seen, memory)
-
     def folders(self, folders: Iterator[str], memory: int) -> Iterator[str]:
         """Yield the folders, and those above them, that are also keys: folded, usually once.
 
         Checked folders are remembered in up to `memory` bytes; then all are forgotten.
         """
-        seen = set[int]()
+        max_hashes, seen = max(1, memory // HASH_COST), set[int]()
         while chunk := set(islice(folders, _CHUNK)):
-            yield from self._walk(chunk, seen, memory)
-
-    def _walk(self, folders: Iterable[str], seen: set[int], memory: int) -> Iterator[str]:
-        max_hashes = max(1, memory // HASH_COST)
-        for folder in folders:
-            walked = fold_key(folder)
-            while walked and (mark := hash(walked)) not in seen:
-                if len(seen) >= max_hashes:
-                    seen.clear()
-                seen.add(mark)
-                if mark in self._hashes:
-                    yield walked
-                walked = walked[: max(0, walked.rfind("/"))]
+            for folder in chunk:
+                walked = fold_key(folder)
+                while walked and (mark := hash(walked)) not in seen:
+                    if len(seen) >= max_hashes:
+                        seen.clear()
+                    seen.add(mark)
+                    if mark in self._hashes:
+                        yield walked
+                    walked = walked[: max(0, walked.rfind("/"))]

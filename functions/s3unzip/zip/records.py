@@ -115,9 +115,9 @@ def find_all(data: bytes, signature: bytes) -> Iterator[int]:
         at = data.find(signature, at + 1)
 
 
-def name_unsupported(method: int) -> str | None:
-    """Return the name of a method of compression that is not read, None of one that is."""
-    return None if method in METHODS else _UNSUPPORTED_METHODS.get(method, "unknown")
+def describe_method(method: int) -> str:
+    """Return the number and the name of a method of compression that is not read."""
+    return f"compression method {method} ({_UNSUPPORTED_METHODS.get(method, 'unknown')})"
 
 
 class Extras(NamedTuple):

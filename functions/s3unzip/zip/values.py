@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from typing import NamedTuple, NoReturn, TypeVar
 
 from s3unzip.finding import Finding, MemberError, RejectedError
+from s3unzip.zip.checks import Policy
 
 T = TypeVar("T")
 Buffer = bytes | memoryview
@@ -118,3 +119,8 @@ class Member(NamedTuple):
     def fail(self, code: str, message: str, at: int | None = None) -> NoReturn:
         """Refuse the member."""
         raise MemberError(self.finding(code, message, at))
+
+    def judge(self, code: str, message: str, policy: Policy) -> None:
+        """Refuse the member, unless the code is only a warning under this policy."""
+        if not policy.tolerates(code):
+            self.fail(code, message)

@@ -1,37 +1,13 @@
 """Raw deflate streams from several encoders: each cuts its blocks in its own way."""
 
-import ctypes
-import ctypes.util
 import random
-import shutil
-import subprocess
-import tempfile
 import zlib
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
-import pytest
 from isal import isal_zlib
 
 Encoder = Callable[[bytes], bytes]
-
-GO = """package main
-
-import (
-	"compress/flate"
-	"io"
-	"os"
-)
-
-func main() {
-	out, _ := flate.NewWriter(os.Stdout, 6)
-	if _, err := io.Copy(out, os.Stdin); err != nil {
-		panic(err)
-	}
-	out.Close()
-}
-"""
 
 
 def encode_zlib(level: int, strategy: int = zlib.Z_DEFAULT_STRATEGY, memory: int = 8) -> Encoder:
@@ -60,41 +36,6 @@ def encode_isal(data: bytes) -> bytes:
     return stream.compress(data) + stream.flush()
 
 
-def encode_libdeflate(data: bytes) -> bytes:
-    """Deflate by libdeflate, where the machine has it."""
-    name = ctypes.util.find_library("deflate")
-    if name is None:
-        pytest.skip("libdeflate is not installed")
-    library = ctypes.CDLL(name)
-    library.libdeflate_alloc_compressor.restype = ctypes.c_void_p
-    library.libdeflate_deflate_compress.restype = ctypes.c_size_t
-    library.libdeflate_deflate_compress.argtypes = [
-        *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
-    ]
-    library.libdeflate_free_compressor.argtypes = [ctypes.c_void_p]
-    room = ctypes.create_string_buffer(len(data) + 65_536)
-    compressor = library.libdeflate_alloc_compressor(6)
-    size = library.libdeflate_deflate_compress(compressor, data, len(data), room, len(room))
-    library.libdeflate_free_compressor(compressor)
-    return room.raw[:size]
-
-
-def encode_go(data: bytes) -> bytes:
-    """Deflate by Go's compress/flate, an encoder of its own."""
-    return _pipe(_go_program(), data)
-
-
-ENCODERS: dict[str, Encoder] = {
-    "zlib-1": encode_zlib(1),
-    "zlib-6": encode_zlib(6),
-    "zlib-9": encode_zlib(9),
-    "sync-flushed": encode_flushed,
-    "isal": encode_isal,
-    "libdeflate": encode_libdeflate,
-    "go": encode_go,
-}
-
-
 @cache
 def log_lines(size: int, seed: int = 1) -> bytes:
     """Return log lines: copies reach back over every window for ever."""
@@ -117,28 +58,3 @@ def mixed_files(size: int, seed: int = 2) -> bytes:
         pieces += dice.randbytes(30_000)
         pieces += bytes(20_000)
     return bytes(pieces[:size])
-
-
-def _pipe(command: str, data: bytes) -> bytes:
-    return subprocess.run(command.split(), input=data, stdout=subprocess.PIPE, check=True).stdout
-
-
-@cache
-def _go_program() -> str:
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("go is not installed")
-    folder = _scratch()
-    (folder / "main.go").write_text(GO)
-    target = folder / "encode"
-    if not target.exists():
-        subprocess.run([go, "build", "-o", str(target), str(folder / "main.go")], check=True)
-    return str(target)
-
-
-@cache
-def _scratch() -> Path:
-    # One folder for all runs: building the Go program takes longer than its tests.
-    folder = Path(tempfile.gettempdir(), "s3unzip-test-encoders")
-    folder.mkdir(exist_ok=True)
-    return folder

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from s3unzip.errors import AccessDeniedError, StorageError
+from s3unzip.errors import AccessDeniedError, S3UnzipError, StorageError
 from s3unzip.model import Location, Part, Pin, Report
 from s3unzip.settings import Tuning
 from s3unzip.stores.ports import Upload
@@ -19,17 +19,27 @@ from tests.runs import KEY, WHOLE, World
 CONTENT = random.Random(3).randbytes(200_000)
 ARCHIVE = zips.build(zips.Entry("s.bin", CONTENT), zips.Entry("next", b"n"))
 SPLIT = replace(WHOLE, copy_task_bytes=50_000)
+each_way = pytest.mark.parametrize("tuning", [WHOLE, SPLIT], ids=["one-task", "four-tasks"])
 
 
-class WrongChecksums(MemoryBucket):
-    """Says a wrong CRC-32 of every copied part, as one emulator does."""
+class OddCopies(MemoryBucket):
+    """Says checksums of its own of copied parts, as emulators do."""
+
+    crc32: int | None = 0x12345678
+    checksum: str | None = None
 
     def copy_part(
         self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
     ) -> Part:
         """Copy one part and lie about it."""
         part = super().copy_part(upload, number, offset, source, pin, span)
-        return Part(part.number, part.etag, part.size, 0x12345678)
+        return Part(part.number, part.etag, part.size, self.crc32, self.checksum)
+
+
+class CompositeChecksums(OddCopies):
+    """Gives the checksum of the whole source as that of the part, as VersityGW does."""
+
+    checksum = "YuR7oA==-3"
 
 
 class RefusingCopies(MemoryBucket):
@@ -49,57 +59,6 @@ class RefusingCopies(MemoryBucket):
         return super().copy_part(upload, number, offset, source, pin, span)
 
 
-def read_by_tasks(world: World, report: Report) -> int:
-    """Return how many bytes of the archive the tasks read."""
-    records = world.records(report.run)
-    ended = records.read_outcomes(records.list_outcomes())
-    return sum(found.report.bytes_read for _, found in ended if found is not None)
-
-
-def world_with(out: MemoryBucket, tuning: Tuning = WHOLE) -> World:
-    """Return a world with that destination."""
-    return World(tuning, MemoryStores(out=out))
-
-
-@pytest.mark.parametrize("tuning", [WHOLE, SPLIT], ids=["one-task", "four-tasks"])
-def test_part_checksums_that_are_right_save_the_reading(tuning: Tuning) -> None:
-    """With the parts' checksums from the store, no byte of the member is read or uploaded."""
-    world = world_with(MemoryBucket(part_checksums=True), tuning)
-    report = world.run(ARCHIVE)
-    world.assert_clean(report, **{"s.bin": CONTENT})
-    assert report.requests.part == 0
-    assert report.requests.copy >= 13
-    assert read_by_tasks(world, report) < len(CONTENT) // 10
-    assert report.bytes_out >= len(CONTENT)
-
-
-@pytest.mark.parametrize("tuning", [WHOLE, SPLIT], ids=["one-task", "four-tasks"])
-def test_absent_part_checksums_are_computed_from_the_pinned_range(tuning: Tuning) -> None:
-    """Where the store gives no checksum the member is read once, and still not uploaded."""
-    world = world_with(MemoryBucket(part_checksums=False), tuning)
-    report = world.run(ARCHIVE)
-    world.assert_clean(report, **{"s.bin": CONTENT})
-    assert report.requests.part == 0
-    assert len(CONTENT) <= read_by_tasks(world, report) < 1.1 * len(CONTENT)
-
-
-@pytest.mark.parametrize("tuning", [WHOLE, SPLIT], ids=["one-task", "four-tasks"])
-def test_wrong_part_checksums_never_fail_a_right_member(tuning: Tuning) -> None:
-    """Checksums that do not combine to the directory's are checked against the bytes."""
-    world = world_with(WrongChecksums(), tuning)
-    world.assert_clean(world.run(ARCHIVE), **{"s.bin": CONTENT})
-
-
-@pytest.mark.parametrize("after", [0, 2, 7])
-@pytest.mark.parametrize("tuning", [WHOLE, SPLIT], ids=["one-task", "four-tasks"])
-def test_a_refused_copy_is_streamed(tuning: Tuning, after: int) -> None:
-    """A store that will not copy, from the first part or a later one, gets the bytes uploaded."""
-    world = world_with(RefusingCopies(after), tuning)
-    report = world.run(ARCHIVE)
-    world.assert_clean(report, **{"s.bin": CONTENT})
-    assert report.requests.part > 0
-
-
 class PlainBucket(MemoryBucket):
     """Has no UploadPartCopy."""
 
@@ -115,51 +74,14 @@ class ForgetfulBucket(MemoryBucket):
         return True
 
 
-@pytest.mark.parametrize("tuning", [WHOLE, SPLIT], ids=["one-task", "four-tasks"])
-def test_a_store_that_copies_no_longer_is_streamed_to(tuning: Tuning) -> None:
-    """As one that refuses each copy."""
-    world = world_with(ForgetfulBucket(), tuning)
-    report = world.run(ARCHIVE)
-    world.assert_clean(report, **{"s.bin": CONTENT})
-    assert (report.requests.copy, report.requests.part > 0) == (0, True)
-
-
-def test_other_stores_are_streamed_between() -> None:
-    """Where the destination cannot copy from the source, nothing is tried."""
-    world = world_with(MemoryBucket(copies=False))
-    report = world.run(ARCHIVE)
-    world.assert_clean(report, **{"s.bin": CONTENT})
-    assert report.requests.copy == 0
-
-
-@pytest.mark.parametrize("checksums", [True, False])
-@pytest.mark.parametrize("tuning", [WHOLE, SPLIT], ids=["one-task", "four-tasks"])
-def test_a_flipped_bit_in_stored_data_fails_by_name(tuning: Tuning, *, checksums: bool) -> None:
-    """A stored member whose bytes are wrong fails; no object and no upload is left."""
-    data = bytearray(CONTENT)
-    data[123_456] ^= 1
-    world = world_with(MemoryBucket(part_checksums=checksums), tuning)
-    report = world.run(zips.build(zips.Entry("s.bin", CONTENT, data=bytes(data))))
-    assert report.reasons == {"crc-mismatch": 1}
-    assert [failure.key for failure in report.failures] == [KEY + "s.bin"]
-    assert world.content("s.bin") is None
-    assert world.out.pending == {}
-
-
-def test_the_copy_carries_the_members_facts() -> None:
-    """A copied object has the CRC-32 in its metadata, as every other."""
-    world = World(WHOLE)
-    world.run(ARCHIVE)
-    stored = world.out.head(KEY + "s.bin")
-    assert stored is not None
-    assert stored.crc32 == zlib.crc32(CONTENT)
-
-
 class RefusingCompletes(MemoryBucket):
-    """Copies parts, and then will not have an object made of them."""
+    """Will not have an object made of parts, or of those that were copied."""
 
-    def __init__(self) -> None:
+    error: S3UnzipError | None = StorageError("InvalidArgument: multiple checksums in request")
+
+    def __init__(self, *, streamed: bool = False) -> None:
         super().__init__()
+        self._streamed = streamed
         self._copied: set[str] = set()
 
     def copy_part(
@@ -171,52 +93,99 @@ class RefusingCompletes(MemoryBucket):
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
         """Refuse what was copied."""
-        if upload.upload_id in self._copied:
-            raise StorageError("InvalidArgument: multiple checksums present in request")
+        if self.error is not None and (self._streamed or upload.upload_id in self._copied):
+            raise self.error
         return super().complete_upload(upload, parts, if_absent=if_absent)
 
 
-class CompositeChecksums(MemoryBucket):
-    """Gives the checksum of the whole source as that of the part, as VersityGW does."""
-
-    def copy_part(
-        self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
-    ) -> Part:
-        """Copy one part."""
-        part = super().copy_part(upload, number, offset, source, pin, span)
-        return Part(part.number, part.etag, part.size, 0x12345678, "YuR7oA==-3")
+def extract(out: MemoryBucket, tuning: Tuning) -> tuple[World, Report]:
+    """Extract the archive to that destination; every byte arrives."""
+    world = World(tuning, MemoryStores(out=out))
+    report = world.run(ARCHIVE)
+    world.assert_clean(report, **{"s.bin": CONTENT})
+    return world, report
 
 
-@pytest.mark.parametrize("tuning", [WHOLE, SPLIT], ids=["one-task", "four-tasks"])
+def read_by_tasks(world: World, report: Report) -> int:
+    """Return how many bytes of the archive the tasks read."""
+    records = world.records(report.run)
+    ended = records.read_outcomes(records.list_outcomes())
+    return sum(found.report.bytes_read for _, found in ended if found is not None)
+
+
+@each_way
+def test_part_checksums_that_are_right_save_the_reading(tuning: Tuning) -> None:
+    """With the parts' checksums from the store, no byte of the member is read or uploaded."""
+    world, report = extract(MemoryBucket(part_checksums=True), tuning)
+    assert report.requests.part == 0
+    assert report.requests.copy >= 13
+    assert read_by_tasks(world, report) < len(CONTENT) // 10
+    assert report.bytes_out >= len(CONTENT)
+    stored = world.out.head(KEY + "s.bin")
+    assert stored is not None
+    assert stored.crc32 == zlib.crc32(CONTENT)
+
+
+@each_way
+def test_absent_part_checksums_are_computed_from_the_pinned_range(tuning: Tuning) -> None:
+    """Where the store gives no checksum the member is read once, and still not uploaded."""
+    world, report = extract(MemoryBucket(part_checksums=False), tuning)
+    assert report.requests.part == 0
+    assert len(CONTENT) <= read_by_tasks(world, report) < 1.1 * len(CONTENT)
+
+
+@each_way
+def test_wrong_part_checksums_never_fail_a_right_member(tuning: Tuning) -> None:
+    """Checksums that do not combine to the directory's are checked against the bytes."""
+    extract(OddCopies(), tuning)
+
+
+@each_way
+@pytest.mark.parametrize("after", [0, 2, 7])
+def test_a_refused_copy_is_streamed(tuning: Tuning, after: int) -> None:
+    """A store that will not copy, from the first part or a later one, gets the bytes uploaded."""
+    _, report = extract(RefusingCopies(after), tuning)
+    assert report.requests.part > 0
+
+
+@each_way
+def test_a_store_that_copies_no_longer_is_streamed_to(tuning: Tuning) -> None:
+    """As one that refuses each copy, or to which nothing can be copied."""
+    for out in (ForgetfulBucket(), MemoryBucket(copies=False)):
+        _, report = extract(out, tuning)
+        assert (report.requests.copy, report.requests.part > 0) == (0, True)
+
+
+@each_way
 @pytest.mark.parametrize("bucket", [RefusingCompletes, CompositeChecksums])
 def test_a_copy_that_cannot_be_completed_is_streamed(
     bucket: type[MemoryBucket], tuning: Tuning
 ) -> None:
     """A store that copies parts and does not take them gets the bytes uploaded."""
-    world = world_with(bucket(), tuning)
-    report = world.run(ARCHIVE)
-    world.assert_clean(report, **{"s.bin": CONTENT})
+    _, report = extract(bucket(), tuning)
     assert report.requests.part > 0
 
 
-class DenyingCompletes(MemoryBucket):
-    """Takes parts, and refuses Complete until the right is granted."""
-
-    granted = False
-
-    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
-        """Refuse what the right is missing for."""
-        if not self.granted:
-            raise AccessDeniedError("CompleteMultipartUpload: s3:PutObject is missing")
-        return super().complete_upload(upload, parts, if_absent=if_absent)
+@each_way
+@pytest.mark.parametrize("checksums", [True, False])
+def test_a_flipped_bit_in_stored_data_fails_by_name(tuning: Tuning, *, checksums: bool) -> None:
+    """A stored member whose bytes are wrong fails; no object and no upload is left."""
+    data = bytearray(CONTENT)
+    data[123_456] ^= 1
+    world = World(tuning, MemoryStores(out=MemoryBucket(part_checksums=checksums)))
+    report = world.run(zips.build(zips.Entry("s.bin", CONTENT, data=bytes(data))))
+    assert report.reasons == {"crc-mismatch": 1}
+    assert [failure.key for failure in report.failures] == [KEY + "s.bin"]
+    world.assert_absent("s.bin")
 
 
 def test_a_right_that_is_missing_while_settling_is_in_the_report() -> None:
-    """The run ends with a report that names the right, and a redrive completes the member."""
-    bucket = DenyingCompletes()
-    world = world_with(bucket, SPLIT)
+    """The run ends with a report that names the right, and a resume completes the member."""
+    bucket = RefusingCompletes(streamed=True)
+    bucket.error = AccessDeniedError("CompleteMultipartUpload: s3:PutObject is missing")
+    world = World(SPLIT, MemoryStores(out=bucket))
     report = world.run(ARCHIVE)
     assert (report.verdict, report.reason) == ("FAILED", "access-denied")
     assert "s3:PutObject" in (report.message or "")
-    bucket.granted = True
+    bucket.error = None
     world.assert_clean(world.resume(report.run), **{"s.bin": CONTENT})

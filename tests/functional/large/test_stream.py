@@ -4,21 +4,30 @@ import threading
 import zlib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from s3unzip.extraction.large import choose_part_size, copy_sizes, parts_at_once
 from s3unzip.model import Part
-from s3unzip.stores.ports import Buffer, Upload
+from s3unzip.settings import Tuning
+from s3unzip.stores.ports import Buffer, PartLimits, Upload
 from tests import zips
 from tests.functional.large.encoders import log_lines, mixed_files
 from tests.memory import MemoryBucket, MemoryStores
 from tests.runs import KEY, WHOLE, World
 
 CONTENT = mixed_files(300_000)
-
-
-@pytest.mark.parametrize(
-    "method", [zips.DEFLATE, zips.DEFLATE64, zips.BZIP2, zips.LZMA, zips.ZSTD, zips.XZ]
+METHODS = [zips.DEFLATE, zips.DEFLATE64, zips.BZIP2, zips.LZMA, zips.ZSTD, zips.XZ]
+LIMITS = PartLimits()
+SIZES = st.one_of(
+    st.integers(1, LIMITS.object_bytes),
+    st.integers(1, 1 << 30),
+    st.integers(0, 20).map(lambda less: LIMITS.object_bytes - less),
 )
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_streamed_in_parts(method: int) -> None:
     """A large member of any compression method becomes one object, uploaded in parts."""
     world = World(WHOLE)
@@ -52,27 +61,24 @@ def test_a_flipped_bit_fails_the_member_by_name(method: int, place: float) -> No
     assert report.verdict == "COMPLETED_WITH_ERRORS"
     assert [failure.key for failure in report.failures] == [KEY + "big"]
     assert report.failures[0].offset is not None
-    assert world.content("big") is None
     assert world.content("ok") == b"ok"
-    assert world.out.pending == {}
+    world.assert_absent("big")
 
 
-def test_a_member_without_bytes_beyond_its_header_fails() -> None:
-    """A stream that ends early is a failed member, even if the directory declares more."""
-    data = zips.compress(zips.DEFLATE, CONTENT)[:-500]
+@pytest.mark.parametrize(
+    ("method", "data", "reason"),
+    [
+        (zips.DEFLATE, zips.compress(zips.DEFLATE, CONTENT)[:-500], "stream-truncated"),
+        (6, CONTENT, "unsupported-method"),
+    ],
+)
+def test_what_cannot_be_decoded_fails(method: int, data: bytes, reason: str) -> None:
+    """A stream that ends early, and a method that is not known, before its upload begins."""
     world = World(WHOLE)
-    report = world.run(zips.build(zips.Entry("big", CONTENT, zips.DEFLATE, data=data)))
-    assert report.reasons == {"stream-truncated": 1}
-    assert world.out.pending == {}
-
-
-def test_an_encrypted_or_unknown_method_fails_before_an_upload_begins() -> None:
-    """A member that cannot be decoded fails before its upload begins."""
-    world = World(WHOLE)
-    report = world.run(zips.build(zips.Entry("big", CONTENT, 6, data=CONTENT)))
-    assert report.failed == 1
-    assert report.requests.create == 0
-    assert world.out.pending == {}
+    report = world.run(zips.build(zips.Entry("big", CONTENT, method, data=data)))
+    assert report.reasons == {reason: 1}
+    assert (report.requests.create == 0) is (method == 6)
+    world.assert_absent("big")
 
 
 class CountingBucket(MemoryBucket):
@@ -98,23 +104,32 @@ class CountingBucket(MemoryBucket):
         return part
 
 
-@pytest.mark.parametrize("part_bytes", [16 << 10, 64 << 10])
-def test_parts_in_flight_are_bounded_by_the_settings(part_bytes: int) -> None:
-    """At most part_bytes x parts_in_flight bytes are in flight."""
+@pytest.mark.parametrize(("part_bytes", "at_once"), [(16 << 10, 3), (64 << 10, 3), (1 << 20, 1)])
+def test_parts_in_flight_are_bounded_by_the_settings(part_bytes: int, at_once: int) -> None:
+    """At most as many bytes as the settings allow; if a store needs larger parts, one by one."""
     bucket = CountingBucket()
     tuning = replace(WHOLE, part_bytes=part_bytes, parts_in_flight=3)
+    if at_once == 1:
+        bucket.part_limits = bucket.part_limits._replace(max_parts=1)
+        tuning = replace(tuning, part_bytes=1024)
     world = World(tuning, MemoryStores(out=bucket))
     content = log_lines(1_000_000)
-    world.assert_clean(world.run(zips.build(zips.Entry("big", content, zips.DEFLATE))), big=content)
-    assert bucket.most <= 3 * part_bytes
-
-
-def test_large_parts_of_a_huge_member_go_one_by_one() -> None:
-    """If the store's limit requires larger parts, fewer are in flight."""
-    bucket = CountingBucket()
-    bucket.part_limits = bucket.part_limits._replace(max_parts=1, max_bytes=1 << 30)
-    world = World(replace(WHOLE, part_bytes=1024, parts_in_flight=4), MemoryStores(out=bucket))
-    content = log_lines(1_500_000)
     report = world.run(zips.build(zips.Entry("big", content, zips.DEFLATE)))
     world.assert_clean(report, big=content)
-    assert report.requests.part == 1
+    assert report.requests.part == -(-len(content) // part_bytes)
+    assert bucket.most <= at_once * part_bytes
+
+
+@given(size=SIZES, wanted=st.integers(1, 1 << 33))
+def test_parts_of_any_size_fit_the_store(size: int, wanted: int) -> None:
+    """A member of any size up to 50 TB is at most 10,000 parts of legal size, copied or not."""
+    part = choose_part_size(size, wanted, LIMITS)
+    assert LIMITS.min_bytes <= part <= LIMITS.max_bytes
+    assert -(-size // part) <= LIMITS.max_parts
+    sizes = copy_sizes(size, wanted, LIMITS)
+    assert sum(sizes) == size
+    assert len(sizes) <= LIMITS.max_parts
+    assert max(sizes) <= LIMITS.max_bytes
+    assert len(sizes) == 1 or min(sizes) >= LIMITS.min_bytes
+    at_once, tuning = parts_at_once(part, Tuning()), Tuning()
+    assert at_once == 1 or at_once * part <= tuning.part_bytes * tuning.parts_in_flight

@@ -54,6 +54,20 @@ def test_a_lost_exception_is_raised_again(number: int, code: int) -> None:
     assert stopping.exit_code == code
 
 
+@pytest.mark.parametrize("error", [None, ValueError("what it became on its way")])
+def test_one_that_is_lost_until_the_end_ends_the_command(error: Exception | None) -> None:
+    """A command that ends before the exception is raised again did not end by itself."""
+
+    def end() -> None:
+        with Stopping().like_ctrl_c():
+            Answer(signal.SIGINT)
+            if error is not None:
+                raise error
+
+    with pytest.raises(KeyboardInterrupt):
+        end()
+
+
 def wait_for_the_timer() -> bool:
     """Return whether the timer has found that the exception is handled."""
     return any(not signal.getitimer(signal.ITIMER_REAL)[1] for _ in looks())

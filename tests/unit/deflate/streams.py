@@ -2,11 +2,14 @@
 
 import random
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
+from itertools import pairwise
 
 from hypothesis import strategies as st
 from isal import isal_zlib
+
+from s3unzip.deflate import ScannedSegment, SegmentScan, segment_span
 
 Encoder = Callable[[bytes], bytes]
 
@@ -102,3 +105,14 @@ DATA = st.builds(
 """Up to 180 KB of all kinds in turn."""
 
 ENCODER_NAMES = st.sampled_from(sorted(ENCODERS))
+
+
+def scan(data: bytes, start: int, stop: int | None, cuts: Iterable[int] = ()) -> ScannedSegment:
+    """Scan from bit to bit, fed in pieces cut at `cuts`."""
+    span = segment_span(start, stop, len(data))
+    segment = data[span.start : span.stop]
+    places = sorted({0, len(segment), *(cut for cut in cuts if cut < len(segment))})
+    work = SegmentScan(start, stop)
+    for one, two in pairwise(places):
+        work.feed(segment[one:two])
+    return work.finish()

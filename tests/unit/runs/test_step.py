@@ -3,7 +3,7 @@
 import pytest
 
 from s3unzip.context import Context
-from s3unzip.errors import DeadlineError, Finding
+from s3unzip.errors import DeadlineError
 from s3unzip.model import Location, Options, Pin, Run
 from s3unzip.runs.step import Step
 from tests.memory import ManualClock, MemoryStores
@@ -30,10 +30,8 @@ def test_a_step_goes_on_until_the_margin_before_its_end() -> None:
 
 
 def test_a_step_counts() -> None:
-    """Bytes that it read, and warnings by their code."""
+    """Bytes that it read."""
     step = make_step(ManualClock())
     step.add_read(3)
     step.add_read(4)
-    step.warned([Finding("a", "x"), Finding("b", "y"), Finding("a", "z")])
     assert step.bytes_read == 7
-    assert step.warnings == {"a": 2, "b": 1}

@@ -63,7 +63,7 @@ def headers(draw: st.DrawFn) -> bytes:
 def place(directory: bytes, count: int, start: int = 1 << 43, prefix: int = 5) -> DirectoryLocation:
     """Place a directory far enough in for any member that is not absurd."""
     stop = start + len(directory)
-    return DirectoryLocation(start, stop, count, prefix, stop + 22, is_zip64=True, held=b"")
+    return DirectoryLocation(start, stop, count, prefix, stop + 22, held=b"")
 
 
 def read_in_cuts(directory: bytes, count: int, cuts: list[int]) -> tuple[object, ...]:
@@ -77,7 +77,7 @@ def read_in_cuts(directory: bytes, count: int, cuts: list[int]) -> tuple[object,
     except RejectedError as error:
         return (error.finding.code,)
     return (
-        *(list(index.members), list(index.failures), index.warnings.counts),
+        *(list(index.members), list(index.failures), index.warnings),
         *(list(index.folders), index.directories, index.entries),
     )
 
@@ -107,7 +107,7 @@ def read_one(entry: Entry, start: int = 1 << 43, prefix: int = 5) -> Index:
 def codes_of(entry: Entry) -> set[str]:
     """Return what is found about one header."""
     index = read_one(entry)
-    return {failure.finding.code for failure in index.failures} | set(index.warnings.counts)
+    return {failure.finding.code for failure in index.failures} | set(index.warnings)
 
 
 def test_fields() -> None:

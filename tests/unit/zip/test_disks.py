@@ -13,7 +13,6 @@ from s3unzip.zip import (
     Policy,
     RejectedError,
     count_disks,
-    count_entries,
     first_members,
     join_disks,
 )
@@ -203,18 +202,3 @@ def test_count_of_disks() -> None:
     assert (
         count_disks(build(*ENTRIES, shape=replace(ZIP64, eocd=wide, locator={"disks": 70}))) == 70
     )
-
-
-def test_count_of_entries() -> None:
-    """The count is in the end record, or in the ZIP64 record where that is in the bytes."""
-    whole = build(*ENTRIES)
-    assert count_entries(whole) == count_entries(whole[-22:]) == len(ENTRIES)
-    assert count_entries(build()) == 0
-    assert count_entries(b"no end record") is None
-    assert count_entries(build(*ENTRIES, shape=Shape(comment=b"text"))) == len(ENTRIES)
-    wide = build(*ENTRIES, shape=ZIP64)
-    assert count_entries(wide) == count_entries(wide[-98:]) == len(ENTRIES)
-    assert count_entries(wide[-97:]) is None
-    assert count_entries(build(shape=Shape(eocd={"entries": 0xFFFF}))) is None
-    huge = replace(ZIP64, zip64_eocd={"entries": 2**64 - 1})
-    assert count_entries(build(*ENTRIES, shape=huge)) == 2**64 - 1

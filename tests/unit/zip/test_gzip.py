@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s3unzip.errors import MemberError
-from s3unzip.zip import GzipMember, Member, Policy, gzip_length
+from s3unzip.zip import Member, Policy
+from s3unzip.zip.decode import GzipMember, gzip_length
 from tests.unit.zip.test_decode import member_of
 from tests.zips import BZIP2, DEFLATE, STORED, compress
 

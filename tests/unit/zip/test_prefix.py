@@ -88,7 +88,7 @@ def test_an_end_record_is_more_than_its_signature(changes: dict[str, int], found
 
 def location(size: int) -> DirectoryLocation:
     """Return where a directory of one member lies that counts its prefix."""
-    return DirectoryLocation(size - 69, size - 22, 1, 0, size, is_zip64=False, held=b"")
+    return DirectoryLocation(size - 69, size - 22, 1, 0, size, held=b"")
 
 
 @pytest.mark.parametrize("first", [1, LOOKED, LOOKED + 1, 2 * LOOKED - 1, 2 * LOOKED, 9 * LOOKED])
@@ -100,8 +100,7 @@ def test_two_ranges_are_read_and_no_more(first: int) -> None:
         asked.append(want)
         return bytes(want.length)
 
-    (warning,) = drive(inspect_prefix(b"", location(10 * LOOKED), first), read)
-    assert (warning.code, warning.offset) == ("prefix-adjusted", 0)
+    assert drive(inspect_prefix(b"", location(10 * LOOKED), first), read) == ["prefix-adjusted"]
     assert asked[0] == ByteRange(0, min(first, LOOKED))
     rest = [ByteRange(max(LOOKED, first - LOOKED), first)] if first > LOOKED else []
     assert asked[1:] == rest
@@ -119,10 +118,7 @@ def test_an_archive_at_the_end_of_a_prefix_is_found() -> None:
         return whole[: want.length]
 
     warnings = drive(inspect_prefix(b"", location(10 * LOOKED), first), read)
-    assert [(one.code, one.offset) for one in warnings] == [
-        ("prefix-adjusted", 0),
-        ("hidden-local-header", at),
-    ]
+    assert warnings == ["prefix-adjusted", "hidden-local-header"]
 
 
 def test_no_prefix_is_no_request() -> None:

@@ -24,7 +24,7 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 from msgspec import Struct
-from obstore.exceptions import BaseError
+from obstore.exceptions import BaseError, UnauthenticatedError
 
 from s3unzip.errors import (
     AccessDeniedError,
@@ -149,6 +149,8 @@ _REQUEST = re.compile(r"<RequestId>([\w-]{1,100})</RequestId>")
 _CAUSE = re.compile(r" - (HTTP error: [^\n]{1,200})")
 _CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)(?:\(\s*\w+\(\s*(\w+))?")
 _REASON = re.compile(r'(?:message|error): "([^"\n]{1,200})"')  # the system's, in object_store's
+# obstore asks for credentials in the thread that calls it, and makes any exception one of its own.
+_STOPPED = re.compile(r"[\w ]+ for path External AWS credential provider: KeyboardInterrupt\b")
 _NO_LOCATION = "redirect without LOCATION"  # object_store, of a bucket in another region
 
 
@@ -170,7 +172,9 @@ class MisplacedError(ServiceFaultError):
 
 
 def translate_error(error: Exception, call: Call) -> S3UnzipError:
-    """Return the error that says what `error` means to `call`."""
+    """Return the error that says what `error` means to `call`; a lost Ctrl-C is raised again."""
+    if isinstance(error, UnauthenticatedError) and _STOPPED.match(str(error)):
+        raise KeyboardInterrupt from error
     if isinstance(error, ProfileNotFound):
         return UsageError(f"{error}; see aws configure list-profiles")
     if isinstance(error, NoCredentialsError | PartialCredentialsError):

@@ -1,4 +1,4 @@
-"""cfn-lint finds nothing that has no written reason, and cdk-nag is there.
+"""What a synthesis refuses, and that linters find nothing that has no written reason.
 
 tests/infra/test_cdk_cli.py shows that cdk-nag and CDK's own linter find nothing.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.application import Application, check_best_practices
+from infra.environment import EnvironmentFileError, load_environment
 from tests.infra.templates import Synthesized
 
 # W3005: CDK lists dependencies that a reference implies as well; they change nothing.
@@ -23,7 +23,10 @@ def test_no_validation_leaves_cdk_nag_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, validation: str
 ) -> None:
     """A bucket without access logs fails a synthesis, but not with the CLI's `--no-validation`."""
-    from aws_cdk import Stack, aws_s3  # noqa: PLC0415 - after `infra`: it names the Node
+    from aws_cdk import Stack, aws_s3  # noqa: PLC0415 - it takes seconds
+
+    from infra.application import Application  # noqa: PLC0415 - likewise
+    from infra.best_practices import check_best_practices  # noqa: PLC0415 - likewise
 
     monkeypatch.setenv("CDK_VALIDATION", validation)
     app = Application(tmp_path, linter=False)
@@ -32,6 +35,17 @@ def test_no_validation_leaves_cdk_nag_out(
     expected = pytest.raises(RuntimeError, match="ValidationFailed")
     with expected if validation == "true" else contextlib.nullcontext():
         app.synth()
+
+
+def test_options_that_are_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lambda takes 4 KB of variables: the synthesis says so, not the deployment."""
+    from infra.application import Application, build  # noqa: PLC0415 - it takes seconds
+
+    monkeypatch.setenv("S3UNZIP_ASSET", str(Path(__file__).parent))
+    globs = [f"folder-{number:04}/*.csv" for number in range(300)]
+    environment = load_environment("dev", settings={"options.include": globs})
+    with pytest.raises(EnvironmentFileError, match="of which Lambda allows 4,096 in all: shorten"):
+        build(Application(tmp_path, linter=False), environment)
 
 
 def test_cfn_lint(prod: Synthesized) -> None:

@@ -1,0 +1,13 @@
+"""What the tests of whole commands have in common."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.processes import Program
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    """Return the command line, in an empty folder."""
+    return Program(tmp_path)

@@ -1,0 +1,352 @@
+"""The commands on archives as a user meets them: what they print, write and exit with.
+
+docs/mistakes.toml has what they say of mistakes, and tests/docs makes each of them.
+"""
+
+import shlex
+
+import pytest
+
+import s3unzip
+from tests.encrypting import seal_aes, seal_zipcrypto
+from tests.processes import Program
+from tests.servers import HttpServer, WebFiles
+from tests.zips import DEFLATE, Entry, build
+
+NAMES = ("top.txt", "a/one.txt", "a/b/two.txt")
+CONTENTS = {name: name.encode() * 50 for name in NAMES}
+WRONG = {"crc32": 1}
+SECRET = b"never-to-be-seen-7f3a"
+TEXT = b"text " * 400
+
+
+@pytest.fixture
+def program(program: Program) -> Program:
+    """Return the command line, in a folder with a sound archive and a damaged one."""
+    entries = [Entry(name, content, DEFLATE) for name, content in CONTENTS.items()]
+    program.add("a.zip", *entries)
+    bad = Entry("bad.txt", b"x" * 500, DEFLATE, local=WRONG, central=WRONG)
+    program.add("damaged.zip", *entries, bad)
+    return program
+
+
+def test_the_help(program: Program) -> None:
+    """No arguments show what --help does; in 80 columns each command has its whole summary."""
+    program.variables["COLUMNS"] = "80"
+    ended = program.run()
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith("Usage: s3unzip")
+    assert ended.out == program.run("--help").out
+    listed = [line for line in ended.out.partition("Commands:")[2].splitlines() if line]
+    assert len(listed) > 10
+    assert all(line.endswith(".") for line in listed)
+    assert "..." not in "".join(listed)
+
+
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        ("run", "[OPTIONS] SRC... DEST"),
+        ("ls", "[OPTIONS] SRC [MEMBER]..."),
+        ("cat", "[OPTIONS] SRC MEMBER..."),
+        ("show", "[OPTIONS] [RUN]"),
+    ],
+)
+def test_the_help_speaks_of_values_not_of_types(program: Program, command: str, usage: str) -> None:
+    """A number is N, a text TEXT, a choice is spelled out; arguments are named as in manuals."""
+    text = program.run(command, "--help").out
+    assert text.splitlines()[0] == f"Usage: s3unzip {command} {usage}"
+    for odd in ("INTEGER", "FLOAT", "PATH", "{"):
+        assert odd not in text.replace("{archive_stem}/{member}", ""), odd
+    assert command != "run" or "-w, --workers N " in text
+    assert command != "run" or "--on-conflict <overwrite|skip-unchanged|never>" in text
+
+
+def test_the_version(program: Program) -> None:
+    """One line on stdout, alone and in front of other words."""
+    for words in (["--version"], ["--version", "ls"]):
+        assert program.run(*words) == (0, f"s3unzip {s3unzip.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("shell", "line"),
+    [("bash", "complete -o nosort"), ("zsh", "#compdef s3unzip"), ("fish", "complete --no-files")],
+)
+def test_completion(program: Program, shell: str, line: str) -> None:
+    """The script is for the shell that is named; what it calls answers with what begins so."""
+    program.variables["_S3UNZIP_COMPLETE"] = f"{shell}_source"
+    ended = program.run()
+    assert ended.code == 0
+    assert line in ended.out
+    assert "_S3UNZIP_COMPLETE" in ended.out
+    program.variables |= {"COMP_WORDS": "s3unzip re", "COMP_CWORD": "1"}
+    program.variables["_S3UNZIP_COMPLETE"] = "bash_complete"
+    assert program.run().out.split() == ["plain,resume", "plain,reconcile"]
+
+
+def test_run_extracts_and_reports(program: Program) -> None:
+    """Files in the folder that the report names, by the stem of any suffix; JSON if asked."""
+    (program.folder / "a.zip").rename(program.folder / "app.jar")
+    ended = program.extract("app.jar", "out")
+    assert (ended.code, ended.out) == (0, "")
+    assert ended.err.startswith("COMPLETED")
+    assert ended.err.splitlines()[0].endswith(f"-> {program.folder}/out/app/")
+    assert "3 members: 3 extracted" in ended.err
+    assert program.files("out/app") == CONTENTS
+    ended = program.extract("app.jar", "out", "--json", "--quiet")
+    (report,) = ended.lines
+    assert (report["verdict"], report["extracted"], ended.err) == ("COMPLETED", 3, "")
+
+
+def test_failed_members_are_told_in_words(program: Program) -> None:
+    """Exit code 1, a line for each: its name, what is wrong, the code; JSON if asked."""
+    program.add("up.zip", Entry("../up", b"x"), Entry("bad\x1b[31m", b"x"), Entry("ok", b"1"))
+    ended = program.extract("up.zip", "out")
+    assert ended.code == 1
+    assert "\x1b[31m" not in ended.err
+    assert program.files("out") == {"up/ok": b"1"}
+    first, second = program.run("show", "--failures").out.splitlines()
+    assert "../up: " in first
+    assert first.endswith("(name-dotdot)")
+    assert second.endswith("(name-control-char)")
+    listed = program.run("show", "--failures", "--json").lines
+    assert [one["outcome"]["reason"] for one in listed] == ["name-dotdot", "name-control-char"]
+
+
+def test_ls_and_cat(program: Program) -> None:
+    """Names, sizes and totals; members in the order of the arguments, a folder with all below."""
+    listed = program.run("ls", "a.zip")
+    assert listed.code == 0
+    assert all(name in listed.out for name in NAMES)
+    assert "3 files" in listed.out
+    listed = program.run("ls", "a.zip", "a/b/", "*top*", "--json")
+    assert {line["name"] for line in listed.lines} == {"a/b/two.txt", "top.txt"}
+    written = program.run("cat", "a.zip", "top.txt", "a/*.txt")
+    assert written.code == 0
+    assert written.out.encode() == b"".join(CONTENTS[name] for name in NAMES[:2])
+
+
+@pytest.mark.parametrize("words", ["plan a.zip out", "test a.zip", "run a.zip out --dry-run"])
+def test_what_only_looks_writes_nothing(program: Program, words: str) -> None:
+    """Neither a file nor a run."""
+    assert program.run(*words.split()).code == 0
+    assert program.files().keys() == {"a.zip", "damaged.zip"}
+
+
+def test_a_narrow_terminal_cuts_no_cost(program: Program) -> None:
+    """At 40 columns every price of an estimate has all of its digits."""
+    program.variables["COLUMNS"] = "40"
+    ended = program.run("plan", "a.zip", "--on", "aws")
+    costs = ended.out.partition("dollars ")[2]
+    assert "$0.0" in costs
+    assert "\u2026" not in costs
+
+
+def test_test_checks_every_member_that_is_selected(program: Program) -> None:
+    """Which one is damaged, the reason in words, and exit code 1; of a web server too."""
+    sound = program.run("test", "a.zip", "-w", "1")
+    assert (sound.code, sound.err[:5]) == (0, "SOUND")
+    assert "3 members are sound, 0 are not" in sound.err
+    with HttpServer(WebFiles({"d.zip": (program.folder / "damaged.zip").read_bytes()})) as web:
+        for source in ("damaged.zip", f"{web.url}/d.zip"):
+            ended = program.run("test", source, "-w", "1")
+            assert ended.code == 1
+            assert "3 members are sound, 1 is not" in ended.err
+            assert "The data does not have the declared CRC-32. (crc-mismatch)" in ended.err
+            assert "bad.txt" in ended.err
+    assert program.run("test", "damaged.zip", "-x", "bad.txt", "-w", "1").code == 0
+
+
+@pytest.mark.parametrize("command", ["run", "run --dry-run", "plan", "verify"])
+def test_selecting_nothing_is_no_success(program: Program, command: str) -> None:
+    """Exit code 7 and one line; nothing is written, and no run is left."""
+    name, *options = command.split()
+    ended = program.run(name, "a.zip", "out", "-i", "*.nomatch", *options)
+    assert (ended.code, ended.out, ended.err.count("\n")) == (7, "", 1)
+    assert "no member matches '*.nomatch'" in ended.err
+    assert not (program.folder / "out").exists()
+    assert program.run("runs").out.count("\n") <= 1
+
+
+def test_what_is_not_selected_does_not_count(program: Program) -> None:
+    """A glob in vain beside another is a warning, a bad member left out no failure."""
+    ended = program.extract("damaged.zip", "out", "-i", "a/**", "-i", "*.zip", "--json", "-q")
+    (report,) = ended.lines
+    assert ended.err.startswith("s3unzip: warning: no member matches '*.zip'\n")
+    assert (ended.code, report["extracted"], report["excluded"]) == (0, 2, 2)
+    program.add("empty.zip")
+    assert program.extract("empty.zip", "out").code == 0, "without a selection nothing is missed"
+
+
+def test_a_dry_run_lists_decisions(program: Program) -> None:
+    """Each key with what would be done, before and after a run."""
+    ended = program.run("run", "a.zip", "out", "--dry-run", "--json")
+    out = f"{program.folder}/out/a/"
+    assert {one["key"]: one["action"] for one in ended.lines} == {
+        out + name: "write" for name in NAMES
+    }
+    assert "dry run, nothing is written: 3 write" in ended.err
+    assert program.extract("a.zip", "out", "-q").code == 0
+    (program.folder / "out/a/top.txt").write_text("changed")
+    for conflict, code, shown in (
+        ("overwrite", 0, "3 overwrite"),
+        ("skip-unchanged", 0, "2 unchanged, 1 overwrite"),
+        ("never", 1, "2 unchanged, 1 refuse"),
+    ):
+        ended = program.run("run", "a.zip", "out", "--dry-run", "--on-conflict", conflict)
+        assert (ended.code, ended.err.strip().rpartition(": ")[2]) == (code, shown)
+    assert (program.folder / "out/a/top.txt").read_text() == "changed"
+    program.add("up.zip", Entry("../up", b"x"), Entry("ok", b"1"))
+    ended = program.run("run", "up.zip", "out", "--dry-run")
+    assert ended.code == 1
+    assert "(name-dotdot)" in ended.out, "the directory alone condemns it"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--strip-components", "1"), {"a/one.txt", "a/b/two.txt"}),
+        (("--strip-components", "1", "--prefix", ""), {"one.txt", "b/two.txt"}),
+        (("--strip-components", "2", "--prefix", "p"), {"p/two.txt"}),
+        (("--key-template", "p/{name}"), {"p/top.txt", "p/one.txt", "p/two.txt"}),
+    ],
+)
+def test_folders_are_left_out(
+    program: Program, options: tuple[str, ...], expected: set[str]
+) -> None:
+    """Of keys, and `verify` with the same options agrees."""
+    assert program.extract("a.zip", "out", "-q", *options).code == 0
+    assert program.files("out").keys() == expected
+    assert program.run("verify", "a.zip", "out", *options).code == 0
+
+
+def test_members_without_the_folders_collide_with_nothing(program: Program) -> None:
+    """A member that is not extracted for want of folders does not make another a duplicate."""
+    program.add("two.zip", Entry("x", b"above"), Entry("a/x", b"below"))
+    options = ("--strip-components", "1", "--prefix", "")
+    assert program.extract("two.zip", "out", "-q", *options).code == 0
+    assert program.files("out") == {"x": b"below"}
+    assert program.run("verify", "two.zip", "out", *options).code == 0
+
+
+def test_where_a_folder_is_does_not_count_in_the_length_of_keys(program: Program) -> None:
+    """A member of 991 bytes fits into any folder; one of 1,025 into none."""
+    long, too_long = "d/" * 495 + "f", "e/" * 512 + "f"
+    program.add("b.zip", Entry(long, b"1"), Entry(too_long, b"1"))
+    out = "/".join(["out", *["n" * 200] * 5])
+    ended = program.extract("b.zip", out, "--prefix", "")
+    assert ended.code == 1
+    assert "key-too-long" in ended.err
+    assert program.files(out) == {long: b"1"}
+    assert program.run("verify", "b.zip", out, "--prefix", "").code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ("", "a/ a/deep/ a/deep/below/ a/empty/ a/full/ a/full/x"),
+        ("--prefix ''", "deep/ deep/below/ empty/ full/ full/x"),
+        ("--strip-components 1", "a/ a/below/ a/x"),
+        ("--exclude empty/", "a/ a/deep/ a/deep/below/ a/full/ a/full/x"),
+        ("--include full/", "a/ a/full/ a/full/x"),
+        ("--member full/x", "a/ a/full/ a/full/x"),
+        ("--limit 1", "a/ a/full/ a/full/x"),
+        ("--key-template a/{name}", "a/ a/x"),
+    ],
+)
+def test_empty_folders_are_created(program: Program, options: str, found: str) -> None:
+    """A folder destination gets the folders that the options select; `verify` finds it equal."""
+    words, out = shlex.split(options), program.folder / "out"
+    names = ("empty/", "deep/below/", "full/", "x" * 9000 + "/")  # one is longer than keys may be
+    program.add("a.zip", *(Entry(name) for name in names), Entry("full/x", b"1"))
+    ended = program.extract("a.zip", "out", *words)
+    assert ended.code == 0, ended.err
+    below = [f"{one.relative_to(out)}{'/' * one.is_dir()}" for one in out.rglob("*")]
+    assert sorted(below) == found.split()
+    verified = program.run("verify", "a.zip", "out", *words)
+    assert verified.code == 0, verified.out
+
+
+def test_a_file_with_the_name_of_a_folder_stays(
+    program: Program, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A warning names the folder that cannot be created; the run completes."""
+    program.add("e.zip", Entry("empty/"), Entry("deep/below/"))
+    (program.folder / "out/e").mkdir(parents=True)
+    (program.folder / "out/e/empty").write_bytes(b"mine")
+    assert program.extract("e.zip", "out").code == 0
+    assert "folders not created: 1; " in caplog.text
+    assert "out/e/empty: a file is where a folder is needed" in caplog.text
+    assert program.files("out") == {"e/empty": b"mine"}
+    assert (program.folder / "out/e/deep/below").is_dir()
+
+
+@pytest.fixture
+def sealed(program: Program) -> Program:
+    """Return the command line, in a folder with an encrypted archive and passwords."""
+    inner = build(seal_aes(Entry("deep.txt", b"deep"), SECRET))
+    program.add(
+        "my secret.zip",
+        seal_zipcrypto(Entry("a.txt", TEXT, DEFLATE), SECRET),
+        seal_aes(Entry("inner.zip", inner, DEFLATE), SECRET, version=1),
+    )
+    (program.folder / "password").write_bytes(SECRET + b"\n")
+    (program.folder / "wrong").write_bytes(b"hunter2")
+    return program
+
+
+def test_passwords(sealed: Program) -> None:
+    """All commands that read members take the file; what they say and keep has no password."""
+    given, said = ("--password-file", "password"), []
+    words: tuple[str, ...]
+    for words, code in (
+        (("run", "my secret.zip", "out", "--nested", "1", "--json", "-w", "1", *given), 0),
+        (("cat", "my secret.zip", "a.txt", *given), 0),
+        (("cat", "my secret.zip", "a.txt", "--password-file", "wrong"), 1),
+        (("run", "my secret.zip", "other", "-w", "1", "--password-file", "wrong"), 1),
+        (("run", "my secret.zip", "out", "--nested", "1", "--as-gzip", "suffix", *given), 2),
+    ):
+        ended = sealed.run(*words)
+        assert ended.code == code, ended.err
+        said.append((ended.out + ended.err).encode())
+    assert said[1] == TEXT
+    assert b"wrong-password" in said[2]
+    assert sealed.files("out/my secret")["inner/deep.txt"] == b"deep"
+    sealed.variables["S3UNZIP_PASSWORD"] = SECRET.decode()
+    assert sealed.extract("my secret.zip", "third").code == 0
+    kept = sealed.files(".runs")
+    assert any(name.endswith("report.json") for name in kept)
+    for text in (*said, *kept.values()):
+        assert SECRET not in text
+        assert b"hunter2" not in text
+
+
+def test_the_next_command_opens_encrypted_members(sealed: Program) -> None:
+    """It is offered where the password was forgotten, and works as it stands; resuming does not."""
+    ended = sealed.extract("my secret.zip", "to here", "--prefix", "p q")
+    assert ended.code == 1
+    assert "s3unzip resume does not read these members" in ended.err
+    offered = ended.err.rpartition("next: s3unzip ")[2]
+    (sealed.folder / "password").rename(sealed.folder / "FILE")
+    (report,) = sealed.run(*shlex.split(offered), "-w", "1", "--json").lines
+    assert report["verdict"] == "COMPLETED"
+    assert sealed.files("to here").keys() == {"p q/a.txt", "p q/inner.zip"}
+    (sealed.home / "runs" / report["run"] / "report.json").unlink()  # as if it had not ended
+    assert sealed.run("resume", report["run"]).code == 2, "no password is given"
+
+
+@pytest.mark.parametrize(
+    ("tuning", "said"),
+    [
+        ('{"nope": 1}', "tuning 'nope' is unknown"),
+        ('{"puts_in_flight": "many"}', "must be a positive number, not 'many'"),
+        ("puts_in_flight=8", "S3UNZIP_TUNING=puts_in_flight=8: no JSON object"),
+        ('{"puts_in_flight": 8}', "COMPLETED"),
+    ],
+)
+def test_tuning_is_a_variable(program: Program, tuning: str, said: str) -> None:
+    """A wrong setting is one line; a right one is taken."""
+    program.variables["S3UNZIP_TUNING"] = tuning
+    ended = program.extract("a.zip", "out")
+    assert said in ended.err
+    assert said == "COMPLETED" or (ended.code, ended.err.count("\n")) == (2, 1)

@@ -1,0 +1,241 @@
+"""Commands that delete: what is no member of the archive, and the archive after success."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from s3unzip.errors import UsageError
+from s3unzip.local.machine import Machine
+from s3unzip.model import (
+    AfterSuccess,
+    Request,
+    SourceAction,
+    SourceState,
+    Verdict,
+    decode,
+    run_id,
+)
+from tests.processes import Ended, Program
+from tests.runs import World
+from tests.zips import DEFLATE, Entry, build
+
+ENTRIES = tuple(Entry(name, name.encode() * 9, DEFLATE) for name in ("a.txt", "d/b.txt"))
+BROKEN = Entry("c.txt", b"c" * 99, DEFLATE, local={"crc32": 1}, central={"crc32": 1})
+MEMBERS = {"site/a.txt", "site/d/b.txt"}
+DELETE = AfterSuccess(SourceAction.DELETE)
+
+
+class Place(Program):
+    """A folder with archives, which are extracted below ``out/site/``."""
+
+    def site(self, *words: str, source: str = "a.zip", answer: str | None = None) -> Ended:
+        """Extract an archive; `answer` is typed on a terminal."""
+        return self.extract(source, "out", "--prefix", "site", *words, answer=answer)
+
+    def put(self, *names: str) -> None:
+        """Put files at the destination."""
+        for name in names:
+            path = self.folder / "out" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("extra")
+
+    @property
+    def names(self) -> set[str]:
+        """What is at the destination."""
+        return set(self.files("out"))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """An empty destination, and archives."""
+    place = Place(tmp_path)
+    place.add("a.zip", *ENTRIES)
+    place.add("broken.zip", *ENTRIES, BROKEN)
+    return place
+
+
+def test_only_what_is_extra_below_the_prefix_goes(place: Place) -> None:
+    """Members and what is beside the prefix stay; a dry run tells it before and deletes nothing."""
+    place.put("site/old.txt", "site/d/old.txt", "site2/kept.txt", "kept.txt")
+    before = place.names
+    dry = place.site("--delete-extra", "1000", "--dry-run", "--json")
+    assert dry.code == 0, dry.err
+    keys = [one["key"] for one in dry.lines if one["action"] == "delete"]
+    assert [key.rpartition("site/")[2] for key in keys] == ["d/old.txt", "old.txt"]
+    assert "2 delete" in dry.err
+    assert place.names == before
+    ended = place.site("--delete-extra", "1000")
+    assert ended.code == 0, ended.err
+    assert "deleting 2 objects (10 B)" in ended.err
+    assert place.names == MEMBERS | {"site2/kept.txt", "kept.txt"}
+    again = place.site("--delete-extra", "1000", "-q", "--on-conflict", "skip-unchanged")
+    assert (again.code, again.err) == (0, "")
+
+
+def test_somebody_must_agree(place: Place) -> None:
+    """A number must be given; on a terminal it is asked besides."""
+    place.put("site/old.txt")
+    refused = place.site("--delete-extra")
+    assert refused.code == 2
+    assert "requires an argument (see s3unzip run --help)" in refused.err
+    assert place.names == {"site/old.txt"}
+    no = place.site("--delete-extra", "1000", answer="n\n")
+    assert no.code == 1
+    assert "1 object (5 B) is no member of the archive:" in no.err
+    assert "site/old.txt\n" in no.err
+    assert "Delete them? [y/N] nothing is deleted" in no.err
+    assert place.names == MEMBERS | {"site/old.txt"}
+    assert place.site("--delete-extra", "1000", answer="y\n").code == 0
+    assert place.names == MEMBERS
+
+
+def test_too_many_are_too_many(place: Place) -> None:
+    """Above the number nothing is deleted, and the exit code says so."""
+    place.put(*(f"site/{n}" for n in range(12)))
+    ended = place.site("--delete-extra", "11")
+    assert ended.code == 1
+    assert "12 objects (60 B) are no members of the archive" in ended.err
+    assert "nothing is deleted, because --delete-extra is 11" in ended.err
+    assert len(place.names) == 12 + len(MEMBERS)
+    asked = place.site("--delete-extra", "1000", answer="n\n")
+    assert "and 2 more; --dry-run lists them all" in asked.err
+    assert place.site("--delete-extra", "12").code == 0
+    assert place.names == MEMBERS
+
+
+@pytest.mark.parametrize(
+    ("source", "rule", "doomed"), [("a.zip", "never", False), ("broken.zip", "overwrite", True)]
+)
+def test_a_run_with_failures_deletes_nothing(
+    place: Place, source: str, rule: str, *, doomed: bool
+) -> None:
+    """Neither one that refuses to overwrite an object nor one with a member that is broken."""
+    place.put("site/a.txt", "site/old.txt")
+    words = ("--delete-extra", "1000", "--on-conflict", rule)
+    dry = place.site(*words, "--dry-run", source=source)
+    assert ("delete" in dry.err) is doomed, "a dry run reads no data, so it knows no broken member"
+    ended = place.site(*words, source=source)
+    assert ended.code == 1
+    assert "deleting" not in ended.err
+    assert "site/old.txt" in place.names
+
+
+def test_the_marker_is_not_extra(place: Place) -> None:
+    """A run that writes the marker keeps it; one that does not deletes an old one."""
+    assert place.site("--marker", "--delete-extra", "1000").code == 0
+    assert place.names == MEMBERS | {"site/_SUCCESS"}
+    dry = place.site("--marker", "--delete-extra", "1000", "--dry-run")
+    assert "delete" not in dry.err
+    assert place.site("--delete-extra", "1000").code == 0
+    assert place.names == MEMBERS
+
+
+def test_another_archives_prefix_is_left_alone(place: Place) -> None:
+    """What a run of another archive wrote below or above the prefix is not extra."""
+    place.add("other.zip", Entry("site/x/theirs.txt", b"1"))
+    assert place.extract("other.zip", "out", "--prefix", "").code == 0
+    for words in ((), ("--dry-run",)):
+        ended = place.site("--delete-extra", "1000", *words)
+        assert ended.code == 2
+        assert "extracted another archive" in ended.err
+        assert "give each archive a prefix of its own" in ended.err
+    assert place.names == {"site/x/theirs.txt"}
+
+
+def test_links_are_not_followed(place: Place) -> None:
+    """A link below the prefix stays, and so does what it leads to."""
+    root = place.folder
+    (root / "outside").mkdir()
+    (root / "outside/precious.txt").write_text("mine")
+    place.put("site/old.txt")
+    (root / "out/site/link").symlink_to(root / "outside")
+    (root / "out/site/file").symlink_to(root / "outside/precious.txt")
+    assert place.site("--delete-extra", "1000").code == 0
+    assert (root / "outside/precious.txt").read_text() == "mine"
+    assert (root / "out/site/link").is_symlink()
+    assert "site/old.txt" not in place.names
+
+
+def test_the_archive_and_the_records_are_not_extra(place: Place) -> None:
+    """A prefix that holds the archive itself, or the runs of this machine, is refused."""
+    home = place.folder
+    place.put("site/x")
+    (home / "out/site/a.zip").write_bytes((home / "a.zip").read_bytes())
+    (home / "link.zip").symlink_to(home / "out/site/a.zip")
+    ended = place.site("--delete-extra", "1000", source="link.zip")
+    assert ended.code == 2
+    assert "the archive (" in ended.err
+    place.variables["S3UNZIP_HOME"] = str(home / "out/site/runs")
+    ended = place.site("--delete-extra", "1000")
+    assert ended.code == 2
+    assert "the records of runs (" in ended.err
+
+
+def test_the_archive_is_deleted_after_success(place: Place) -> None:
+    """The archive is gone; the report says so, also that which counts what was extra."""
+    place.put("site/old.txt")
+    ended = place.site("--delete-extra", "1000", "--after-success", "delete", "--json")
+    assert ended.code == 0, ended.err
+    done = {"action": "delete", "state": "done"}
+    assert json.loads(ended.out)["after_success"] == done
+    assert "the archive is deleted" in ended.err
+    assert json.loads(place.run("show", "--json").out)["after_success"] == done
+    assert not (place.folder / "a.zip").exists()
+    assert place.names == MEMBERS
+    assert place.site("--after-success", "delete", source="broken.zip").code == 1
+    assert (place.folder / "broken.zip").exists(), "only COMPLETED is success"
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "said"),
+    [
+        *(
+            ("a.zip", f"delete {words}", "members that are not extracted would be lost")
+            for words in ("--limit 1", "-m a.txt", "-x a*", "--strip-components 1")
+        ),
+        ("a.zip", "burn", "'burn' is none of delete or tag=NAME=VALUE"),
+        ("a.zip", "delete=x", "is none of"),
+        ("a.zip", "move=done", "is none of"),
+        ("a.zip", "tag=a=b", "is a file, which has no tags: delete it"),
+        ("s3://arrivals/a.zip", "tag=a", "a tag is NAME=VALUE, not 'a'"),
+        ("https://host/a.zip?key=secret", "delete", "https://host/a.zip?... is only read"),
+    ],
+)
+def test_what_cannot_become_of_an_archive(place: Place, source: str, words: str, said: str) -> None:
+    """It is refused before anything is read, in words that say what is possible."""
+    ended = place.site("--after-success", *words.split(), source=source)
+    assert ended.code == 2
+    assert said in ended.err
+    assert place.files().keys() == {"a.zip", "broken.zip"}
+
+
+@pytest.mark.parametrize("text", ['{"action": "tag"}', '{"action": "delete", "tags": {"a": "b"}}'])
+def test_a_rule_that_says_too_little_or_too_much_is_refused(text: str) -> None:
+    """Nothing is deleted that was to be tagged."""
+    with pytest.raises(UsageError, match=r"go(es)? with the action"):
+        decode(text, AfterSuccess)
+
+
+@pytest.mark.parametrize("rule", [DELETE, AfterSuccess(SourceAction.TAG, tags={"a": "done"})])
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_run_that_is_resumed_after_the_action_leaves_it(
+    rule: AfterSuccess, *, failed: bool
+) -> None:
+    """The report still says that it is done; the same bytes, put again, stay as they are."""
+    world = World()
+    asked = world.request(build(*ENTRIES))
+    bucket = world.buckets.bucket(asked.source.bucket)
+    ruled = Request(asked.source, asked.destination, asked.options, after_success=rule)
+    report = Machine(world.context).run(ruled)
+    assert report.after_success is not None
+    assert report.after_success.state is SourceState.DONE
+    left = bucket.objects.get(asked.source.key)
+    assert (left.facts.metadata if left else {}) == rule.tags
+    assert report.pin is not None
+    assert run_id(asked, report.pin, 0.0) == run_id(ruled, report.pin, 0.0)
+    world.request(build(*ENTRIES))
+    later = Machine(world.context).resume(report.run, failed=failed)
+    assert later.verdict is Verdict.COMPLETED
+    assert later.after_success == report.after_success
+    assert bucket.objects[asked.source.key].facts.metadata == {}

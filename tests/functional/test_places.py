@@ -1,0 +1,331 @@
+"""Runs in S3 at the command line: how two servers are reached, and what is set on the objects."""
+
+import json
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from s3unzip.stores.ports import ObjectFacts
+from tests.encrypting import seal_zipcrypto
+from tests.memory_server import Answer, Asked, MemoryS3, run_memory_s3
+from tests.processes import Ended, Program
+from tests.zips import DEFLATE, STORED, Entry, build
+
+CONTENT = b"content\n" * 100
+LARGE = random.Random(1).randbytes(5 * 1024**2 + 1)  # copied by the store where it may
+ARCHIVE = build(Entry("small.txt", CONTENT, DEFLATE), Entry("large.bin", LARGE, STORED))
+SOURCE, TARGET = "s3://from/a.zip", "s3://out/to"
+NAMES = {"to/a/small.txt", "to/a/large.bin"}
+NOBODY = "http://127.0.0.1:9"
+PROFILES = """
+[profile reader]
+aws_access_key_id = READER
+aws_secret_access_key = secret
+[profile writer]
+aws_access_key_id = WRITER
+aws_secret_access_key = secret
+"""
+
+
+class FaultyS3(MemoryS3):
+    """A store that denies to write some keys, or hangs up on everything after some PUTs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.denied: set[str] = set()
+        self.dies_after: int | None = None  # objects
+        self.in_vain = 0
+
+    def answer(self, asked: Asked) -> Answer:
+        """Deny, hang up or answer."""
+        if asked.method == "PUT" and asked.key in self.denied:
+            return Answer(403, b"<Error><Code>AccessDenied</Code></Error>")
+        if self.dies_after is not None and (
+            self.in_vain
+            or (asked.method == "PUT" and len(self.buckets["out"].objects) >= self.dies_after)
+        ):
+            self.in_vain += 1
+            raise ConnectionAbortedError
+        return super().answer(asked)
+
+
+class Places:
+    """Two servers: one with an archive in the bucket ``from``, and a bucket ``out`` on each."""
+
+    def __init__(self, program: Program, held: ExitStack) -> None:
+        self.program = program
+        self.here, self.there = FaultyS3(), FaultyS3()
+        here, there = (held.enter_context(run_memory_s3(s3)) for s3 in (self.here, self.there))
+        self.here_url, self.there_url = here, there
+        self.one = ("--endpoint-url", here)
+        self.two = (*self.one, "--dest-endpoint-url", there)
+        self.source = self.here.create_bucket("from")
+        self.near = self.here.create_bucket("out")
+        self.out = self.there.create_bucket("out")
+        self.add("a.zip", ARCHIVE)
+
+    def add(self, name: str, archive: bytes) -> None:
+        """Put an archive into the source."""
+        self.source.put(name, archive, ObjectFacts("application/zip", {}), if_absent=False)
+
+    def extract(self, *words: str, source: str = SOURCE) -> Ended:
+        """Extract an archive to the bucket ``out``."""
+        return self.program.extract(source, TARGET, *words)
+
+
+@pytest.fixture
+def places(program: Program) -> Iterator[Places]:
+    """The two servers, and the command line."""
+    (program.folder / "no-config").write_text(PROFILES)
+    program.variables["S3UNZIP_TUNING"] = '{"small_member": 100000, "copy_from": 5242880}'
+    with ExitStack() as held:
+        yield Places(program, held)
+
+
+def signers(s3: MemoryS3) -> set[str]:
+    """Return the access keys that signed the requests of a server; empty: not signed."""
+    found = (asked.headers.get("authorization", "") for asked in s3.asked)
+    return {text.partition("Credential=")[2].partition("/")[0] for text in found}
+
+
+def test_a_public_archive_needs_no_credentials(places: Places) -> None:
+    """Without any credentials ls, cat, test and run work; no request is signed."""
+    program, anonymous = places.program, (*places.one, "--no-sign-request")
+    program.variables |= {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
+    program.variables["AWS_EC2_METADATA_DISABLED"] = "true"
+    refused = program.run("ls", SOURCE, *places.one)
+    assert refused.code == 6
+    assert "no AWS credentials" in refused.err
+    assert "--no-sign-request" in refused.err
+    assert "large.bin" in program.run("ls", SOURCE, *anonymous).out
+    assert program.run("cat", SOURCE, "small.txt", *anonymous).out == CONTENT.decode()
+    assert program.run("test", SOURCE, *anonymous, "-w", "1").code == 0
+    assert program.extract(SOURCE, "to", *anonymous).code == 0
+    assert program.files("to/a")["large.bin"] == LARGE
+    assert signers(places.here) == {""}
+
+
+def test_a_public_archive_into_a_bucket(places: Places) -> None:
+    """Only the destination's requests are signed; nothing is copied between the servers."""
+    ways = (*places.two, "--no-sign-request")
+    ended = places.extract(*ways)
+    assert ended.code == 0, ended.err
+    assert places.out.objects.keys() == NAMES
+    assert (signers(places.here), signers(places.there)) == ({""}, {"test"})
+    places.there.asked.clear()
+    verified = places.program.run("verify", SOURCE, TARGET, *ways, "--dest-no-sign-request")
+    assert verified.code == 0, verified.err
+    assert signers(places.there) == {""}
+
+
+def test_one_server_and_an_anonymous_source_copy_nothing(places: Places) -> None:
+    """The credentials of the destination may have no right to read the archive: it is streamed."""
+    assert places.extract(*places.one, "--no-sign-request").code == 0
+    assert places.near.objects.keys() == NAMES
+    assert not [asked for asked in places.here.asked if "x-amz-copy-source" in asked.headers]
+
+
+def test_the_requester_pays_for_the_source_only(places: Places) -> None:
+    """Each request that reads the archive has the header, copies too, and no other has it."""
+    ended = places.extract(*places.one, "--request-payer")
+    assert ended.code == 0, ended.err
+    paying = [asked for asked in places.here.asked if "x-amz-request-payer" in asked.headers]
+    reading = [
+        asked
+        for asked in places.here.asked
+        if asked.bucket == "from" or "x-amz-copy-source" in asked.headers
+    ]
+    assert paying == reading
+    assert any("x-amz-copy-source" in asked.headers for asked in paying)
+    assert {asked.headers["x-amz-request-payer"] for asked in paying} == {"requester"}
+    assert signers(places.here) == {"test"}
+
+
+def test_another_profile_for_the_destination(places: Places) -> None:
+    """One profile reads, the other writes; `resume` and `abort` remember both, and no secret."""
+    program = places.program
+    places.there.denied = {"to/a/small.txt"}
+    ended = places.extract(*places.two, "--profile", "reader", "--dest-profile", "writer")
+    assert ended.code == 5
+    assert "access-denied" in ended.err
+    assert signers(places.here) == {"READER"}
+    program.variables["AWS_ENDPOINT_URL"] = NOBODY
+    places.here.asked.clear()
+    assert program.run("abort", "latest").code == 0
+    assert not places.here.asked
+    places.there.denied.clear()
+    again = program.run("resume", "latest", "-w", "1")
+    assert again.code == 0, again.err
+    assert places.out.objects.keys() == NAMES
+    assert (signers(places.here), signers(places.there)) == ({"READER"}, {"WRITER"})
+    kept = program.files(".runs")
+    assert any(name.endswith("run.json") for name in kept)
+    assert not any(b"secret" in data for data in kept.values())
+
+
+def test_what_is_typed_replaces_what_is_remembered(places: Places) -> None:
+    """Of options that exclude each other, too; a server that is not there is told at once."""
+    program = places.program
+    places.there.denied = {"to/a/small.txt"}
+    assert places.extract(*places.two, "--no-sign-request", "-m", "small.txt").code == 5
+    for payer, expected in (((), {""}), (("--request-payer",), {"test"})):
+        places.here.asked.clear()
+        assert program.run("resume", "latest", *payer, "-w", "1").code == 5
+        assert signers(places.here) == expected
+    refused = program.run("resume", "latest", "--dest-endpoint-url", NOBODY, "-w", "1")
+    assert refused.code == 6
+    assert f"s3://out: cannot reach {NOBODY}: connection refused" in refused.err
+    assert "check --dest-endpoint-url, --region and the network" in refused.err
+    here = ("--dest-endpoint-url", places.here_url)
+    again = program.run("resume", "latest", *here, "-w", "1")
+    assert again.code == 0, again.err
+    assert "to/a/small.txt" in places.near.objects
+
+
+def test_several_archives_are_remembered_one_by_one(places: Places) -> None:
+    """Each run of a batch can be continued without an option, archives inside it too."""
+    inner = build(Entry("inner.txt", CONTENT, DEFLATE))
+    places.add("b.zip", build(Entry("in.zip", inner)))
+    places.there.denied = {"to/a/small.txt", "to/b/in/inner.txt"}
+    words = (SOURCE, "s3://from/b.zip", TARGET, *places.two, "--nested", "1")
+    assert places.program.extract(*words).code != 0
+    assert signers(places.there) == {"test"}
+    places.there.denied.clear()
+    listed = places.program.run("runs", "--json").lines
+    failed = [one["run"] for one in listed if one["state"] == "FAILED"]
+    assert len(failed) == 2
+    for run in failed:
+        again = places.program.run("resume", run, "-w", "1")
+        assert again.code == 0, again.err
+    assert places.out.objects["to/b/in/inner.txt"].body == CONTENT
+
+
+def test_what_is_extra_in_a_bucket_goes(places: Places) -> None:
+    """Below the prefix, if nobody else wrote it; a dry run tells it before and deletes nothing."""
+    for key in ("to/a/old.txt", "to/a/d/old.txt", "to/kept.txt"):
+        places.out.put(key, b"extra", ObjectFacts("text/plain", {}), if_absent=False)
+    words = (*places.two, "--delete-extra", "2")
+    dry = places.extract(*words, "--dry-run", "--json")
+    doomed = [one["key"] for one in dry.lines if one["action"] == "delete"]
+    assert doomed == ["to/a/d/old.txt", "to/a/old.txt"]
+    assert len(places.out.objects) == 3
+    assert places.extract(*words).code == 0
+    assert places.out.objects.keys() == NAMES | {"to/kept.txt"}
+
+
+def test_an_endpoint_with_a_password_is_not_kept(places: Places) -> None:
+    """The records of a run hold no credentials."""
+    secret = places.there_url.replace("://", "://user:hunter2@")
+    places.extract(*places.one, "--dest-endpoint-url", secret)
+    kept = places.program.files(".runs")
+    assert kept
+    assert not any(b"hunter2" in data for data in kept.values())
+
+
+def test_a_plan_knows_that_nothing_can_be_copied(places: Places) -> None:
+    """A forecast takes the destination's options: other credentials mean no copies."""
+    for ways, is_copied in ((places.one, True), (places.two, False)):
+        ended = places.program.run("plan", SOURCE, TARGET, *ways, "--json")
+        assert ended.code == 0
+        assert ('"copy"' in ended.out) is is_copied
+
+
+def test_the_next_command_reaches_the_same_servers(places: Places) -> None:
+    """A run to be started again is reached as before: on the screen, in `show` and on the page."""
+    program = places.program
+    places.add("b.zip", build(seal_zipcrypto(Entry("secret.txt", CONTENT), b"open sesame")))
+    there = ("--dest-endpoint-url", places.there_url, "--dest-profile", "writer")
+    ways = (*places.one, "--region", "eu-west-1", "--request-payer", *there)
+    ended = places.extract(*ways, source="s3://from/b.zip")
+    assert ended.code == 1
+    command = (
+        f"s3unzip run s3://from/b.zip s3://out/to/ --on-conflict skip-unchanged {' '.join(ways)} "
+        "--password-file FILE"
+    )
+    assert f"next: {command}\n" in ended.err
+    assert f"next: {command}\n" in program.run("show").out
+    (page,) = program.home.rglob("report.html")
+    assert command in page.read_text()
+    (program.folder / "FILE").write_bytes(b"open sesame")
+    again = program.run(*command.split()[1:], "-w", "1")
+    assert again.code == 0, again.err
+
+
+def test_a_destination_that_dies(places: Places) -> None:
+    """One line says so; the run ends FAILED when the budget is spent, and `resume` completes it."""
+    data, there = random.Random(1), places.there
+    places.add("a.zip", build(*(Entry(f"{n:03}", data.randbytes(20_000)) for n in range(400))))
+    tuning = {"retry_seconds": 4, "batch_bytes": 1_000_000}
+    places.program.variables["S3UNZIP_TUNING"] = json.dumps(tuning)
+    there.dies_after = 40
+    ended = places.extract(*places.two, "-w", "2")
+    assert ended.code == 5, ended.err
+    lines = [line for line in ended.err.splitlines() if line.startswith("no answer from")]
+    assert len(lines) == 1, ended.err
+    assert places.there_url in lines[0]
+    assert ", retrying for " in lines[0]
+    assert "FAILED" in ended.err
+    assert "service-fault" in ended.err
+    assert there.in_vain <= 200  # two workers, one budget, few requests
+    assert 40 <= len(places.out.objects) < 400  # some PUTs were on their way
+    there.dies_after = None
+    again = places.program.run("resume", "latest", "-w", "1")
+    assert again.code == 0, again.err
+    assert len(places.out.objects) == 400
+
+
+def test_every_object_has_its_properties(places: Places) -> None:
+    """A PUT, a copy, a multipart upload and the marker are all written so; `skip-unchanged` not."""
+    entries = (Entry("a.csv", b"1,2\n" * 100, DEFLATE), Entry("page.html", b"<p>"))
+    streamed = Entry("streamed.csv", LARGE, DEFLATE)
+    places.add("a.zip", build(*entries, Entry("copied.bin", LARGE, STORED), streamed))
+    chosen = (
+        *("--storage-class", "STANDARD_IA", "--cache-control", "max-age=60"),
+        *("--tag", "team=data", "--tag", "a=b=c", "--metadata", "owner=me"),
+        *("--content-type", "a.csv=text/csv; charset=utf-8", "--content-type", "*.csv=x/y"),
+    )
+    ended = places.extract(*places.one, *chosen, "--marker")
+    assert ended.code == 0, ended.err
+    assert any("x-amz-copy-source" in asked.headers for asked in places.here.asked)
+    objects = {key.removeprefix("to/a/"): one.facts for key, one in places.near.objects.items()}
+    assert len(objects) == 5
+    for facts in objects.values():
+        assert (facts.storage_class, facts.cache_control) == ("STANDARD_IA", "max-age=60")
+        assert facts.tags == {"a": "b=c", "team": "data"}
+        assert facts.metadata["owner"] == "me"
+    del objects["_SUCCESS"]
+    assert {name: facts.content_type for name, facts in objects.items()} == {
+        "a.csv": "text/csv; charset=utf-8",
+        "streamed.csv": "x/y",
+        "page.html": "text/html",
+        "copied.bin": "application/octet-stream",
+    }
+    assert objects["page.html"].metadata["zip-crc32"]
+    assert "1 extra" in places.program.run("verify", SOURCE, TARGET, *places.one).out  # the marker
+    kept = places.extract(*places.one, "--on-conflict", "skip-unchanged", "--tag", "a=1", "--json")
+    assert kept.lines[0]["unchanged"] == 4
+    assert places.near.objects["to/a/a.csv"].facts == objects["a.csv"]
+
+
+def test_properties_are_part_of_the_run(places: Places) -> None:
+    """Other properties are another run; the report repeats them; their order says nothing."""
+    reports = [
+        places.extract(*places.one, "-m", "small.txt", *tags, "--json").lines[0]
+        for tags in (("--tag", "a=1", "--tag", "b=2"), ("--tag", "b=2", "--tag", "a=1"), ())
+    ]
+    first, same, other = (report["run"] for report in reports)
+    assert first == same != other
+    assert reports[0]["options"]["objects"] == {"tags": {"a": "1", "b": "2"}}
+
+
+def test_archives_inside_are_read_where_they_were_written(places: Places) -> None:
+    """A nested archive comes from the destination's server; its members have its properties."""
+    places.add("outer.zip", build(Entry("in.zip", build(Entry("inner.txt", CONTENT, DEFLATE)))))
+    words = (*places.two, "--no-sign-request", "--nested", "1", "--tag", "a=1")
+    ended = places.extract(*words, source="s3://from/outer.zip")
+    assert ended.code == 0, ended.err
+    written = places.out.objects["to/outer/in/inner.txt"]
+    assert (written.body, written.facts.tags) == (CONTENT, {"a": "1"})
+    assert signers(places.there) == {"test"}

@@ -1,0 +1,228 @@
+"""The command line as a process: its standard streams, signals, and limits of the system."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.patience import HANG_SECONDS, looks
+from tests.processes import Program
+from tests.servers import Asked, HttpServer, Reply, WebFiles
+from tests.zips import Entry
+
+MEMBERS = 20
+LINUX = sys.platform == "linux"
+
+
+@pytest.fixture
+def program(program: Program) -> Program:
+    """Return the command line, in a folder with an archive too large to be read with its end."""
+    program.add("a.zip", *(Entry(f"f{number}", os.urandom(50_000)) for number in range(MEMBERS)))
+    return program
+
+
+def shell(program: Program, command: str) -> tuple[int, str]:
+    """Run a command of a shell, in which ``s3unzip`` is the command line."""
+    script = f's3unzip() {{ "{sys.executable}" -m s3unzip.cli "$@"; }}; {command}'
+    ended = program.start_as(["sh", "-c", script])
+    return ended.code, ended.err
+
+
+@pytest.mark.parametrize("streams", ["2>&-", ">&- 2>&- <&-", "2>/dev/full"])
+def test_closed_and_full_streams_do_no_harm(program: Program, streams: str) -> None:
+    """A run does what it does, all of it, and ends with the verdict's code."""
+    assert shell(program, f"s3unzip run a.zip out -w 1 {streams}") == (0, "")
+    assert len(program.files("out/a")) == MEMBERS
+
+
+@pytest.mark.parametrize("command", ["ls a.zip", "cat a.zip f1", "run a.zip out -q --json -w 1"])
+@pytest.mark.parametrize(
+    ("stream", "reason"),
+    [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")],
+)
+def test_a_lost_output_is_told(program: Program, command: str, stream: str, reason: str) -> None:
+    """The program prints one line and has a separate exit code."""
+    said = f"s3unzip: standard output: {reason}; not all of it is written\n"
+    assert shell(program, f"s3unzip {command} {stream}") == (74, said)
+
+
+def test_an_output_that_nobody_reads_any_more(program: Program) -> None:
+    """`ls | head` is no error."""
+    assert shell(program, "(s3unzip ls a.zip; echo $? >code) | true") == (0, "")
+    assert (program.folder / "code").read_text() == "0\n"
+
+
+@pytest.mark.skipif(not LINUX, reason="only Linux limits the memory of a process")
+def test_a_process_without_memory_is_told_in_plain_words(program: Program) -> None:
+    """Out of memory in any process is never called an internal error."""
+    code, told = shell(program, "ulimit -v 600000; s3unzip run a.zip out -w 1")
+    assert code == 0 or "memory" in told
+
+
+def test_the_same_run_twice_at_once(program: Program) -> None:
+    """Two processes: one of them does it, and what it leaves is right."""
+    program.add("many.zip", *(Entry(f"f{n}", b"%d" % n * 1000, method=8) for n in range(600)))
+    words, variables = [*program.command, "run", "many.zip", "out"], os.environ | program.variables
+    both = [
+        subprocess.Popen(
+            words, cwd=program.folder, env=variables, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=HANG_SECONDS)[1] for process in both]
+    codes = sorted(process.returncode for process in both)
+    assert codes in ([0, 0], [0, 2]), said
+    assert program.files("out/many") == {f"f{n}": b"%d" % n * 1000 for n in range(600)}
+
+
+def test_workers_import_nothing_that_few_need() -> None:
+    """A worker process imports only what most workers need."""
+    code = (
+        "import sys\n"
+        "import s3unzip.local.workers, s3unzip.stores.s3.run_store\n"
+        "print(*{'click', 'rich', 'pydantic', 'numpy', 'inflate64'} & set(sys.modules))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_ctrl_c_while_the_program_is_loaded() -> None:
+    """It prints one line and exits with 130, also before the command line is imported."""
+    code = """
+import sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["s3unzip", "ls", "a.zip"]
+from s3unzip.cli.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "s3unzip: stopped\n")
+
+
+@pytest.fixture
+def default_hangup() -> Iterator[None]:
+    """Undo `nohup` around the tests: their programs inherit what this process ignores."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+class SlowRun:
+    """A run whose archive comes from a server that stops sending, of some bytes or of all."""
+
+    def __init__(self, program: Program, stops_at: str = "bytes=0-") -> None:
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+        self._program, self._stops_at = program, stops_at
+        self._files = WebFiles({"a.zip": (program.folder / "a.zip").read_bytes()})
+
+    def answer(self, asked: Asked) -> Reply:
+        """Answer at once, or when the test allows it."""
+        if asked.method == "GET" and asked.headers["range"].startswith(self._stops_at):
+            self.reached.set()
+            self.go_on.wait(100)
+        return self._files(asked)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start the program in a group of its own; return it when the server has stopped."""
+        process = subprocess.Popen(
+            [*self._program.command, "run", *words],
+            cwd=self._program.folder,
+            env={
+                **os.environ,
+                **self._program.variables,
+                "S3UNZIP_TUNING": '{"batch_members": 5}',  # tasks for several workers
+            },
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
+        )
+        assert self.reached.wait(HANG_SECONDS)
+        return process
+
+
+def group_of(process: subprocess.Popen[str]) -> list[int]:
+    """Return the ids of the processes of a group that still run."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, group = entry.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(group) == process.pid and state != "Z":
+            found.append(int(entry.parent.name))
+    return found
+
+
+@pytest.mark.skipif(not LINUX, reason="/proc tells which processes are left")
+def test_no_worker_outlives_a_killed_program(program: Program) -> None:
+    """The worker waits for a server that sends nothing; it ends as soon as the program does."""
+    slow = SlowRun(program)
+    with HttpServer(slow.answer) as server:
+        process = slow.start(f"{server.url}/a.zip", "out", "-w", "2")
+        assert len(group_of(process)) == 3  # program, workers
+        process.kill()
+        process.communicate()
+        assert any(not group_of(process) for _ in looks(20.0))  # far below the stall limit
+        slow.go_on.set()
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "whole_group"), [(signal.SIGTERM, 143, False), (signal.SIGHUP, 129, True)]
+)
+@pytest.mark.usefixtures("default_hangup")
+def test_sigterm_and_sighup_are_as_ctrl_c(
+    program: Program, number: signal.Signals, code: int, *, whole_group: bool
+) -> None:
+    """The run is settled, its advice has the run's id, and `resume` completes it."""
+    slow = SlowRun(program)
+    with HttpServer(slow.answer) as server:
+        process = slow.start(f"{server.url}/a.zip", "out", "-w", "2")
+        (os.killpg if whole_group else os.kill)(process.pid, number)
+        time.sleep(0.5)  # the worker has heard of it before it is answered
+        slow.go_on.set()
+        _, told = process.communicate(timeout=HANG_SECONDS)
+        assert process.returncode == code
+        (run,) = program.runs()
+        assert f"continue with: s3unzip resume {run}" in told
+        assert (program.home / "runs" / run / "report.json").exists()
+        assert program.run("resume", run, "-w", "1").code == 0
+    assert len(program.files("out/a")) == MEMBERS
+
+
+def test_ctrl_c_before_the_directory_is_read(program: Program) -> None:
+    """The server does not answer yet; the program prints one line and ends."""
+    slow = SlowRun(program, "bytes=-")
+    with HttpServer(slow.answer) as server:
+        process = slow.start(f"{server.url}/a.zip", "out")
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=HANG_SECONDS)
+        slow.go_on.set()
+    assert (process.returncode, told) == (130, "s3unzip: stopped\n")
+    assert not (program.folder / "out").exists()
+
+
+def test_ctrl_c_stops_several_archives_and_says_how_to_go_on(program: Program) -> None:
+    """Exit 130; what had begun can be resumed, and the rest is started again."""
+    program.add("first.zip", Entry("f", b"1"))
+    program.add("last.zip", Entry("f", b"1"))
+    slow = SlowRun(program)
+    with HttpServer(slow.answer) as server:
+        process = slow.start("first.zip", f"{server.url}/a.zip", "last.zip", "out", "-w", "1")
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        slow.go_on.set()
+        _, told = process.communicate(timeout=HANG_SECONDS)
+    assert process.returncode == 130
+    assert "stopped: 1 of 3 archives ended" in told
+    assert "s3unzip resume" in told

@@ -1,0 +1,264 @@
+"""Runs on record: lists of them, and one that goes on, has ended or was killed."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from s3unzip.extraction.task import run_task
+from s3unzip.local.locking import LOCK, is_at_work, lock_run
+from s3unzip.model import Report, TaskReport, decode
+from s3unzip.runs.records import RunWatcher
+from s3unzip.settling.loop import begin
+from tests.processes import Program
+from tests.runs import World
+from tests.servers import Asked, HttpServer, Reply, WebFiles, nobody
+from tests.zips import Entry, build
+
+MEMBERS = [Entry(f"f{n:03}.txt", b"#%03d" % n * (n + 1)) for n in range(100)]
+WRONG = {"crc32": 1}
+DAMAGED = (Entry("a.txt", b"a"), Entry("bad.txt", b"b", local=WRONG, central=WRONG))
+BEGUN = "2026-11-23/201532-a-01234567"  # a run that has no plan
+SECRET = "X-Signature=very-secret"
+
+
+@pytest.fixture
+def program(program: Program) -> Program:
+    """Return the command line, in a folder with archives."""
+    program.add("a.zip", *MEMBERS)
+    program.add("damaged.zip", *DAMAGED)
+    return program
+
+
+@pytest.fixture
+def run(program: Program) -> str:
+    """Return the id of a run, the only one, that completed."""
+    assert program.extract("a.zip", "out", "-q").code == 0
+    (run,) = program.runs()
+    return run
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `watch` wait a moment only for a process that may be about to begin."""
+    monkeypatch.setattr("s3unzip.cli.runs.BEGIN_SECONDS", 0.1)
+
+
+def lose_report(program: Program, run: str) -> None:
+    """Let a run look like one that was killed."""
+    (program.home / "runs" / run / "report.json").unlink()
+
+
+def test_runs_are_a_table(program: Program) -> None:
+    """A header, then state, counts, source and destination of each run."""
+    program.extract("a.zip", "out", "-q")
+    program.extract("damaged.zip", "out", "-q")
+    header, *lines = program.run("runs").out.splitlines()
+    assert header.split()[2:6] == ["STATE", "TOOK", "MEMBERS", "FAILED"]
+    assert len({line.index("  /") for line in lines}) == 1
+    assert {line.split()[2] for line in lines} == {"COMPLETED", "COMPLETED_WITH_ERRORS"}
+    assert all(" -> " in line for line in lines)
+    assert {one.get("failed", 0) for one in program.run("runs", "--json").lines} == {0, 1}
+
+
+@pytest.mark.usefixtures("run")
+def test_an_unreadable_record_does_not_end_the_list(program: Program) -> None:
+    """The run is listed as UNREADABLE with its place, and the others as they are."""
+    foreign = program.home / "runs/2026-11-23/201532-foreign-00000000"
+    foreign.mkdir(parents=True)
+    for content in (b'{"run": "x"', b"[]", b'{"options": {"on_conflict": "nver"}}'):
+        (foreign / "report.json").write_bytes(content)
+        ended = program.run("runs")
+        assert ended.code == 0
+        assert "COMPLETED" in ended.out
+        assert "UNREADABLE" in ended.out
+        assert str(foreign) in ended.out
+
+
+@pytest.mark.usefixtures("run")
+def test_what_is_shown_of_a_run_that_ended(program: Program) -> None:
+    """Its report, also by `watch`, and its page; no resume, with --failed or not, does anything."""
+    assert program.run("show", "latest").out.startswith("COMPLETED")
+    watched = program.run("watch", "latest", "--json")
+    assert watched.code == 0
+    assert decode(watched.out.splitlines()[-1], Report).extracted == 100
+    page = Path(program.run("show", "latest", "--html").out.strip())
+    assert page.name == "report.html"
+    assert "COMPLETED" in page.read_text(encoding="utf-8")
+    for words in ((), ("--failed",)):
+        ended = program.run("resume", "latest", *words)
+        assert ended.code == 0
+        assert "COMPLETED already, nothing is left to do" in ended.err
+
+
+def test_abort_names_the_run(program: Program, run: str) -> None:
+    """`latest` may be another run than the one that is meant."""
+    assert program.run("abort", "latest").out == f"{run}: 0 incomplete uploads dropped\n"
+
+
+def test_latest_is_the_first_run_of_the_list(program: Program) -> None:
+    """A run that has only its lock is no run: `latest` is the one before it."""
+    home = str(program.home)
+    lock_run(home, BEGUN).close()
+    for command in ("show", "watch"):
+        ended = program.run(command, "latest")
+        assert (ended.code, ended.err) == (
+            6,
+            "s3unzip: there are no runs yet: s3unzip run SRC DEST begins one\n",
+        )
+    assert program.extract("a.zip", "out").code == 0
+    lock_run(home, BEGUN.replace("a-", "b-")).close()
+    for command in ("show", "watch"):
+        ended = program.run(command, "latest")
+        assert ended.code == 0, ended.err
+        assert "COMPLETED" in ended.out + ended.err
+    begun = program.run("show", "a-")
+    assert begun.code == 0, "the folders left behind do not make the beginning of an id ambiguous"
+
+
+def test_a_destination_that_cannot_be_reached_leaves_nothing(program: Program) -> None:
+    """It is asked before the plan: one line, and no folder of a run."""
+    with nobody() as url:
+        ended = program.extract("a.zip", "s3://bucket/to", "--endpoint-url", url)
+    assert ended.code == 6
+    assert f"cannot reach {url}" in ended.err.splitlines()[-1]
+    assert program.runs() == []
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_run_that_was_killed_while_it_planned(program: Program) -> None:
+    """The lock is held from before the plan: whoever watches learns that nobody makes it."""
+    home = str(program.home)
+    with lock_run(home, BEGUN):
+        shown = program.run("show", "latest")
+        assert shown.code == 6
+        assert f"{BEGUN}: has no report yet; s3unzip watch {BEGUN} follows it" in shown.err
+    assert not is_at_work(home, BEGUN)
+    ended = program.run("watch", BEGUN, "--every", "0.1")
+    assert ended.code == 6
+    assert "has no plan and no report" in ended.err
+    assert "start again with s3unzip run" in ended.err
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_run_without_a_report(program: Program, run: str) -> None:
+    """`watch` follows it while a process works on it, and `resume` continues it later."""
+    lose_report(program, run)
+    with lock_run(str(program.home), run):
+        ended = program.run("show", run)
+        assert ended.code == 6
+        assert f"{run}: has no report yet; s3unzip watch {run} follows it" in ended.err
+    ended = program.run("watch", run, "--every", "0.1")
+    assert ended.code == 6
+    assert f"{run}: has no report yet; s3unzip resume {run} continues it" in ended.err
+
+
+def test_one_process_at_a_time_does_a_run(program: Program, run: str) -> None:
+    """The second one gets a message and writes neither plan nor members; it may run after it."""
+    member, records = program.folder / "out/a/f003.txt", program.home / "runs" / run
+    member.unlink()
+    lose_report(program, run)
+
+    def written() -> dict[str, int]:
+        return {path.name: path.stat().st_mtime_ns for path in records.rglob("*")}
+
+    before = written()
+    with lock_run(str(program.home), run):
+        for words in (("run", "a.zip", "out", "-w", "1"), ("resume", "latest")):
+            ended = program.run(*words)
+            assert ended.code == 2
+            assert f"{run}: another process is working on this run" in ended.err
+    assert {**written(), LOCK: 0} == {**before, LOCK: 0}
+    assert not member.exists()
+    assert program.extract("a.zip", "out", "-q").code == 0
+    assert member.exists()
+
+
+def test_watch_follows_a_run_until_its_process_ends(program: Program, run: str) -> None:
+    """A report of an earlier pass is not the end while a process works on the run."""
+    words = [*program.command, "watch", run, "--every", "0.1", "--json"]
+    variables = os.environ | program.variables
+    with subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, text=True) as watching:
+        with lock_run(str(program.home), run):
+            assert watching.stdout is not None
+            assert '"state":"RUNNING"' in watching.stdout.readline()
+            assert watching.poll() is None
+        assert watching.wait() == 0
+
+
+def test_watch_tells_a_member_that_failed_twice_once(program: Program) -> None:
+    """A retry that fails again is another record of the same failed member."""
+    assert program.extract("damaged.zip", "out").code == 1
+    assert program.run("resume", "latest", "--failed", "-w", "1").code == 1
+    ended = program.run("watch", "latest")
+    assert ended.code == 1
+    assert [line[:7] for line in ended.err.splitlines()].count("failed:") == 1
+
+
+def test_tasks_add_up_as_they_end() -> None:
+    """Each look counts the tasks that ended, once; their failures are told once and bounded."""
+    assert RunWatcher(World().records("r")).read().summary is None  # before the plan
+    archive = bytearray(build(*MEMBERS))
+    for number in range(10):
+        archive[archive.index(b"#%03d" % number)] ^= 1
+    world = World()
+    world.tune(batch_members=20)
+    step = begin(world.request(bytes(archive)), world.context)
+    records = world.records(step.next.run)
+    run, watcher = records.read_plan().run, RunWatcher(records, listed=3)
+    task = step.next.tasks[0]
+    half = TaskReport(task.id, task.kind, task.members, extracted=7, unfinished=13)
+    records.write_outcomes(half, [])
+    assert watcher.read().tasks == 0, "a task that ran out of time counts when it is done"
+    for done, task in enumerate(step.next.tasks, 1):
+        run_task(run, task, world.context)
+        seen = watcher.read()
+        counts = seen.counts
+        assert (seen.tasks, counts["extracted"], counts["failed"]) == (done, 20 * done - 10, 10)
+        assert len(seen.failures) == (3 if done == 1 else 0)
+        assert watcher.read().counts == seen.counts
+    assert seen.counts["bytes_written"] == sum(len(one.content) for one in MEMBERS[10:])
+    assert seen.first_object is not None
+
+
+@pytest.mark.usefixtures("run")
+def test_verify_says_what_differs(program: Program) -> None:
+    """Equal is 0; a difference is 1, and is named; as many as asked for, the rest is counted."""
+    ended = program.run("verify", "a.zip", "out")
+    assert (ended.code, ended.out[:5]) == (0, "EQUAL")
+    one = program.run("verify", "a.zip", "out", "-i", "f001.txt", "--prefix", "a")
+    assert "1 member: 1 equal" in one.out
+    out = program.folder / "out/a"
+    (out / "f003.txt").unlink()
+    (out / "f004.txt").write_bytes(b"#004" * 4 + b"wxyz")
+    ended = program.run("verify", "a.zip", "out")
+    assert ended.code == 1
+    assert "98 equal, 1 missing, 1 of other content" in ended.out
+    deep = program.run("verify", "a.zip", "out", "--deep", "--json").lines
+    assert deep[0]["counts"] == {"missing": 1, "crc": 1}
+    for path in out.iterdir():
+        path.unlink()
+    ended = program.run("verify", "a.zip", "out", "--list", "2")
+    assert ended.code == 1
+    assert ended.out.count("missing  ") == 2
+    assert "and 98 more: --list 100 lists them all" in ended.out
+
+
+def test_only_one_file_of_a_run_has_the_secrets_of_a_url(program: Program) -> None:
+    """`run.json` has the query, because a resume reads by it; nothing else has or shows it."""
+    files = WebFiles({"a.zip": build(Entry("x", b"1"))})
+    refused: list[str] = []
+
+    def answer(asked: Asked) -> Reply:
+        if SECRET not in asked.path:
+            refused.append(asked.path)
+        return files(asked)
+
+    with HttpServer(answer) as server:
+        ended = program.extract(f"{server.url}/a.zip?{SECRET}", "out")
+        again = program.run("resume", "latest")
+    assert (ended.code, again.code, refused) == (0, 0, [])
+    kept = [name for name, data in program.files(".runs").items() if b"very-secret" in data]
+    assert [name.rpartition("/")[2] for name in kept] == ["run.json"]
+    assert "very-secret" not in "".join((*ended[1:], *again[1:]))

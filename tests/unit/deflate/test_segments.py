@@ -1,0 +1,381 @@
+"""Segments: what a scan leaves behind, and that linked and extracted they are the whole."""
+
+import random
+import zlib
+from collections.abc import Callable
+from functools import cache
+from operator import ne
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from s3unzip.deflate import (
+    WINDOW_SIZE,
+    Arrival,
+    DeflateError,
+    LinkedSegment,
+    ScannedSegment,
+    Segmentation,
+    SegmentInflater,
+    SegmentRecordError,
+    SegmentScan,
+    Span,
+    cut,
+    inflate_segment,
+    link_segments,
+    locate,
+    scan_segment,
+    segment_span,
+    split_inflate,
+)
+from s3unzip.deflate.segments import FIRST_WINDOW, PIECE_SIZE, SECOND_WINDOW
+from tests.unit.deflate.blocks import walk
+from tests.unit.deflate.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines, mixed, scan
+
+
+@cache
+def sample() -> tuple[bytes, bytes]:
+    """Return data of all kinds and a stream with many blocks of it."""
+    raw = mixed([("words", 6_000), ("noise", 3_000), ("zeros", 4_000), ("echo", 9_000)], 5)
+    return raw, ENCODERS["zlib-9-small-blocks"](raw)
+
+
+@settings(max_examples=40, deadline=None)
+@given(DATA, ENCODER_NAMES, st.data())
+def test_tail_resolves_to_the_output(raw: bytes, encoder: str, draw: st.DataObject) -> None:
+    """Between any two block headers, the tail and the true window give the true output."""
+    data = ENCODERS[encoder](raw)
+    blocks = walk(data)
+    place = st.integers(0, len(blocks))
+    first, last = sorted((draw.draw(place), draw.draw(place)))
+    starts = [(block.start_bit, block.offset) for block in blocks]
+    start, begin = starts[min(first, len(blocks) - 1)]
+    stop, end = (None, len(raw)) if last == len(blocks) else starts[last]
+    if stop is not None and stop < start + 16:
+        return
+    scanned = scan(data, start, stop)
+    assert scanned.arrival.ending == ("final" if stop is None else "boundary")
+    assert scanned.arrival.length == end - begin
+    window = raw[max(0, begin - WINDOW_SIZE) : begin]
+    assert scanned.resolve(window, end) == raw[max(0, end - WINDOW_SIZE) : end]
+
+
+def test_arrival_is_exact() -> None:
+    """Of 4,000 stop bits in a row, just those of block headers are arrived at."""
+    _, data = sample()
+    headers = {block.start_bit for block in walk(data)}
+    middle = 8 * (len(data) // 2)
+    for stop in range(middle, middle + 4_000):
+        ending = scan(data, 0, stop).arrival.ending
+        assert (ending == "boundary") == (stop in headers), stop
+        assert ending in {"boundary", "missed"}
+
+
+def test_stop_in_the_last_block_is_missed() -> None:
+    """A false boundary inside the final block is not taken for the stream's end."""
+    data = zlib.compress(random.Random(4).randbytes(900).hex().encode(), wbits=-15)
+    assert len(walk(data)) == 1
+    for stop in range(64, 8 * (len(data) - 2)):
+        assert scan(data, 0, stop).arrival.ending == "missed", stop
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sets(st.integers(0, 12_000), max_size=30), st.integers(0, 2))
+def test_cuts_of_the_input_change_nothing(cuts: set[int], which: int) -> None:
+    """With any pieces of input, a scan gives the same value."""
+    _, data = sample()
+    blocks = walk(data)
+    start, stop = [
+        (0, blocks[9].start_bit),
+        (blocks[4].start_bit, blocks[20].start_bit),
+        (blocks[20].start_bit, None),
+    ][which]
+    assert scan(data, start, stop, cuts) == scan(data, start, stop)
+
+
+def test_extreme_ratio_stays_in_bounded_pieces() -> None:
+    """A stream of zeros, 1,000 to 1, comes out in small pieces and scans to its exact length."""
+    size = 50_000_000
+    encoder = zlib.compressobj(9, zlib.DEFLATED, -15)
+    data = b"".join(encoder.compress(bytes(1_000_000)) for _ in range(size // 1_000_000))
+    data += encoder.flush()
+    work = SegmentInflater(0)
+    lengths = [len(piece) for piece in work.feed(data)]
+    assert max(lengths) <= PIECE_SIZE
+    assert sum(lengths) == size
+    assert work.finish()[1].used == len(data)
+
+
+def test_end_of_the_stream_is_told_to_the_byte() -> None:
+    """Bytes after the stream are no part of it, wherever the input is cut."""
+    raw, data = sample()
+    blocks = walk(data)
+    for cuts in ((), (len(data) - 1,), (len(data),), (len(data) + 3,), range(30_000)):
+        arrival = scan(data + b"rubbish", 0, None, cuts).arrival
+        assert (arrival.ending, arrival.used) == ("final", len(data))
+        assert arrival.length == len(raw)
+    early = scan(data + bytes(range(200)), blocks[5].start_bit, 8 * len(data) + 803).arrival
+    assert (early.ending, early.used) == ("final", len(data))
+
+
+@pytest.mark.parametrize(
+    ("later", "has_stop", "code"),
+    [
+        (b"", False, "stream-truncated"),
+        (b"", True, "stream-truncated"),
+        (random.Random(6).randbytes(20_000), True, "corrupt-stream"),
+    ],
+)
+def test_broken_streams_are_values(later: bytes, code: str, *, has_stop: bool) -> None:
+    """Input that ends too early, or bits that are not deflate, give a finding."""
+    _, data = sample()
+    stop = walk(data)[-1].start_bit
+    work = SegmentScan(0, stop if has_stop else None)
+    for piece in (data[:1_000], later[: -(-stop // 8) - 1_000]):
+        work.feed(piece)
+    arrival = work.finish().arrival
+    assert arrival.ending == "broken"
+    assert arrival.fault is not None
+    assert arrival.fault.code == code
+
+
+def test_what_stays_unknown() -> None:
+    """Log lines copy from copies for ever; after 32 KiB of noise nothing of the window matters."""
+    data = ENCODERS["zlib-9"](log_lines(20_000))
+    tail = scan(data, walk(data)[3].start_bit, None)
+    assert tail.second is not None
+    assert sum(map(ne, tail.first, tail.second)) > 1_000
+    raw = log_lines(20_000) + random.Random(8).randbytes(70_000) + log_lines(3_000)
+    data = ENCODERS["zlib-6"](raw)
+    tail = scan(data, walk(data)[2].start_bit, None)
+    assert tail.second is None
+    assert tail.resolve(b"", len(raw)) == raw[-WINDOW_SIZE:]
+
+
+def test_reference_before_the_beginning_is_an_error() -> None:
+    """A tail that copies from before the stream's first byte cannot be resolved."""
+    tail = ScannedSegment(8, None, Arrival("final", 3), FIRST_WINDOW, SECOND_WINDOW)
+    with pytest.raises(IndexError, match="has no position 32667"):
+        tail.resolve(b"x" * 100, 101)
+    assert tail.resolve(b"x" * 100, 100) == b"x" * 100
+
+
+@settings(max_examples=25, deadline=None)
+@given(raw=DATA, encoder=ENCODER_NAMES, at=st.integers(0, 40), whole=st.booleans())
+def test_scans_survive_their_bytes(*, raw: bytes, encoder: str, at: int, whole: bool) -> None:
+    """A scanned segment is the same after a trip through bytes, its faults included."""
+    data = ENCODERS[encoder](raw)
+    blocks = walk(data)
+    block = blocks[at % len(blocks)]
+    scanned = scan(data if whole else data[: len(data) - 5], block.start_bit, None)
+    packed = scanned.to_bytes()
+    assert ScannedSegment.from_bytes(packed) == scanned
+    assert len(packed) < 2 * WINDOW_SIZE + 1_000
+
+
+def test_other_bytes_are_refused() -> None:
+    """Bytes that are no record of this kind end as one clear error."""
+    _, data = sample()
+    packed = scan(data, walk(data)[9].start_bit, None).to_bytes()
+    linked = LinkedSegment(0, None, Span(0, 9), b"", 0, 9).to_bytes()
+    for other in (b"", b"{}\n", data, linked, packed[:-1], packed[:-3] + b"abc", packed + b"x"):
+        with pytest.raises(SegmentRecordError, match="ScannedSegment"):
+            ScannedSegment.from_bytes(other)
+
+
+def reader(data: bytes, chunk: int = 1 << 20) -> Callable[[Span], list[bytes]]:
+    """Return what reads spans of a stream in chunks of one size."""
+
+    def read(span: Span) -> list[bytes]:
+        at = range(span.start, span.stop, chunk)
+        return [data[one : min(one + chunk, span.stop)] for one in at]
+
+    return read
+
+
+def scans_of(data: bytes, layout: Segmentation) -> list[ScannedSegment]:
+    """Return the scans of all segments that have a boundary of their own."""
+    every = (scan_segment(layout, segment, reader(data)) for segment in range(layout.count))
+    return [scan for scan in every if scan is not None]
+
+
+def extract(data: bytes, segment: LinkedSegment, chunk: int = 1 << 20) -> bytes:
+    """Return the segment's output."""
+    return b"".join(inflate_segment(segment, reader(data, chunk)(segment.span)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(DATA, ENCODER_NAMES, st.integers(1, 12))
+def test_segments_are_the_whole(raw: bytes, encoder: str, segments: int) -> None:
+    """For all data, encoders and numbers of segments, the bytes and the CRC are right."""
+    assert split_inflate(ENCODERS[encoder](raw), segments) == (raw, zlib.crc32(raw))
+
+
+@settings(max_examples=15, deadline=None)
+@given(DATA, st.sampled_from(["zlib-9-small-blocks", "sync-flush-small"]), st.integers(1, 999))
+def test_segments_below_a_window_carry_it_along(raw: bytes, encoder: str, step: int) -> None:
+    """Segments of a few hundred bytes, far below 32 KiB, still link exactly."""
+    data = ENCODERS[encoder](raw[:12_000])
+    segments = list(link_segments(scans_of(data, cut(len(data), step)), len(data)))
+    assert b"".join(extract(data, segment, 999) for segment in segments) == raw[:12_000]
+    for segment in segments:
+        assert segment.window == raw[: segment.offset][-WINDOW_SIZE:]
+        assert LinkedSegment.from_bytes(segment.to_bytes()) == segment
+
+
+SAMPLES: dict[str, Callable[[], bytes]] = {
+    "logs": cache(lambda: log_lines(30_000)),
+    "mixed": cache(
+        lambda: mixed([("words", 300_000), ("noise", 300_000), ("echo", 300_000)] * 2, 3)
+    ),
+    "zeros": lambda: bytes(3_000_000),
+}
+
+
+@pytest.mark.parametrize("encoder", sorted(ENCODERS))
+@pytest.mark.parametrize("data", SAMPLES)
+def test_every_encoder(encoder: str, data: str) -> None:
+    """Each encoder's blocks are split, or joined, and give the data back."""
+    raw = SAMPLES[data]()
+    assert split_inflate(ENCODERS[encoder](raw), 5) == (raw, zlib.crc32(raw))
+
+
+@pytest.mark.parametrize(
+    ("encoder", "segments"),
+    [
+        *((name, [0, 1, 2, 3]) for name in ("zlib-1", "zlib-6", "isal-1", "isal-3", "pigz-like")),
+        *((name, [0]) for name in ("zlib-0-stored", "zlib-fixed", "isal-0")),
+    ],
+)
+def test_segments_that_are_found(encoder: str, segments: list[int]) -> None:
+    """Ordinary encoders give as many as are asked for; without dynamic blocks there is one."""
+    data = ENCODERS[encoder](log_lines(30_000) * 4)
+    layout = cut(len(data), -(-len(data) // 4))
+    scans = scans_of(data, layout)
+    assert [scan.start_bit // 8 // layout.step for scan in scans] == segments
+    assert (scans[-1].stop_bit, scans[0].second) == (None, None)
+
+
+def test_stored_stretch_joins_the_segment_before() -> None:
+    """A stretch of noise in the middle makes one longer segment, and no gap."""
+    raw = log_lines(20_000) + random.Random(9).randbytes(3_000_000) + log_lines(20_000)
+    data = ENCODERS["zlib-6"](raw)
+    layout = cut(len(data), 350_000)
+    scans = scans_of(data, layout)
+    assert len(scans) < layout.count
+    assert split_inflate(data, layout.count) == (raw, zlib.crc32(raw))
+    longest = max(link_segments(scans, len(data)), key=lambda segment: segment.length)
+    assert longest.length > 2_500_000
+
+
+def test_false_boundary_is_passed_by() -> None:
+    """A scan that misses a false boundary continues to the next; the false scan is left out."""
+    raw = log_lines(40_000)
+    data = ENCODERS["zlib-6"](raw)
+    blocks = walk(data)
+    false = blocks[3].start_bit + 5_001
+    second, third = blocks[5].start_bit, blocks[8].start_bit
+    assert scan(data, 0, false).arrival.ending == "missed"
+    scans = [scan(data, 0, second), scan(data, false, second), scan(data, second, third)]
+    scans.append(scan(data, third, None))
+    segments = list(link_segments(scans, len(data)))
+    assert [segment.start_bit for segment in segments] == [0, second, third]
+    assert b"".join(extract(data, segment) for segment in segments) == raw
+    with pytest.raises(DeflateError, match="ended as missed; fall back to one stream"):
+        list(link_segments([scan(data, 0, false), scan(data, false, None)], len(data)))
+
+
+def test_stream_at_the_very_end_deceives_the_search_alone() -> None:
+    """A compressed file in a stored block at the end looks real; the scan before it finds out."""
+    logs = log_lines(10_000)
+    inner = ENCODERS["zlib-6"](random.Random(2).randbytes(40_000).hex().encode())
+    encoder = zlib.compressobj(6, zlib.DEFLATED, -15)
+    head = encoder.compress(logs) + encoder.flush(zlib.Z_FULL_FLUSH) + b"\x01"
+    size = len(inner).to_bytes(2, "little")
+    data = head + size + bytes(byte ^ 0xFF for byte in size) + inner
+    layout = Segmentation(len(data), len(head) + 4)
+    assert locate(layout, 1, reader(data)) == 8 * layout.step
+    scans = scans_of(data, layout)
+    assert len(scans) == 2
+    (segment,) = link_segments(scans, len(data))
+    assert extract(data, segment) == logs + inner
+
+
+def test_missing_scan_does_not_link() -> None:
+    """A gap between scans is refused, at the beginning, in the middle and at the end."""
+    data = ENCODERS["zlib-6"](log_lines(40_000))
+    one, two, three = scans_of(data, cut(len(data), -(-len(data) // 3)))
+    for scans in ([], [one], [two, three], [one, three], [one, two]):
+        with pytest.raises(DeflateError, match="no scan starts at bit"):
+            list(link_segments(scans, len(data)))
+
+
+def test_bytes_after_the_stream_do_not_link() -> None:
+    """Compressed data that the stream does not use gives a finding."""
+    data = ENCODERS["zlib-6"](log_lines(1_000)) + b"more"
+    with pytest.raises(DeflateError, match=r"ends after \d+ of \d+ compressed bytes") as caught:
+        list(link_segments([scan(data, 0, None)], len(data)))
+    assert caught.value.finding.code == "compressed-trailing-bytes"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_damaged_streams_never_pass(draw: st.DataObject) -> None:
+    """A flipped bit or a cut gives an error or another CRC, never bytes that pass."""
+    raw = mixed([("words", 20_000), ("echo", 20_000), ("noise", 3_000), ("words", 9_000)], 7)
+    data = bytearray(ENCODERS[draw.draw(ENCODER_NAMES)](raw))
+    place = draw.draw(st.integers(0, 8 * len(data) - 1))
+    if draw.draw(st.booleans()):
+        del data[place // 8 :]
+    else:
+        data[place // 8] ^= 1 << place % 8
+    if not data:
+        return
+    try:
+        output, crc = split_inflate(bytes(data), 4)
+    except DeflateError as error:
+        assert error.finding.code in {  # noqa: PT017  an error is one of two right answers
+            "corrupt-stream",
+            "stream-truncated",
+            "compressed-trailing-bytes",
+        }
+    else:
+        assert crc == zlib.crc32(output)
+        assert (len(output), crc) != (len(raw), zlib.crc32(raw)) or output == raw
+
+
+def test_data_changed_after_the_scan_is_refused() -> None:
+    """An extraction that does not repeat its scan ends as an error."""
+    data = ENCODERS["zlib-6"](log_lines(20_000))
+    first, second, *_ = link_segments(scans_of(data, cut(len(data), len(data) // 3)), len(data))
+    false = second.start_bit - 77
+    for wrong in (
+        replace(second, length=second.length - 1),
+        replace(second, length=second.length + 1),
+        replace(first, stop_bit=false, span=segment_span(0, false, len(data))),
+    ):
+        with pytest.raises(DeflateError) as caught:
+            extract(data, wrong)
+        assert caught.value.finding.code == "size-mismatch"
+    with pytest.raises(DeflateError, match="goes on after"):
+        list(inflate_segment(first, [data[:1000]]))
+    with pytest.raises(DeflateError) as caught:
+        list(inflate_segment(first, [random.Random(1).randbytes(first.span.stop)]))
+    assert caught.value.finding.code == "corrupt-stream"
+
+
+def test_reading_is_little_more_than_the_stream() -> None:
+    """A scan reads its own segment once, and otherwise only where it searches for boundaries."""
+    data = ENCODERS["zlib-6"](log_lines(100_000))
+    layout, lengths = cut(len(data), len(data) // 3), list[int]()
+
+    def read(span: Span) -> list[bytes]:
+        lengths.append(span.stop - span.start)
+        return [data[span.start : span.stop]]
+
+    assert locate(layout, 1, read) is not None
+    looking = sum(lengths)
+    scan_segment(layout, 1, read)
+    assert sum(lengths) < 3 * looking + layout.step + 100_000
