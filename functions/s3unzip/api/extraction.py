@@ -28,11 +28,10 @@ from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.extraction.objects import BEYOND
 from s3unzip.local.extra import check_extra, clear_extra
 from s3unzip.local.machine import Machine, open_machine
-from s3unzip.local.processors import available_processors
 from s3unzip.model import Location, Options, Report, Request
 from s3unzip.planning.plan import Plan
 from s3unzip.planning.select import compile_glob, parse_template
-from s3unzip.settings import Tuning, make_tuning
+from s3unzip.settings import Tuning
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.stores.ports import ListedObject, Stores
@@ -80,18 +79,13 @@ def extract(  # noqa: PLR0913 - options of a public function
     """
     where, target = parse_source(_as_text(source)), parse_destination(_as_text(destination))
     options = options or Options()
-    if password is not None and options.password_ref is None:
-        options = replace(options, password_ref="argument")  # noqa: S106 - says where it is
-    request = make_request(where, target, options, after_success)
+    secret = options.password_ref or (None if password is None else "argument")  # where it is
+    request = make_request(where, target, replace(options, password_ref=secret), after_success)
     reached = at_endpoint(stores, endpoint_url)
     policy, told = make_policy(options, password, target), progress or Progress()
-    processes = len(available_processors()) if workers is None else workers
-    if processes < 1:
-        raise UsageError(f"workers must be at least 1; it is {processes}")
-    tuning = tuning or make_tuning({"max_workers": processes})
     if delete_extra is not None:
         check_extra(request, reached.work, open_stores(reached))
-    with open_machine(reached, policy, tuning, processes, told) as machine:
+    with open_machine(reached, policy, tuning, workers, told) as machine:
         return extract_one(machine, request, told, warn, delete_extra, max_cost)
 
 

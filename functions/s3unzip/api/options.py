@@ -15,10 +15,13 @@ from s3unzip.zip import Limits, Policy
 FORMS = "delete or tag=NAME=VALUE"
 
 
-def at_endpoint(stores: StoreConfig | None, endpoint_url: str | None) -> StoreConfig:
-    """Return how stores are reached, S3 at `endpoint_url` if it is given."""
+def at_endpoint(
+    stores: StoreConfig | None, endpoint_url: str | None, at_once: int = 0
+) -> StoreConfig:
+    """Return how stores are reached, S3 at `endpoint_url` if it is given, by enough connections."""
     config = stores or StoreConfig()
-    return config if endpoint_url is None else replace(config, endpoint_url=endpoint_url)
+    url, connections = endpoint_url or config.endpoint_url, max(config.connections, at_once)
+    return replace(config, endpoint_url=url, connections=connections)
 
 
 def judge_selection(

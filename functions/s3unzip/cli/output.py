@@ -301,14 +301,19 @@ class RunDisplay(Progress):
         with self._lock:
             counts, plan, now = Counter(self.counts), self.plan, time.monotonic()
             done = counts["extracted"] + counts["unchanged"] + counts["failed"]
+            elapsed = max(now - self._since, 1e-3)
+            if self._phase == VERIFYING and done:
+                read = f"{show_bytes(counts['bytes_read'])} read" if counts["bytes_read"] else ""
+                rate, equal = f"{done / elapsed:,.0f} objects/s", f"{counts['extracted']:,} equal"
+                return Figures("comparing", None, equal, f"{counts['failed']:,} not", read, rate)
             if plan is None or self._phase != EXTRACTING:
-                return self._figures_without_plan(counts, done, max(now - self._since, 1e-3))
+                return Figures(WORDS.get(self._phase, self._phase), None, note=self.note)
             share = min(1.0, max(0.0, counts["bytes_done"] / max(1, plan.work)))
             self._history.append((now, share, done, counts["bytes_written"]))
             while len(self._history) > 2 and now - self._history[1][0] > RATE_SECONDS:
                 self._history.pop(0)
             then, share_then, done_then, written_then = self._history[0]
-            elapsed, passed = now - self._since, max(now - then, 1e-3)
+            passed = max(now - then, 1e-3)
         speed, left = (share - share_then) / passed, ""
         if speed > 0 and elapsed >= MIN_SECONDS and MIN_SHARE <= share < 1:
             left = f"about {show_seconds((1 - share) / speed)} left"
@@ -323,14 +328,6 @@ class RunDisplay(Progress):
             left,
             self.note,
         )
-
-    def _figures_without_plan(self, counts: Counter[str], done: int, seconds: float) -> Figures:
-        """Return the figures of a verify, or of another phase."""
-        if self._phase == VERIFYING and done:
-            read = f"{show_bytes(counts['bytes_read'])} read" if counts["bytes_read"] else ""
-            rate, equal = f"{done / seconds:,.0f} objects/s", f"{counts['extracted']:,} equal"
-            return Figures("comparing", None, equal, f"{counts['failed']:,} not", read, rate)
-        return Figures(WORDS.get(self._phase, self._phase), None, note=self.note)
 
     def _console(self) -> Console:
         from rich.console import Console

@@ -16,9 +16,10 @@ from typing import Self
 from msgspec.structs import replace
 
 from s3unzip.context import Context, Progress
-from s3unzip.errors import InterruptedRunError, S3UnzipError
+from s3unzip.errors import InterruptedRunError, S3UnzipError, UsageError
 from s3unzip.extraction.large import abort_uploads
 from s3unzip.local.locking import lock_run
+from s3unzip.local.processors import available_processors
 from s3unzip.local.workers import Workers, open_context
 from s3unzip.model import (
     NestedRun,
@@ -34,7 +35,7 @@ from s3unzip.model import (
 from s3unzip.planning.plan import Plan, Reading, read_tail
 from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords, count_progress
 from s3unzip.runs.step import STOPPED, Step
-from s3unzip.settings import Tuning
+from s3unzip.settings import Tuning, make_tuning
 from s3unzip.settling import loop
 from s3unzip.settling.after import (
     find_nested,
@@ -239,11 +240,20 @@ class Machine:
 def open_machine(
     stores: StoreConfig,
     policy: Policy,
-    tuning: Tuning,
-    processes: int,
+    tuning: Tuning | None,
+    processes: int | None,
     progress: Progress | None = None,
 ) -> Machine:
-    """Return a machine with so many worker processes; `progress` takes what they count."""
+    """Return a machine; `progress` takes what its workers count.
+
+    Args:
+        tuning: None: the defaults, for so many workers.
+        processes: worker processes. None: one for each processor.
+    """
+    processes = len(available_processors()) if processes is None else processes
+    if processes < 1:
+        raise UsageError(f"workers must be at least 1; it is {processes}")
+    tuning = tuning or make_tuning({"max_workers": processes})
     context = open_context(stores, policy, tuning, LocalClock(), progress)
     opening = partial(open_context, replace(stores, check_reachable=False), policy, tuning)
     return Machine(context, Workers(processes, context, opening), stores)

@@ -94,7 +94,14 @@ class Canary:
                 time.sleep(POLL_SECONDS)
         took = time.monotonic() - began
         if report is None:
-            return self._late(seconds)
+            state = self._runs.state(self._run)
+            advice = f"s3unzip watch {self._run}{self._runs.found_by}; or wait longer with --wait"
+            message = f"its run is {state} after {seconds:.0f} s and has no report"
+            if state is None:
+                advice = "look at the checks above (events, rules, trigger), then at the plan "
+                advice += "function's log"
+                message = f"no run began for the canary in {seconds:.0f} s"
+            return FAILURE, message, advice
         if report.verdict is not Verdict.COMPLETED:
             first = report.failures[0] if report.failures else None
             why = report.message or report.reason or (first and f"{first.reason}: {first.message}")
@@ -133,15 +140,6 @@ class Canary:
                 f"delete every object with {self._token} in its key from {where}",
             )
         return OK, f"{count} objects deleted{kept}", ""
-
-    def _late(self, seconds: float) -> Answer:
-        state = self._runs.state(self._run)
-        if state is None:
-            advice = "look at the checks above (events, rules, trigger), then at the plan "
-            message = f"no run began for the canary in {seconds:.0f} s"
-            return FAILURE, message, f"{advice}function's log"
-        advice = f"s3unzip watch {self._run}{self._runs.found_by}; or wait longer with --wait"
-        return FAILURE, f"its run is {state} after {seconds:.0f} s and has no report", advice
 
     def _compare(self, report: Report, took: float) -> Answer:
         """Read every object that the run says it wrote."""

@@ -70,15 +70,6 @@ class Diagnosis(Struct, frozen=True):
     environment: str
     checks: tuple[CheckResult, ...]
 
-    @property
-    def exit_code(self) -> int:
-        """1 if a check failed, else 0."""
-        return 1 if self.count(FAILURE) else 0
-
-    def count(self, status: CheckStatus) -> int:
-        """Return how many checks have this status."""
-        return sum(1 for one in self.checks if one.status is status)
-
 
 def run_check(name: str, check: Callable[[], Answer]) -> CheckResult:
     """Return the result of a check; one that cannot be made gives a warning."""

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
     from mypy_boto3_s3.type_defs import ObjectTypeDef
 
-    from s3unzip.model import Pin, Report
-    from s3unzip.stores.ports import Source
+    from s3unzip.model import Report
 
 THREADS = 32  # archives that are looked up concurrently
 # The longest time of a function: an action that is pending for longer was cut off.
@@ -101,7 +100,9 @@ def _look(
         report = runs.records(run).find_report()
         if report is not None:
             return _after(report, Unsettled(source, pin.size, put, run, "archive left"))
-        pin = _join(store, source)
+        # The run of a split archive is named by all of its parts.
+        calls = Calls(LocalClock(), Tuning().retry_seconds, 1)
+        pin = read_whole_tail(store, source, TAIL_LENGTH, Limits().parts, calls).pin
     except NotFoundError:  # deleted after the listing
         return None
     run = run_id(request, pin, put)
@@ -127,12 +128,6 @@ def _after(report: Report, left: Unsettled) -> Unsettled | str | None:
         return None
     recent = time.time() - report.finished < ACTION_SECONDS
     return RUNNING if after.state is SourceState.PENDING and recent else left
-
-
-def _join(store: Source, source: Location) -> Pin:
-    """Return the pin of all parts of an archive: the run of a split one is named by them."""
-    calls = Calls(LocalClock(), Tuning().retry_seconds, 1)
-    return read_whole_tail(store, source, TAIL_LENGTH, Limits().parts, calls).pin
 
 
 def _archives(runs: DeployedRuns, since: float) -> Iterator[ObjectTypeDef]:
