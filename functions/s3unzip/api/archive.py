@@ -187,11 +187,14 @@ class Archive(Mapping[str, ArchiveMember]):
         Raises:
             NotFoundError: no selected member has that name; it is a `KeyError`, too.
         """
-        place = self._find_places().get(name)
-        if place is None:
-            message = f"{name!r}: no such member in {self.source}; see s3unzip ls"
-            raise NoSuchMemberError(message)
         good = len(self._reading.selected)
+        if self._places is None:  # the good members, then the refused ones
+            paths = (member.path for member, _ in self._refused)
+            self._places = {path: good + place for place, path in enumerate(paths)}
+            self._places |= {one.path: place for place, one in enumerate(self._reading.selected)}
+        place = self._places.get(name)
+        if place is None:
+            raise NoSuchMemberError(f"{name!r}: no such member in {self.source}; see s3unzip ls")
         if place < good:
             return ArchiveMember(self._stream, self._reading.selected[place])
         return ArchiveMember(self._stream, *self._refused[place - good])
@@ -246,15 +249,6 @@ class Archive(Mapping[str, ArchiveMember]):
         In the directory, and in the members that were read so far.
         """
         return dict(self._reading.index.warnings)
-
-    def _find_places(self) -> dict[str, int]:
-        """Return the place of each name among the good members, then the refused ones."""
-        if self._places is None:
-            names = [member.path for member, _ in self._refused]
-            good = len(self._reading.selected)
-            self._places = {name: good + place for place, name in enumerate(names)}
-            self._places |= {one.path: place for place, one in enumerate(self._reading.selected)}
-        return self._places
 
     def _stream(self, member: Member) -> Iterator[bytes]:
         policy, tuning = self._context.policy, self._context.tuning

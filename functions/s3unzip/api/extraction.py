@@ -162,8 +162,13 @@ def find_archives(words: Sequence[str], config: StoreConfig) -> list[Location]:
             some = list(_list_bucket(word, config))
         else:
             some = [parse_source(str(path)) for path in sorted(_list_files(word))]
+        if not some and GLOB & set(word) and not Path(word).is_dir():
+            raise NotFoundError(f"{word}: no archive matches")
         if not some:
-            raise NotFoundError(f"{word}: {_explain_none(word)}")
+            place = f"nothing below this {'prefix' if '://' in word else 'folder'}"
+            raise NotFoundError(
+                f"{word}: no archive is there: {place} has a name that ends in {SUFFIX}"
+            )
         found |= dict.fromkeys(some)
     return list(found)
 
@@ -187,13 +192,6 @@ def check_apart(requests: Sequence[Request]) -> None:
                 f"{other} and {request.source} would both be extracted to {template.prefix}: give "
                 "--key-template '{archive_key}/{member}', or run them one by one"
             )
-
-
-def _explain_none(word: str) -> str:
-    if GLOB & set(word) and not Path(word).is_dir():
-        return "no archive matches"
-    kind = "prefix" if "://" in word else "folder"
-    return f"no archive is there: nothing below this {kind} has a name that ends in {SUFFIX}"
 
 
 def _list_files(word: str) -> Iterator[Path]:

@@ -87,8 +87,15 @@ def end_run(report: Report, config: LambdaConfig, context: Context, *, look: boo
         _follow_newer(report, config, context)
     record_archive(report)
     announce(open_client("events"), config, report)
-    if report.archive_left:
-        _finish_source(report, config, context)
+    if report.archive_left:  # it never fails the step: the run has ended, its verdict stays
+        stored = replace(context, stores=config.stores)  # the report is written by now
+        try:
+            result = finish_source(config.after_success, report, stored).after_success
+        except S3UnzipError:
+            logger.exception("the report cannot be written again")
+            return
+        if result is not None:
+            record_source(result)
 
 
 def _start_nested(request: Request, config: LambdaConfig, context: Context) -> None:
@@ -131,15 +138,3 @@ def _follow_newer(report: Report, config: LambdaConfig, context: Context) -> Non
     )
     logger.info("archive was replaced during the run", run=report.run)
     _start_nested(again, config, context)
-
-
-def _finish_source(report: Report, config: LambdaConfig, context: Context) -> None:
-    """Delete or tag the archive. It never fails the step: the run has ended, its verdict stays."""
-    stored = replace(context, stores=config.stores)  # the report is written by now
-    try:
-        result = finish_source(config.after_success, report, stored).after_success
-    except S3UnzipError:
-        logger.exception("the report cannot be written again")
-        return
-    if result is not None:
-        record_source(result)

@@ -271,7 +271,13 @@ def _plan_here(
         start(config, run, request_of(run, request, tail.pin))
         return
     is_small = members <= tuning.max_direct_members and tail.pin.size <= tuning.max_direct_bytes
-    planned = _SmallRun(run, tail, context, _one_batch(tuning) if is_small else tuning)
+    one_batch = replace(  # all members are PUTs of one worker
+        tuning,
+        small_member=max(tuning.small_member, DIRECT_MEMBER_BYTES),
+        batch_min_seconds=tuning.batch_seconds,
+        max_workers=1,
+    )
+    planned = _SmallRun(run, tail, context, one_batch if is_small else tuning)
     settled = planned.begin(request, calls)
     if is_small and not planned.is_small(settled):  # then it is cut into tasks as any other
         is_small, planned = False, _SmallRun(run, tail, context, tuning)
@@ -290,13 +296,3 @@ def _plan_here(
     is_brief = report.finished - report.started < BRIEF_SECONDS and not report.requests.retries
     # The records are complete in memory only.
     end_run(report, config, planned.context, look=not is_brief)
-
-
-def _one_batch(tuning: Tuning) -> Tuning:
-    """Return the settings with which all members are PUTs of one worker."""
-    return replace(
-        tuning,
-        small_member=max(tuning.small_member, DIRECT_MEMBER_BYTES),
-        batch_min_seconds=tuning.batch_seconds,
-        max_workers=1,
-    )

@@ -187,29 +187,22 @@ def runs(given: Given) -> int:
     """List runs, the latest first."""
     known = open_runs(given)
     rows: list[tuple[str, ...]] = [TITLES]
-    for one in _list_runs(known, given.newest):
-        if given.json:
+    for run, state, started in known.recent(given.newest):
+        try:
+            one = _list_run(run, state, started, known)
+        except UsageError as error:  # foreign, truncated or of tomorrow
+            place = f"{known.work_location}runs/{run}/"
+            one = ListedRun(run, "UNREADABLE", started, source=place)
+            warn(f"{place}: {error}")
+        if one is not None and given.json:
             print_json(one)
-        else:
+        elif one is not None:
             rows.append(_cells(one))
     if len(rows) > 1:
         write_table(rows, sys.stdout, RIGHT)
     elif not given.json:
         sys.stderr.write("no runs yet: s3unzip run SRC DEST begins one\n")
     return 0
-
-
-def _list_runs(known: AnyRuns, limit: int) -> Iterator[ListedRun]:
-    """Yield the latest runs first."""
-    for run, state, started in known.recent(limit):
-        try:
-            found = _list_run(run, state, started, known)
-        except UsageError as error:  # foreign, truncated or of tomorrow
-            place = f"{known.work_location}runs/{run}/"
-            found = ListedRun(run, "UNREADABLE", started, source=place)
-            warn(f"{place}: {error}")
-        if found is not None:
-            yield found
 
 
 def _list_run(run: str, at_work: str, started: float, known: AnyRuns) -> ListedRun | None:
@@ -455,7 +448,11 @@ def _follow(run: str, known: AnyRuns, display: RunDisplay, given: Given) -> Repo
             print_json(line)
             sys.stdout.flush()
         if seen.summary is not None:
-            _show(display, seen.summary, seen, items)
+            if display.plan is None:
+                display.planned(seen.summary, gone=max(0.0, time.time() - seen.summary.started))
+            display.finished(seen.counts - display.counts)
+            display.failed([failure for _, failure in seen.failures])
+            display.note = _note(seen.summary, seen, items)
         if state != RUNNING and report is not None:
             return report
         if state not in {RUNNING, None}:
@@ -465,15 +462,6 @@ def _follow(run: str, known: AnyRuns, display: RunDisplay, given: Given) -> Repo
             if now - ended > REPORT_SECONDS:
                 raise NotFoundError(f"{run}: its execution ended and left no report")
         time.sleep(given.every)
-
-
-def _show(display: RunDisplay, plan: PlanSummary, seen: RunSnapshot, items: Items | None) -> None:
-    """Show what is new."""
-    if display.plan is None:
-        display.planned(plan, gone=max(0.0, time.time() - plan.started))
-    display.finished(seen.counts - display.counts)
-    display.failed([failure for _, failure in seen.failures])
-    display.note = _note(plan, seen, items)
 
 
 def _progress(run: str, state: str | None, seen: RunSnapshot, items: Items | None) -> RunProgress:

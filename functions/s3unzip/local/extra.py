@@ -14,7 +14,7 @@ from s3unzip.context import Context
 from s3unzip.errors import ServiceFaultError, UsageError
 from s3unzip.extraction.objects import BEYOND, PAGE, list_pages
 from s3unzip.local.locking import known_runs
-from s3unzip.model import Location, Report, Request, Run, Verdict
+from s3unzip.model import Location, Report, Request, Verdict
 from s3unzip.planning.select import MARKER, parse_template
 from s3unzip.runs.records import RunRecords
 from s3unzip.stores.ports import ListedObject, Stores
@@ -76,7 +76,11 @@ def clear_extra(
     calls = context.calls()
     records = RunRecords.open(context.stores, report.run, calls)
     run = records.read_plan().run
-    members = _member_keys(run, report, records)
+    members = {outcome.key for outcome in records.outcome_lines()}
+    if len(members) != report.extracted + report.unchanged:
+        raise ServiceFaultError(f"{OPTION}: the records of {run.id} do not have all members")
+    if run.options.marker:
+        members.add(run.key_prefix + MARKER)
     destination, first = context.stores.destination(run.destination), run.key_prefix
     pages = list_pages(destination, first, first, first + BEYOND, calls)
     found = [one for page in pages for one in page if one.key not in members]
@@ -111,14 +115,3 @@ def _check_others(request: Request, below: Location, home: Location, stores: Sto
                 f"{OPTION}: the run {name} extracted another archive, {plan.run.source}, to "
                 f"{prefix}; give each archive a prefix of its own"
             )
-
-
-def _member_keys(run: Run, report: Report, records: RunRecords) -> set[str]:
-    """Return the keys that the run wrote or found unchanged, and its marker.
-
-    `ServiceFaultError`: the records do not have all of them.
-    """
-    keys = {outcome.key for outcome in records.outcome_lines()}
-    if len(keys) != report.extracted + report.unchanged:
-        raise ServiceFaultError(f"{OPTION}: the records of {run.id} do not have all members")
-    return keys | {run.key_prefix + MARKER} if run.options.marker else keys

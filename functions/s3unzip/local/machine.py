@@ -109,7 +109,13 @@ class Machine:
             if stores and stores.check_reachable and stores.at_destination().endpoint_url:
                 check_reachable(stores, request.source, request.destination)
             self._claim(run)
-            _forget(run, context)
+            # Drop what an earlier run of the same id left: its uploads, then its records.
+            again = context.calls()
+            records = RunRecords.open(context.stores, run, again)
+            plan = records.find_plan()
+            if plan is not None:
+                drop_uploads(Step(plan.run, "plan", context, again))
+            records.forget()
 
         def fits(plan: Plan) -> None:
             if planned is not None:
@@ -257,16 +263,6 @@ def open_machine(
     context = open_context(stores, policy, tuning, LocalClock(), progress)
     opening = partial(open_context, replace(stores, check_reachable=False), policy, tuning)
     return Machine(context, Workers(processes, context, opening), stores)
-
-
-def _forget(run: str, context: Context) -> None:
-    """Drop what an earlier run of the same id left: its uploads, then its records."""
-    calls = context.calls()
-    records = RunRecords.open(context.stores, run, calls)
-    plan = records.find_plan()
-    if plan is not None:
-        drop_uploads(Step(plan.run, "plan", context, calls))
-    records.forget()
 
 
 def drop_uploads(step: Step) -> int:

@@ -163,7 +163,10 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
         advice = "or set destination.owner to the account that owns it"
     if role == "ingest":  # EventBridge: events go to the default bus of the bucket's owner
         why = ": S3 sends its events to its owner's account, and no archive starts a run"
-    if not _is_owner(runs, bucket, owner):
+    try:
+        with asking("s3:ListBucket"):
+            runs.client("s3").head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
+    except AccessDeniedError:
         return FAILURE, f"{bucket} is not owned by account {owner}{why}", advice
     return OK, f"{bucket} is in {region}, owned by account {owner}", ""
 
@@ -396,16 +399,6 @@ def _find_region(runs: DeployedRuns, bucket: str) -> str | None:
             if region is None or region == runs.region:
                 raise
     return region or runs.region  # some emulators do not return it
-
-
-def _is_owner(runs: DeployedRuns, bucket: str, owner: str) -> bool:
-    """Say whether the account `owner` owns a bucket that may be listed."""
-    try:
-        with asking("s3:ListBucket"):
-            runs.client("s3").head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
-    except AccessDeniedError:
-        return False
-    return True
 
 
 def _read_alarms(runs: DeployedRuns) -> list[Any]:

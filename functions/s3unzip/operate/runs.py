@@ -183,19 +183,15 @@ class DeployedRuns:
 
         Each with the state of its execution, if it is at work, and its time in Unix seconds.
         """
-        begun = self._running()
+        given = {"stateMachineArn": self._machine, "statusFilter": RUNNING}
+        working = self.ask("states:ListExecutions", **given)["executions"]
+        begun = {run_of_execution(one["name"]) for one in working}
         listed = (
             run for day in reversed(self._folders("")) for run in reversed(self._folders(day))
         )
         known = {*begun, *itertools.islice(listed, limit)}
         for run in sorted(known, reverse=True)[:limit]:
             yield run, RUNNING if run in begun else "", _time_of(run)
-
-    def _running(self) -> set[str]:
-        """Return the runs whose executions are at work; at most so many as one answer has."""
-        given = {"stateMachineArn": self._machine, "statusFilter": RUNNING}
-        answer = self.ask("states:ListExecutions", **given)
-        return {run_of_execution(one["name"]) for one in answer["executions"]}
 
     def _folders(self, day: str) -> list[str]:
         """Return the days that have runs, or the ids of the runs of one day, in order."""
