@@ -83,6 +83,10 @@ def load_command(name: str) -> click.Command:
 class Program(click.Group):
     """The program: a group that loads a command when it is asked for."""
 
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
+        """Return the names of the commands, the first ones that a user needs first."""
+        return list(COMMANDS)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Return the command of this name, None if there is none."""
         return load_command(cmd_name) if cmd_name in COMMANDS else None
