@@ -149,10 +149,7 @@ def find_archives(words: Sequence[str], config: StoreConfig) -> list[Location]:
     A folder or a prefix names all archives in it whose names end in ``.zip`` in any case, however
     deep. In a glob ``*`` does not cross a slash, ``**`` does.
 
-    Raises:
-        UsageError: a word is no location.
-        NotFoundError: a folder, a prefix or a glob has no archive.
-        StorageError, ServiceFaultError: it cannot be listed.
+    `NotFoundError`: a folder, a prefix or a glob has no archive.
     """
     found: dict[Location, None] = {}
     for word in words:
@@ -174,13 +171,7 @@ def find_archives(words: Sequence[str], config: StoreConfig) -> list[Location]:
 
 
 def check_apart(requests: Sequence[Request]) -> None:
-    """Refuse archives that would be extracted to the same keys by accident.
-
-    A key template without a field of the archive asks for that; then they may.
-
-    Raises:
-        UsageError: two archives have one name.
-    """
+    """Refuse archives that would be extracted to the same keys, if the template is not for that."""
     known: dict[str, Location] = {}
     for request in requests:
         template = parse_template(request)

@@ -84,7 +84,8 @@ def parse_after_success(text: str, source: Location, options: Options) -> AfterS
         )
     match action:
         case "delete" if not rest:
-            if selects_some(options):
+            chosen = options.include or options.exclude or options.names or options.strip_components
+            if chosen or options.limit is not None:
                 raise UsageError(
                     "--after-success delete: leave out --include, --exclude, --member, --limit and "
                     "--strip-components, because members that are not extracted would be lost"
@@ -99,9 +100,3 @@ def parse_after_success(text: str, source: Location, options: Options) -> AfterS
             return AfterSuccess(SourceAction.TAG, tags={name: value})
         case _:
             raise UsageError(f"after success: {text!r} is none of {FORMS}")
-
-
-def selects_some(options: Options) -> bool:
-    """Return whether members may be left out: then the archive has what the objects have not."""
-    chosen = options.include or options.exclude or options.names or options.strip_components
-    return bool(chosen) or options.limit is not None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Mapping
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -76,18 +75,6 @@ class Trigger(Struct, frozen=True):
         in_scope = key.startswith(self.prefix) and key.endswith(spellings(self.suffix))
         return bucket == self.bucket and in_scope
 
-    def check(self, destination: Location) -> None:
-        """Refuse a destination whose members could start runs."""
-        ours, theirs = self.prefix, destination.key
-        if destination.bucket == self.bucket and (
-            ours.startswith(theirs) or theirs.startswith(ours)
-        ):
-            raise UsageError(
-                f"the destination {destination} is inside the trigger's scope "
-                f"(s3://{self.bucket}/{ours}*{self.suffix}), so its members could start runs: "
-                "deploy with another bucket or prefix"
-            )
-
 
 class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
     """What the variables of an environment's functions say: what all its runs have in common."""
@@ -147,9 +134,6 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
         )
 
 
-_CREATING = threading.Lock()  # a session can create only one client at a time
-
-
 @cache
 def _session() -> AwsSession:
     return AwsSession()
@@ -159,8 +143,7 @@ def _session() -> AwsSession:
 def open_client(service: Literal["events", "secretsmanager", "sqs", "stepfunctions"]) -> Any:
     """Return the process's client of `service`, which retries; thread-safe."""
     retries = {"total_max_attempts": 6, "mode": "standard"}
-    with _CREATING:
-        return _session().client(service, connect_timeout=5, read_timeout=20, retries=retries)
+    return _session().client(service, connect_timeout=5, read_timeout=20, retries=retries)
 
 
 @cache
@@ -183,7 +166,14 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
         variables.get(Variable.TRIGGER_SUFFIX, ""),
     )
     destination = parse_destination(_needed(variables, Variable.DESTINATION))
-    trigger.check(destination)
+    ours, theirs = trigger.prefix, destination.key
+    overlaps = ours.startswith(theirs) or theirs.startswith(ours)
+    if destination.bucket == trigger.bucket and overlaps:
+        raise UsageError(
+            f"the destination {destination} is inside the trigger's scope "
+            f"(s3://{trigger.bucket}/{ours}*{trigger.suffix}), so its members could start runs: "
+            "deploy with another bucket or prefix"
+        )
     work = Location(
         "s3", _needed(variables, Variable.WORK_BUCKET), variables.get(Variable.WORK_PREFIX, "")
     )
@@ -256,7 +246,12 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
     try:
         answer = client.get_secret_value(SecretId=name)
     except ClientError as error:
-        raise _secret_fault(name, error) from error
+        code = error.response.get("Error", {}).get("Code", "")
+        kind, advice = _SECRET_FAULTS.get(code, ServiceFaultError), ""
+        if kind is AccessDeniedError:
+            needs = "secretsmanager:GetSecretValue, and kms:Decrypt of its key"
+            advice = f"; the function needs {needs}"
+        raise kind(f"secret {name}: {code}{advice}") from error
     except BotoCoreError as error:
         raise ServiceFaultError(f"secret {name}: {type(error).__name__}") from error
     is_text = "SecretString" in answer
@@ -273,12 +268,3 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
     if not value:
         raise UsageError(f"secret {name}: is empty")
     return value
-
-
-def _secret_fault(name: str, error: ClientError) -> S3UnzipError:
-    code = error.response.get("Error", {}).get("Code", "")
-    kind = _SECRET_FAULTS.get(code, ServiceFaultError)
-    advice = ""
-    if kind is AccessDeniedError:
-        advice = "; the function needs secretsmanager:GetSecretValue, and kms:Decrypt of its key"
-    return kind(f"secret {name}: {code}{advice}")

@@ -32,11 +32,7 @@ def state_of(step: Next, config: LambdaConfig) -> dict[str, Any]:
 
 
 def request_of(run: str, request: Request, pin: Pin | None = None) -> dict[str, Any]:
-    """Return the input of an execution that begins with Plan.
-
-    Args:
-        pin: the version that the run is of.
-    """
+    """Return the input of an execution that begins with Plan; `pin` is the version of the run."""
     return {"run": run, "request": msgspec.to_builtins(request), "pin": msgspec.to_builtins(pin)}
 
 
@@ -72,7 +68,6 @@ def end_run(report: Report, config: LambdaConfig, context: Context, *, look: boo
     """Do what follows the end of a run whose report is written; it may be repeated.
 
     Args:
-        report: as it is written.
         context: of the step that ended the run; its stores have the run's records.
         look: whether the archive may have been replaced while the run was at work.
     """

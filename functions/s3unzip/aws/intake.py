@@ -50,7 +50,7 @@ from s3unzip.stores import ports
 from s3unzip.stores.calls import Calls, Store
 from s3unzip.stores.memory import HeldArchive, HeldStores, MemoryRunStore
 from s3unzip.stores.ports import Buffer, Tail
-from s3unzip.zip import ByteRange, drive, locate_directory
+from s3unzip.zip import ByteRange, locate_directory
 
 FIRST_WAIT = 15  # seconds before the second attempt of a message
 MAX_WAIT = 110  # a fault is retried within 2 minutes
@@ -120,10 +120,8 @@ def take_archive(
 ) -> None:
     """Extract what is there now, whatever the event said, or start its run.
 
-    Args:
-        request: what the event asks for.
-        is_new: whether its message is delivered for the first time. Else an attempt may have been
-            killed between the report and what follows it, which is then repeated.
+    If the message `is_new`, it is delivered for the first time. Else an attempt may have been
+    killed between the report and what follows it, which is then repeated.
     """
     calls = _open_calls(context)
     source = context.stores.source(request.source)
@@ -145,24 +143,15 @@ def take_archive(
         end_run(report, config, context)
 
 
-class _NotHeldError(Exception):
-    """The directory begins before the bytes that were read."""
-
-
 def _count_held(tail: Tail, context: Context) -> int | None:
     """Return how many members the directory in an archive's last bytes has; None: not all there."""
-
-    def refuse(_: ByteRange) -> bytes:
-        raise _NotHeldError
-
     try:
-        reads = locate_directory(tail.data, tail.pin.size, context.policy, disks_of(tail.pin))
-        location = drive(reads, refuse)
-    except _NotHeldError:
-        return None
+        next(locate_directory(tail.data, tail.pin.size, context.policy, disks_of(tail.pin)))
+    except StopIteration as done:
+        return None if done.value.missing.length else done.value.entries
     except RejectedError:  # the plan says so again, and how
         return 0
-    return None if location.missing.length else location.entries
+    return None  # it asks for what is before these bytes
 
 
 class _HeldCalls(Calls):

@@ -41,7 +41,7 @@ from s3unzip.estimate import (
     show_dollars,
 )
 from s3unzip.explanations import describe
-from s3unzip.model import Location, Options, Request, encode
+from s3unzip.model import Location, Request, encode
 from s3unzip.planning.cut import choose_workers
 from s3unzip.planning.plan import preview_plan
 from s3unzip.planning.select import compile_glob
@@ -228,7 +228,14 @@ def plan(given: Given) -> int:
         if given.platform not in {None, "aws"}:
             raise UsageError(f"--env {given.env} is on aws, not on {given.platform}")
         known = given.deployed().defaults
-        options, base = _add_ruled(given, options, known.options), known.tuning
+        base, ruled = known.tuning, known.options
+        options = replace(  # what is typed, else what the environment has
+            options,
+            key_template=given.template() or ruled.key_template,
+            lenient=options.lenient or ruled.lenient,
+            encoding=options.encoding or ruled.encoding,
+            as_gzip=options.as_gzip or ruled.as_gzip,
+        )
         target = target if given.dest else known.destination
         limit = known.max_cost if limit is None else limit
         platform = replace(known.platform, workers=given.workers or base.max_workers)
@@ -251,17 +258,6 @@ def plan(given: Given) -> int:
         print_estimate(made, sys.stdout)
     check_budget(made, limit)
     return 0
-
-
-def _add_ruled(given: Given, typed: Options, ruled: Options) -> Options:
-    """Return the options that are typed, else those of the environment."""
-    return replace(
-        typed,
-        key_template=given.template() or ruled.key_template,
-        lenient=typed.lenient or ruled.lenient,
-        encoding=typed.encoding or ruled.encoding,
-        as_gzip=typed.as_gzip or ruled.as_gzip,
-    )
 
 
 def _estimate(request: Request, context: Context, platform: Platform) -> Estimate:

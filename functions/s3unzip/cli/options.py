@@ -297,9 +297,6 @@ class Given:
 
     def _properties(self) -> ObjectProperties | None:
         """Return what is set on objects in S3."""
-        lists = self.tag, self.metadata, self.content_type
-        if (self.storage_class, self.cache_control) == (None, None) and not any(lists):
-            return None
         # Another order of names is the same run; of types the first that fits counts.
         chosen = ObjectProperties(
             storage_class=self.storage_class,
@@ -309,7 +306,7 @@ class Given:
             tags=dict(sorted(_read_pairs("--tag", self.tag).items())),
         )
         chosen.check()
-        return chosen
+        return None if chosen == ObjectProperties() else chosen
 
     def password(self) -> bytes | None:
         """Return the password of encrypted members, None if there is none."""
@@ -349,8 +346,7 @@ class Given:
                 "who pays"
             )
         check_endpoint(self.endpoint_url)
-        if S3_ENDPOINT in os.environ:  # botocore reads it
-            check_endpoint(os.environ[S3_ENDPOINT], S3_ENDPOINT)
+        check_endpoint(os.environ.get(S3_ENDPOINT), S3_ENDPOINT)  # botocore reads it
         check_endpoint(self.dest_endpoint_url, "--dest-endpoint-url")
         if self.region is not None:  # an S3-compatible server may call its region anything
             form = REGION if self.endpoint_url is None else re.compile(r"[A-Za-z0-9-]+\Z")

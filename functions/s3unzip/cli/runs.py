@@ -209,14 +209,13 @@ def _list_run(run: str, at_work: str, started: float, known: AnyRuns) -> ListedR
     records = known.records(run)
     report = records.find_report()
     # A run that is refused has ended; the note of its end is written a little later.
-    refused = report is not None and report.verdict is Verdict.REJECTED
-    if report is None or (at_work == RUNNING and not refused):
-        state, plan = at_work, records.find_plan()
-        if not state and plan is None and known.environment is None:
+    if report is None or (at_work == RUNNING and report.verdict is not Verdict.REJECTED):
+        plan = records.find_plan()
+        if not at_work and plan is None and known.environment is None:
             return None  # it is being planned, or was refused before there was a record
-        state = state or known.state(run) or "UNFINISHED"
-        ends = ("", "") if plan is None else (str(plan.run.source), str(plan.run.destination))
-        state = "UNFINISHED" if state == ENDED else state
+        state = at_work or known.state(run)
+        state = "UNFINISHED" if state in {None, ENDED} else str(state)
+        ends = (str(plan.run.source), str(plan.run.destination)) if plan else ()
         return ListedRun(run, state, started, None, *ends)
     return ListedRun(
         run,

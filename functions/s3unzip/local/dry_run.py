@@ -31,10 +31,8 @@ def decide(
 ) -> Iterator[Decision]:
     """Yield what a run of `request` would do, by key; nothing is written.
 
-    Args:
-        check: called with what was read of the archive; may raise to stop here.
-        delete_extra: whether the run would delete what is no member. It would not if a member
-            fails or is refused.
+    `check` is called with what was read of the archive, and may raise to stop here. A run that is
+    to `delete_extra` would delete what is no member, unless a member fails or is refused.
     """
     check_options(request)
     calls = context.calls()

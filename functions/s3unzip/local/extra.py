@@ -23,10 +23,7 @@ OPTION = "--delete-extra"
 
 
 def check_extra(request: Request, home: Location, stores: Stores) -> None:
-    """Refuse a request of which it is not certain what is extra.
-
-    Args:
-        home: where this machine keeps its runs.
+    """Refuse a request of which it is not certain what is extra; `home` has this machine's runs.
 
     `UsageError`: not all members are extracted; the prefix is none, or holds the archive, the
     records of runs or what another archive's run wrote.

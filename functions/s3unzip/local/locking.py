@@ -26,10 +26,7 @@ TRIES, PAUSE = 5, 0.02  # seconds: `is_at_work` holds the lock of an idle run fo
 def lock_run(home: str, run: str) -> BufferedWriter:
     """Lock `run` against other processes until the returned file is closed.
 
-    `UsageError`: another process works on the run.
-
-    Args:
-        home: the folder of all runs.
+    `UsageError`: another process works on the run. `home` is the folder of all runs.
     """
     folder = Path(home, "runs", run)
     try:
@@ -52,11 +49,7 @@ def lock_run(home: str, run: str) -> BufferedWriter:
 
 
 def is_at_work(home: str, run: str) -> bool:
-    """Return whether a process on this machine works on `run`.
-
-    Args:
-        home: the folder of all runs.
-    """
+    """Return whether a process on this machine works on `run`."""
     try:
         with Path(home, "runs", run, LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -68,10 +61,7 @@ def is_at_work(home: str, run: str) -> bool:
 
 
 def known_runs(home: Location) -> list[str]:
-    """Return the ids of the runs below `home`, the latest first: by the times of their folders.
-
-    `AccessDeniedError`: this user may not read the folder.
-    """
+    """Return the ids of the runs below `home`, the latest first: by the times of their folders."""
     folder = Path(home.key, "runs")
     try:
         days = [day for day in os.scandir(folder) if DAY.fullmatch(day.name)]

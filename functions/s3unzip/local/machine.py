@@ -147,11 +147,9 @@ class Machine:
         *,
         failed: bool = False,
     ) -> Report:
-        """Do what is left of a run; return its report.
+        """Do what is left of a run, with `failed` also the members that failed; return its report.
 
-        Args:
-            show: called with the plan before the first task begins.
-            failed: whether to do the members again that failed.
+        `show` is called with the plan before the first task begins.
         """
         self._claim(run)
         plan = RunRecords.open(self.context.stores, run).read_plan()
@@ -167,7 +165,11 @@ class Machine:
         """
         if not has_nested(report):
             return
-        inner = self._at_destination()
+        inner, there = self, self._stores and self._stores.at_destination()
+        if there is not None and there != self._stores:
+            mine, processes = self.context, self._workers.processes
+            made = open_machine(there, mine.policy, mine.tuning, processes, mine.progress)
+            inner = self._held.enter_context(made)
         context = inner.context
         left = first_budget(context.tuning)
         above = deque([report])
@@ -194,15 +196,6 @@ class Machine:
                 results.append(result)
                 yield result
             record_nested(run, context, results)
-
-    def _at_destination(self) -> Machine:
-        """Return what extracts archives that are objects of the destination."""
-        there = self._stores and self._stores.at_destination()
-        if there is None or there == self._stores:
-            return self
-        mine = self.context
-        settings = mine.policy, mine.tuning, self._workers.processes, mine.progress
-        return self._held.enter_context(open_machine(there, *settings))
 
     def _claim(self, run: str) -> None:
         """Keep other processes off a run, until this machine is closed."""

@@ -85,11 +85,7 @@ class Ended(Struct, frozen=True):
 
 
 class Counting(Progress):
-    """The progress of a worker: it sends what a task counts.
-
-    Args:
-        send: takes each message; called from any thread, by one at a time.
-    """
+    """The progress of a worker: it sends what a task counts, from any thread, one at a time."""
 
     def __init__(self, send: Callable[[Counted], object] = lambda _: None) -> None:
         self.send = send
@@ -117,9 +113,6 @@ class Tally:
 
     What a lost attempt counted is taken out of the sum, and the progress hears of the sum again
     when it is higher than before.
-
-    Args:
-        progress: takes increments, from any thread.
     """
 
     def __init__(self, progress: Progress | None) -> None:
@@ -204,11 +197,8 @@ class Workers:
         """Do each task once; what a service fault leaves of one is for the next round.
 
         An error that ends the run is on record: tasks that have not begun stay undone. On Ctrl-C
-        the workers stop and write their outcomes, and KeyboardInterrupt propagates.
-
-        Returns:
-            The fault that must end the run, because a store or the workers fail again and again;
-            None if there is none.
+        the workers stop and write their outcomes, and KeyboardInterrupt propagates. Return the
+        fault that must end the run, because a store or the workers fail again and again.
         """
         todo = _Round(tasks, max(2, self.processes))
         workers = self._take_workers(tasks)

@@ -253,8 +253,7 @@ class DeployedRuns:
     def resume(self, run: str, *, failed: bool = False) -> str:
         """Start an execution that goes on with a run; return its name.
 
-        Args:
-            failed: whether the members that failed are done again, too.
+        With `failed` the members that failed are done again, too.
         """
         last, state, number = self._last(run)
         if state == RUNNING:

@@ -45,8 +45,7 @@ class Submission(Struct):
 def find_archives(words: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, int], int]:
     """List the archives that `words` name: keys, prefixes, globs.
 
-    Returns:
-        The sizes of archives by their keys, and how many the environment does not take.
+    Return their sizes by their keys, and how many the environment does not take.
     """
     trigger, sizes, outside = runs.defaults.trigger, dict[str, int](), set[str]()
     for word in words:
