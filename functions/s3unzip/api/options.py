@@ -49,11 +49,7 @@ def make_policy(
 ) -> Policy:
     """Return the policy that `options` ask for.
 
-    Args:
-        options: `lenient` and `encoding` are used.
-        password: opens encrypted members. A string is used as UTF-8.
-        destination: a folder's own path does not count in the limit of keys.
-        limits: None: the defaults.
+    If the destination is a folder, its own path does not count in the limit of keys.
     """
     if options.encoding is not None:
         try:

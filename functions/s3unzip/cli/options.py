@@ -346,7 +346,8 @@ class Given:
                 "who pays"
             )
         check_endpoint(self.endpoint_url)
-        check_endpoint(os.environ.get(S3_ENDPOINT), S3_ENDPOINT)  # botocore reads it
+        if S3_ENDPOINT in os.environ:  # botocore reads it
+            check_endpoint(os.environ[S3_ENDPOINT], S3_ENDPOINT)
         check_endpoint(self.dest_endpoint_url, "--dest-endpoint-url")
         if self.region is not None:  # an S3-compatible server may call its region anything
             form = REGION if self.endpoint_url is None else re.compile(r"[A-Za-z0-9-]+\Z")

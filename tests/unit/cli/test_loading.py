@@ -70,14 +70,19 @@ for found in pkgutil.walk_packages(s3unzip.__path__, "s3unzip."):
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-@pytest.mark.parametrize("name", ["redrive", "retry", "simulate", "backlog"])
-def test_commands_that_went_name_their_successors(
-    name: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (f"{name} latest", f"No such command '{name}'; use: {OTHER_NAMES[name]}")
+        for name in ("redrive", "retry", "simulate", "backlog")
+    ]
+    + [("run a b -w", "Option '-w' requires an argument (see s3unzip run --help)")],
+)
+def test_what_is_mistyped_names_what_is_right(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line, and exit code 2."""
+    """The successor of a command that went, or the help of the command: one line, exit code 2."""
     with pytest.raises(SystemExit) as end:
-        main([name, "latest"])
+        main(words.split())
     assert end.value.code == 2
-    assert capsys.readouterr().err == (
-        f"s3unzip: No such command '{name}'; use: {OTHER_NAMES[name]}\n"
-    )
+    assert capsys.readouterr().err == f"s3unzip: {said}\n"
