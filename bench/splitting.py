@@ -32,13 +32,12 @@ from s3unzip.local.workers import Workers
 from s3unzip.model import Location, Part, Pin, Request
 from s3unzip.settings import MIB, Tuning
 from s3unzip.stores.calls import Calls, LocalClock
-from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.factory import ArchiveSource, StoreConfig, open_stores
 from s3unzip.stores.folder import FolderDestination
 from s3unzip.stores.ports import (
     Archive,
     Buffer,
     Clock,
-    Disposal,
     ObjectFacts,
     RunStore,
     Source,
@@ -79,7 +78,7 @@ class LimitedArchive:
             yield piece
 
 
-class LimitedSource:
+class LimitedSource(ArchiveSource):
     """Files behind a link."""
 
     def __init__(self, source: Source, link: Link) -> None:
@@ -137,10 +136,6 @@ class LimitedStores:
             if location.key not in self._folders:
                 self._folders[location.key] = LimitedFolder(location.key, self._out)
             return self._folders[location.key]
-
-    def disposal(self, location: Location) -> Disposal:
-        """Return what deletes, moves and tags archives."""
-        return self._stores.disposal(location)
 
     def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
         """Return a run's own objects; they are small, and not limited."""

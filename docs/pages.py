@@ -19,7 +19,7 @@ from s3unzip import errors, metric_names, model, settings
 from s3unzip.aws import events
 from s3unzip.cli.main import COMMANDS, INTERNAL_ERROR, PROGRAM, load_command
 from s3unzip.cli.terminal import OUTPUT_LOST, STOPPING
-from s3unzip.explanations import explain, other_codes
+from s3unzip.explanations import OTHER, explain
 from s3unzip.runs.step import REASONS, STOPPED
 from s3unzip.settling.loop import EXECUTION_FAILED
 from s3unzip.settling.report import TASKS_FAILED
@@ -237,7 +237,7 @@ def make_checks() -> str:
     codes = (
         finding_codes() | set(REASONS.values()) | {EXECUTION_FAILED, TASKS_FAILED, STOPPED}
     ) - CHECKS.keys()
-    check_described("functions/s3unzip/explanations.py", codes, other_codes())
+    check_described("functions/s3unzip/explanations.py", codes, OTHER.keys())
     rows = (
         (
             f"`{check.code}`",
@@ -259,7 +259,7 @@ def make_checks() -> str:
         "## Codes that are not about the archive\n",
         make_table(
             ("code", "meaning", "what to do"),
-            ((f"`{code}`", *explain(code)) for code in sorted(other_codes())),
+            ((f"`{code}`", *explain(code)) for code in sorted(OTHER)),
         ),
     ]
     return "\n".join(parts)

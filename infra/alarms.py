@@ -38,10 +38,6 @@ class Measures:
             label=label,  # a label would make an alarm use metric math
         )
 
-    def total(self, name: str, label: str) -> cloudwatch.IMetric:
-        """Return the sum of `name`."""
-        return self.measure(name, "Sum", label)
-
     def spread(self, name: str) -> list[cloudwatch.IMetric]:
         """Return p50, p95 and the maximum of a duration."""
         return [self.measure(name, statistic, label) for label, statistic in POINTS.items()]

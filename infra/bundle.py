@@ -53,14 +53,6 @@ class BundleError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Bundle:
-    """A built asset: its unpacked size, and the interpreter that compiled it, if any."""
-
-    size_bytes: int
-    compiled_by: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Target:
     """The machine of the asset's wheels; `platform` is uv's name for it, None is this machine."""
 
@@ -72,10 +64,10 @@ class Target:
 LAMBDA = Target("3.13", "aarch64-manylinux_2_28")
 
 
-def build_bundle(folder: Path = BUILT, target: Target = LAMBDA) -> Bundle:
+def build_bundle(folder: Path, target: Target = LAMBDA) -> str | None:
     """Write the asset into `folder`, completely or not at all.
 
-    The asset has byte code if this machine has a CPython 3.13.
+    The asset has byte code if this machine has a CPython 3.13, whose path is returned.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".bundle-") as scratch:
@@ -95,7 +87,7 @@ def build_bundle(folder: Path = BUILT, target: Target = LAMBDA) -> Bundle:
         if folder.exists():
             shutil.rmtree(folder)
         made.rename(folder)
-    return Bundle(size, python)
+    return python
 
 
 def copy_package(folder: Path) -> None:
@@ -239,7 +231,7 @@ def ensure_asset(folder: Path = BUILT) -> Path:
         stamp.seek(0)
         if stamp.read() != _describe(folder):
             stamp.truncate(0)
-            if build_bundle(folder).compiled_by is None:
+            if build_bundle(folder) is None:
                 sys.stderr.write(f"warning: {NONE_FOUND}\n")
             stamp.write(_describe(folder))
     return folder

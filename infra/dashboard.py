@@ -83,10 +83,12 @@ class Dashboard(Construct):
 
 def _headline(measures: Measures, dollars: cloudwatch.IMetric) -> list[cloudwatch.IWidget]:
     """Return the numbers of the whole time range that the dashboard shows."""
-    ends = [measures.total(name, label) for name, label in ENDS.items()]
+    ends = [measures.measure(name, "Sum", label) for name, label in ENDS.items()]
     return [
         number("Archives", ends, width=10),
-        number("Members written", [measures.total("MembersExtracted", "extracted")], width=5),
+        number(
+            "Members written", [measures.measure("MembersExtracted", "Sum", "extracted")], width=5
+        ),
         number("Put to done (s)", [measures.measure("ArchiveDuration", "p95", "p95")], width=4),
         number("Dollars, estimated at us-east-1", [dollars], width=5, precise=True),
     ]
@@ -167,22 +169,22 @@ def _waiting(watched: Watched, measures: Measures) -> list[list[cloudwatch.IWidg
     ]
     age = queue.metric_approximate_age_of_oldest_message(label="oldest", statistic="Maximum")
     throttles = [one.metric_throttles(label=name, statistic="Sum") for name, one in every]
-    slow = {"S3Throttles": measures.total("S3Throttles", "slow down")}
-    sources = {
-        "SourcesFinished": measures.total("SourcesFinished", "done"),
-        "SourcesNotFinished": measures.total("SourcesNotFinished", "not done"),
-    }
-    handed = {"DirectHandovers": measures.total("DirectHandovers", "handed over")}
+    sources = {"SourcesFinished": "done", "SourcesNotFinished": "not done"}
     return [
         [
             graph("Queue: age of the oldest message", [age], unit="seconds"),
             graph("Queue: messages", lengths, unit="messages"),
             graph("Lambda throttles", throttles, unit="invocations"),
-            own_graph("S3 throttles", slow),
+            own_graph("S3 throttles", measures, {"S3Throttles": "slow down"}),
         ],
         [
-            own_graph("Small archives handed over", handed, width=12),
-            own_graph("After success", sources, width=12),
+            own_graph(
+                "Small archives handed over",
+                measures,
+                {"DirectHandovers": "handed over"},
+                width=12,
+            ),
+            own_graph("After success", measures, sources, width=12),
         ],
     ]
 
@@ -197,21 +199,17 @@ def _stages(measures: Measures) -> list[list[cloudwatch.IWidget]]:
 
 
 def _throughput(measures: Measures) -> list[cloudwatch.IWidget]:
-    def rates(title: str, names: Mapping[str, str]) -> cloudwatch.IWidget:
-        lines = {name: measures.rate(name, label) for name, label in names.items()}
-        return own_graph(title, lines, every=" a second")
-
+    members = {
+        "MembersExtracted": "extracted",
+        "MembersUnchanged": "unchanged",
+        "MembersFailed": "failed",
+    }
+    sizes = {"BytesRead": "read", "BytesWritten": "written"}
+    requests = {"WriteRequests": "writes", "ReadRequests": "reads"}
     return [
-        rates(
-            "Members",
-            {
-                "MembersExtracted": "extracted",
-                "MembersUnchanged": "unchanged",
-                "MembersFailed": "failed",
-            },
-        ),
-        rates("Bytes", {"BytesRead": "read", "BytesWritten": "written"}),
-        rates("Requests to S3", {"WriteRequests": "writes", "ReadRequests": "reads"}),
+        own_graph("Members", measures, members, rate=True),
+        own_graph("Bytes", measures, sizes, rate=True),
+        own_graph("Requests to S3", measures, requests, rate=True),
         graph("PUT latency", measures.spread("PutLatency"), unit=METRICS["PutLatency"].lower()),
     ]
 
@@ -358,11 +356,20 @@ def number(
 
 
 def own_graph(
-    title: str, lines: Mapping[str, cloudwatch.IMetric], *, every: str = "", width: int = 6
+    title: str,
+    measures: Measures,
+    labels: Mapping[str, str],
+    *,
+    rate: bool = False,
+    width: int = 6,
 ) -> cloudwatch.IWidget:
-    """Draw lines of the pipeline's own metrics, by the name of the metric; all of one unit."""
-    (unit,) = {METRICS[name] for name in lines}
-    return graph(title, list(lines.values()), unit=unit.lower() + every, width=width)
+    """Draw sums of the pipeline's own metrics, or sums a second; all are of one unit."""
+    (unit,) = {METRICS[name].lower() for name in labels}
+    if rate:
+        lines = [measures.rate(name, label) for name, label in labels.items()]
+        return graph(title, lines, unit=f"{unit} a second", width=width)
+    sums = [measures.measure(name, "Sum", label) for name, label in labels.items()]
+    return graph(title, sums, unit=unit, width=width)
 
 
 def graph(

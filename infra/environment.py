@@ -379,10 +379,8 @@ def load_environment(
     except tomllib.TOMLDecodeError as error:
         raise EnvironmentFileError(f"{shown}: {error}") from error
     try:
-        replace_settings(values, settings or {}, Environment)
+        replace_settings(values, settings or {})
         return Environment.model_validate({**values, "name": name})
-    except SettingError as error:
-        raise EnvironmentFileError(str(error)) from error
     except ValidationError as error:
         said = first_line(error)
         where = "-c" if re.split("[: ]", said, maxsplit=1)[0] in (settings or {}) else f"{shown}:"
@@ -392,25 +390,19 @@ def load_environment(
 SETTING = re.compile(r"[a-z_]+(\.[a-z0-9_]+)+")
 
 
-class SettingError(Exception):
-    """A setting of the command line does not exist; the message is one line."""
-
-
 def select_settings(context: Mapping[str, object]) -> dict[str, object]:
     """Return the values of a CDK context whose keys are settings: ``section.setting``."""
     return {key: value for key, value in context.items() if SETTING.fullmatch(key)}
 
 
-def replace_settings(
-    values: dict[str, Any], settings: Mapping[str, object], model: type[BaseModel]
-) -> None:
+def replace_settings(values: dict[str, Any], settings: Mapping[str, object]) -> None:
     """Put `settings` into `values`, the values of an environment's file.
 
     A text setting gets the text unchanged. Other settings parse their text as TOML: ``50``,
     ``true``, ``["*.csv"]``.
     """
     for path, value in settings.items():
-        kind = _kind_of(path, model)
+        kind = _kind_of(path)
         *sections, name = path.split(".")
         table = values
         for section in sections:
@@ -418,17 +410,17 @@ def replace_settings(
         table[name] = _read(value) if isinstance(value, str) and not _is_text(kind) else value
 
 
-def _kind_of(path: str, model: type[BaseModel]) -> Any:
-    kind: Any = model
+def _kind_of(path: str) -> Any:
+    kind: Any = Environment
     for part in path.split("."):
         if get_origin(kind) is dict:  # a table of free names
             kind = get_args(kind)[1]
         elif isinstance(kind, type) and issubclass(kind, BaseModel) and part in kind.model_fields:
             kind = kind.model_fields[part].annotation
         else:
-            raise SettingError(f"-c {path}: there is no such setting")
+            raise EnvironmentFileError(f"-c {path}: there is no such setting")
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        raise SettingError(f"-c {path}: this is a section; name one of its settings")
+        raise EnvironmentFileError(f"-c {path}: this is a section; name one of its settings")
     return kind
 
 

@@ -184,5 +184,5 @@ class Account:
 @contextmanager
 def run_account() -> Iterator[Account]:
     """Run moto in this process; yield the account behind it."""
-    with run_moto() as server:
-        yield Account(server.url, server.asked)
+    with run_moto() as (url, asked):
+        yield Account(url, asked)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.collecting import share_of, sort_tests
-from tests.leaks import Logger, restore, take_state
+from tests.leaks import find_left, print_log_to, product_logger_kept, take_state
 
 # Machines are shared and noisy: how long an example takes says nothing about the code.
 settings.register_profile("suite", deadline=None)
@@ -62,9 +62,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Collect garbage less often, and never look again at what the import of the tests left.
 
-    The modules, the tests and botocore's models are most of the objects of this process. Python
-    looks at all of them whenever there are a quarter more. That was a tenth of the processor time
-    of the tests in `tests/unit/operate`.
+    That was a tenth of the processor time of the tests in `tests/unit/operate`.
     """
     del session
     gc.collect()
@@ -85,7 +83,7 @@ def the_product_logs_to_pytest() -> None:
 
     If a conftest is the first to import a handler, pytest keeps no output yet.
     """
-    Logger().print_to(sys.stdout)
+    print_log_to(sys.stdout)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -102,14 +100,14 @@ def nothing_is_left() -> Iterator[None]:
     boto3's default session keeps the credentials of the first test that used it, and the import of
     a handler sets up the product's logger.
     """
-    before, logger = take_state(), Logger()
-    yield
-    logger.restore()
+    before = take_state()
+    with product_logger_kept():
+        yield
     if "boto3" in sys.modules:
         vars(sys.modules["boto3"])["DEFAULT_SESSION"] = None
-    left = restore(before)
+    left = find_left(before)
     if left:
-        pytest.fail(f"this test left behind: {'; '.join(left)}", pytrace=False)
+        pytest.fail(f"this test left changed: {', '.join(left)}", pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)

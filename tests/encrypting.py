@@ -17,15 +17,13 @@ from tests.zips import Entry, extra
 AES_METHOD = 99
 
 
-def encrypt_zipcrypto(
-    plain: bytes, password: bytes, check: int, header: bytes = b"r" * 11
-) -> bytes:
+def encrypt_zipcrypto(plain: bytes, password: bytes, check: int) -> bytes:
     """Encrypt a compressed stream by APPNOTE 6.1; `check` ends the encryption header."""
     keys = [0x12345678, 0x23456789, 0x34567890]
     for byte in password:
         _update_keys(keys, byte)
     out = bytearray()
-    for byte in header + bytes([check]) + plain:
+    for byte in b"r" * 11 + bytes([check]) + plain:
         two = keys[2] & 0xFFFF | 2
         out.append(byte ^ (two * (two ^ 1)) >> 8 & 0xFF)
         _update_keys(keys, byte)
@@ -78,9 +76,7 @@ def seal_aes(entry: Entry, password: bytes, version: int = 2, strength: int = 3)
     )
     if version == 1:
         return sealed
-    return replace(
-        sealed,
-        local={**sealed.local, "crc32": 0},
-        central={**sealed.central, "crc32": 0},
-        described={**sealed.described, "crc32": 0},
+    local, central, described = (
+        {**fields, "crc32": 0} for fields in (sealed.local, sealed.central, sealed.described)
     )
+    return replace(sealed, local=local, central=central, described=described)

@@ -10,14 +10,14 @@ import hashlib
 import itertools
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
 from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, StorageError
 from s3unzip.model import Location, Part, Pin
-from s3unzip.stores.calls import Calls, Kind
-from s3unzip.stores.factory import PartsSource
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.factory import ArchiveSource, ObjectRunStore
 from s3unzip.stores.ports import (
     Buffer,
     ListedObject,
@@ -28,7 +28,6 @@ from s3unzip.stores.ports import (
     Upload,
 )
 from s3unzip.zip import ByteRange
-from tests.disposal import MemoryDisposal
 
 PIECE = 64 * 1024
 MODIFIED = 1_795_466_132.0  # 2026-11-23 20:35:32
@@ -124,9 +123,10 @@ class MemoryBucket:
                 stored = self.objects[key]
                 yield ListedObject(key, len(stored.body), stored.etag.strip('"'))
 
-    def read(self, key: str) -> Iterator[Buffer]:
-        """Yield an object's bytes."""
+    def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
+        """Yield an object's bytes, or a range of them."""
         body = self._stored(key).body
+        body = body if span is None else body[span[0] : span[1]]
         for at in range(0, len(body), PIECE):
             yield body[at : at + PIECE]
 
@@ -241,88 +241,46 @@ class MemoryArchive:
             yield self.read(want._replace(start=start, stop=min(start + PIECE, want.stop)))
 
 
-class MemorySource:
-    """The reading side of a bucket (`head` means another thing on the writing side)."""
+class MemorySource(ArchiveSource):
+    """The reading side of a bucket, which knows one version of each archive to delete or tag."""
 
     def __init__(self, bucket: MemoryBucket) -> None:
-        self._bucket = bucket
-
-    def tail(self, location: Location, length: int) -> Tail:
-        """Return the end of an object."""
-        return self._bucket.tail(location, length)
+        self.bucket = bucket
+        self.tail = bucket.tail
 
     def head(self, location: Location) -> Pin:
         """Return what is there now."""
-        return self._bucket.head_source(location)
+        return self.bucket.head_source(location)
 
-    def pinned(self, location: Location, pin: Pin) -> MemoryArchive:
+    def open(self, location: Location, pin: Pin) -> MemoryArchive:
         """Return a reader of one version."""
-        return self._bucket.pinned(location, pin)
+        return MemoryArchive(self.bucket, location.key, pin)
 
+    def delete(self, location: Location, pin: Pin) -> None:
+        """Delete the version."""
+        if self._find(location, pin) is not None:
+            del self.bucket.objects[location.key]
 
-class MemoryWork:
-    """A run's own objects; `calls` counts what is asked of them, as it does for S3."""
+    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
+        """Add tags; they are kept as metadata."""
+        found = self._find(location, pin)
+        if found is None:
+            raise SourceChangedError(f"{location}: is gone")
+        found.facts.metadata.update(tags)
 
-    def __init__(self, objects: dict[str, bytes] | None = None, calls: Calls | None = None) -> None:
-        self.objects: dict[str, bytes] = {} if objects is None else objects
-        self._calls = calls
-
-    def bound(self, calls: Calls | None) -> MemoryWork:
-        """Return the same objects, counted by `calls`."""
-        return self if calls is None else MemoryWork(self.objects, calls)
-
-    def write(self, name: str, pieces: Iterable[bytes]) -> int:
-        """Write an object."""
-        data = b"".join(pieces)
-        self._count("put")
-        self.objects[name] = data
-        return len(data)
-
-    def create(self, name: str, body: bytes) -> None:
-        """Write an object, unless it exists."""
-        self._count("put")
-        if name in self.objects:
-            raise ConflictError(f"{name} exists")
-        self.objects[name] = body
-
-    def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
-        """Return an object or a range of it."""
-        self._count("get")
-        try:
-            data = self.objects[name]
-        except KeyError:
-            raise NotFoundError(f"{name}: no such object") from None
-        return data if span is None else data[span[0] : span[1]]
-
-    def stream(self, name: str) -> Iterator[bytes]:
-        """Yield an object in pieces."""
-        self._count("head")
-        data = self.read(name)
-        for at in range(0, len(data), 1000):
-            yield data[at : at + 1000]
-
-    def names(self, prefix: str) -> Iterator[str]:
-        """Yield names."""
-        self._count("list")
-        yield from sorted(name for name in self.objects if name.startswith(prefix))
-
-    def delete(self, names: Sequence[str]) -> None:
-        """Delete objects."""
-        self._count("delete")
-        for name in names:
-            self.objects.pop(name, None)
-
-    def _count(self, kind: Kind) -> None:
-        if self._calls is not None:
-            self._calls.count(kind)
+    def _find(self, location: Location, pin: Pin) -> Stored | None:
+        found = self.bucket.objects.get(location.key)
+        if found is not None and found.etag != pin.etag:
+            raise SourceChangedError(f"{location}: a newer archive is there")
+        return found
 
 
 class MemoryStores:
-    """Buckets by name, and the work of each run."""
+    """Buckets by name, and one for the records of all runs."""
 
     def __init__(self, **buckets: MemoryBucket) -> None:
         self.buckets = dict(buckets)
-        self.runs: dict[str, MemoryWork] = {}
+        self.records = MemoryBucket()
 
     def bucket(self, name: str) -> MemoryBucket:
         """Return a bucket, made when first asked for."""
@@ -330,25 +288,23 @@ class MemoryStores:
         bucket.neighbours = self.buckets
         return bucket
 
-    def source(self, location: Location) -> PartsSource:
+    def source(self, location: Location) -> MemorySource:
         """Return the reading side."""
-        return PartsSource(MemorySource(self.bucket(location.bucket)))
+        return MemorySource(self.bucket(location.bucket))
 
     def destination(self, location: Location) -> MemoryBucket:
         """Return the writing side."""
         return self.bucket(location.bucket)
 
-    def disposal(self, location: Location) -> MemoryDisposal:
-        """Return what deletes, moves and tags archives."""
-        return MemoryDisposal(self.bucket)
-
-    def run_store(self, run: str, calls: Calls | None = None) -> MemoryWork:
+    def run_store(self, run: str, calls: Calls | None = None) -> ObjectRunStore:
         """Return a run's own objects."""
-        return self.runs.setdefault(run, MemoryWork()).bound(calls)
+        home = Location("mem", "work", f"runs/{run}/")
+        source = MemorySource(self.records)
+        return ObjectRunStore(home, source, self.records, calls or Calls(ManualClock(), 0.0, 4))
 
     def forget_runs(self) -> None:
         """Drop the records of all runs."""
-        self.runs.clear()
+        self.records = MemoryBucket()
 
 
 class ManualClock:

@@ -4,13 +4,11 @@ What is decided here is HTTP and XML only. What a condition, a part, a copy or a
 asked of `MemoryBucket`, as the product asks it.
 """
 
-import contextlib
 import threading
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager
 from itertools import islice
-from typing import ClassVar
-from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
 
@@ -18,9 +16,10 @@ from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, Sto
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.ports import ListedObject, ObjectFacts, PartLimits, Upload
 from s3unzip.zip import ByteRange
+from tests import servers
 from tests.memory import MemoryBucket
+from tests.servers import HttpServer, Reply, s3_error
 
-HOST = "127.0.0.1"
 STAMP = "Wed, 21 Oct 2015 07:28:00 GMT"
 LISTED = "2015-10-21T07:28:00.000Z"
 ENDLESS = "\U0010ffff" * 4
@@ -37,30 +36,23 @@ class RefusalError(Exception):
         self.status, self.code = status, code
 
 
-class Answer:
-    """Status, headers and body."""
+class Asked(servers.Asked):
+    """One request of S3."""
 
-    def __init__(self, status: int = 200, body: bytes = b"", **headers: str) -> None:
-        self.status, self.body = status, body
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    @property
+    def bucket(self) -> str:
+        """The name of the bucket."""
+        return urlsplit(self.path).path.lstrip("/").partition("/")[0]
 
+    @property
+    def key(self) -> str:
+        """The key of the object, empty of a bucket."""
+        return unquote(urlsplit(self.path).path.lstrip("/").partition("/")[2])
 
-class Asked:
-    """One request."""
-
-    def __init__(self, handler: BaseHTTPRequestHandler) -> None:
-        parts = urlsplit(handler.path)
-        bucket, _, key = parts.path.lstrip("/").partition("/")
-        self.method = handler.command
-        self.bucket, self.key = bucket, unquote(key)
-        self.query = {
-            name: values[0]
-            for name, values in parse_qs(parts.query, keep_blank_values=True).items()
-        }
-        self.headers: Mapping[str, str] = {
-            name.lower(): value for name, value in handler.headers.items()
-        }
-        self.body = handler.rfile.read(int(self.headers.get("content-length", "0")))
+    @property
+    def query(self) -> dict[str, str]:
+        """The words after the key."""
+        return dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
 
     @property
     def facts(self) -> ObjectFacts:
@@ -103,36 +95,33 @@ class MemoryS3:
         bucket.neighbours = self.buckets
         return bucket
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: Asked) -> Reply:
         """Return the answer to one request."""
-        self.asked.append(asked)
         try:
             with self._lock:
                 return self._answer(asked)
         except RefusalError as refusal:
-            return _error(refusal.status, refusal.code)
-        except ConflictError:
-            return _error(412, "PreconditionFailed")
-        except SourceChangedError:
-            return _error(412, "PreconditionFailed")
+            return s3_error(refusal.status, refusal.code)
+        except (ConflictError, SourceChangedError):
+            return s3_error(412, "PreconditionFailed")
         except NotFoundError as missing:
-            return _error(404, "NoSuchUpload" if "upload" in str(missing) else "NoSuchKey")
+            return s3_error(404, "NoSuchUpload" if "upload" in str(missing) else "NoSuchKey")
         except (AssertionError, StorageError) as refusal:
-            return _error(400, str(refusal).rpartition(": ")[2])
+            return s3_error(400, str(refusal).rpartition(": ")[2])
 
-    def _answer(self, asked: Asked) -> Answer:
+    def _answer(self, asked: Asked) -> Reply:
         if not asked.bucket:
             names = "".join(f"<Bucket><Name>{name}</Name></Bucket>" for name in self.buckets)
             return _xml("ListAllMyBucketsResult", f"<Buckets>{names}</Buckets>")
         if asked.method == "PUT" and not asked.key:
             self.create_bucket(asked.bucket)
-            return Answer()
+            return Reply(200)
         bucket = self.buckets.get(asked.bucket) or MemoryBucket()
         if asked.bucket not in self.buckets:
             raise RefusalError(404, "NoSuchBucket")
         return _of_object(bucket, asked, self.buckets) if asked.key else self._of_bucket(asked)
 
-    def _of_bucket(self, asked: Asked) -> Answer:
+    def _of_bucket(self, asked: Asked) -> Reply:
         bucket, query = self.buckets[asked.bucket], asked.query
         if asked.method == "POST" and "delete" in query:
             root = ET.fromstring(asked.body)  # noqa: S314 - of a test's client
@@ -179,7 +168,7 @@ def _list_uploads(bucket: MemoryBucket, query: Mapping[str, str]) -> str:
     return "<IsTruncated>false</IsTruncated>" + "".join(entries)
 
 
-def _of_object(bucket: MemoryBucket, asked: Asked, buckets: dict[str, MemoryBucket]) -> Answer:
+def _of_object(bucket: MemoryBucket, asked: Asked, buckets: dict[str, MemoryBucket]) -> Reply:
     if "uploadId" in asked.query:
         return _of_upload(bucket, asked, buckets)
     if asked.method == "POST" and "uploads" in asked.query:
@@ -191,16 +180,16 @@ def _of_object(bucket: MemoryBucket, asked: Asked, buckets: dict[str, MemoryBuck
         )
     if asked.method == "PUT" and "x-amz-copy-source" not in asked.headers:
         etag = bucket.put(asked.key, asked.body, asked.facts, if_absent=asked.if_absent)
-        return Answer(ETag=f'"{etag}"')
+        return Reply(200, headers={"ETag": f'"{etag}"'})
     if asked.method == "DELETE":
         bucket.delete([asked.key])
-        return Answer(204)
+        return Reply(204)
     if asked.method in {"GET", "HEAD"}:
         return _read(bucket, asked)
     raise RefusalError(501, "NotImplemented")
 
 
-def _of_upload(bucket: MemoryBucket, asked: Asked, buckets: dict[str, MemoryBucket]) -> Answer:
+def _of_upload(bucket: MemoryBucket, asked: Asked, buckets: dict[str, MemoryBucket]) -> Reply:
     upload = Upload(asked.key, asked.query["uploadId"])
     if asked.method == "PUT":
         number = int(asked.query["partNumber"])
@@ -208,10 +197,10 @@ def _of_upload(bucket: MemoryBucket, asked: Asked, buckets: dict[str, MemoryBuck
             part = _copy(bucket, asked, upload, number, buckets)
             return _xml("CopyPartResult", f"<ETag>{escape(part.etag)}</ETag>")
         part = bucket.upload_part(upload, number, 0, asked.body, 0)
-        return Answer(ETag=part.etag)
+        return Reply(200, headers={"ETag": part.etag})
     if asked.method == "DELETE":
         bucket.abort_upload(upload)
-        return Answer(204)
+        return Reply(204)
     if asked.method == "POST":
         etag = bucket.complete_upload(upload, _told_parts(asked.body), if_absent=asked.if_absent)
         return _xml(
@@ -254,7 +243,7 @@ def _copy(
     return bucket.copy_part(upload, number, 0, source, pin, span)
 
 
-def _read(bucket: MemoryBucket, asked: Asked) -> Answer:
+def _read(bucket: MemoryBucket, asked: Asked) -> Reply:
     where = Location("s3", asked.bucket, asked.key)
     pin = bucket.head_source(where)
     wanted = asked.headers.get("if-match")
@@ -262,15 +251,15 @@ def _read(bucket: MemoryBucket, asked: Asked) -> Answer:
         pin = Pin(pin.size, wanted)
         bucket.pinned(where, pin).read(ByteRange(0, 0))
     if asked.headers.get("if-none-match") == pin.etag:
-        return Answer(304, ETag=pin.etag or "")
+        return Reply(304, headers={"ETag": pin.etag or ""})
     status, span = _span(asked.headers.get("range", ""), pin.size)
     body = bucket.pinned(where, pin).read(span)
     headers = {f"{METADATA}{k}": v for k, v in bucket.objects[asked.key].facts.metadata.items()}
-    answer = Answer(status, body, ETag=pin.etag or "", Last_Modified=STAMP)
-    answer.headers |= {**headers, "Content-Type": bucket.objects[asked.key].facts.content_type}
+    headers |= {"ETag": pin.etag or "", "Last-Modified": STAMP}
+    headers["Content-Type"] = bucket.objects[asked.key].facts.content_type
     if status == 206:
-        answer.headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{pin.size}"
-    return answer
+        headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{pin.size}"
+    return Reply(status, body, headers)
 
 
 def _span(text: str, size: int) -> tuple[int, ByteRange]:
@@ -286,61 +275,20 @@ def _span(text: str, size: int) -> tuple[int, ByteRange]:
     return 206, ByteRange(start, min(stop, size))
 
 
-def _xml(root: str, inner: str) -> Answer:
+def _xml(root: str, inner: str) -> Reply:
     body = f'<{root} xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{inner}</{root}>'
-    return Answer(200, body.encode(), Content_Type="application/xml")
+    return Reply(200, body.encode(), {"Content-Type": "application/xml"})
 
 
-def _error(status: int, code: str) -> Answer:
-    body = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>"
-    return Answer(status, body.encode(), Content_Type="application/xml")
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    wbufsize = 64 * 1024
-    s3: ClassVar[MemoryS3]
-
-    def handle_expect_100(self) -> bool:
-        going_on = super().handle_expect_100()
-        self.wfile.flush()
-        return going_on
-
-    def handle_any(self) -> None:
-        try:
-            answer = self.s3.answer(Asked(self))
-        except ConnectionError:  # a store that hangs up
-            self.close_connection = True
-            return
-        self.send_response(answer.status)
-        for name, value in answer.headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(answer.body)))
-        self.end_headers()
-        if self.command != "HEAD" and answer.status != 304:
-            with contextlib.suppress(ConnectionError):  # a client need not read to the end
-                self.wfile.write(answer.body)
-
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_any  # noqa: N815 - so called
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's
-        """Say nothing."""
-
-
-@contextlib.contextmanager
+@contextmanager
 def run_memory_s3(store: MemoryS3 | None = None) -> Iterator[str]:
     """Serve a store in memory, by default an empty one; yield its URL."""
+    s3 = store or MemoryS3()
 
-    class Handler(_Handler):
-        s3 = store or MemoryS3()
+    def answer(one: servers.Asked) -> Reply:
+        asked = Asked(one.method, one.path, one.headers, one.body)
+        s3.asked.append(asked)
+        return s3.answer(asked)
 
-    server = ThreadingHTTPServer((HOST, 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
-        yield f"http://{HOST}:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with HttpServer(answer) as server:
+        yield server.url

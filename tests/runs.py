@@ -9,7 +9,19 @@ from s3unzip.context import Context, Progress
 from s3unzip.errors import S3UnzipError, ServiceFaultError
 from s3unzip.estimate import Platform
 from s3unzip.extraction.task import run_task
-from s3unzip.model import Location, Options, PlanSummary, Report, Request, Task, Verdict
+from s3unzip.local.machine import Machine
+from s3unzip.model import (
+    Location,
+    NestedRun,
+    Options,
+    PlanSummary,
+    Report,
+    Request,
+    Task,
+    TaskKind,
+    Verdict,
+)
+from s3unzip.planning.plan import Plan
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import KIB, Tuning
 from s3unzip.settling.loop import KnownArchive, Settled, begin, resume, settle
@@ -110,13 +122,26 @@ class World:
             step = settle(step.next, self.context)
         return step.report
 
+    def run_here(self, request: Request, planned: Callable[[Plan], None] | None = None) -> Report:
+        """Extract what a request asks for as this machine does, after-success action included."""
+        return Machine(self.context).run(request, planned=planned)
+
+    def resume_here(self, run: str, *, failed: bool = False) -> Report:
+        """Do what a run left as this machine does."""
+        return Machine(self.context).resume(run, failed=failed)
+
+    def run_nested_here(self, report: Report) -> list[NestedRun]:
+        """Extract the archives inside; return what became of each."""
+        return list(Machine(self.context).run_nested(report))
+
     def records(self, run: str) -> RunRecords:
         """Return the records of a run."""
         return RunRecords.open(self.stores or self.buckets, run)
 
-    def tasks(self, report: Report) -> list[Task]:
-        """Return the tasks of all rounds of a run."""
-        return list(self.records(report.run).tasks())
+    def tasks(self, report: Report, *kinds: TaskKind) -> list[Task]:
+        """Return the tasks of all rounds of a run, or those of some kinds."""
+        tasks = self.records(report.run).tasks()
+        return [task for task in tasks if not kinds or task.kind in kinds]
 
     def contents(self, prefix: str = KEY) -> dict[str, bytes]:
         """Return what is in the destination, by key below `prefix`."""

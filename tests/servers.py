@@ -151,7 +151,11 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_any(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         names = {name.lower(): value for name, value in self.headers.items()}
-        reply = self.answer(Asked(self.command, self.path, names, self.rfile.read(length)))
+        try:
+            reply = self.answer(Asked(self.command, self.path, names, self.rfile.read(length)))
+        except ConnectionError:  # a server that hangs up
+            self.close_connection = True
+            return
         self.send_response(reply.status)
         for name, value in reply.headers.items():
             self.send_header(name, value)

@@ -5,11 +5,12 @@ want it. `sizes` says how many bytes each part may have; the part after the last
 rest. A part becomes larger than that only where a single record is.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from tests.zips import EOCD, SENTINEL, ZIP64_EOCD, ZIP64_LOCATOR, Entry, Fields, Shape, pack_record
+from tests.zips import EOCD, SENTINEL, ZIP64_LOCATOR, Entry, Fields, Shape, pack_record, pack_zip64
 
 MARKER = b"PK\x07\x08"
 SENTINEL_16 = 0xFFFF
@@ -30,17 +31,16 @@ class Parts:
     parts: list[bytearray] = field(default_factory=lambda: [bytearray()])
 
     @property
-    def _room(self) -> int | None:
-        """How many bytes the current part may still take; None: any number."""
+    def _room(self) -> int:
+        """How many bytes the current part may still take."""
         disk = len(self.parts) - 1
-        return None if disk >= len(self.sizes) else self.sizes[disk] - len(self.parts[-1])
+        limit = self.sizes[disk] if disk < len(self.sizes) else sys.maxsize
+        return max(0, limit - len(self.parts[-1]))
 
     def add_record(self, record: bytes) -> Place:
         """Add what may not be cut."""
-        room = self._room
-        if room is not None and len(record) > room and self.parts[-1]:
+        while len(record) > self._room and self.parts[-1]:
             self.parts.append(bytearray())
-            return self.add_record(record)
         place = Place(len(self.parts) - 1, len(self.parts[-1]))
         self.parts[-1] += record
         return place
@@ -49,9 +49,8 @@ class Parts:
         """Add what may be cut anywhere."""
         while data:
             room = self._room
-            taken = len(data) if room is None else max(0, min(room, len(data)))
-            self.parts[-1] += data[:taken]
-            data = data[taken:]
+            self.parts[-1] += data[:room]
+            data = data[room:]
             if data:
                 self.parts.append(bytearray())
 
@@ -98,15 +97,11 @@ def build_split(
 
 
 def _add_member(parts: Parts, entry: Entry) -> Place:
-    raw = entry.local_part()
-    name = entry.raw_name if entry.local_name is None else entry.local_name
-    extra = entry.extra if entry.local_extra is None else entry.local_extra
-    head = 30 + len(name) + len(extra)
-    place = parts.add_record(raw[:head])
-    data_stop = head + len(entry.stored_data)
-    parts.add_data(raw[head:data_stop])
-    if raw[data_stop:]:
-        parts.add_record(raw[data_stop:])
+    place = parts.add_record(entry.local_header())
+    parts.add_data(entry.stored_data)
+    data_stop = len(entry.local_header() + entry.stored_data)
+    if descriptor := entry.local_part()[data_stop:]:
+        parts.add_record(descriptor)
     return place
 
 
@@ -114,16 +109,8 @@ def _fill_zip64(
     parts: Parts, ends: Sequence[Place], directory: Fields, disks: list[int], shape: Shape
 ) -> None:
     record, locator, last = ends
-    values: Fields = {
-        **directory,
-        "signature": b"PK\x06\x06",
-        "record_size": 44,
-        "made_by": 0x032D,
-        "needed": 45,
-        "disk": record.disk,
-        "disk_entries": disks.count(record.disk),
-    }
-    parts.fill(record, pack_record(ZIP64_EOCD, values, shape.zip64_eocd))
+    here = {"disk": record.disk, "disk_entries": disks.count(record.disk)}
+    parts.fill(record, pack_zip64({**directory, **here}, shape))
     place = {"record_disk": record.disk, "record_offset": record.offset, "disks": last.disk + 1}
     signed: Fields = {"signature": b"PK\x06\x07", **place}
     parts.fill(locator, pack_record(ZIP64_LOCATOR, signed, shape.locator))

@@ -23,16 +23,14 @@ STORED, DEFLATE, DEFLATE64, BZIP2, LZMA, ZSTD, XZ = 0, 8, 9, 12, 14, 93, 95
 METHODS = (STORED, DEFLATE, DEFLATE64, BZIP2, LZMA, ZSTD, XZ)
 
 # APPNOTE 4.3.7, 4.3.12, 4.3.16, 4.3.14 and 4.3.15: field names and struct formats.
-LOCAL = {
-    "signature": "4s", "needed": "H", "flags": "H", "method": "H", "time": "H", "date": "H",
-    "crc32": "I", "compressed_size": "I", "size": "I", "name_length": "H", "extra_length": "H",
+_BOTH = {
+    "needed": "H", "flags": "H", "method": "H", "time": "H", "date": "H", "crc32": "I",
+    "compressed_size": "I", "size": "I", "name_length": "H", "extra_length": "H",
 }  # fmt: skip
-CENTRAL = {
-    "signature": "4s", "made_by": "H", "needed": "H", "flags": "H", "method": "H", "time": "H",
-    "date": "H", "crc32": "I", "compressed_size": "I", "size": "I", "name_length": "H",
-    "extra_length": "H", "comment_length": "H", "disk": "H", "internal": "H", "attributes": "I",
-    "offset": "I",
-}  # fmt: skip
+LOCAL = {"signature": "4s", **_BOTH}
+CENTRAL = {"signature": "4s", "made_by": "H", **_BOTH}
+CENTRAL |= dict.fromkeys(("comment_length", "disk", "internal"), "H")
+CENTRAL |= {"attributes": "I", "offset": "I"}
 EOCD = {
     "signature": "4s", "disk": "H", "directory_disk": "H", "disk_entries": "H", "entries": "H",
     "directory_size": "I", "directory_offset": "I", "comment_length": "H",
@@ -67,9 +65,9 @@ def zip64_extra(*values: int) -> bytes:
     return extra(0x0001, struct.pack(f"<{len(values)}Q", *values))
 
 
-def unicode_path(raw_name: bytes, name: str, version: int = 1) -> bytes:
+def unicode_path(raw_name: bytes, name: str) -> bytes:
     """Make a Unicode path extra field (0x7075) that fits `raw_name`."""
-    return extra(0x7075, struct.pack("<BI", version, zlib.crc32(raw_name)) + name.encode())
+    return extra(0x7075, struct.pack("<BI", 1, zlib.crc32(raw_name)) + name.encode())
 
 
 def _deflate(content: bytes) -> bytes:
@@ -111,7 +109,7 @@ class Entry:
 
     `data` replaces the compressed bytes. `local` and `central` override header
     fields; `descriptor` is one of `DESCRIPTORS`, whose values `described`
-    overrides. `before` and `after` are stray bytes around the member;
+    overrides. `after` are stray bytes behind the member;
     `listed` and `present` leave it out of the directory or out of the archive.
     """
 
@@ -129,7 +127,6 @@ class Entry:
     central: Fields = field(default_factory=dict)
     descriptor: str | None = None
     described: Fields = field(default_factory=dict)
-    before: bytes = b""
     after: bytes = b""
     listed: bool = True
     present: bool = True
@@ -167,18 +164,17 @@ class Entry:
 
     def local_part(self) -> bytes:
         """The local header, the data and the descriptor."""
-        extra_block = self.extra if self.local_extra is None else self.local_extra
+        return self.local_header() + self.stored_data + self._descriptor()
+
+    def local_header(self) -> bytes:
+        """The local header."""
+        block = self.extra if self.local_extra is None else self.local_extra
         name = self.raw_name if self.local_name is None else self.local_name
-        values = {
-            **self._values(),
-            "signature": b"PK\x03\x04",
-            "name_length": len(name),
-            "extra_length": len(extra_block),
-        }
+        values = {**self._values(), "signature": b"PK\x03\x04"}
+        values |= {"name_length": len(name), "extra_length": len(block)}
         if self.descriptor:
             values |= {"crc32": 0, "compressed_size": 0, "size": 0}
-        header = pack_record(LOCAL, values, self.local)
-        return header + name + extra_block + self.stored_data + self._descriptor()
+        return pack_record(LOCAL, values, self.local) + name + block
 
     def _descriptor(self) -> bytes:
         if self.descriptor is None:
@@ -191,20 +187,11 @@ class Entry:
 
     def central_part(self, offset: int) -> bytes:
         """The header in the directory."""
-        values = {
-            **self._values(),
-            "signature": b"PK\x01\x02",
-            "made_by": 0x031E,
-            "extra_length": len(self.extra),
-            "comment_length": len(self.comment),
-            "disk": 0,
-            "internal": 0,
-            "attributes": self.attributes,
-            "offset": offset,
-        }
-        return (
-            pack_record(CENTRAL, values, self.central) + self.raw_name + self.extra + self.comment
-        )
+        values = {**self._values(), "signature": b"PK\x01\x02", "made_by": 0x031E, "offset": offset}
+        values |= {"extra_length": len(self.extra), "comment_length": len(self.comment)}
+        values |= {"disk": 0, "internal": 0, "attributes": self.attributes}
+        header = pack_record(CENTRAL, values, self.central)
+        return header + self.raw_name + self.extra + self.comment
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,19 +200,16 @@ class Shape:
 
     `prefix` is put before it, and counted in offsets only if `adjusted`.
     `zip64` writes the ZIP64 end records; `extensible` is data at the record's
-    end. `gap_*` are stray bytes before the directory, the ZIP64 record, the
-    locator and the end record; `directory_tail` lies within the directory's
-    declared size.
+    end. `gap_*` are stray bytes after the directory and before the end record;
+    `directory_tail` lies within the directory's declared size.
     """
 
     prefix: bytes = b""
     adjusted: bool = False
     comment: bytes = b""
     trailing: bytes = b""
-    gap_before_directory: bytes = b""
     directory_tail: bytes = b""
     gap_after_directory: bytes = b""
-    gap_before_locator: bytes = b""
     gap_before_eocd: bytes = b""
     zip64: bool = False
     extensible: bytes = b""
@@ -239,28 +223,21 @@ def build(*entries: Entry, shape: Shape | None = None) -> bytes:
     shape = shape or Shape()
     shift = 0 if shape.adjusted else -len(shape.prefix)
     body, directory = bytearray(shape.prefix), bytearray()
-    listed = 0
     for entry in entries:
-        body += entry.before
         if entry.listed:
-            listed += 1
             directory += entry.central_part(len(body) + shift)
         if entry.present:
             body += entry.local_part()
         body += entry.after
-    body += shape.gap_before_directory
+    count = sum(entry.listed for entry in entries)
     directory += shape.directory_tail
-    values = {
-        "disk": 0,
-        "directory_disk": 0,
-        "disk_entries": listed,
-        "entries": listed,
-        "directory_size": len(directory),
-        "directory_offset": len(body) + shift,
-    }
+    values = {"disk": 0, "directory_disk": 0, "disk_entries": count, "entries": count}
+    values |= {"directory_size": len(directory), "directory_offset": len(body) + shift}
     body += directory + shape.gap_after_directory
     if shape.zip64:
-        body += _zip64_records(values, len(body) + shift, shape)
+        place = {"record_disk": 0, "record_offset": len(body) + shift, "disks": 1}
+        body += pack_zip64(values, shape) + shape.extensible
+        body += pack_record(ZIP64_LOCATOR, {"signature": b"PK\x06\x07", **place}, shape.locator)
         values |= {"disk_entries": 0xFFFF, "entries": 0xFFFF}
         values |= {"directory_size": SENTINEL, "directory_offset": SENTINEL}
     body += shape.gap_before_eocd
@@ -269,21 +246,8 @@ def build(*entries: Entry, shape: Shape | None = None) -> bytes:
     return bytes(body + shape.comment + shape.trailing)
 
 
-def _zip64_records(values: Mapping[str, int], offset: int, shape: Shape) -> bytes:
-    record = pack_record(
-        ZIP64_EOCD,
-        {
-            **values,
-            "signature": b"PK\x06\x06",
-            "record_size": 44 + len(shape.extensible),
-            "made_by": 0x032D,
-            "needed": 45,
-        },
-        shape.zip64_eocd,
-    )
-    locator = pack_record(
-        ZIP64_LOCATOR,
-        {"signature": b"PK\x06\x07", "record_disk": 0, "record_offset": offset, "disks": 1},
-        shape.locator,
-    )
-    return record + shape.extensible + shape.gap_before_locator + locator
+def pack_zip64(values: Fields, shape: Shape) -> bytes:
+    """Make the ZIP64 end record, without its extensible data."""
+    fixed: Fields = {"signature": b"PK\x06\x06", "made_by": 0x032D, "needed": 45}
+    size = 44 + len(shape.extensible)
+    return pack_record(ZIP64_EOCD, {**values, **fixed, "record_size": size}, shape.zip64_eocd)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 MIN_SHARE = 0.9
-PACKAGE_DEPTH = 3  # functions/s3unzip/handlers
-CONTROL_PLANE = tuple(f"functions/s3unzip/{name}" for name in ("aws", "handlers", "operate"))
+PACKAGE_DEPTH = 3  # functions/s3unzip/aws
+CONTROL_PLANE = tuple(f"functions/s3unzip/{name}" for name in ("aws", "operate"))
 
 Counts = dict[str, tuple[int, int]]  # branches taken, and all, by package
 

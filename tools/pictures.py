@@ -110,11 +110,10 @@ def show_page(folder: Path) -> None:
     paths = find_chromium()
     if paths is None:
         sys.exit("make pictures needs chromium and chromedriver on the PATH")
-    screen = Screen(paths, folder / "profile")
+    screen = Screen(paths, folder)
     try:
         for name, dark in (("report-page.png", False), ("report-page-dark.png", True)):
-            screen.set_up(dark=dark, zoom=1.5)
-            screen.show(page(failing(plain_failures(6))), folder / "report.html")
+            screen.show(page(failing(plain_failures(6))), dark=dark, zoom=1.5)
             (IMAGES / name).write_bytes(screen.picture(HEIGHT))
     finally:
         screen.close()

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from s3unzip import rates
 from s3unzip.errors import BudgetError, UsageError
-from s3unzip.model import PlanSummary, Report, Requests, Run, Task, TaskKind
+from s3unzip.model import Report, Request, Requests, Run, Task, TaskKind
 from s3unzip.settings import Tuning
 
 TASK_GETS = 3  # the task's rows, and earlier outcomes and stop.json, which normally do not exist
@@ -30,6 +30,7 @@ LINK_CALLS = 16  # to link the segments of split members
 MAX_PARTS = 10_000  # of a multipart upload: AmazonS3/latest/userguide/qfacts.html
 MANY_DOLLARS = 10.0  # from which on cents are enough
 FEW_DOLLARS = 0.001  # below which four decimals would be one digit
+Job = Request | Run | Report  # source, destination and options of what is estimated or priced
 
 
 class Range(Struct, frozen=True):
@@ -75,15 +76,6 @@ class Cost(Struct, frozen=True):
     unavoidable_share: float  # of the total; 0 if the total is 0
 
 
-class Usage(Struct, frozen=True):
-    """The billed usage of a run."""
-
-    requests: Requests
-    invocations: int = 0
-    lambda_seconds: float = 0.0
-    transitions: int = 0  # of Standard executions
-
-
 class Platform(Struct, frozen=True):
     """AWS or one machine: rates in bytes a second, times in seconds."""
 
@@ -98,21 +90,6 @@ class Platform(Struct, frozen=True):
     direct: bool = False  # the function that takes the event does all: no state machine
     processor: float = 1.0  # share of a core that a worker has
     uncertainty: float = 1.25  # factor between a usual day and a bad one
-
-    def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise UsageError(f"workers must be at least 1, not {self.workers}")
-
-
-class Terms(Struct, frozen=True):
-    """What an estimate needs to know of a run besides its tasks."""
-
-    members: int  # that are written
-    title: str = ""
-    storage_class: str = "STANDARD"  # of the members' objects
-    sends_events: bool = False  # the members are in the bucket of the archive, which sends events
-    at_once: int = 0  # tasks; 0: as many as there are workers
-    sizes: tuple[Bin, ...] = ()  # of the members, see `count_sizes`
 
 
 class Estimate(Struct, frozen=True):
@@ -137,24 +114,6 @@ class Estimate(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-class _MapWork(Struct, frozen=True):
-    """The tasks of one Map: their number, the sum of their seconds, and the longest."""
-
-    tasks: int
-    seconds: float
-    longest: float
-
-
-class _Work(Struct, frozen=True):
-    """What the formula needs of all tasks."""
-
-    members: int
-    at_once: int
-    tasks: _MapWork
-    scans: _MapWork  # of the segments of split members, in a round before the tasks
-    requests: Requests
-
-
 def aws(
     *, workers: int = rates.LAMBDA_CONCURRENCY, memory_mb: int = rates.LAMBDA_VCPU_MB
 ) -> Platform:
@@ -169,12 +128,6 @@ def aws(
         priced_requests=True,
         uncertainty=1.5,
     )
-
-
-def one_function(memory_mb: int) -> Platform:
-    """Return the function that gets an archive's event and does the complete run."""
-    share = min(1.0, memory_mb / rates.LAMBDA_VCPU_MB)
-    return replace(aws(workers=1, memory_mb=memory_mb), direct=True, processor=share)
 
 
 def local(*, workers: int, priced_requests: bool = False) -> Platform:
@@ -193,33 +146,43 @@ def local(*, workers: int, priced_requests: bool = False) -> Platform:
     )
 
 
-def estimate(tasks: Sequence[Task], platform: Platform, tuning: Tuning, terms: Terms) -> Estimate:
+def estimate(
+    job: Job,
+    tasks: Sequence[Task],
+    platform: Platform,
+    tuning: Tuning,
+    workers: int = 0,
+    sizes: Iterable[int] = (),
+) -> Estimate:
     """Return the estimate of a run that does `tasks` on `platform`.
 
     Args:
-        tuning: the settings with which they were cut.
+        job: the run, or what is asked for.
+        tuning: the settings with which the tasks were cut.
+        workers: tasks at once; 0: as many as the platform has workers.
+        sizes: bytes of each member, for a histogram.
     """
-    work = _add_up(tasks, platform, tuning, terms)
+    work = _Work(tasks, platform, tuning, workers)
     factors = (1 / platform.uncertainty, 1.0, platform.uncertainty)
-    days = [_list_steps(work, platform, tuning, factor) for factor in factors]
+    days = [work.steps(factor) for factor in factors]
     low, expected, high = (sum(step.seconds for step in steps) for steps in days)
-    used = [_use(work, platform, *day) for day in zip(days, factors, strict=True)]
-    costs = [price(one, platform, terms) for one in used]
+    count = len(work.tasks) + len(work.scans)
+    costs = [
+        price(job, work.members, platform, work.requests, work.billed(*day), count)
+        for day in zip(days, factors, strict=True)
+    ]
     steps = days[1]
     before = [step.name for step in steps].index("work")
     first = sum(step.seconds for step in steps[:before]) + platform.latency
-    kinds: Counter[str] = Counter()
-    for task in tasks:
-        kinds[task.kind.value] += task.members if task.part == 0 else 0
-    longest, limit = work.tasks.longest, rates.LAMBDA_SECONDS
+    longest, limit = max(work.tasks, default=0.0), rates.LAMBDA_SECONDS
     warning = f"the longest task takes {longest:.0f} s; a function ends after {limit:.0f}"
     outlasts = platform.memory_gb > 0 and longest * platform.uncertainty > limit
     return Estimate(
-        title=terms.title,
+        title=str(job.source),
         platform=platform.name,
-        members=terms.members,
-        kinds={kind.value: kinds[kind.value] for kind in TaskKind if kinds[kind.value]},
-        sizes=terms.sizes,
+        members=work.members,
+        kinds={kind.value: work.kinds[kind] for kind in TaskKind if work.kinds[kind]},
+        sizes=_count_sizes(sizes),
         bytes_in=sum(task.span[1] - task.span[0] for task in tasks),
         bytes_out=sum(task.size for task in tasks),
         tasks=len(tasks),
@@ -227,7 +190,7 @@ def estimate(tasks: Sequence[Task], platform: Platform, tuning: Tuning, terms: T
         duration=Range(low, expected, high),
         first_object=min(expected, first),
         steps=steps,
-        bounds=_list_bounds(work, platform, 1.0),
+        bounds=work.bounds(1.0),
         requests=work.requests,
         cost=costs[1],
         dollars=Range(*(cost.total for cost in costs)),
@@ -235,23 +198,19 @@ def estimate(tasks: Sequence[Task], platform: Platform, tuning: Tuning, terms: T
     )
 
 
-def estimate_run(
-    summary: PlanSummary, tasks: Sequence[Task], platform: Platform, tuning: Tuning
-) -> Estimate:
-    """Return the estimate of a planned run."""
-    terms = _terms_of(summary.run, summary.selected)
-    terms = replace(terms, title=summary.run.id, at_once=summary.workers)
-    return estimate(tasks, platform, tuning, terms)
-
-
 def estimate_archive(
-    tasks: Sequence[Task], platform: Platform, tuning: Tuning, terms: Terms
+    request: Request,
+    tasks: Sequence[Task],
+    platform: Platform,
+    tuning: Tuning,
+    workers: int,
+    sizes: Sequence[int],
 ) -> Estimate:
     """Return the estimate of an archive that is not planned yet.
 
     On AWS a small archive is extracted by the function that gets its event.
     """
-    made = estimate(tasks, platform, tuning, terms)
+    made = estimate(request, tasks, platform, tuning, workers, sizes)
     if (
         platform.name != "aws"
         or not 0 < made.members <= tuning.max_direct_members
@@ -264,9 +223,11 @@ def estimate_archive(
         )
     ):
         return made
-    kind, span = TaskKind.BATCH, (0, made.bytes_in)
+    kind, span, memory = TaskKind.BATCH, (0, made.bytes_in), rates.DIRECT_MEMORY_MB
     whole = Task("batch-0000000", kind, (0, 0), made.members, span, made.bytes_out, 0.0)
-    return estimate([whole], one_function(rates.DIRECT_MEMORY_MB), tuning, terms)
+    share = min(1.0, memory / rates.LAMBDA_VCPU_MB)
+    function = replace(aws(workers=1, memory_mb=memory), direct=True, processor=share)
+    return estimate(request, [whole], function, tuning, sizes=sizes)
 
 
 def price_archives(count: int, size: int) -> float:
@@ -298,81 +259,60 @@ def price_run(report: Report, platform: Platform | None) -> Cost | None:
     requests = report.requests
     if report.source.scheme != "s3":  # what is read of a file or a web server is not billed
         requests = replace(requests, get=0)
-    tasks = 0 if platform.direct else report.tasks
-    usage = Usage(
-        requests=requests,
-        invocations=1 if platform.direct else tasks + 2,  # plan and report
-        lambda_seconds=report.task_seconds + report.plan_seconds,
-        transitions=_count_transitions(tasks),
-    )
-    return price(usage, platform, _terms_of(report, report.extracted))
+    seconds = report.task_seconds + report.plan_seconds
+    return price(report, report.extracted, platform, requests, seconds, report.tasks)
 
 
-def price(usage: Usage, platform: Platform, terms: Terms) -> Cost:
-    """Return the bill for `usage`."""
-    known = terms.storage_class
-    lines = []
+def price(
+    job: Job, members: int, platform: Platform, calls: Requests, seconds: float, tasks: int
+) -> Cost:
+    """Return the bill of a run that writes `members`; `seconds` are those of its functions."""
+    objects, source = job.options.objects, job.source
+    known = (objects and objects.storage_class) or "STANDARD"
+    lines: list[tuple[str, str, float, str, float]] = []
     if platform.priced_requests:
-        calls = usage.requests
         lines += [
-            _line("S3", "PUT, COPY, POST, LIST", calls.writes, "request", rates.PRICE_S3_WRITE),
-            _line("S3", "GET, HEAD", calls.reads, "request", rates.PRICE_S3_READ),
+            ("S3", "PUT, COPY, POST, LIST", calls.writes, "request", rates.PRICE_S3_WRITE),
+            ("S3", "GET, HEAD", calls.reads, "request", rates.PRICE_S3_READ),
         ]
         more = rates.PRICES_S3_WRITE[known] - rates.PRICE_S3_WRITE
         if more > 0:
             # The records of a run are STANDARD, so at most one PUT a member counts.
-            dear = min(calls.put, terms.members) + calls.complete
+            dear = min(calls.put, members) + calls.complete
             if known not in rates.PARTS_AS_STANDARD:
                 dear += calls.create + calls.part + calls.copy
-            lines.append(_line("S3", f"more for {known}", dear, "request", more))
+            lines.append(("S3", f"more for {known}", dear, "request", more))
     if platform.memory_gb:
-        lines += _services(usage, platform.memory_gb, terms)
-    total = sum(line.dollars for line in lines)
-    unavoidable = terms.members * rates.PRICES_S3_WRITE[known] * platform.priced_requests
-    return Cost(tuple(lines), total, unavoidable, unavoidable / total if total else 0.0)
-
-
-def _services(usage: Usage, memory_gb: float, terms: Terms) -> list[CostLine]:
-    used, states = usage.lambda_seconds * memory_gb, usage.transitions
-    logs = usage.invocations * rates.LOG_BYTES
-    standard = rates.PRICE_STANDARD_TRANSITION
-    events = 1 + (terms.members if terms.sends_events else 0)
-    return [
-        _line("Lambda", "duration", used, "GB-s", rates.PRICE_LAMBDA_GB_SECOND),
-        _line("Lambda", "requests", usage.invocations, "request", rates.PRICE_LAMBDA_REQUEST),
-        _line("Step Functions", "Standard", states, "transition", standard),
-        _line("SQS", "requests", rates.SQS_REQUESTS, "request", rates.PRICE_SQS_REQUEST),
-        _line("EventBridge", "custom events", rates.EVENTS, "event", rates.PRICE_EVENT),
-        _line("EventBridge", "events of S3", events, "event", rates.PRICE_S3_EVENT),
-        _line("CloudWatch", "logs", logs, "byte", rates.PRICE_LOG_BYTE),
-    ]
-
-
-def _line(service: str, item: str, quantity: float, unit: str, each: float) -> CostLine:
-    return CostLine(service, item, quantity, unit, quantity * each)
-
-
-def _count_transitions(tasks: int) -> int:
-    return rates.TRANSITIONS + rates.TASK_TRANSITIONS * tasks if tasks else 0
-
-
-def _terms_of(run: Run | Report, members: int) -> Terms:
-    """Return the terms of a run that writes so many members."""
-    objects, source = run.options.objects, run.source
-    return Terms(
-        members=members,
-        storage_class=(objects and objects.storage_class) or "STANDARD",
-        sends_events=source.scheme == "s3" and source.bucket == run.destination.bucket,
+        sends = source.scheme == "s3" and source.bucket == job.destination.bucket
+        used, events = seconds * platform.memory_gb, 1 + members * sends
+        invocations, states = tasks + 2, 0  # plan and report
+        if platform.direct:
+            invocations = 1
+        elif tasks:
+            states = rates.TRANSITIONS + rates.TASK_TRANSITIONS * tasks
+        logs = invocations * rates.LOG_BYTES
+        lines += [
+            ("Lambda", "duration", used, "GB-s", rates.PRICE_LAMBDA_GB_SECOND),
+            ("Lambda", "requests", invocations, "request", rates.PRICE_LAMBDA_REQUEST),
+            ("Step Functions", "Standard", states, "transition", rates.PRICE_STANDARD_TRANSITION),
+            ("SQS", "requests", rates.SQS_REQUESTS, "request", rates.PRICE_SQS_REQUEST),
+            ("EventBridge", "custom events", rates.EVENTS, "event", rates.PRICE_EVENT),
+            ("EventBridge", "events of S3", events, "event", rates.PRICE_S3_EVENT),
+            ("CloudWatch", "logs", logs, "byte", rates.PRICE_LOG_BYTE),
+        ]
+    bill = tuple(
+        CostLine(service, item, quantity, unit, quantity * each)
+        for service, item, quantity, unit, each in lines
     )
+    total = sum(line.dollars for line in bill)
+    unavoidable = members * rates.PRICES_S3_WRITE[known] * platform.priced_requests
+    return Cost(bill, total, unavoidable, unavoidable / total if total else 0.0)
 
 
-def count_sizes(sizes: Iterable[int]) -> tuple[Bin, ...]:
+def _count_sizes(sizes: Iterable[int]) -> tuple[Bin, ...]:
     """Return a histogram of `sizes` (bytes) with bins that double; empty bins are left out."""
-    counts = Counter(map(int.bit_length, sizes))
-    return tuple(
-        Bin(1 << (bits - 1) if bits else 0, 1 << bits, count)
-        for bits, count in sorted(counts.items())
-    )
+    counts = sorted(Counter(map(int.bit_length, sizes)).items())
+    return tuple(Bin(1 << (bits - 1) if bits else 0, 1 << bits, count) for bits, count in counts)
 
 
 def show_dollars(dollars: float, beside: float | None = None) -> str:
@@ -391,61 +331,146 @@ def show_dollars(dollars: float, beside: float | None = None) -> str:
     return shown.rstrip("0").removesuffix(".") if dollars < FEW_DOLLARS else shown
 
 
-def _add_up(tasks: Sequence[Task], platform: Platform, tuning: Tuning, terms: Terms) -> _Work:
-    at_once = max(1, min(terms.at_once or platform.workers, platform.workers, len(tasks)))
-    bandwidth = min(platform.bandwidth, platform.total_bandwidth / at_once)
-    segments = [task for task in tasks if task.kind is TaskKind.SCAN]
-    each = [_task_seconds(task, platform, tuning, bandwidth) for task in tasks]
-    scans = [_scan_seconds(task, platform, bandwidth) for task in segments]
-    beyond = _beyond(terms.members, tuning)
-    if platform.direct:  # all tasks are in memory
-        length = sum(task.span[1] - task.span[0] for task in tasks)
-        gets = 1 + (length + tuning.tail_bytes - beyond > tuning.tail_bytes)
-        counts = Counter(get=gets, put=terms.members + rates.DIRECT_WRITES)
-    else:
+class _Work:
+    """What the formula needs of all tasks."""
+
+    def __init__(
+        self, tasks: Sequence[Task], platform: Platform, tuning: Tuning, workers: int
+    ) -> None:
+        self._platform, self._tuning = platform, tuning
+        self.kinds: Counter[TaskKind] = Counter()  # members
+        for task in tasks:
+            self.kinds[task.kind] += task.members if task.part == 0 else 0
+        self.members = self.kinds.total()
+        self.at_once = max(1, min(workers or platform.workers, platform.workers, len(tasks)))
+        self._bandwidth = min(platform.bandwidth, platform.total_bandwidth / self.at_once)
+        scans = [task for task in tasks if task.kind is TaskKind.SCAN]
+        self.tasks = [self._task_seconds(task) for task in tasks]
+        # Of the segments of split members, in a round before the tasks.
+        self.scans = [self._scan_seconds(task) for task in scans]
+        # Bytes of the directory that the first read of an archive does not have.
+        self._beyond = max(0, self.members * rates.DIRECTORY_ENTRY - tuning.tail_bytes)
+        self.requests = self._count_requests(tasks, scans)
+
+    def _count_requests(self, tasks: Sequence[Task], scans: Sequence[Task]) -> Requests:
+        tuning = self._tuning
+        if self._platform.direct:  # all tasks are in memory
+            length = sum(task.span[1] - task.span[0] for task in tasks)
+            return Requests(get=1 + (length > self._beyond), put=self.members + rates.DIRECT_WRITES)
         split = sum(task.part == 0 for task in tasks if task.parts > 1)
-        gets = PLAN_CALLS + math.ceil(beyond / tuning.directory_piece) + len(tasks) + 4 * split
-        counts = Counter(get=gets, put=9 + 2 * split, list=4, create=1, abort=1)
+        gets = PLAN_CALLS + math.ceil(self._beyond / tuning.directory_piece) + len(tasks)
+        counts = Counter(get=gets + 4 * split, put=9 + 2 * split, list=4, create=1, abort=1)
         for task in tasks:
             counts.update(_task_requests(task, tuning))
-        for task in segments:  # scanned, and linked
+        for task in scans:  # scanned, and linked
             pieces = math.ceil((task.span[1] - task.span[0]) / tuning.read_piece)
             counts.update(get=TASK_GETS + 2 + pieces, put=3)
-    return _Work(terms.members, at_once, _round(each), _round(scans), Requests(**counts))
+        return Requests(**counts)
 
+    def _task_seconds(self, task: Task) -> float:
+        """Return the seconds that one worker needs for `task` if nothing throttles it."""
+        platform, tuning = self._platform, self._tuning
+        calls = 0 if platform.direct else TASK_CALLS
+        inflating = task.size / (rates.INFLATE_RATE * platform.processor)
+        moving = max(task.span[1] - task.span[0], task.size) / self._bandwidth
+        if task.kind is TaskKind.BATCH:
+            mean = task.size / task.members
+            lanes = min(tuning.puts_in_flight, max(1, tuning.bytes_in_flight // max(1.0, mean)))
+            putting = platform.latency + mean / platform.upload_rate
+            putting *= max(1.0, task.members / lanes)
+            cpu = task.members * tuning.member_seconds / platform.processor + inflating
+            return calls * platform.latency + max(moving, putting, cpu)
+        calls += LARGE_CALLS if task.parts == 1 else 0
+        if task.kind is TaskKind.COPY:
+            rate = rates.S3_REQUEST_COPY * tuning.parts_in_flight
+            return calls * platform.latency + task.size / rate
+        last = min(tuning.part_bytes, task.size) / platform.upload_rate
+        return calls * platform.latency + last + max(moving, inflating)
 
-def _round(seconds: Sequence[float]) -> _MapWork:
-    return _MapWork(len(seconds), sum(seconds), max(seconds, default=0.0))
+    def _scan_seconds(self, task: Task) -> float:
+        reading = (task.span[1] - task.span[0]) / self._bandwidth
+        cpu = rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
+        return (TASK_CALLS + 1) * self._platform.latency + max(reading, cpu)
 
+    def steps(self, factor: float) -> tuple[Share, ...]:
+        """Return the parts of the duration on a day whose times are `factor` times as long."""
+        platform, scans, call = self._platform, self.scans, self._platform.latency
+        cold, event, warm = 0.0, 0.0, 0.0
+        if platform.memory_gb:
+            cold, event = rates.COLD_START_P50, rates.EVENT_SECONDS
+            warm = rates.COLD_START_P99 if len(self.tasks) > 1 else 0.0  # the slowest of many
+        plan = self.members * rates.PLAN_MEMBER_SECONDS / platform.processor + cold
+        report = self.members * rates.REPORT_MEMBER_SECONDS
+        start = end = 0.0
+        if platform.direct:
+            plan += rates.DIRECT_SECONDS + 3 * call
+            report += 2 * call
+        else:
+            plan += rates.PLAN_SECONDS + PLAN_CALLS * call
+            plan += self.members * rates.MEMBER_ROW / platform.bandwidth
+            if self._beyond and cold:  # the function that gets the event starts an execution
+                plan += cold + rates.EXECUTION_START_SECONDS
+            report = max(report, len(self.tasks) / rates.OUTCOMES_AT_ONCE * call)
+            report += rates.REPORT_SECONDS + REPORT_CALLS * call
+            start, end = self._around(self.tasks)
+        steps = [
+            Share("event", event * factor, "until the function is invoked"),
+            Share("plan", plan * factor, f"members: {self.members:,}"),
+        ]
+        if scans:
+            scan = warm + sum(self._around(scans)) + LINK_CALLS * call + cold
+            scan += max(*scans, sum(scans) / self.at_once, self._dispatch(scans))
+            scan += len(scans) * rates.LINK_SEGMENT_SECONDS
+            steps.append(Share("scan and link", scan * factor, f"segments: {len(scans):,}"))
+            warm = 0.0
+        limit = self.bounds(factor)[0]
+        return (
+            *steps,
+            Share("start", (start + warm) * factor, "of the tasks and their workers"),
+            Share("work", limit.seconds, f"{limit.name}: {limit.detail}"),
+            Share("report", (end + report) * factor),
+        )
 
-def _beyond(members: int, tuning: Tuning) -> int:
-    """Return the bytes of the directory that the first read of an archive does not have."""
-    return max(0, members * rates.DIRECTORY_ENTRY - tuning.tail_bytes)
+    def _around(self, seconds: Sequence[float]) -> tuple[float, float]:
+        """Return the seconds to start and to end a round."""
+        if not self._platform.memory_gb:
+            return rates.LOCAL_START_SECONDS, 0.0
+        if len(seconds) <= rates.MAP_INLINE_AT_ONCE:
+            states = rates.STATE_SECONDS
+            return rates.INLINE_START_STATES * states, rates.INLINE_END_STATES * states
+        return rates.EXECUTION_START_SECONDS + rates.MAP_START_SECONDS, rates.MAP_END_SECONDS
 
+    def _dispatch(self, seconds: Sequence[float]) -> float:
+        """Return when the last task of a Distributed Map ends if none waits for a worker."""
+        count = len(seconds)
+        if not self._platform.memory_gb or count <= rates.MAP_INLINE_AT_ONCE:
+            return 0.0
+        return count / rates.MAP_STARTS + sum(seconds) / count
 
-def _task_seconds(task: Task, platform: Platform, tuning: Tuning, bandwidth: float) -> float:
-    """Return the seconds that one worker needs for `task` if nothing throttles it."""
-    calls = 0 if platform.direct else TASK_CALLS
-    inflating = task.size / (rates.INFLATE_RATE * platform.processor)
-    moving = max(task.span[1] - task.span[0], task.size) / bandwidth
-    if task.kind is TaskKind.BATCH:
-        mean = task.size / task.members
-        lanes = min(tuning.puts_in_flight, max(1, int(tuning.bytes_in_flight // max(1.0, mean))))
-        putting = max(1.0, task.members / lanes) * (platform.latency + mean / platform.upload_rate)
-        cpu = task.members * tuning.member_seconds / platform.processor + inflating
-        return calls * platform.latency + max(moving, putting, cpu)
-    calls += LARGE_CALLS if task.parts == 1 else 0
-    if task.kind is TaskKind.COPY:
-        rate = rates.S3_REQUEST_COPY * tuning.parts_in_flight
-        return calls * platform.latency + task.size / rate
-    last = min(tuning.part_bytes, task.size) / platform.upload_rate
-    return calls * platform.latency + last + max(moving, inflating)
+    def bounds(self, factor: float) -> tuple[Share, ...]:
+        """Return lower bounds of the tasks' time on such a day, the highest first."""
+        seconds, writes = self.tasks, self.requests.writes
+        limited = _write_seconds(writes, factor) if self._platform.memory_gb else 0.0
+        longest, spread = max(seconds, default=0.0), sum(seconds) / self.at_once
+        bounds = (
+            Share("longest task", longest * factor, "bandwidth and CPU of one worker"),
+            Share("workers", spread * factor, f"{self.at_once:,} tasks at once"),
+            Share("write rate", limited, f"{writes:,} writes on one prefix"),
+            Share("dispatch", self._dispatch(seconds), f"{len(seconds):,} tasks"),
+        )
+        return tuple(sorted(bounds, key=lambda bound: -bound.seconds))
 
-
-def _scan_seconds(task: Task, platform: Platform, bandwidth: float) -> float:
-    reading = (task.span[1] - task.span[0]) / bandwidth
-    cpu = rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
-    return (TASK_CALLS + 1) * platform.latency + max(reading, cpu)
+    def billed(self, steps: tuple[Share, ...], factor: float) -> float:
+        """Return the seconds of functions on a day of `factor` that takes `steps`."""
+        own = {step.name: step.seconds for step in steps}
+        if self._platform.direct:
+            return sum(own.values()) - own["event"]
+        seconds = (sum(self.tasks) + sum(self.scans)) * factor
+        limit = self.bounds(factor)[0]
+        if limit.name == "write rate":  # workers that S3 throttles are paid for while they wait
+            seconds = max(seconds, self.at_once * limit.seconds)
+        begun = min(len(self.tasks) + len(self.scans), self.at_once)
+        return seconds + begun * rates.COLD_START_P50 * factor + own["plan"] + own["report"]
 
 
 def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
@@ -463,78 +488,6 @@ def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
     return requests | {"get": TASK_GETS + 2 + pieces, "part": parts}
 
 
-def _list_steps(
-    work: _Work, platform: Platform, tuning: Tuning, factor: float
-) -> tuple[Share, ...]:
-    """Return the parts of the duration on a day whose times are `factor` times as long."""
-    call, cold = platform.latency, rates.COLD_START_P50 if platform.memory_gb else 0.0
-    tasks, scans = work.tasks, work.scans
-    plan = work.members * rates.PLAN_MEMBER_SECONDS / platform.processor + cold
-    report = work.members * rates.REPORT_MEMBER_SECONDS
-    start = end = 0.0
-    if platform.direct:
-        plan += rates.DIRECT_SECONDS + 3 * call
-        report += 2 * call
-    else:
-        plan += rates.PLAN_SECONDS + PLAN_CALLS * call
-        plan += work.members * rates.MEMBER_ROW / platform.bandwidth
-        if _beyond(work.members, tuning):  # the function that gets the event starts an execution
-            plan += cold and cold + rates.EXECUTION_START_SECONDS
-        report = max(report, tasks.tasks / rates.OUTCOMES_AT_ONCE * call)
-        report += rates.REPORT_SECONDS + REPORT_CALLS * call
-        start, end = _around(tasks, platform)
-    event = rates.EVENT_SECONDS if platform.memory_gb else 0.0
-    steps = [
-        Share("event", event * factor, "until the function is invoked"),
-        Share("plan", plan * factor, f"members: {work.members:,}"),
-    ]
-    warm = rates.COLD_START_P99 if cold and tasks.tasks > 1 else 0.0  # the slowest of many
-    if scans.tasks:
-        scan = warm + sum(_around(scans, platform)) + LINK_CALLS * call + cold
-        scan += max(scans.longest, scans.seconds / work.at_once, _dispatch(scans, platform))
-        scan += scans.tasks * rates.LINK_SEGMENT_SECONDS
-        steps.append(Share("scan and link", scan * factor, f"segments: {scans.tasks:,}"))
-        warm = 0.0
-    limit = _list_bounds(work, platform, factor)[0]
-    return (
-        *steps,
-        Share("start", (start + warm) * factor, "of the tasks and their workers"),
-        Share("work", limit.seconds, f"{limit.name}: {limit.detail}"),
-        Share("report", (end + report) * factor),
-    )
-
-
-def _around(one: _MapWork, platform: Platform) -> tuple[float, float]:
-    """Return the seconds to start and to end a round."""
-    if not platform.memory_gb:
-        return rates.LOCAL_START_SECONDS, 0.0
-    if one.tasks <= rates.MAP_INLINE_AT_ONCE:
-        states = rates.INLINE_START_STATES, rates.INLINE_END_STATES
-        return states[0] * rates.STATE_SECONDS, states[1] * rates.STATE_SECONDS
-    return rates.EXECUTION_START_SECONDS + rates.MAP_START_SECONDS, rates.MAP_END_SECONDS
-
-
-def _dispatch(one: _MapWork, platform: Platform) -> float:
-    """Return when the last task of a Distributed Map ends if none waits for a worker."""
-    if not platform.memory_gb or one.tasks <= rates.MAP_INLINE_AT_ONCE:
-        return 0.0
-    return one.tasks / rates.MAP_STARTS + one.seconds / one.tasks
-
-
-def _list_bounds(work: _Work, platform: Platform, factor: float) -> tuple[Share, ...]:
-    """Return lower bounds of the tasks' time on such a day, the highest first."""
-    tasks, writes = work.tasks, work.requests.writes
-    limited = _write_seconds(writes, factor) if platform.memory_gb else 0.0
-    spread = tasks.seconds / work.at_once * factor
-    bounds = (
-        Share("longest task", tasks.longest * factor, "bandwidth and CPU of one worker"),
-        Share("workers", spread, f"{work.at_once:,} tasks at once"),
-        Share("write rate", limited, f"{writes:,} writes on one prefix"),
-        Share("dispatch", _dispatch(tasks, platform), f"{tasks.tasks:,} tasks"),
-    )
-    return tuple(sorted(bounds, key=lambda bound: -bound.seconds))
-
-
 def _write_seconds(writes: int, factor: float) -> float:
     """Return the seconds of `writes` on one prefix, whose rate S3 raises while it throttles.
 
@@ -549,18 +502,3 @@ def _write_seconds(writes: int, factor: float) -> float:
         seconds += growth
         rate *= 2
     return seconds + left / rate
-
-
-def _use(work: _Work, platform: Platform, steps: tuple[Share, ...], factor: float) -> Usage:
-    """Return what is billed on a day of `factor` that takes `steps`."""
-    own = {step.name: step.seconds for step in steps}
-    if platform.direct:
-        return Usage(work.requests, 1, sum(own.values()) - own["event"])
-    tasks = work.tasks.tasks + work.scans.tasks
-    seconds = (work.tasks.seconds + work.scans.seconds) * factor
-    limit = _list_bounds(work, platform, factor)[0]
-    if limit.name == "write rate":  # workers that S3 throttles are paid for while they wait
-        seconds = max(seconds, work.at_once * limit.seconds)
-    seconds += min(tasks, work.at_once) * rates.COLD_START_P50 * factor
-    seconds += own["plan"] + own["report"]
-    return Usage(work.requests, tasks + 2, seconds, _count_transitions(tasks))

@@ -84,7 +84,7 @@ _ADVICE = {
 }
 
 # Codes that no check of the archive gives.
-_OTHER = {
+OTHER = {
     "access-denied": Explanation(
         "A right is missing, or a KMS key is denied or disabled.", MEND_AND_RESUME
     ),
@@ -156,8 +156,8 @@ def find_help(code: str) -> Help:
 
 def explain(code: str) -> Explanation:
     """Return a code's explanation; a code of another version gets a general one."""
-    if code in _OTHER:
-        return _OTHER[code]
+    if code in OTHER:
+        return OTHER[code]
     if code not in CHECKS:
         return Explanation(f"{code}.", "See docs/reference/checks.md.")
     return Explanation(CHECKS[code].sentence, _advice_of(code))
@@ -177,14 +177,9 @@ def describe(code: str, message: str | None) -> str:
     sentence = explain(code).sentence
     if not message or message == sentence:
         return sentence
-    if code in _OTHER:  # the message is a store's answer, a sentence of its own
+    if code in OTHER:  # the message is a store's answer, a sentence of its own
         return message
     return f"{sentence.removesuffix('.')}: {message}"
-
-
-def other_codes() -> frozenset[str]:
-    """Return the codes that no check of the archive gives."""
-    return frozenset(_OTHER)
 
 
 def _advice_of(code: str) -> str:

@@ -450,14 +450,8 @@ class Outcome(Struct, frozen=True, omit_defaults=True, gc=False):
     @staticmethod
     def failed(index: int, key: str, finding: Finding) -> Outcome:
         """Return the outcome of a member with `finding`."""
-        return Outcome(
-            index=index,
-            key=key,
-            status=Status.FAILED,
-            reason=finding.code,
-            message=finding.message,
-            offset=finding.offset,
-        )
+        why = finding.code, finding.message, finding.offset
+        return Outcome(index, key, Status.FAILED, 0, 0, *why)
 
 
 class Part(Struct, frozen=True, omit_defaults=True):
@@ -577,18 +571,12 @@ class Report(Struct, frozen=True, omit_defaults=True):
     after_success: SourceResult | None = None  # what became of the archive, where it was asked for
 
     @staticmethod
-    def of(run: Run, verdict: Verdict, **known: Any) -> Report:
+    def of(
+        run: str, what: Request | Run, pin: Pin | None, verdict: Verdict, **known: Any
+    ) -> Report:
         """Return the report of a run, with the fields that are `known` besides."""
-        return Report(
-            run=run.id,
-            verdict=verdict,
-            source=run.source.public,
-            pin=run.pin,
-            destination=run.destination,
-            options=run.options,
-            event_time=run.event_time,
-            **known,
-        )
+        place = what.source.public, pin, what.destination, what.options
+        return Report(run, verdict, *place, event_time=what.event_time, **known)
 
     @property
     def ok(self) -> bool:

@@ -15,8 +15,7 @@ import re
 import threading
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import partial
 from operator import attrgetter, eq, itemgetter
@@ -31,7 +30,7 @@ from s3unzip.model import Location, Pin, Request, Requests, Run
 from s3unzip.planning.plan import Reading, read_archive
 from s3unzip.planning.select import parse_template
 from s3unzip.runs.records import RunRecords
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.ports import ListedObject, StoredObject
 
 LISTS = 16  # ranges of keys that are listed concurrently
@@ -152,24 +151,24 @@ def verify_objects(
     reading = read_archive(request, context, calls)
     if check is not None:
         check(reading)
+    found = _Objects(request, context, effort, calls, each)
     expected = _expect(request, reading)
-    results = _Results(context.progress, effort.listed, each)
-    _Objects(request, context, effort, calls, results).compare(expected, known)
+    found.compare(expected, known)
     return Verification(
-        verdict=Comparison.DIFFERENT if results.counts else Comparison.EQUAL,
+        verdict=Comparison.DIFFERENT if found.counts else Comparison.EQUAL,
         source=request.source.public,
         pin=reading.pin,
         destination=request.destination,
-        prefix=parse_template(request).prefix,
+        prefix=reading.template.prefix,
         deep=effort.deep,
         members=sum(member.wanted for member in expected),
         refused=len(reading.failures),
-        equal=results.proofs.total(),
-        proofs={one.value: results.proofs[one] for one in Proof if results.proofs[one]},
+        equal=found.proofs.total(),
+        proofs={one.value: found.proofs[one] for one in Proof if found.proofs[one]},
         records=tuple(known.runs),
-        counts={kind.value: results.counts[kind] for kind in Kind if results.counts[kind]},
-        differences=results.differences,
-        bytes_read=results.bytes_read,
+        counts={kind.value: found.counts[kind] for kind in Kind if found.counts[kind]},
+        differences=found.differences,
+        bytes_read=found.bytes_read,
         requests=calls.requests,
         started=started,
         seconds=round(context.clock.now() - started, 3),
@@ -178,15 +177,14 @@ def verify_objects(
 
 def _expect(request: Request, reading: Reading) -> list[_Expected]:
     """Return the objects that the directory declares, by key in UTF-8 order."""
-    key_of = parse_template(request).key_of()
-    members = reading.index.members
-    chosen = None
+    key_of, options = reading.template.key_of(), request.options
+    members, chosen = reading.index.members, None
     if len(reading.selected) < len(members):
         chosen = {member.index for member in reading.selected}
     expected = [
         _Expected(
             key_of(m.path),
-            stored_size(m, request.options),
+            stored_size(m, options),
             m.crc32 if m.declares_crc else None,
             chosen is None or m.index in chosen,
         )
@@ -196,67 +194,12 @@ def _expect(request: Request, reading: Reading) -> list[_Expected]:
     return expected
 
 
-class _Results:
-    """Counts of the results, and the first differences of each kind; threads add to them.
-
-    Args:
-        progress: gets ``extracted`` (equal), ``failed`` and ``bytes_read``.
-        listed: how many differences of each kind to keep; all are counted.
-        each: called with every object and its result, by one thread at a time; may be None.
-    """
-
-    def __init__(
-        self,
-        progress: Progress | None,
-        listed: int,
-        each: Callable[[ComparedObject], object] | None,
-    ) -> None:
-        self._progress = progress
-        self._listed = listed
-        self._each = each
-        self._lock = threading.Lock()
-        self._kept: dict[Kind, list[Difference]] = {kind: [] for kind in Kind}
-        self.counts: Counter[Kind] = Counter()
-        self.proofs: Counter[Proof] = Counter()
-        self.bytes_read = 0
-
-    def add_equal(self, keys: Sequence[str], proof: Proof) -> None:
-        """Add objects that are as they should be, all by the same proof."""
-        with self._lock:
-            self.proofs[proof] += len(keys)
-            if self._each is not None:
-                for key in keys:
-                    self._each(ComparedObject(key, proof=proof))
-        if self._progress is not None:
-            self._progress.finished({"extracted": len(keys)})
-
-    def add_different(self, differences: Sequence[Difference]) -> None:
-        """Add objects that are not as they should be."""
-        with self._lock:
-            for one in differences:
-                self.counts[one.kind] += 1
-                if len(self._kept[one.kind]) < self._listed:
-                    self._kept[one.kind].append(one)
-                if self._each is not None:
-                    self._each(ComparedObject(one.key, difference=one.kind))
-        if self._progress is not None:
-            self._progress.finished({"failed": len(differences)})
-
-    def add_bytes(self, size: int) -> None:
-        """Add bytes that were read."""
-        with self._lock:
-            self.bytes_read += size
-        if self._progress is not None:
-            self._progress.finished({"bytes_read": size})
-
-    @property
-    def differences(self) -> tuple[Difference, ...]:
-        """The kept differences, by kind and key."""
-        return tuple(one for kind in Kind for one in sorted(self._kept[kind], key=_KEY))
-
-
 class _Objects:
-    """The objects of a destination, compared by the listing, by HEAD and by their bytes."""
+    """The objects of a destination, compared by the listing, by HEAD and by their bytes.
+
+    Threads add to the counts, and keep the first differences of each kind. The progress gets
+    ``extracted`` (equal), ``failed`` and ``bytes_read``.
+    """
 
     def __init__(
         self,
@@ -264,7 +207,7 @@ class _Objects:
         context: Context,
         effort: Effort,
         calls: Calls,
-        results: _Results,
+        each: Callable[[ComparedObject], object] | None,
     ) -> None:
         self._destination = context.stores.destination(request.destination)
         self._prefix = parse_template(request).prefix
@@ -273,11 +216,38 @@ class _Objects:
         self._head = Proof.READ if request.destination.scheme == "file" else Proof.METADATA
         self._effort = effort
         self._calls = calls
-        self._results = results
+        self._each = each
+        self._progress = context.progress or Progress()
         # Of the right size, but the listing does not prove their bytes: without a record of a run,
         # and written by a run and replaced later.
         self._unrecorded: list[_Expected] = []
         self._replaced: list[_Expected] = []
+        self._lock = threading.Lock()
+        self._kept: dict[Kind, list[Difference]] = {kind: [] for kind in Kind}
+        self.counts: Counter[Kind] = Counter()
+        self.proofs: Counter[Proof] = Counter()
+        self.bytes_read = 0
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """The kept differences, by kind and key."""
+        return tuple(one for kind in Kind for one in sorted(self._kept[kind], key=_KEY))
+
+    def _add(self, differences: Sequence[Difference], keys: Sequence[str], proof: Proof) -> None:
+        """Add objects that are not as they should be, and others that are, all by one proof."""
+        with self._lock:
+            for one in differences:
+                self.counts[one.kind] += 1
+                if len(self._kept[one.kind]) < self._effort.listed:
+                    self._kept[one.kind].append(one)
+                if self._each is not None:
+                    self._each(ComparedObject(one.key, difference=one.kind))
+            if keys:
+                self.proofs[proof] += len(keys)
+            if self._each is not None:
+                for key in keys:
+                    self._each(ComparedObject(key, proof=proof))
+        self._progress.finished({"extracted": len(keys), "failed": len(differences)})
 
     def compare(self, expected: list[_Expected], known: WrittenObjects) -> None:
         """Compare all; `expected` is in the order of the keys.
@@ -298,22 +268,16 @@ class _Objects:
 
     def _share(self, work: Callable[[int], None], places: Sequence[int], threads: int) -> None:
         """Call `work` for the places in so many threads."""
-        coming = iter(places)  # shared: `next` on it is atomic
 
-        def work_on() -> None:
-            for place in coming:
-                work(place)
-
-        with ThreadPoolExecutor(threads, thread_name_prefix="verify") as pool:
-            working = [pool.submit(work_on) for _ in range(min(threads, len(places)))]
+        def work_on(place: int) -> None:
             try:
-                for one in working:
-                    one.result()
+                work(place)
             except S3UnzipError:
                 self._calls.end()
-                for _ in coming:  # no thread begins another
-                    pass
                 raise
+
+        for _ in map_ahead(work_on, places, threads, 4 * threads):
+            pass
 
     def _compare_range(
         self, members: Sequence[_Expected], first: str, stop: str, known: WrittenObjects
@@ -340,20 +304,21 @@ class _Objects:
         pairs: Iterable[tuple[_Expected | None, ListedObject | None]]
         pairs = zip(members, page, strict=False)
         if len(members) != len(page) or not all(map(eq, map(_KEY, members), map(_KEY, page))):
-            pairs = _pair(members, iter(page))
+            ours, theirs = {one.key: one for one in members}, {one.key: one for one in page}
+            pairs = ((ours.get(key), theirs.get(key)) for key in sorted(ours.keys() | theirs))
         differences: list[Difference] = []
         proved: list[str] = []
         for member, listed in pairs:
-            if member is None or listed is None or listed.size != member.size or not member.wanted:
-                differences += _compare_sizes(member, listed)
+            if member is not None and not member.wanted:
+                continue
+            if member is None or listed is None or listed.size != member.size:
+                differences.append(_compare_sizes(member, listed))
             elif match := known.match(member.key, member.size, member.crc32, listed.etag):
                 proved.append(member.key)
             else:
                 (self._unrecorded if match is None else self._replaced).append(member)
-        if differences:
-            self._results.add_different(differences)
-        if proved:
-            self._results.add_equal(proved, Proof.RECORD)
+        if differences or proved:
+            self._add(differences, proved, Proof.RECORD)
 
     def _compare_contents(
         self,
@@ -366,9 +331,9 @@ class _Objects:
             for member in members[start : start + HANDFUL]:
                 found = _compare_crc(member, look_up(member.key))
                 if isinstance(found, Difference):
-                    self._results.add_different([found])
+                    self._add([found], [], Proof.RECORD)
                 else:
-                    self._results.add_equal([member.key], found)
+                    self._add([], [member.key], found)
 
         self._share(compare, range(0, len(members), HANDFUL), self._effort.at_once)
 
@@ -389,48 +354,26 @@ class _Objects:
         stored = self._calls.paced("get", read)
         if stored is None:
             return None
-        self._results.add_bytes(stored.size)
+        with self._lock:
+            self.bytes_read += stored.size
+        self._progress.finished({"bytes_read": stored.size})
         return Proof.READ, stored
 
 
-def _pair(
-    members: Sequence[_Expected], objects: Iterator[ListedObject]
-) -> Iterator[tuple[_Expected | None, ListedObject | None]]:
-    """Merge members and objects by key; an entry of one side only comes with None."""
-    entry = next(objects, None)
-    for member in members:
-        while entry is not None and entry.key < member.key:
-            yield None, entry
-            entry = next(objects, None)
-        if entry is not None and entry.key == member.key:
-            yield member, entry
-            entry = next(objects, None)
-        else:
-            yield member, None
-    while entry is not None:
-        yield None, entry
-        entry = next(objects, None)
-
-
-def _compare_sizes(member: _Expected | None, listed: ListedObject | None) -> list[Difference]:
-    """Return the difference that the listing shows; none for a member that is not selected."""
-    if member is None:
-        assert listed is not None  # noqa: S101 - one of them is there
-        return [Difference(listed.key, Kind.EXTRA, found=f"{listed.size} bytes")]
-    return [_size_difference(member, listed)] if member.wanted else []
-
-
-def _size_difference(member: _Expected, found: ListedObject | StoredObject | None) -> Difference:
-    """Return the difference of an object of another size, or of a missing object."""
-    if found is None:
-        return Difference(member.key, Kind.MISSING, f"{member.size} bytes")
-    return Difference(member.key, Kind.SIZE, f"{member.size} bytes", f"{found.size} bytes")
+def _compare_sizes(
+    member: _Expected | None, found: ListedObject | StoredObject | None
+) -> Difference:
+    """Return the difference of an object of another size, or where one of the two is missing."""
+    key = member.key if member is not None else found.key if found is not None else ""
+    kind = Kind.EXTRA if member is None else Kind.MISSING if found is None else Kind.SIZE
+    sizes = (None if one is None else f"{one.size} bytes" for one in (member, found))
+    return Difference(key, kind, *sizes)
 
 
 def _compare_crc(member: _Expected, found: tuple[Proof, StoredObject] | None) -> Difference | Proof:
     """Return what proves the content of an object, or how it differs."""
     if found is None or found[1].size != member.size:  # changed after the listing
-        return _size_difference(member, found and found[1])
+        return _compare_sizes(member, found and found[1])
     proof, stored = found
     if member.crc32 is None:
         return Proof.SIZE

@@ -4,7 +4,7 @@ import base64
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
@@ -35,33 +35,32 @@ def find_chromium() -> tuple[str, str] | None:
 class Screen:
     """One browser window."""
 
-    def __init__(self, paths: tuple[str, str], profile: Path) -> None:
+    def __init__(self, paths: tuple[str, str], folder: Path) -> None:
+        self._folder = folder
         options = ChromeOptions()
         options.binary_location, driver = paths
-        for flag in (*_FLAGS, f"--user-data-dir={profile}"):
+        for flag in (*_FLAGS, f"--user-data-dir={folder}/profile"):
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self._chrome = Chrome(options=options, service=Service(driver))
 
-    def set_up(self, *, width: int = DESK, dark: bool = False, zoom: float = 1) -> None:
-        """Take a width in CSS pixels, a colour scheme, and how many dots a pixel has."""
-        self._chrome.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": 900, "deviceScaleFactor": zoom, "mobile": width == PHONE},
-        )
+    def show(self, page: bytes, *, width: int = DESK, dark: bool = False, zoom: float = 1) -> Self:
+        """Open a page, `width` CSS pixels wide; what was logged before is forgotten."""
+        mobile = width == PHONE
+        size = {"width": width, "height": 900, "deviceScaleFactor": zoom, "mobile": mobile}
+        self.command("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-
-    def show(self, page: bytes, path: Path) -> None:
-        """Write the page to `path` and open it; what was logged before is forgotten."""
-        path.write_bytes(page)
+        self.command("Emulation.setEmulatedMedia", features=[scheme])
+        file = self._folder / "report.html"
+        file.write_bytes(page)
         for kind in ("browser", "performance"):
             self._log(kind)
-        self._chrome.get(path.as_uri())
+        self._chrome.get(file.as_uri())
+        return self
 
-    def ask(self, script: str, *arguments: object) -> Any:
+    def ask(self, script: str) -> Any:
         """Return what the body of a JavaScript function returns."""
-        return self._chrome.execute_script(script, *arguments)
+        return self._chrome.execute_script(script)
 
     def complaints(self) -> list[str]:
         """Return the console's messages since the page was opened."""
@@ -69,12 +68,9 @@ class Screen:
 
     def requests(self) -> list[str]:
         """Return the addresses that the page asked for, itself included; data: is no request."""
-        events = (json.loads(entry["message"])["message"] for entry in self._log("performance"))
-        urls = [
-            event["params"]["request"]["url"]
-            for event in events
-            if event["method"] == "Network.requestWillBeSent"
-        ]
+        events = [json.loads(entry["message"])["message"] for entry in self._log("performance")]
+        sent = [one["params"] for one in events if one["method"] == "Network.requestWillBeSent"]
+        urls = [str(one["request"]["url"]) for one in sent]
         return [url for url in urls if not url.startswith("data:")]
 
     def command(self, name: str, **parameters: object) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The report page as a reader meets it: drawn, searched, in the dark, on a phone, by ear."""
 
+from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -9,7 +9,6 @@ from selenium.webdriver import Keys
 
 from s3unzip.cli.figures import show_bytes, show_seconds
 from s3unzip.estimate import show_dollars
-from s3unzip.model import Report
 from tests.browser.chromium import DESK, PHONE, Screen, find_chromium
 from tests.unit.settling.reports import (
     NEXT,
@@ -48,44 +47,36 @@ return least;
 
 
 @pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Screen]:
+def screen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Screen]:
     """One browser for all tests here."""
     assert PATHS is not None
-    screen = Screen(PATHS, tmp_path_factory.mktemp("profile"))
-    yield screen
-    screen.close()
+    made = Screen(PATHS, tmp_path_factory.mktemp("browser"))
+    yield made
+    made.close()
 
 
-class Reader:
-    """Opens pages of made-up runs."""
-
-    def __init__(self, screen: Screen, folder: Path) -> None:
-        self.screen = screen
-        self._folder = folder
-
-    def open(self, report: Report, *, width: int = DESK, dark: bool = False) -> Screen:
-        """Show the page of a run."""
-        self.screen.set_up(width=width, dark=dark)
-        self.screen.show(page(report), self._folder / "report.html")
-        return self.screen
-
-
-@pytest.fixture
-def reader(chromium: Screen, tmp_path: Path) -> Reader:
-    """Somebody with a browser."""
-    return Reader(chromium, tmp_path)
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("name", REPORTS)
-def test_page_opens_without_complaint_or_request(name: str, dark: bool, reader: Reader) -> None:  # noqa: FBT001  # a parametrised case
-    """Every kind of run is shown with a silent console and one request: the file itself."""
-    screen = reader.open(REPORTS[name], dark=dark)
-    assert screen.ask("return document.querySelector('#verdict').innerText")
-    requests = screen.requests()
-    assert len(requests) == 1
-    assert requests[0].startswith("file:")
-    assert screen.complaints() == []
+def test_every_kind_of_run_is_shown(name: str, screen: Screen) -> None:
+    """With a silent console and one request, the file itself; by day, by night and on a phone.
+
+    On a desk the last row of tiles lacks one tile at most. At 390 pixels nothing sticks out, tables
+    opened or not.
+    """
+    for width, dark in ((DESK, False), (DESK, True), (PHONE, False)):
+        screen.show(page(REPORTS[name]), width=width, dark=dark)
+        assert screen.ask("return document.querySelector('#verdict').innerText")
+        (request,) = screen.requests()
+        assert request.startswith("file:")
+        assert screen.complaints() == []
+        if width == DESK:
+            tops = screen.ask("""
+                return [...document.querySelectorAll('#facts > div')].map((one) => one.offsetTop)
+            """)
+            rows = Counter(tops).values()
+            assert max(rows) - min(rows) <= 1
+    assert screen.ask("return document.documentElement.scrollWidth") <= PHONE
+    screen.ask("for (const one of document.querySelectorAll('details')) { one.open = true; }")
+    assert screen.ask("return document.documentElement.scrollWidth") <= PHONE
 
 
 def facts(screen: Screen) -> dict[str, str]:
@@ -97,25 +88,25 @@ def facts(screen: Screen) -> dict[str, str]:
     return found
 
 
-def test_one_member_has_no_rate(reader: Reader) -> None:
+def test_one_member_has_no_rate(screen: Screen) -> None:
     """One member has no rate, and neither has a run that was interrupted."""
-    assert "Rate" not in facts(reader.open(REPORTS["single"]))
-    assert "Rate" not in facts(reader.open(REPORTS["interrupted"]))
-    assert "Rate" in facts(reader.open(REPORTS["million"]))
+    assert "Rate" not in facts(screen.show(page(REPORTS["single"])))
+    assert "Rate" not in facts(screen.show(page(REPORTS["interrupted"])))
+    assert "Rate" in facts(screen.show(page(REPORTS["million"])))
 
 
-def test_a_rejected_archive_has_no_member_counts(reader: Reader) -> None:
+def test_a_rejected_archive_has_no_member_counts(screen: Screen) -> None:
     """The page says that nothing was written, and the reason once."""
-    screen = reader.open(rejected())
+    screen.show(page(rejected()))
     assert {"Members extracted", "Failed"}.isdisjoint(facts(screen))
     assert facts(screen)["Written"] == "nothing"
     cause = screen.ask("return document.getElementById('cause').innerText")
     assert cause.count("overlap") == 1
 
 
-def test_a_stopped_run_did_not_fail(reader: Reader) -> None:
+def test_a_stopped_run_did_not_fail(screen: Screen) -> None:
     """The verdict says that it was stopped; members without an outcome are not failures."""
-    screen = reader.open(REPORTS["stopped"])
+    screen.show(page(REPORTS["stopped"]))
     assert screen.ask("return document.querySelector('#verdict b').textContent") == "■ Stopped."
     assert screen.ask("return document.title").startswith("nightly.zip: stopped")
     found = facts(screen)
@@ -126,9 +117,9 @@ def test_a_stopped_run_did_not_fail(reader: Reader) -> None:
     )
 
 
-def test_the_next_command_is_copied(reader: Reader) -> None:
+def test_the_next_command_is_copied(screen: Screen) -> None:
     """A button beside it puts it on the clipboard, from a file too."""
-    screen = reader.open(REPORTS["stopped"])
+    screen.show(page(REPORTS["stopped"]))
     screen.ask("""
         document.execCommand = () => { window.pasted = document.activeElement.value; return true; };
         navigator.clipboard.writeText = async (text) => { window.pasted = text; };
@@ -140,40 +131,29 @@ def test_the_next_command_is_copied(reader: Reader) -> None:
     assert screen.ask("return window.pasted") == NEXT
 
 
-@pytest.mark.parametrize("name", REPORTS)
-def test_tiles_fill_their_rows(name: str, reader: Reader) -> None:
-    """On a desk the last row of tiles lacks one tile at most."""
-    rows = reader.open(REPORTS[name]).ask("""
-        const tops = [...document.querySelectorAll('#facts > div')].map((tile) => tile.offsetTop);
-        return [...new Set(tops)].map((top) => tops.filter((one) => one === top).length);
-    """)
-    assert max(rows) - min(rows) <= 1
-
-
-def test_figures_are_the_command_line_s(reader: Reader) -> None:
+def test_figures_are_the_command_line_s(screen: Screen) -> None:
     """Bytes, seconds, dollars and the rate have the same digits and units as in a terminal."""
     totals = shown(REPORTS["million"])
-    found = facts(reader.open(REPORTS["million"]))
-    assert found["Written"].replace("\u00a0", " ") == show_bytes(totals["bytes_out"])
-    assert found["Duration"].replace("\u00a0", " ") == show_seconds(totals["seconds"])
-    rate = f"{totals['extracted'] / totals['seconds']:,.0f} members/s"
-    assert found["Rate"].replace("\u00a0", " ") == rate
-    assert totals["cost"] is not None
-    assert found["Cost"] == show_dollars(totals["cost"])
+    found = facts(screen.show(page(REPORTS["million"])))
+    shown_as = {
+        "Written": show_bytes(totals["bytes_out"]),
+        "Duration": show_seconds(totals["seconds"]),
+        "Rate": f"{totals['extracted'] / totals['seconds']:,.0f} members/s",
+        "Cost": show_dollars(totals["cost"]),
+    }
+    assert {name: found[name].replace("\u00a0", " ") for name in shown_as} == shown_as
 
 
-def test_directories_are_no_members_that_can_fail(reader: Reader) -> None:
+def test_directories_are_no_members_that_can_fail(screen: Screen) -> None:
     """The share of failures is that of the sentence at the top: of files, not of all entries."""
-    screen = reader.open(
-        replace(REPORTS["single"], members=4, directories=2, extracted=1, failed=1)
-    )
-    notes = screen.ask("return document.querySelector('#facts').textContent")
+    report = replace(REPORTS["single"], members=4, directories=2, extracted=1, failed=1)
+    notes = screen.show(page(report)).ask("return document.querySelector('#facts').textContent")
     assert "50\u00a0% of the members" in notes
 
 
-def test_keys_are_below_the_destination(reader: Reader) -> None:
+def test_keys_are_below_the_destination(screen: Screen) -> None:
     """The table of failures has keys without the destination's prefix, and says so."""
-    screen = reader.open(failing(plain_failures(5)))
+    screen.show(page(failing(plain_failures(5))))
     note = screen.ask("return document.querySelector('#failed caption small').textContent")
     assert note.startswith("Keys below s3://acme-extracted/landing/.")
     keys = screen.ask(
@@ -187,10 +167,10 @@ def rows(screen: Screen) -> int:
     return int(screen.ask("return document.querySelectorAll('#failed tbody tr').length"))
 
 
-def test_failures_are_searched_and_filtered(reader: Reader) -> None:
+def test_failures_are_searched_and_filtered(screen: Screen) -> None:
     """Search and reason narrow the table together, and the count says what is left."""
     data = shown(failing())
-    screen = reader.open(failing())
+    screen.show(page(failing()))
     assert rows(screen) == 100
     screen.ask("document.getElementById('more').click()")
     assert rows(screen) == 200
@@ -214,9 +194,9 @@ def test_failures_are_searched_and_filtered(reader: Reader) -> None:
     assert screen.ask("return document.getElementById('matches').textContent") == "0 of 1,000"
 
 
-def test_hostile_names_are_shown_as_text(reader: Reader) -> None:
+def test_hostile_names_are_shown_as_text(screen: Screen) -> None:
     """Names that are markup run nothing, add no element, and show what they hide."""
-    screen = reader.open(failing(hostile_failures(64)))
+    screen.show(page(failing(hostile_failures(64))))
     assert "owned" not in screen.ask("return document.title")
     assert screen.ask("return document.querySelectorAll('img, iframe, object, embed').length") == 0
     text = screen.ask("return document.getElementById('failed').textContent")
@@ -226,9 +206,9 @@ def test_hostile_names_are_shown_as_text(reader: Reader) -> None:
     assert screen.complaints() == []
 
 
-def test_policy_blocks_what_is_not_the_page_s_own(reader: Reader) -> None:
+def test_policy_blocks_what_is_not_the_page_s_own(screen: Screen) -> None:
     """Even markup that got in would run no script and load no image."""
-    screen = reader.open(REPORTS["million"])
+    screen.show(page(REPORTS["million"]))
     screen.ask("""
         const script = document.createElement('script');
         script.textContent = 'window.injected = 1';
@@ -240,34 +220,23 @@ def test_policy_blocks_what_is_not_the_page_s_own(reader: Reader) -> None:
     assert any("Content Security Policy" in line for line in screen.complaints())
 
 
-@pytest.mark.parametrize("name", REPORTS)
-def test_phone_scrolls_only_down(name: str, reader: Reader) -> None:
-    """At 390 pixels nothing sticks out, tables opened or not."""
-    screen = reader.open(REPORTS[name], width=PHONE)
-    assert screen.ask("return document.documentElement.scrollWidth") <= PHONE
-    screen.ask("for (const one of document.querySelectorAll('details')) { one.open = true; }")
-    assert screen.ask("return document.documentElement.scrollWidth") <= PHONE
+@pytest.mark.parametrize(("width", "dark"), [(DESK, True), (PHONE, False)])
+def test_accessibility(width: int, *, dark: bool, screen: Screen) -> None:
+    """A screen reader finds landmarks, named tables with rows, and labelled controls.
 
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_text_has_contrast(dark: bool, reader: Reader) -> None:  # noqa: FBT001  # a parametrised case
-    """All text has at least the 4.5 : 1 that WCAG 2.2 asks for (level AA)."""
-    assert reader.open(failing(), dark=dark).ask(CONTRAST) >= 4.5
-
-
-@pytest.mark.parametrize("width", [DESK, PHONE], ids=["desk", "phone"])
-def test_accessibility_tree(width: int, reader: Reader) -> None:
-    """A screen reader finds landmarks, named tables with rows, and labelled controls."""
-    screen = reader.open(failing(), width=width)
+    All text has at least the contrast of 4.5 : 1 that WCAG 2.2 asks for (level AA).
+    """
+    screen.show(page(failing()), width=width, dark=dark)
+    assert screen.ask(CONTRAST) >= 4.5
     assert screen.ask("return document.querySelector('#failed details').open") is False
     screen.ask("document.querySelector('#failed summary').click()")
     nodes = screen.command("Accessibility.getFullAXTree")["nodes"]
-    found = {
+    found = [
         (node["role"]["value"], node.get("name", {}).get("value", ""))
         for node in nodes
         if not node["ignored"]
-    }
-    roles = [node["role"]["value"] for node in nodes if not node["ignored"]]
+    ]
+    roles = [role for role, _ in found]
     assert {"main", "banner", "navigation", "contentinfo", "search"} <= set(roles)
     assert ("searchbox", "Search") in found
     assert ("combobox", "Reason") in found
@@ -277,9 +246,9 @@ def test_accessibility_tree(width: int, reader: Reader) -> None:
     assert all(name for role, name in found if role in {"button", "link", "table", "figure"})
 
 
-def test_structure_of_headings_and_ids(reader: Reader) -> None:
+def test_structure_of_headings_and_ids(screen: Screen) -> None:
     """There is one h1, then h2s; ids are unique; the first tab reaches the skip link."""
-    screen = reader.open(REPORTS["million"])
+    screen.show(page(REPORTS["million"]))
     levels = screen.ask("return [...document.querySelectorAll('h1,h2,h3')].map((h) => h.tagName)")
     assert levels[0] == "H1"
     assert set(levels[1:]) == {"H2"}

@@ -1,15 +1,22 @@
 """The places that the contract suite runs over: what a port's implementations have in common."""
 
 import itertools
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from s3unzip.model import Location
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.ports import Destination, ObjectFacts, RunStore, Source, Stores
-from s3unzip.stores.s3.run_store import S3Stores
 from s3unzip.stores.s3.session import Session
 from tests.memory import MemoryStores
+from tests.servers import HOST
 
 FACTS = ObjectFacts("application/json", {"zip-crc32": "0000000a", "mtime": "1700000000"})
 
@@ -24,6 +31,7 @@ class Place:
     keeps_metadata: bool = True  # a folder computes the CRC instead
     copies: bool = True
     takes_any_key: bool = True  # a file system has names it cannot take
+    session: Session | None = None  # of S3
 
     @property
     def destination(self) -> Destination:
@@ -54,6 +62,52 @@ class Place:
         return self.at(key)
 
 
+def stores_at(url: str, **settings: Any) -> Stores:
+    """Return stores on a scripted S3 that lose patience soon."""
+    seconds = {"connect_seconds": 1.0, "stall_seconds": 0.5, "put_seconds": 0.5}
+    given = {"endpoint_url": url, "slow_seconds": 0.5, **seconds, **settings}
+    return open_stores(StoreConfig(Location("s3", "work", ""), **given))
+
+
+@contextmanager
+def raw_server(
+    answer: Callable[[socket.socket], None], context: ssl.SSLContext | None = None
+) -> Iterator[str]:
+    """Serve each connection with a function that writes what it likes; yield host and port."""
+    listener = socket.create_server((HOST, 0))
+    ended = threading.Event()
+
+    def serve() -> None:
+        while not ended.is_set():
+            with suppress(OSError):
+                opened, _ = listener.accept()
+                with context.wrap_socket(opened, server_side=True) if context else opened as one:
+                    one.settimeout(10)
+                    one.recv(65536)
+                    answer(one)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"{HOST}:{listener.getsockname()[1]}"
+    finally:
+        ended.set()
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+def untrusted_context(folder: Path) -> ssl.SSLContext:
+    """Return the TLS of a server with a certificate of its own."""
+    key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
+    subprocess.run([*made, "-keyout", key, "-out", cert], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    return context
+
+
 _numbers = itertools.count(1)
 
 
@@ -78,6 +132,7 @@ def folder_place(scratch: Path) -> Place:
 def s3_place(name: str, session: Session, *, takes_any_key: bool) -> Place:
     """Return an empty bucket of a running server."""
     bucket = f"bucket-{next(_numbers)}"
-    stores = S3Stores(StoreConfig(Location("s3", bucket, "work/")), session)
-    stores.session.control.create_bucket(Bucket=bucket)
-    return Place(name, stores, Location("s3", bucket, "out/"), takes_any_key=takes_any_key)
+    stores = open_stores(StoreConfig(Location("s3", bucket, "work/")), session)
+    session.control.create_bucket(Bucket=bucket)
+    where = Location("s3", bucket, "out/")
+    return Place(name, stores, where, takes_any_key=takes_any_key, session=session)

@@ -1,6 +1,7 @@
 """Runs of a deployed environment, against a scripted AWS: what MiniStack does not do."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -10,6 +11,7 @@ from s3unzip.errors import (
     NotFoundError,
     S3UnzipError,
     ServiceFaultError,
+    UsageError,
 )
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.runs.records import Items
@@ -18,11 +20,12 @@ from tests.servers import Asked, HttpServer, Reply
 
 MACHINE = "arn:aws:states:us-east-1:000000000000:stateMachine:Runs"
 RUN = "2026-11-23/203532-a-fcee8280"
-STACK = """<DescribeStacksResponse xmlns="http://cloudformation.amazonaws.com/doc/2010-05-15/">
+OUTPUT = "<member><OutputKey>{}</OutputKey><OutputValue>{}</OutputValue></member>"
+OUTPUTS = OUTPUT.format("StateMachineArn", MACHINE) + OUTPUT.format("WorkBucket", "work")
+STACK = f"""<DescribeStacksResponse xmlns="http://cloudformation.amazonaws.com/doc/2010-05-15/">
 <DescribeStacksResult><Stacks><member><StackName>s3unzip-dev</StackName>
 <CreationTime>2026-01-01T00:00:00Z</CreationTime><StackStatus>CREATE_COMPLETE</StackStatus>
-<Outputs>{}</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>"""
-OUTPUT = "<member><OutputKey>{}</OutputKey><OutputValue>{}</OutputValue></member>"
+<Outputs>{OUTPUTS}</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>"""
 GONE: dict[str, object] = {"__type": "ExecutionDoesNotExist", "message": "no"}
 MAPS: dict[str, object] = {
     "mapRuns": [
@@ -40,7 +43,6 @@ class Account:
 
     states: States = field(default_factory=dict)
     state: str = "RUNNING"  # of the run's one execution
-    output: str = "StateMachineArn"
 
     def __call__(self, asked: Asked) -> Reply:
         """Answer one request of any of the three services."""
@@ -59,8 +61,7 @@ class Account:
             }
             return Reply(*(200, json.dumps(described).encode()) if known else _refusal(GONE))
         if b"Action=DescribeStacks" in asked.body:
-            outputs = OUTPUT.format(self.output, MACHINE) + OUTPUT.format("WorkBucket", "work")
-            return Reply(200, STACK.format(outputs).encode(), {"Content-Type": "text/xml"})
+            return Reply(200, STACK.encode(), {"Content-Type": "text/xml"})
         return Reply(404)
 
 
@@ -73,13 +74,17 @@ def runs_at(server: HttpServer) -> DeployedRuns:
     return DeployedRuns("dev", StoreConfig(endpoint_url=server.url))
 
 
-def test_a_stack_that_is_not_ours() -> None:
-    """A stack without the outputs is named."""
-    with (
-        HttpServer(Account(output="Other")) as server,
-        pytest.raises(NotFoundError, match="s3unzip-dev"),
-    ):
-        runs_at(server)
+@pytest.mark.parametrize(
+    ("run", "kind", "words"),
+    [
+        (RUN, UsageError, f"s3unzip watch {RUN}"),  # it is active: the command that helps
+        ("2026-11-23/203532-b-00000000", NotFoundError, "nothing is on record"),
+    ],
+)
+def test_what_is_not_resumed(run: str, kind: type[S3UnzipError], words: str) -> None:
+    """An active run, and one without an execution and records."""
+    with HttpServer(Account()) as server, pytest.raises(kind, match=words):
+        runs_at(server).resume(run)
 
 
 @pytest.mark.parametrize(
@@ -90,29 +95,21 @@ def test_a_stack_that_is_not_ours() -> None:
         (500, "InternalFailure", ServiceFaultError),
     ],
 )
-def test_refusals(status: int, code: str, kind: type[S3UnzipError]) -> None:
-    """An operator learns which call was refused, and why."""
-    account = Account({"ListExecutions": (status, {"__type": code, "message": "because"})})
-    with HttpServer(account) as server, pytest.raises(kind, match="states:ListExecutions"):
-        list(runs_at(server).recent(1))
-
-
-@pytest.mark.parametrize(
-    ("operation", "call", "action"),
-    [
-        ("ListMapRuns", "items", "states:ListMapRuns"),
-        ("StopExecution", "stop", "states:StopExecution"),
-        ("DescribeExecution", "state", "states:DescribeExecution"),
-    ],
-)
-def test_a_call_that_is_refused(operation: str, call: str, action: str) -> None:
-    """Every command names the missing action."""
-    refusal: dict[str, object] = {"__type": "AccessDeniedException", "message": "no"}
-    with (
-        HttpServer(Account({operation: (400, refusal)})) as server,
-        pytest.raises(AccessDeniedError, match=action),
-    ):
-        getattr(runs_at(server), call)(RUN)
+def test_a_call_that_is_refused(status: int, code: str, kind: type[S3UnzipError]) -> None:
+    """An operator learns which action was refused, and why."""
+    refusal: tuple[int, dict[str, object]] = status, {"__type": code, "message": "because"}
+    calls: list[tuple[str, str, Callable[[DeployedRuns], object]]] = [
+        ("ListExecutions", "ListExecutions", lambda runs: list(runs.recent(1))),
+        ("ListMapRuns", "ListMapRuns", lambda runs: runs.items(RUN)),
+        ("StopExecution", "StopExecution", lambda runs: runs.stop(RUN)),
+        ("DescribeExecution", "DescribeExecution", lambda runs: runs.state(RUN)),
+    ]
+    for operation, action, call in calls:
+        with (
+            HttpServer(Account({operation: refusal})) as server,
+            pytest.raises(kind, match=f"states:{action}"),
+        ):
+            call(runs_at(server))
 
 
 def test_items_are_those_of_the_latest_map() -> None:
@@ -122,10 +119,6 @@ def test_items_are_those_of_the_latest_map() -> None:
     with HttpServer(Account(states)) as server:
         assert runs_at(server).items(RUN) == Items(1, 2, 3, 15)
         assert server.asked[-1].body == b'{"mapRunArn": "new"}'
-
-
-def test_no_map_has_begun() -> None:
-    """Between two Maps, and before the first, there is nothing to count."""
     with HttpServer(Account({"ListMapRuns": (200, {"mapRuns": []})})) as server:
         assert runs_at(server).items(RUN) is None
 

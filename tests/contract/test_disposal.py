@@ -8,17 +8,8 @@ from s3unzip.errors import NotFoundError, SourceChangedError, StorageError
 from s3unzip.model import Location, Pin
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.session import Session
-from s3unzip.stores.s3.source import S3Disposal
+from s3unzip.stores.s3.source import S3Source
 from tests.contract.places import Place
-
-
-def is_there(place: Place, location: Location) -> bool:
-    """Say whether something is at `location`."""
-    try:
-        place.source.head(location)
-    except NotFoundError:
-        return False
-    return True
 
 
 def test_a_version_is_deleted_once(place: Place) -> None:
@@ -26,8 +17,9 @@ def test_a_version_is_deleted_once(place: Place) -> None:
     where = place.fill("a.zip", b"first")
     pin = place.source.head(where)
     for _ in range(2):
-        place.stores.disposal(where).delete(where, pin)
-        assert not is_there(place, where)
+        place.source.delete(where, pin)
+        with pytest.raises(NotFoundError):
+            place.source.head(where)
 
 
 def test_a_newer_archive_is_never_deleted(place: Place) -> None:
@@ -36,33 +28,26 @@ def test_a_newer_archive_is_never_deleted(place: Place) -> None:
     pin = place.source.head(where)
     place.fill("a.zip", b"second one")
     with pytest.raises(SourceChangedError, match="newer"):
-        place.stores.disposal(where).delete(where, pin)
+        place.source.delete(where, pin)
     assert place.source.tail(where, 100).data == b"second one"
 
 
+Versions = tuple[S3Client, S3Source, Location]
+
+
 @pytest.fixture
-def versions(ministack: str) -> tuple[Session, str]:
-    """A bucket that keeps versions."""
+def versions(ministack: str) -> Versions:
+    """A place for an archive in a bucket that keeps versions."""
     session = Session(StoreConfig(endpoint_url=ministack, region="us-east-1"))
-    bucket = f"versions-{id(session)}"
-    session.control.create_bucket(Bucket=bucket)
-    session.control.put_bucket_versioning(
-        Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
-    )
-    return session, bucket
+    bucket, s3 = f"versions-{id(session)}", session.control
+    s3.create_bucket(Bucket=bucket)
+    s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    return s3, S3Source(session), Location("s3", bucket, "a.zip")
 
 
-def put(s3: S3Client, bucket: str, key: str, body: bytes) -> Pin:
+def put(s3: S3Client, where: Location, body: bytes) -> Pin:
     """Put an archive; return its pin."""
-    answer = s3.put_object(
-        Bucket=bucket,
-        Key=key,
-        Body=body,
-        ContentType="application/zip",
-        CacheControl="no-store",
-        Metadata={"from": "a test"},
-        Tagging="team=red",
-    )
+    answer = s3.put_object(Bucket=where.bucket, Key=where.key, Body=body, Tagging="team=red")
     return Pin(len(body), answer["ETag"], answer["VersionId"])
 
 
@@ -75,61 +60,52 @@ def bodies(s3: S3Client, bucket: str) -> list[bytes]:
     )
 
 
-def test_one_version_of_several_is_deleted(versions: tuple[Session, str]) -> None:
+def test_one_version_of_several_is_deleted(versions: Versions) -> None:
     """The newer version stays, and the older one is gone for good."""
-    session, bucket = versions
-    s3, where = session.control, Location("s3", bucket, "a.zip")
-    pin = put(s3, bucket, "a.zip", b"first")
-    put(s3, bucket, "a.zip", b"second")
+    s3, source, where = versions
+    pin = put(s3, where, b"first")
+    put(s3, where, b"second")
     for _ in range(2):
-        S3Disposal(session).delete(where, pin)
-        assert bodies(s3, bucket) == [b"second"]
+        source.delete(where, pin)
+        assert bodies(s3, where.bucket) == [b"second"]
 
 
-def test_one_version_of_several_is_tagged(versions: tuple[Session, str]) -> None:
+def test_one_version_of_several_is_tagged(versions: Versions) -> None:
     """Tags are added to those of the version that was extracted, and to no other."""
-    session, bucket = versions
-    s3, where = session.control, Location("s3", bucket, "a.zip")
-    pin = put(s3, bucket, "a.zip", b"first")
-    newer = put(s3, bucket, "a.zip", b"second")
+    s3, source, where = versions
+    pins = [put(s3, where, body) for body in (b"first", b"second")]
     for _ in range(2):
-        S3Disposal(session).tag(where, pin, {"state": "extracted"})
-    assert tags_of(s3, where, pin) == {"team": "red", "state": "extracted"}
-    assert tags_of(s3, where, newer) == {"team": "red"}
+        source.tag(where, pins[0], {"state": "extracted"})
+    found = []
+    for pin in pins:
+        answer = s3.get_object_tagging(
+            Bucket=where.bucket, Key=where.key, VersionId=str(pin.version_id)
+        )
+        found.append({tag["Key"]: tag["Value"] for tag in answer["TagSet"]})
+    assert found == [{"team": "red", "state": "extracted"}, {"team": "red"}]
 
 
-def tags_of(s3: S3Client, where: Location, pin: Pin) -> dict[str, str]:
-    """Return the tags of one version."""
-    answer = s3.get_object_tagging(
-        Bucket=where.bucket, Key=where.key, VersionId=str(pin.version_id)
-    )
-    return {tag["Key"]: tag["Value"] for tag in answer["TagSet"]}
-
-
-def test_what_cannot_be_tagged(versions: tuple[Session, str]) -> None:
+def test_what_cannot_be_tagged(versions: Versions) -> None:
     """Too many tags, a version that is gone, and a bucket without versions are refused."""
-    session, bucket = versions
-    s3, where = session.control, Location("s3", bucket, "a.zip")
-    pin = put(s3, bucket, "a.zip", b"first")
-    disposal = S3Disposal(session)
+    s3, source, where = versions
+    pin = put(s3, where, b"first")
     with pytest.raises(StorageError, match="would have 11 tags, and S3 allows 10"):
-        disposal.tag(where, pin, {str(number): "x" for number in range(10)})
+        source.tag(where, pin, {str(number): "x" for number in range(10)})
     with pytest.raises(StorageError, match="bucket without versioning"):
-        disposal.tag(where, replace(pin, version_id="null"), {"a": "b"})
-    disposal.delete(where, pin)
+        source.tag(where, replace(pin, version_id="null"), {"a": "b"})
+    source.delete(where, pin)
     with pytest.raises(SourceChangedError, match="gone"):
-        disposal.tag(where, pin, {"a": "b"})
+        source.tag(where, pin, {"a": "b"})
 
 
-def test_an_archive_without_version_and_etag_is_left(versions: tuple[Session, str]) -> None:
+def test_an_archive_without_version_and_etag_is_left(versions: Versions) -> None:
     """A date alone cannot tell a newer archive apart."""
-    session, bucket = versions
-    put(session.control, bucket, "a.zip", b"first")
-    where = Location("s3", bucket, "a.zip")
+    s3, source, where = versions
+    put(s3, where, b"first")
     for pin in (Pin(5), Pin(5, "Mon, 01 Jan 2024 00:00:00 GMT")):
         with pytest.raises(StorageError, match="neither versions nor ETags"):
-            S3Disposal(session).delete(where, pin)
-    assert bodies(session.control, bucket) == [b"first"]
+            source.delete(where, pin)
+    assert bodies(s3, where.bucket) == [b"first"]
 
 
 @pytest.mark.parametrize("place", ["folder"], indirect=True)
@@ -137,4 +113,4 @@ def test_a_file_has_no_tags(place: Place) -> None:
     """The refusal says what to do instead."""
     where = place.fill("a.zip", b"first")
     with pytest.raises(StorageError, match="delete it instead"):
-        place.stores.disposal(where).tag(where, place.source.head(where), {"a": "b"})
+        place.source.tag(where, place.source.head(where), {"a": "b"})

@@ -3,9 +3,8 @@
 import contextlib
 import itertools
 import os
+import resource
 import stat
-import subprocess
-import sys
 import threading
 import time
 import zlib
@@ -23,9 +22,10 @@ from s3unzip.errors import (
     StoreFullError,
 )
 from s3unzip.model import Location
+from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.files import FileSource
-from s3unzip.stores.folder import OWN, Folder, FolderDestination, FolderRunStore
-from s3unzip.stores.ports import ListedObject, ObjectFacts, Upload
+from s3unzip.stores.folder import OWN, FolderDestination
+from s3unzip.stores.ports import ListedObject, ObjectFacts, RunStore, Upload
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS
 
@@ -35,14 +35,20 @@ def put(folder: Path, key: str, *, if_absent: bool = False) -> None:
     FolderDestination(str(folder)).put(key, b"body", FACTS, if_absent=if_absent)
 
 
-def test_time_and_mode_are_restored(tmp_path: Path) -> None:
-    """A file has the archive's time and permission bits, and never more than those."""
-    facts = ObjectFacts("text/plain", {"mtime": "1000000000", "mode": "4751"})
-    target = FolderDestination(str(tmp_path))
-    target.put(f"{tmp_path}/a", b"1", facts, if_absent=False)
+def records(home: Path, run: str = "run-1") -> RunStore:
+    """Return the records of a run kept below `home`."""
+    return open_stores(StoreConfig(Location("file", "", str(home)))).run_store(run)
+
+
+@pytest.mark.parametrize(("mode", "restored"), [("4751", 0o751), ("0", None)])
+def test_time_and_mode_are_restored(tmp_path: Path, mode: str, restored: int | None) -> None:
+    """A file has the archive's time and permission bits, never more; many writers leave them 0."""
+    facts = ObjectFacts("text/plain", {"mtime": "1000000000", "mode": mode})
+    FolderDestination(str(tmp_path)).put(f"{tmp_path}/a", b"1", facts, if_absent=False)
     found = (tmp_path / "a").stat()
     assert found.st_mtime == 1_000_000_000
-    assert stat.S_IMODE(found.st_mode) == 0o751
+    mode_now = stat.S_IMODE(found.st_mode)
+    assert mode_now == restored if restored else mode_now & 0o400
 
 
 @pytest.mark.parametrize(
@@ -57,29 +63,31 @@ def test_keys_that_leave_the_folder(tmp_path: Path, key: str) -> None:
     assert not list(tmp_path.rglob("x"))
 
 
-@pytest.mark.parametrize("name", ["link", "link/deeper"])
-def test_links_are_not_followed(tmp_path: Path, name: str) -> None:
-    """An existing link in the folder leads no write out of it."""
-    outside = tmp_path / "outside"
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A folder beside the destination ``out``, with a file in it."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/f").write_bytes(b"mine")
+    (tmp_path / "out").mkdir()
+    return tmp_path / "outside"
+
+
+def is_untouched(outside: Path) -> bool:
+    """Return whether nothing was written there."""
+    return [(one.name, one.read_bytes()) for one in outside.iterdir()] == [("f", b"mine")]
+
+
+def test_links_are_not_followed(tmp_path: Path, outside: Path) -> None:
+    """A link in the folder leads no write out of it; in the place of a file it is replaced."""
     folder = tmp_path / "out"
-    outside.mkdir()
-    folder.mkdir()
     (folder / "link").symlink_to(outside)
-    with pytest.raises(StorageError, match="symbolic link"):
-        put(folder, f"{folder}/{name}/x")
-    assert not list(outside.iterdir())
-
-
-def test_a_link_in_the_place_of_a_file_is_replaced(tmp_path: Path) -> None:
-    """The link goes, what it led to stays."""
-    outside = tmp_path / "outside"
-    outside.write_bytes(b"mine")
-    folder = tmp_path / "out"
-    folder.mkdir()
-    (folder / "a").symlink_to(outside)
-    put(folder, f"{folder}/a")
-    assert outside.read_bytes() == b"mine"
-    assert (folder / "a").read_bytes() == b"body"
+    (folder / "f").symlink_to(outside / "f")
+    for name in ("link", "link/deeper"):
+        with pytest.raises(StorageError, match="symbolic link"):
+            put(folder, f"{folder}/{name}/x")
+    put(folder, f"{folder}/f")
+    assert is_untouched(outside)
+    assert (folder / "f").read_bytes() == b"body"
 
 
 def test_names_that_clash(tmp_path: Path) -> None:
@@ -101,11 +109,10 @@ def test_names_that_clash(tmp_path: Path) -> None:
 def test_a_folder_that_somebody_deletes_meanwhile(tmp_path: Path) -> None:
     """The next write makes it again."""
     target = FolderDestination(str(tmp_path))
-    target.put(f"{tmp_path}/a/b", b"1", FACTS, if_absent=False)
-    (tmp_path / "a" / "b").unlink()
-    (tmp_path / "a").rmdir()
-    target.put(f"{tmp_path}/a/b", b"1", FACTS, if_absent=False)
-    assert (tmp_path / "a/b").read_bytes() == b"1"
+    for _ in range(2):
+        target.put(f"{tmp_path}/a/b", b"1", FACTS, if_absent=True)
+        (tmp_path / "a/b").unlink()
+        (tmp_path / "a").rmdir()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -120,22 +127,14 @@ def test_a_folder_without_rights(tmp_path: Path) -> None:
 @pytest.mark.parametrize("if_absent", [False, True])
 def test_no_room(tmp_path: Path, *, if_absent: bool) -> None:
     """A write that the system cuts short leaves no half file, and says so in one line."""
-    script = f"""
-import resource
-from s3unzip.errors import StoreFullError
-from s3unzip.stores.folder import FolderDestination
-from s3unzip.stores.ports import ObjectFacts
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-try:
-    FolderDestination({str(tmp_path)!r}).put(
-        {f"{tmp_path}/a"!r}, bytes(2000), ObjectFacts("a/b", {{}}), if_absent={if_absent})
-except StoreFullError as error:
-    print(error)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith(f"{tmp_path}/a: too large")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    target = FolderDestination(str(tmp_path))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, before[1]))
+    try:
+        with pytest.raises(StoreFullError, match=rf"\A{tmp_path}/a: too large.*\Z"):
+            target.put(f"{tmp_path}/a", bytes(2_000), FACTS, if_absent=if_absent)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not list(tmp_path.iterdir())
 
 
@@ -165,17 +164,17 @@ def test_a_source_that_changes(tmp_path: Path, way: str) -> None:
         list(pieces)
 
 
-def test_a_folder_swapped_for_a_link_while_files_are_written(tmp_path: Path) -> None:
+def test_a_folder_swapped_for_a_link_while_files_are_written(tmp_path: Path, outside: Path) -> None:
     """Whoever may write in the folder swaps it all the time: nothing is ever written outside."""
-    folder, outside = tmp_path / "out", tmp_path / "outside"
-    (outside / "sub").mkdir(parents=True)
-    (folder / "a").mkdir(parents=True)
+    folder = tmp_path / "out"
+    (folder / "a").mkdir()
+    (tmp_path / "aside").mkdir()
     done = threading.Event()
 
     def swap() -> None:
         for number in itertools.count():
             for step in (
-                lambda number=number: (folder / "a").rename(tmp_path / f"aside{number}"),
+                lambda number=number: (folder / "a").rename(tmp_path / f"aside/{number}"),
                 lambda: (folder / "a").symlink_to(outside),
                 lambda: time.sleep(0),
                 (folder / "a").unlink,
@@ -191,21 +190,20 @@ def test_a_folder_swapped_for_a_link_while_files_are_written(tmp_path: Path) -> 
         for number in range(400):
             target = FolderDestination(str(folder))  # that has seen no folder yet
             with contextlib.suppress(S3UnzipError):
-                target.put(f"{folder}/a/sub/f{number}", b"body", FACTS, if_absent=False)
+                target.put(f"{folder}/a/f{number}", b"body", FACTS, if_absent=False)
             with contextlib.suppress(S3UnzipError):
-                list(target.read(f"{folder}/a/sub/f{number}"))
+                list(target.read(f"{folder}/a/f{number}"))
             with contextlib.suppress(S3UnzipError):
                 assert list(target.list_objects(f"{folder}/a/", "", "\U0010ffff")) is not None
     finally:
         done.set()
         attacker.join()
-    assert list(outside.rglob("*")) == [outside / "sub"]
+    assert is_untouched(outside)
 
 
-def test_a_folder_swapped_for_a_link_within_one_write(tmp_path: Path) -> None:
+def test_a_folder_swapped_for_a_link_within_one_write(tmp_path: Path, outside: Path) -> None:
     """Between the first byte and the name: the file goes where its folder has gone."""
-    folder, outside = tmp_path / "out", tmp_path / "outside"
-    outside.mkdir()
+    folder = tmp_path / "out"
 
     def pieces() -> Iterator[bytes]:
         yield b"first "
@@ -213,46 +211,40 @@ def test_a_folder_swapped_for_a_link_within_one_write(tmp_path: Path) -> None:
         (folder / "a").symlink_to(outside)
         yield b"last"
 
-    whole = Folder(str(folder))
+    whole = FolderDestination(str(folder))
     whole.write(whole.place(f"{folder}/a/f"), pieces())
-    assert not list(outside.iterdir())
+    assert is_untouched(outside)
     assert (folder / "aside/f").read_bytes() == b"first last"
 
 
-def test_a_folder_swapped_for_a_link_before_an_upload_is_complete(tmp_path: Path) -> None:
+def test_a_folder_swapped_for_a_link_before_an_upload_is_complete(
+    tmp_path: Path, outside: Path
+) -> None:
     """The folder was checked when the upload began; what counts is where it is completed."""
-    folder, outside = tmp_path / "out", tmp_path / "outside"
-    outside.mkdir()
-    (outside / "f").write_bytes(b"mine")
-    for kept in (True, False):  # with the folder's descriptor still at hand, and without
-        target = FolderDestination(str(folder))
-        upload = Upload(f"{folder}/a/f", target.create_upload(f"{folder}/a/f", FACTS))
-        part = target.upload_part(upload, 1, 0, b"body", zlib.crc32(b"body"))
-        (folder / "a").rename(folder / "aside")
-        (folder / "a").symlink_to(outside)
-        with contextlib.suppress(StorageError):
-            (target if kept else FolderDestination(str(folder))).complete_upload(
-                upload, [part], if_absent=False
-            )
-        assert (outside / "f").read_bytes() == b"mine"
-        (folder / "a").unlink()
-        (folder / "aside").rename(folder / "a")
+    folder = tmp_path / "out"
+    target = FolderDestination(str(folder))
+    upload = Upload(f"{folder}/a/f", target.create_upload(f"{folder}/a/f", FACTS))
+    part = target.upload_part(upload, 1, 0, b"body", zlib.crc32(b"body"))
+    (folder / "a").rename(folder / "aside")
+    (folder / "a").symlink_to(outside)
+    with pytest.raises(StorageError, match="symbolic link"):
+        target.complete_upload(upload, [part], if_absent=False)
+    assert is_untouched(outside)
 
 
-def test_an_uploads_file_swapped_for_a_link(tmp_path: Path) -> None:
+def test_an_uploads_file_swapped_for_a_link(tmp_path: Path, outside: Path) -> None:
     """Neither a symbolic nor a hard link in the place of our own file is written through."""
-    folder, outside = tmp_path / "out", tmp_path / "outside"
-    outside.write_bytes(b"mine")
+    folder = tmp_path / "out"
     target = FolderDestination(str(folder))
     for link in (os.symlink, os.link):
         upload = Upload(f"{folder}/f", target.create_upload(f"{folder}/f", FACTS))
         own = folder / f"{OWN}{upload.upload_id}"
         own.unlink()
-        link(outside, own)
+        link(outside / "f", own)
         with pytest.raises(StorageError):
             target.upload_part(upload, 1, 0, b"body", zlib.crc32(b"body"))
         target.abort_upload(upload)
-        assert outside.read_bytes() == b"mine"
+        assert is_untouched(outside)
     assert not list(folder.iterdir())
 
 
@@ -268,22 +260,15 @@ def test_a_long_way_to_the_folder_costs_no_name(tmp_path: Path) -> None:
     assert list(target.list_objects(f"{folder}/", "", "\U0010ffff")) == [ListedObject(key, 4)]
 
 
-def test_a_mode_without_rights_is_not_restored(tmp_path: Path) -> None:
-    """Many writers leave the mode zero; the file can be read all the same."""
-    facts = ObjectFacts("text/plain", {"mode": "0"})
-    FolderDestination(str(tmp_path)).put(f"{tmp_path}/a", b"1", facts, if_absent=False)
-    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) & 0o400
-
-
 def test_runs_are_private(tmp_path: Path) -> None:
     """A run's records may hold a presigned URL, so only the owner can read them, with any umask."""
     before = os.umask(0)
     try:
-        work = FolderRunStore(str(tmp_path / "home"), "run-1")
+        work = records(tmp_path / "home", "run-1")
         work.write("run.json", [b"{}"])
         work.write("outcomes/task.jsonl", [b"{}"])
         (tmp_path / "home/runs/run-2").mkdir(mode=0o755)
-        FolderRunStore(str(tmp_path / "home"), "run-2").write("run.json", [b"{}"])
+        records(tmp_path / "home", "run-2").write("run.json", [b"{}"])
     finally:
         os.umask(before)
     modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "home").rglob("*")}
@@ -297,34 +282,20 @@ def test_a_folder_that_runs_are_kept_in_stays_as_it_is(tmp_path: Path) -> None:
     for name in ("shared", "shared/home"):
         (tmp_path / name).chmod(0o777)
     for home in ("shared/home", "shared/new"):
-        FolderRunStore(str(tmp_path / home), "run-1").write("run.json", [b"{}"])
-        FolderRunStore(str(tmp_path / home), "run-1").write("plan.jsonl", [b"{}"])
-    modes = [
-        stat.S_IMODE((tmp_path / name).stat().st_mode)
-        for name in ("shared", "shared/home", "shared/home/runs/run-1", "shared/new")
-    ]
-    assert modes == [0o777, 0o777, 0o700, 0o700]
+        records(tmp_path / home).write("run.json", [b"{}"])
+    for name in ("shared", "shared/home", "shared/home/runs/run-1", "shared/new"):
+        mode = 0o777 if name in {"shared", "shared/home"} else 0o700
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode
 
 
 def test_files_have_the_rights_that_the_user_chose(tmp_path: Path) -> None:
     """Everybody may read and write what no umask forbids, and nobody may execute it."""
     before = os.umask(0)
     try:
-        for name, private in (("open", False), ("closed", True)):
-            folder = Folder(str(tmp_path), private=private)
-            folder.write(folder.place(f"{tmp_path}/{name}"), [b"1"])
+        put(tmp_path, f"{tmp_path}/open")
     finally:
         os.umask(before)
-    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("open", "closed")]
-    assert modes == [0o666, 0o600]
-
-
-def test_an_own_file_is_written_again(tmp_path: Path) -> None:
-    """Without a condition the new content replaces the old."""
-    folder = Folder(str(tmp_path))
-    for content in (b"old", b"new"):
-        folder.write(folder.own_place("record"), [content])
-    assert (tmp_path / f"{OWN}record").read_bytes() == b"new"
+    assert stat.S_IMODE((tmp_path / "open").stat().st_mode) == 0o666
 
 
 def test_room_is_checked_before_the_first_byte(tmp_path: Path) -> None:

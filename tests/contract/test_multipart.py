@@ -33,11 +33,10 @@ def body_of(place: Place, key: str = "whole") -> bytes:
     return b"".join(place.destination.read(place.key(key)))
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
-def test_parts_in_any_order(place: Place, order: tuple[int, ...]) -> None:
+def test_parts_in_any_order(place: Place) -> None:
     """The order of arrival does not matter, and each part has its CRC."""
     upload = begin(place)
-    parts = [add(place, upload, *CUTS[n]) for n in order]
+    parts = [add(place, upload, *CUTS[n]) for n in (2, 0, 1)]
     assert place.destination.head(upload.key) is None
     in_order = sorted(parts, key=lambda part: part.number)
     place.destination.complete_upload(upload, in_order, if_absent=False)

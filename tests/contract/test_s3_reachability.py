@@ -1,32 +1,28 @@
 """Endpoints that cannot be reached: a program that has just begun says so at once."""
 
-import contextlib
 import socket
-import ssl
-import subprocess
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from s3unzip.cli.options import check_endpoint
 from s3unzip.errors import S3UnzipError, ServiceFaultError, StorageError, UsageError
 from s3unzip.model import Location
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.ports import ObjectFacts
-from s3unzip.stores.s3.run_store import S3Stores
-from s3unzip.stores.s3.session import why_unreachable
+from s3unzip.stores.s3.session import Session
+from tests.contract.places import raw_server, stores_at, untrusted_context
 from tests.servers import HOST, HttpServer, Reply, nobody
 
 WHERE = Location("s3", "bucket", "a.zip")
+NO_URLS = ["127.0.0.1:9000", "localhost:9000", "ftp://x", "http:/x", "http://", "http://h:99999"]
+NO_URLS += ["http://[::1", "http://a b", "http://a\n", ""]
 
 
 def ask(url: str, *, by: str, beginning: bool = True) -> S3UnzipError:
     """Ask an endpoint for something; return what it ends with."""
-    access = StoreConfig(endpoint_url=url, connect_seconds=1.0, check_reachable=beginning)
-    stores = S3Stores(replace(access, work=Location("s3", "work", "")))
+    stores = stores_at(url, check_reachable=beginning, stall_seconds=5.0)
     source, destination = stores.source(WHERE), stores.destination(WHERE)
     calls: dict[str, Callable[[], object]] = {
         "obstore": lambda: source.tail(WHERE, 10),
@@ -62,83 +58,46 @@ def test_later_it_is_a_fault_that_may_pass(by: str) -> None:
 def test_a_server_that_answers_is_reachable() -> None:
     """A broken answer at the beginning is a fault that may pass."""
     with HttpServer(lambda asked: Reply(200, b"x", cut=0)) as server:
-        assert isinstance(ask(server.url, by="obstore"), S3UnzipError)
-        assert why_unreachable(server.url, 2.0) is None
+        assert "cannot reach" not in str(ask(server.url, by="obstore"))
+        Session(StoreConfig(endpoint_url=server.url)).check_reachable("bucket")
 
 
 def test_an_endpoint_that_says_nothing() -> None:
-    """It has so long, and no longer: here a TLS handshake that is not answered."""
+    """It has as long as a connection may take: here a TLS handshake that is not answered."""
     with socket.create_server((HOST, 0)) as silent:
-        url = f"https://{HOST}:{silent.getsockname()[1]}"
-        assert why_unreachable(url, 0.3) == "no answer within 0.3 s"
+        refused = ask(f"https://{HOST}:{silent.getsockname()[1]}", by="obstore")
+    assert type(refused) is StorageError
+    assert ": no answer; check --endp" in str(refused)
 
 
-def test_a_proxy_is_not_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("by", ["obstore", "boto3"])
+def test_a_proxy_is_not_passed_by(monkeypatch: pytest.MonkeyPatch, by: str) -> None:
     """Only the proxy may know the endpoint."""
     monkeypatch.setenv("http_proxy", "http://proxy.invalid:3128")
-    assert why_unreachable("http://no-such-host.invalid", 1.0) is None
-
-
-@pytest.fixture
-def untrusted(tmp_path: Path) -> Iterator[str]:
-    """A server with a certificate of its own; yield its URL."""
-    key, cert = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
-    subprocess.run([*made, "-keyout", key, "-out", cert], check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
-    listener = socket.create_server((HOST, 0))
-
-    def serve() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                opened, _ = listener.accept()
-                with contextlib.suppress(OSError):
-                    context.wrap_socket(opened, server_side=True).close()
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    yield f"https://{HOST}:{listener.getsockname()[1]}"
-    with contextlib.suppress(OSError):
-        listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
-    thread.join()
+    assert isinstance(ask("http://no-such-host.invalid", by=by), ServiceFaultError)
 
 
 @pytest.mark.parametrize("beginning", [True, False])
 @pytest.mark.parametrize("by", ["obstore", "boto3"])
-def test_an_untrusted_certificate_is_named(untrusted: str, by: str, *, beginning: bool) -> None:
+def test_an_untrusted_certificate_is_named(tmp_path: Path, by: str, *, beginning: bool) -> None:
     """It will not be trusted later either: cause and advice, not tried again."""
-    found = ask(untrusted, by=by, beginning=beginning)
+    with raw_server(lambda _: None, untrusted_context(tmp_path)) as host:
+        found = ask(f"https://{host}", by=by, beginning=beginning)
     assert type(found) is StorageError
     assert "ertificate" in str(found)
     assert "AWS_CA_BUNDLE" in str(found)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "127.0.0.1:9000",
-        "localhost:9000",
-        "ftp://x",
-        "http:/x",
-        "http://",
-        "http://h:99999",
-        "http://[::1",
-        "http://a b",
-        "http://a\n",
-        "",
-    ],
-)
+@pytest.mark.parametrize("url", NO_URLS)
 def test_endpoints_that_are_no_urls(url: str) -> None:
-    """They are refused before any request; without a scheme, the message shows the probable URL."""
+    """They are refused before any request."""
     with pytest.raises(UsageError, match="not a URL that begins with http"):
         check_endpoint(url)
 
 
 def test_the_advice_for_an_endpoint_without_a_scheme() -> None:
-    """Most people mean HTTP on a port."""
+    """Most people mean HTTP on a port: the message shows the probable URL."""
     with pytest.raises(UsageError, match=r"like http://127\.0\.0\.1:9000$"):
         check_endpoint("127.0.0.1:9000")
-    check_endpoint("http://127.0.0.1:9000")
-    check_endpoint("https://[::1]:9000/path")
+    for url in ("http://127.0.0.1:9000", "https://[::1]:9000/path"):
+        check_endpoint(url)

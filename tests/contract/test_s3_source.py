@@ -6,13 +6,13 @@ import pytest
 
 from s3unzip.errors import SourceChangedError, StorageError
 from s3unzip.model import Location
-from s3unzip.stores.factory import PartsSource, StoreConfig
-from s3unzip.stores.s3.run_store import S3Stores
 from s3unzip.zip import ByteRange
+from tests.contract.places import stores_at
 from tests.servers import Asked, HttpServer, Reply, s3_error
 
 DATA = bytes(range(256)) * 100
 DATE, LATER = "Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2015 07:28:01 GMT"
+ANY = Location("s3", "bucket", "a.zip")
 KEYS = ["plain/a.zip", "odd//a.zip"]
 
 
@@ -40,19 +40,13 @@ class Store:
         return Reply(206, DATA[start:stop], told)
 
 
-def source_of(url: str) -> PartsSource:
-    """Return the source on a server."""
-    stores = S3Stores(StoreConfig(Location("s3", "work", ""), endpoint_url=url))
-    return stores.source(Location("s3", "bucket", ""))
-
-
 @pytest.mark.parametrize("key", KEYS)
 def test_an_object_without_an_etag_is_pinned_by_its_date(key: str) -> None:
     """It is read, and a change is seen, also by the answer's date alone."""
     store = Store(Last_Modified=DATE)
     where = Location("s3", "bucket", key)
     with HttpServer(store) as server:
-        source = source_of(server.url)
+        source = stores_at(server.url).source(ANY)
         tail = source.tail(where, 100)
         assert tail.data == DATA[-100:]
         assert tail.pin == source.head(where)
@@ -73,7 +67,7 @@ def test_an_object_with_nothing_to_pin_by_is_refused() -> None:
         HttpServer(Store()) as server,
         pytest.raises(StorageError, match="neither an ETag nor a version nor a date"),
     ):
-        source_of(server.url).head(Location("s3", "bucket", "a.zip"))
+        stores_at(server.url).source(ANY).head(ANY)
 
 
 @pytest.mark.parametrize(
@@ -91,5 +85,5 @@ def test_a_store_without_suffix_ranges(answer: Reply) -> None:
     store = Store(ETag='"e"', Last_Modified=DATE)
     store.suffix = answer
     with HttpServer(store) as server:
-        tail = source_of(server.url).tail(Location("s3", "bucket", "a.zip"), 100)
+        tail = stores_at(server.url).source(ANY).tail(ANY, 100)
     assert (tail.data, tail.pin.size) == (DATA[-100:], len(DATA))

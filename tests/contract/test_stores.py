@@ -1,6 +1,5 @@
 """How locations find their adapters."""
 
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -8,45 +7,24 @@ from pathlib import Path
 import pytest
 
 from s3unzip.errors import UsageError
-from s3unzip.model import Location
-from s3unzip.stores.factory import PartsSource, StoreConfig, open_stores
-from s3unzip.stores.files import FileSource
-from s3unzip.stores.folder import FolderDestination, FolderRunStore
-from s3unzip.stores.s3.destination import S3Destination
-from s3unzip.stores.s3.run_store import S3RunStore
-from s3unzip.stores.s3.source import S3Source
-from s3unzip.stores.web import WebSource
+from s3unzip.model import Location, Pin
+from s3unzip.stores.factory import StoreConfig, open_stores
 
 S3 = Location("s3", "bucket", "prefix/")
 WEB = Location("https", "example.org", "a.zip")
 
 
-def test_each_scheme_has_its_adapter(tmp_path: Path) -> None:
-    """The scheme decides; asking twice gives the same adapter, and nothing is requested."""
-    folder = Location("file", "", f"{tmp_path}/")
-    config = StoreConfig(folder, endpoint_url="http://127.0.0.1:9")
-    stores = open_stores(pickle.loads(pickle.dumps(config)))  # noqa: S301 - our own
-    for location, kind in ((S3, S3Source), (folder, FileSource), (WEB, WebSource)):
-        source = stores.source(location)
-        assert isinstance(source, PartsSource)
-        assert isinstance(source.adapter, kind)
-    assert isinstance(stores.destination(S3), S3Destination)
-    assert isinstance(stores.destination(folder), FolderDestination)
-    assert isinstance(stores.run_store("run"), FolderRunStore)
-    assert isinstance(open_stores(StoreConfig(S3)).run_store("run"), S3RunStore)
-    for location in (S3, folder):
-        assert stores.destination(location) is stores.destination(location)
-
-
 def test_what_has_no_adapter() -> None:
     """The message says what there is."""
     stores = open_stores(StoreConfig(WEB))
-    with pytest.raises(UsageError, match="s3://"):
-        stores.source(Location("ftp", "host", "a.zip"))
-    with pytest.raises(UsageError, match="s3://"):
-        stores.destination(WEB)
-    with pytest.raises(UsageError, match="s3://"):
-        stores.run_store("run")
+    for ask in (
+        lambda: stores.source(Location("ftp", "host", "a.zip")),
+        lambda: stores.destination(WEB),
+        lambda: stores.run_store("run"),
+        lambda: stores.source(WEB).delete(WEB, Pin(1)),
+    ):
+        with pytest.raises(UsageError, match="s3://"):
+            ask()
 
 
 def test_a_folder_needs_no_aws(tmp_path: Path) -> None:

@@ -1,9 +1,6 @@
 """Web servers that are hostile, slow or badly set up: what an HTTP source takes of them."""
 
 import socket
-import ssl
-import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +13,8 @@ from s3unzip.model import Location, Pin
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.web import WebSource
 from s3unzip.zip import ByteRange
-from tests.servers import HOST, Asked, HttpServer, Reply, WebFiles
+from tests.contract.places import raw_server, untrusted_context
+from tests.servers import HttpServer, Reply, WebFiles
 
 DATA = bytes(range(256)) * 100
 ASKED = 64 * 1024
@@ -25,38 +23,15 @@ HEAD = b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-65535/4000000000
 
 
 @contextmanager
-def raw_server(
-    answer: Callable[[socket.socket], None], context: ssl.SSLContext | None = None
-) -> Iterator[Location]:
-    """Serve each connection with a function that writes what it likes."""
-    listener = socket.create_server((HOST, 0))
-    ended = threading.Event()
-
-    def serve() -> None:
-        while not ended.is_set():
-            with suppress(OSError):
-                opened, _ = listener.accept()
-                with context.wrap_socket(opened, server_side=True) if context else opened as one:
-                    one.settimeout(10)
-                    one.recv(65536)
-                    answer(one)
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    scheme = "https" if context else "http"
-    try:
-        yield Location(scheme, f"{HOST}:{listener.getsockname()[1]}", "a.zip?token=SECRET")
-    finally:
-        ended.set()
-        with suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
+def serving(answer: Callable[[socket.socket], None]) -> Iterator[Location]:
+    """Serve an archive with a function; yield where it is."""
+    with raw_server(answer) as host:
+        yield Location("http", host, "a.zip?token=SECRET")
 
 
-def read(where: Location, access: StoreConfig = FAST) -> bytes:
+def read(where: Location) -> bytes:
     """Read the first 64 KiB of an archive of 4 GB."""
-    return WebSource(access).pinned(where, Pin(4_000_000_000)).read(ByteRange(0, ASKED))
+    return WebSource(FAST).pinned(where, Pin(4_000_000_000)).read(ByteRange(0, ASKED))
 
 
 @pytest.mark.parametrize("way", ["length", "chunks", "close"])
@@ -75,13 +50,13 @@ def test_no_more_of_a_body_is_read_than_was_asked_for(way: str) -> None:
             while True:
                 sent.append(one.send(bytes(65536)))
 
-    with raw_server(endless) as where:
+    with serving(endless) as where:
         assert read(where) == bytes(ASKED)
     assert sum(sent) < 64 * 1024**2  # what the system's buffers took
 
 
 def test_a_slow_but_steady_server_is_read() -> None:
-    """More than the stall limit in all, yet above the floor of bytes a second."""
+    """More than the stall limit in all, yet never as long without a byte."""
 
     def answer(one: socket.socket) -> None:
         one.sendall(HEAD + b"Content-Length: 65536\r\n\r\n")
@@ -89,8 +64,8 @@ def test_a_slow_but_steady_server_is_read() -> None:
             time.sleep(0.05)
             one.sendall(bytes(4096))
 
-    with raw_server(answer) as where:
-        assert read(where, StoreConfig(stall_seconds=0.5)) == bytes(ASKED)
+    with serving(answer) as where:
+        assert read(where) == bytes(ASKED)
 
 
 @pytest.mark.parametrize(
@@ -113,14 +88,14 @@ def test_numbers_are_parsed_with_bounds(headers: dict[str, str]) -> None:
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     partial = f"HTTP/1.1 206 OK\r\n{head}\r\n".encode() + bytes(10)
     whole = f"HTTP/1.1 200 OK\r\n{head}\r\n".encode()
-    with raw_server(lambda one: one.sendall(partial)) as where:
+    with serving(lambda one: one.sendall(partial)) as where:
         for ask in (
             lambda: WebSource(FAST).pinned(where, Pin(10)).read(ByteRange(0, 10)),
             lambda: WebSource(FAST).tail(where, 10),
         ):
             with suppress(S3UnzipError):
                 ask()
-    with raw_server(lambda one: one.sendall(whole)) as where:
+    with serving(lambda one: one.sendall(whole)) as where:
         if "Content-Length" in headers:
             with pytest.raises(RangesUnsupportedError, match="does not tell the size"):
                 WebSource(FAST).head(where)
@@ -128,46 +103,31 @@ def test_numbers_are_parsed_with_bounds(headers: dict[str, str]) -> None:
             assert WebSource(FAST).head(where) == Pin(10)
 
 
-@contextmanager
-def two_servers(access: StoreConfig) -> Iterator[tuple[Location, WebSource, list[Asked]]]:
-    """Serve a URL that redirects to a second server; yield what that one is asked."""
+@pytest.mark.parametrize("allowed", [False, True])
+def test_redirects_to_other_hosts(*, allowed: bool) -> None:
+    """They are followed where that is allowed; the user's credentials stay at home.
+
+    The message names the other host and the option, no secret; the host gets no request.
+    """
     with HttpServer(WebFiles({"a.zip": DATA})) as other:
-
-        def answer(asked: Asked) -> Reply:
-            return Reply(302, headers={"Location": f"{other.url}/a.zip?token=OTHER"})
-
-        with HttpServer(answer) as server:
+        answer = Reply(302, headers={"Location": f"{other.url}/a.zip?token=OTHER"})
+        with HttpServer(lambda asked: answer) as server:
             host = server.url.removeprefix("http://")
             where = Location("http", f"me:pass%20word@{host}", "a.zip?token=SECRET")
-            yield where, WebSource(access), other.asked
-
-
-def test_redirects_to_other_hosts_are_refused() -> None:
-    """The message names the other host and the option, no secret; the host gets no request."""
-    with two_servers(FAST) as (where, source, asked):
-        with pytest.raises(StorageError, match="redirects to another host") as caught:
-            source.tail(where, 10)
-        assert not asked
-    assert "--allow other-hosts" in str(caught.value)
-    for secret in ("SECRET", "OTHER", "pass"):
-        assert secret not in str(caught.value)
-
-
-def test_redirects_to_other_hosts_where_they_are_allowed() -> None:
-    """They are followed, and the user's credentials stay at home."""
-    with two_servers(StoreConfig(other_hosts=True)) as (where, source, asked):
-        assert source.tail(where, 10).data == DATA[-10:]
-        assert [one.path for one in asked] == ["/a.zip?token=OTHER"]
-        assert "authorization" not in asked[0].headers
-        assert asked[0].headers["range"] == "bytes=-10"
-
-
-def test_credentials_in_a_url_are_used() -> None:
-    """As Basic authentication, decoded; they are in no message."""
-    with HttpServer(WebFiles({"a.zip": DATA})) as server:
-        where = Location("http", f"me:pass%20word@{server.url.removeprefix('http://')}", "a.zip")
-        assert WebSource(FAST).tail(where, 10).data == DATA[-10:]
-        assert server.asked[0].headers["authorization"] == "Basic bWU6cGFzcyB3b3Jk"
+            source = WebSource(StoreConfig(other_hosts=allowed))
+            if allowed:
+                assert source.tail(where, 10).data == DATA[-10:]
+            else:
+                with pytest.raises(StorageError, match="redirects to another host") as caught:
+                    source.tail(where, 10)
+                assert "--allow other-hosts" in str(caught.value)
+                for secret in ("SECRET", "OTHER", "pass"):
+                    assert secret not in str(caught.value)
+    assert server.asked[0].headers["authorization"] == "Basic bWU6cGFzcyB3b3Jk"
+    assert [one.path for one in other.asked] == ["/a.zip?token=OTHER"] * allowed
+    for one in other.asked:
+        assert "authorization" not in one.headers
+        assert one.headers["range"] == "bytes=-10"
 
 
 @pytest.mark.parametrize(
@@ -175,11 +135,10 @@ def test_credentials_in_a_url_are_used() -> None:
 )
 def test_redirects_to_nonsense(target: str) -> None:
     """A target that is no URL of HTTP is refused, and not repeated."""
-    reply = Reply(302, headers={"Location": target})
-    with HttpServer(lambda asked: reply) as server:
+    with HttpServer(lambda asked: Reply(302, headers={"Location": target})) as server:
         where = Location("http", server.url.removeprefix("http://"), "a.zip")
         with pytest.raises(StorageError, match="redirects to"):
-            WebSource(StoreConfig(other_hosts=False)).tail(where, 10)
+            WebSource(FAST).tail(where, 10)
 
 
 def test_an_unknown_host_is_named() -> None:
@@ -191,13 +150,8 @@ def test_an_unknown_host_is_named() -> None:
 
 def test_an_untrusted_certificate_is_named(tmp_path: Path) -> None:
     """The cause in plain words, and where to name a certificate to trust."""
-    pair = [str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")]
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
-    subprocess.run([*made, "-keyout", pair[0], "-out", pair[1]], check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(pair[1], pair[0])
     with (
-        raw_server(lambda _: None, context) as where,
+        raw_server(lambda _: None, untrusted_context(tmp_path)) as host,
         pytest.raises(StorageError, match=r"not trusted: self-signed certificate.*SSL_CERT_FILE"),
     ):
-        read(where)
+        read(Location("https", host, "a.zip"))

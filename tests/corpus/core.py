@@ -63,17 +63,13 @@ def open_at(raw: bytes, member: Member, policy: Policy, cut: Cut) -> OpenedMembe
         length = opened
 
 
-def extract_member(raw: bytes, member: Member, policy: Policy, cut: Cut) -> tuple[bytes, set[str]]:
-    """Return a member's content and warnings."""
-    content, warnings, _ = extract_up_to(raw, member, member.stop, policy, cut)
-    return content, warnings
-
-
-def extract_up_to(
-    raw: bytes, member: Member, bound: int, policy: Policy, cut: Cut
+def extract_member(
+    raw: bytes, member: Member, policy: Policy, cut: Cut, bound: int | None = None
 ) -> tuple[bytes, set[str], int]:
     """Return a member's content and warnings, and where it ends; it may not pass `bound`."""
-    own_stop, member = member.stop, member._replace(stop=bound)
+    own_stop = member.stop
+    if bound is not None:
+        member = member._replace(stop=bound)
     opened = open_at(raw, member, policy, cut)
     start = member.offset + opened.data_start
     stop = start + member.compressed_size
@@ -83,10 +79,7 @@ def extract_up_to(
         content = bytes(decode_whole(member, raw[start:stop], policy, opened, odd))
         return content, warnings.union(odd), stop
     decoder = MemberDecoder(member, policy, opened)
-    content = b"".join(
-        bytes(piece) for part in cut.pieces(raw[start:stop]) for piece in decoder.feed(part)
-    )
-    decoder.finish()
+    content = b"".join(map(bytes, decoder.decode(cut.pieces(raw[start:stop]))))
     return content, warnings.union(decoder.warnings), stop
 
 
@@ -109,7 +102,7 @@ def extract(
             continue
         bound = members[-1].stop if place + 1 < len(members) else member.stop
         try:
-            content, noted, reach = extract_up_to(raw, member, bound, policy, cut)
+            content, noted, reach = extract_member(raw, member, policy, cut, bound)
         except MemberError as error:
             results[member.index] = MemberResult(error.finding.code)
         else:

@@ -11,12 +11,10 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
-import boto3
 import pytest
-from botocore.exceptions import ClientError
 
+from embedded.deploy import make_client
 from embedded.ministack import PYTHON, EmbeddedAws
 from tests.docs.archives import make_archive
 from tests.docs.commands import (
@@ -31,7 +29,7 @@ from tests.docs.commands import (
     show_page,
 )
 from tests.patience import HANG_SECONDS
-from tests.servers import HttpServer, WebFiles
+from tests.servers import Asked, HttpServer, Reply, WebFiles
 
 SHELL = {"chmod", "cp", "curl", "echo", "ls", "mkdir", "printf", "python3", "rm", "seq", "split"}
 ASSIGNMENT = re.compile(r"(?:export )?([A-Za-z_][A-Za-z0-9_]*)=(\S*)$")
@@ -62,20 +60,15 @@ class World:
     """What a page speaks of: its archives, buckets, web server and S3.
 
     A name that ends in ``.zip`` or ``.whl`` in a bucket or on the web server is an archive, made by
-    its name. Archives that are files are made by the page itself. Only if the page
-    makes one by a command that does not run here, it is made by its name, too. A bucket that is
-    named exists. ``https://`` is the local server, port 9000 of 127.0.0.1 is
-    MiniStack, and ``s3unzip`` is the one of the wheel, installed in an environment of its own.
+    its name. Archives that are files are made by the page itself, or by their names if the page
+    makes them by a command that does not run here. A bucket that is named exists. ``https://`` is
+    the local server, port 9000 of 127.0.0.1 is MiniStack, and ``s3unzip`` is the one of the wheel.
     """
 
-    def __init__(
-        self, folder: Path, aws: EmbeddedAws, web: WebFiles, web_url: str, installed: Path
-    ) -> None:
+    def __init__(self, folder: Path, aws: EmbeddedAws, web: str, installed: Path) -> None:
         self._folder = folder
         self._aws = aws
-        self._web = web
-        self._web_url = web_url
-        self.foreign: set[str] = set()  # archives that a page makes by commands that do not run
+        self._web = web  # the URL of the local server
         self._variables = {
             "PATH": f"{installed}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(folder),
@@ -85,12 +78,6 @@ class World:
             **aws.environment,
         }
 
-    def provide_web(self, text: str) -> None:
-        """Put the archives that a text has addresses of on the web server."""
-        for url in re.findall(r"https://[^\s\"']+\.(?:zip|whl)", text):
-            path = urlsplit(url).path.lstrip("/")
-            self._web.files[path] = make_archive(path.rsplit("/", 1)[-1])
-
     def run(self, command: Command) -> str | None:
         """Run a command; say what went wrong."""
         assignment = ASSIGNMENT.fullmatch(command.text)
@@ -98,8 +85,14 @@ class World:
             if assignment[1] not in self._variables:  # the world's own keep what they are
                 self._variables[assignment[1]] = self._substitute(assignment[2])
             return None
+        if command.words[0] == "zip":  # it does not run here
+            for word in command.words:
+                if word.endswith(".zip"):
+                    (self._folder / word).write_bytes(make_archive(word))
+            return None
         text = self._substitute(command.text)
-        self._provide(command.text)
+        for url in re.findall(r"s3://[^\s'\"=]+", command.text):
+            self._provide_bucket(url)
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", text],
             cwd=self._folder,
@@ -117,32 +110,14 @@ class World:
 
     def _substitute(self, text: str) -> str:
         text = text.replace("http://127.0.0.1:9000", self._aws.endpoint)
-        return re.sub(r"https://[\w.-]+(/[\w./-]*)", rf"{self._web_url}\1", text)
-
-    def _provide(self, text: str) -> None:
-        for word in re.findall(r"[^\s'\"=]+", text):
-            if word.startswith("s3://"):
-                self._provide_bucket(word)
-            elif word in self.foreign:
-                file = self._folder / word
-                if not file.exists():
-                    file.write_bytes(make_archive(word))
+        return re.sub(r"https://[\w.-]+(/[\w./-]*)", rf"{self._web}\1", text)
 
     def _provide_bucket(self, url: str) -> None:
         bucket, _, key = url.removeprefix("s3://").partition("/")
-        s3 = boto3.client(
-            "s3",
-            endpoint_url=self._aws.endpoint,
-            aws_access_key_id="test",
-            aws_secret_access_key="test",
-            region_name="us-east-1",
-        )
+        s3 = make_client("s3", self._aws.environment)
         s3.create_bucket(Bucket=bucket)
-        if key.endswith(".zip"):
-            try:
-                s3.head_object(Bucket=bucket, Key=key)
-            except ClientError:
-                s3.put_object(Bucket=bucket, Key=key, Body=make_archive(key.rsplit("/", 1)[-1]))
+        if key.endswith(".zip") and not s3.list_objects_v2(Bucket=bucket, Prefix=key)["KeyCount"]:
+            s3.put_object(Bucket=bucket, Key=key, Body=make_archive(key.rsplit("/", 1)[-1]))
 
 
 @pytest.fixture(scope="module")
@@ -176,21 +151,17 @@ PAGES = [page for page in documents() if read_commands(page) and page != DEPLOYI
 def test_commands_run(page: Path, aws: EmbeddedAws, installed: Path, tmp_path: Path) -> None:
     """A page's commands, in its order, end as the page says."""
     aws.reset()
-    files = WebFiles()
-    with HttpServer(files) as server:
-        world = World(tmp_path, aws, files, server.url, installed)
-        every = read_commands(page)
-        world.foreign = {
-            word
-            for command in every
-            if command.words[0] == "zip"
-            for word in command.words
-            if word.endswith(".zip")
-        }
-        commands = [command for command in every if _runs_here(command)]
-        world.provide_web(" ".join(command.text for command in commands))
+    with HttpServer(_answer_archive) as server:
+        world = World(tmp_path, aws, server.url, installed)
+        commands = [one for one in read_commands(page) if one.words[0] == "zip" or _runs_here(one)]
         failed = [world.run(command) for command in commands]
     assert not [what for what in failed if what is not None]
+
+
+def _answer_archive(asked: Asked) -> Reply:
+    """Answer with the archive of the name that an address ends with."""
+    path = asked.path.lstrip("/")
+    return WebFiles({path: make_archive(path.rsplit("/", 1)[-1])})(asked)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=show_page)

@@ -1,11 +1,13 @@
 """Changes to deployed functions for the time of a test, as an operator makes them."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from embedded.pipeline import DeployedPipeline
 from tests.patience import looks
+from tests.zips import Entry
 
 T = TypeVar("T")
 
@@ -16,6 +18,14 @@ def find_function(pipeline: DeployedPipeline, name: str) -> dict[str, Any]:
     listed = pipeline.client("lambda").list_functions()["Functions"]
     (found,) = (one for one in listed if one["Handler"] == handler)
     return dict(found)
+
+
+def members_of(count: int) -> list[Entry]:
+    """Return so many small members in folders."""
+    return [
+        Entry(f"folder {n % 7}/größe-{n:04}.json", json.dumps({"n": n}).encode() * 30)
+        for n in range(count)
+    ]
 
 
 @contextmanager

@@ -14,11 +14,12 @@ from tests.assemblies import for_embedded_aws
 from tests.e2e.functions import (
     await_value,
     find_function,
+    members_of,
     with_handler,
     with_variables,
     without_workers,
 )
-from tests.e2e.test_pipeline import STATE_MACHINE, members_of, name_of, put_event, wait_until_idle
+from tests.e2e.test_pipeline import STATE_MACHINE, name_of, put_event, wait_until_idle
 from tests.zips import DEFLATE, Entry, build
 
 FAULT_SECONDS = 120.0  # after which a message that failed comes again, at the latest

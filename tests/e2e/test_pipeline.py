@@ -15,7 +15,7 @@ from embedded.pipeline import DeployedPipeline
 from s3unzip.metric_names import METRICS
 from s3unzip.model import Report, Verdict, decode
 from s3unzip.settings import MIB, Variable
-from tests.e2e.functions import await_value, with_all_variables, with_variables
+from tests.e2e.functions import await_value, members_of, with_all_variables, with_variables
 from tests.e2e.huge import check, write_archive
 from tests.processes import run_command
 from tests.split_zips import build_split
@@ -48,14 +48,6 @@ def announced(pipeline: DeployedPipeline) -> Callable[[str], dict[str, Any]]:
         return await_value(pipeline, find)
 
     return wait_for
-
-
-def members_of(count: int) -> list[Entry]:
-    """Return so many small members in folders."""
-    return [
-        Entry(f"folder {n % 7}/größe-{n:04}.json", json.dumps({"n": n}).encode() * 30)
-        for n in range(count)
-    ]
 
 
 def name_of(entry: Entry) -> str:

@@ -4,7 +4,7 @@ import random
 from functools import lru_cache
 
 from s3unzip.settings import KIB, MIB, Tuning
-from tests.functional.large.encoders import log_lines
+from tests.functional.large.contents import log_lines
 from tests.zips import DEFLATE, Entry, build
 
 PREFIX = "archive/"  # of every key: the archive's stem

@@ -25,9 +25,8 @@ from s3unzip.local.workers import Workers
 from s3unzip.model import Location, Options, Report, Request
 from s3unzip.settings import Tuning
 from s3unzip.stores.calls import LocalClock
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.ports import Clock
-from s3unzip.stores.s3.run_store import S3Stores
 from s3unzip.zip import Policy
 from tests.faults.archives import PREFIX, TUNING
 from tests.faults.proxy import FaultProxy
@@ -87,7 +86,7 @@ class ContextMaker:
         """Return the context of this process."""
         os.environ.update(CREDENTIALS)
         access = StoreConfig(endpoint_url=self.endpoint, region=REGION, stall_seconds=5.0)
-        stores = S3Stores(replace(access, work=Location("s3", WORK, "")))
+        stores = open_stores(replace(access, work=Location("s3", WORK, "")))
         return Context(stores, clock, self.policy, self.tuning, progress)
 
 

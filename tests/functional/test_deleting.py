@@ -1,14 +1,15 @@
 """Commands that delete: what is no member of the archive, and the archive after success."""
 
-import json
 from pathlib import Path
 
 import pytest
 
+from s3unzip.api.options import parse_after_success
 from s3unzip.errors import UsageError
-from s3unzip.local.machine import Machine
 from s3unzip.model import (
     AfterSuccess,
+    Location,
+    Options,
     Request,
     SourceAction,
     SourceState,
@@ -178,9 +179,9 @@ def test_the_archive_is_deleted_after_success(place: Place) -> None:
     ended = place.site("--delete-extra", "1000", "--after-success", "delete", "--json")
     assert ended.code == 0, ended.err
     done = {"action": "delete", "state": "done"}
-    assert json.loads(ended.out)["after_success"] == done
+    assert ended.lines[0]["after_success"] == done
     assert "the archive is deleted" in ended.err
-    assert json.loads(place.run("show", "--json").out)["after_success"] == done
+    assert place.run("show", "--json").lines[0]["after_success"] == done
     assert not (place.folder / "a.zip").exists()
     assert place.names == MEMBERS
     assert place.site("--after-success", "delete", source="broken.zip").code == 1
@@ -210,6 +211,13 @@ def test_what_cannot_become_of_an_archive(place: Place, source: str, words: str,
     assert place.files().keys() == {"a.zip", "broken.zip"}
 
 
+def test_some_members_are_enough_for_a_tag() -> None:
+    """An archive is tagged after a selection, too; a value may have an equals sign."""
+    source = Location("s3", "arrivals", "t/a.zip")
+    tagged = parse_after_success("tag=state=a=b", source, Options(limit=1))
+    assert tagged == AfterSuccess(SourceAction.TAG, tags={"state": "a=b"})
+
+
 @pytest.mark.parametrize("text", ['{"action": "tag"}', '{"action": "delete", "tags": {"a": "b"}}'])
 def test_a_rule_that_says_too_little_or_too_much_is_refused(text: str) -> None:
     """Nothing is deleted that was to be tagged."""
@@ -227,7 +235,7 @@ def test_a_run_that_is_resumed_after_the_action_leaves_it(
     asked = world.request(build(*ENTRIES))
     bucket = world.buckets.bucket(asked.source.bucket)
     ruled = Request(asked.source, asked.destination, asked.options, after_success=rule)
-    report = Machine(world.context).run(ruled)
+    report = world.run_here(ruled)
     assert report.after_success is not None
     assert report.after_success.state is SourceState.DONE
     left = bucket.objects.get(asked.source.key)
@@ -235,7 +243,7 @@ def test_a_run_that_is_resumed_after_the_action_leaves_it(
     assert report.pin is not None
     assert run_id(asked, report.pin, 0.0) == run_id(ruled, report.pin, 0.0)
     world.request(build(*ENTRIES))
-    later = Machine(world.context).resume(report.run, failed=failed)
+    later = world.resume_here(report.run, failed=failed)
     assert later.verdict is Verdict.COMPLETED
     assert later.after_success == report.after_success
     assert bucket.objects[asked.source.key].facts.metadata == {}

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from s3unzip.local.machine import Machine
 from s3unzip.model import Budget, NestedRun, OnConflict, Options, Report, Verdict, decode
 from s3unzip.settling.after import nested_requests
 from s3unzip.settling.loop import begin
@@ -24,18 +23,13 @@ def wrap(levels: int) -> bytes:
     return raw
 
 
-def find_below(report: Report, world: World) -> list[NestedRun]:
-    """Extract what is inside; return what became of each archive."""
-    return list(Machine(world.context).run_nested(report))
-
-
 class Tree:
     """A run and the runs below it."""
 
     def __init__(self, archive: bytes, options: Options, world: World | None = None) -> None:
         self.world = world or World()
         self.report = self.world.run_request(self.world.request(archive, options))
-        self.nested = find_below(self.report, self.world)
+        self.nested = self.world.run_nested_here(self.report)
 
     @property
     def keys(self) -> set[str]:
@@ -150,7 +144,7 @@ def test_an_object_that_was_replaced_is_not_opened() -> None:
     report = world.run_request(request)
     stored = world.out.objects["archive/inner.zip"]
     world.out.objects["archive/inner.zip"] = replace(stored, body=wrap(3))
-    nested = find_below(report, world)
+    nested = world.run_nested_here(report)
     assert [one.reason for one in nested] == ["nested-changed"]
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from s3unzip.stores.ports import ObjectFacts
 from tests.encrypting import seal_zipcrypto
-from tests.memory_server import Answer, Asked, MemoryS3, run_memory_s3
+from tests.memory_server import Asked, MemoryS3, run_memory_s3
 from tests.processes import Ended, Program
+from tests.servers import Reply
 from tests.zips import DEFLATE, STORED, Entry, build
 
 CONTENT = b"content\n" * 100
@@ -38,10 +39,10 @@ class FaultyS3(MemoryS3):
         self.dies_after: int | None = None  # objects
         self.in_vain = 0
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: Asked) -> Reply:
         """Deny, hang up or answer."""
         if asked.method == "PUT" and asked.key in self.denied:
-            return Answer(403, b"<Error><Code>AccessDenied</Code></Error>")
+            return Reply(403, b"<Error><Code>AccessDenied</Code></Error>")
         if self.dies_after is not None and (
             self.in_vain
             or (asked.method == "PUT" and len(self.buckets["out"].objects) >= self.dies_after)
@@ -257,7 +258,7 @@ def test_a_destination_that_dies(places: Places) -> None:
     """One line says so; the run ends FAILED when the budget is spent, and `resume` completes it."""
     data, there = random.Random(1), places.there
     places.add("a.zip", build(*(Entry(f"{n:03}", data.randbytes(20_000)) for n in range(400))))
-    tuning = {"retry_seconds": 4, "batch_bytes": 1_000_000}
+    tuning = {"retry_seconds": 6, "batch_bytes": 1_000_000}
     places.program.variables["S3UNZIP_TUNING"] = json.dumps(tuning)
     there.dies_after = 40
     ended = places.extract(*places.two, "-w", "2")

@@ -24,8 +24,9 @@ SECRET = "X-Signature=very-secret"
 
 
 @pytest.fixture
-def program(program: Program) -> Program:
-    """Return the command line, in a folder with archives."""
+def program(program: Program, monkeypatch: pytest.MonkeyPatch) -> Program:
+    """Return the command line, in a folder with archives; `watch` soon takes a run for dead."""
+    monkeypatch.setattr("s3unzip.cli.runs.BEGIN_SECONDS", 0.1)
     program.add("a.zip", *MEMBERS)
     program.add("damaged.zip", *DAMAGED)
     return program
@@ -37,12 +38,6 @@ def run(program: Program) -> str:
     assert program.extract("a.zip", "out", "-q").code == 0
     (run,) = program.runs()
     return run
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `watch` wait a moment only for a process that may be about to begin."""
-    monkeypatch.setattr("s3unzip.cli.runs.BEGIN_SECONDS", 0.1)
 
 
 def lose_report(program: Program, run: str) -> None:
@@ -76,10 +71,13 @@ def test_an_unreadable_record_does_not_end_the_list(program: Program) -> None:
         assert str(foreign) in ended.out
 
 
-@pytest.mark.usefixtures("run")
-def test_what_is_shown_of_a_run_that_ended(program: Program) -> None:
-    """Its report, also by `watch`, and its page; no resume, with --failed or not, does anything."""
+def test_what_is_shown_of_a_run_that_ended(program: Program, run: str) -> None:
+    """Its report, also by `watch`, and its page; nothing is left to resume or to abort."""
     assert program.run("show", "latest").out.startswith("COMPLETED")
+    failures = program.run("show", "--failures")
+    assert failures.out == f"{run}: COMPLETED, no member failed\n"
+    assert program.run("show", "--failures", "--json") == (0, "", failures.out)
+    assert program.run("watch").out == f"{run}: COMPLETED\n"
     watched = program.run("watch", "latest", "--json")
     assert watched.code == 0
     assert decode(watched.out.splitlines()[-1], Report).extracted == 100
@@ -90,10 +88,6 @@ def test_what_is_shown_of_a_run_that_ended(program: Program) -> None:
         ended = program.run("resume", "latest", *words)
         assert ended.code == 0
         assert "COMPLETED already, nothing is left to do" in ended.err
-
-
-def test_abort_names_the_run(program: Program, run: str) -> None:
-    """`latest` may be another run than the one that is meant."""
     assert program.run("abort", "latest").out == f"{run}: 0 incomplete uploads dropped\n"
 
 
@@ -126,7 +120,6 @@ def test_a_destination_that_cannot_be_reached_leaves_nothing(program: Program) -
     assert program.runs() == []
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_run_that_was_killed_while_it_planned(program: Program) -> None:
     """The lock is held from before the plan: whoever watches learns that nobody makes it."""
     home = str(program.home)
@@ -141,7 +134,6 @@ def test_a_run_that_was_killed_while_it_planned(program: Program) -> None:
     assert "start again with s3unzip run" in ended.err
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_run_without_a_report(program: Program, run: str) -> None:
     """`watch` follows it while a process works on it, and `resume` continues it later."""
     lose_report(program, run)

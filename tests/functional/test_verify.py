@@ -22,7 +22,7 @@ from s3unzip.verification import (
     read_written,
     verify_objects,
 )
-from tests.functional.large.encoders import log_lines
+from tests.functional.large.contents import log_lines
 from tests.memory import MemoryBucket
 from tests.processes import Program
 from tests.runs import TINY, World
@@ -287,11 +287,11 @@ def test_the_record_of_another_version_proves_nothing() -> None:
 def test_the_later_run_counts() -> None:
     """Of two runs to the same keys the record of the last is compared."""
     case = Extracted()
-    first, plan = case.report.run, case.world.buckets.runs.copy()
+    first, plan = case.report.run, case.world.buckets.records.objects.copy()
     case.forge(1)
     again = Request(case.request.source, case.request.destination, Options(exclude=("x",)))
     second = case.world.run_request(again).run
-    case.world.buckets.runs |= plan
+    case.world.buckets.records.objects |= plan
     found = case.verify(case.written(first, second))
     assert found.proofs == {"record": 40}
     assert found.records == (first, second)

@@ -5,13 +5,12 @@ member is streamed; it may not be other bytes, and nothing may crash.
 """
 
 import zlib
-from collections.abc import Iterator
 from functools import cache
 from random import Random
 
-from s3unzip.deflate import DeflateError
-from s3unzip.deflate.segments import split_inflate
+from s3unzip.deflate import DeflateError, split_inflate
 from tests.fuzz.mutations import mutate
+from tests.unit.deflate.streams import ENCODERS, mixed
 
 MAX_OUTPUT = 1 << 24  # bytes; a mutated stream can grow a thousandfold
 
@@ -23,11 +22,10 @@ def run_boundary(data: bytes, chance: Random) -> bool:
         data: a stream of somebody else's, taken now and then.
         chance: chooses everything else.
     """
-    seeds = boundary_seeds()
-    stream = chance.choice(seeds)
+    stream = chance.choice(_seeds())
     changed = chance.random() < 0.8
     if changed:
-        stream = data if chance.random() < 0.02 else _mutate(stream, seeds, chance)
+        stream = data if chance.random() < 0.02 else _mutate(stream, chance)
     whole = _inflate(stream) if stream else None
     if not stream or (whole is not None and len(whole) > MAX_OUTPUT):
         return True
@@ -42,31 +40,22 @@ def run_boundary(data: bytes, chance: Random) -> bool:
 
 
 @cache
-def boundary_seeds() -> list[bytes]:
-    """Return raw deflate streams of many blocks, by several settings of zlib."""
-    return list(_streams())
+def _seeds() -> list[bytes]:
+    """Return raw deflate streams of many blocks."""
+    names = ("zlib-1", "zlib-9-small-blocks", "zlib-fixed", "zlib-6", "isal-2")
+    content = mixed([("words", 60_000), ("noise", 40_000), ("words", 90_000), ("zeros", 50_000)], 9)
+    return [ENCODERS[name](content) for name in names]
 
 
-def _streams() -> Iterator[bytes]:
-    dice = Random(9)
-    words = [f"{dice.getrandbits(32):x}" for _ in range(400)]
-    text = " ".join(dice.choices(words, k=30_000)).encode()
-    mixed = text[:60_000] + dice.randbytes(40_000) + text[60_000:160_000] + bytes(50_000)
-    for content in (text, mixed):
-        for level, memory, strategy in ((1, 8, 0), (6, 1, 0), (9, 3, 0), (6, 2, zlib.Z_FIXED)):
-            packer = zlib.compressobj(level, zlib.DEFLATED, -15, memory, strategy)
-            yield packer.compress(content) + packer.flush()
-
-
-def _mutate(stream: bytes, seeds: list[bytes], chance: Random) -> bytes:
-    """Change a few bytes anywhere, or mutate a piece; most of the stream stays good."""
+def _mutate(stream: bytes, chance: Random) -> bytes:
+    """Change a few bits anywhere, or mutate a piece; most of the stream stays good."""
     if chance.random() < 0.5:
         changed = bytearray(stream)
         for _ in range(chance.randint(1, 4)):
             changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
         return bytes(changed)
     start = chance.randrange(len(stream))
-    piece = mutate(stream[start : start + 2_000], [seed[:2_000] for seed in seeds], chance)
+    piece = mutate(stream[start : start + 2_000], [seed[:2_000] for seed in _seeds()], chance)
     return stream[:start] + piece + stream[start + 2_000 :]
 
 

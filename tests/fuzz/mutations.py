@@ -1,7 +1,8 @@
 """Mutations that know where ZIP records are. All chance comes from the `Random` given."""
 
+import re
+from collections.abc import Callable
 from random import Random
-from typing import Protocol
 
 SIGNATURES = (
     b"PK\x01\x02", b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07", b"PK\x07\x08",
@@ -12,22 +13,12 @@ VALUES = (0, 1, 2, 8, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFE, 0xFFFF, 0x7FFFFFFF, 0xFF
 MAX_BYTES = 200_000
 
 
-class Mutation(Protocol):
-    """Changes bytes in place; `others` are seeds to take from."""
-
-    def __call__(self, data: bytearray, others: list[bytes], chance: Random) -> None:
-        """Change `data`."""
+Mutation = Callable[[bytearray, list[bytes], Random], None]  # of bytes, and seeds to take from
 
 
 def find_records(data: bytes | bytearray) -> list[int]:
     """Return where anything like a record begins."""
-    places = []
-    for signature in SIGNATURES:
-        at = data.find(signature)
-        while at >= 0:
-            places.append(at)
-            at = data.find(signature, at + 1)
-    return places
+    return [found.start() for sign in SIGNATURES for found in re.finditer(re.escape(sign), data)]
 
 
 def flip_bit(data: bytearray, others: list[bytes], chance: Random) -> None:

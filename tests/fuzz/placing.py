@@ -4,12 +4,9 @@ The oracle is the file system: what lies outside of the folder stays as it is, a
 said to be written is there, under its own name, with its bytes.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from zlib import crc32
@@ -28,37 +25,30 @@ MTIMES = ("0", "-11644473600", "1833029933770")  # to the ends of what an NTFS f
 OPERATIONS = 6  # on one folder
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """A folder, and beside it what nobody may touch."""
+def lay(parent: Path) -> Path:
+    """Make a folder with links out of it and files where folders are wanted; return it."""
+    inside, outside = parent / "in", parent / "out"
+    for folder in (inside / "a" / "b", outside / "d"):
+        folder.mkdir(parents=True)
+    (outside / "file").write_bytes(b"outside")
+    (outside / "d" / "file").write_bytes(b"outside, too")
+    (inside / "file").write_bytes(b"a file")
+    (inside / "link").symlink_to("../out/file")
+    (inside / "out").symlink_to(outside)
+    (inside / "a" / "out").symlink_to("../../out/d")
+    (inside / "a" / "loop").symlink_to("loop")
+    os.mkfifo(inside / "a" / "fifo")
+    return inside
 
-    inside: Path
-    outside: Path
 
-    @staticmethod
-    def lay(parent: Path) -> Ground:
-        """Make both, with links out of the folder and files where folders are wanted."""
-        ground = Ground(parent / "in", parent / "out")
-        for folder in (ground.inside / "a" / "b", ground.outside / "d"):
-            folder.mkdir(parents=True)
-        (ground.outside / "file").write_bytes(b"outside")
-        (ground.outside / "d" / "file").write_bytes(b"outside, too")
-        (ground.inside / "file").write_bytes(b"a file")
-        (ground.inside / "link").symlink_to("../out/file")
-        (ground.inside / "out").symlink_to(ground.outside)
-        (ground.inside / "a" / "out").symlink_to("../../out/d")
-        (ground.inside / "a" / "loop").symlink_to("loop")
-        os.mkfifo(ground.inside / "a" / "fifo")
-        return ground
-
-    def around(self) -> list[tuple[str, bytes, int]]:
-        """Return all files outside, with their contents and modes."""
-        paths = (path for path in sorted(self.inside.parent.rglob("*")) if path.is_file())
-        return [
-            (str(path), path.read_bytes(), path.stat().st_mode)
-            for path in paths
-            if not path.is_relative_to(self.inside)
-        ]
+def around(inside: Path) -> list[tuple[str, bytes, int]]:
+    """Return all files outside of the folder, with their contents and modes."""
+    paths = (path for path in sorted(inside.parent.rglob("*")) if path.is_file())
+    return [
+        (str(path), path.read_bytes(), path.stat().st_mode)
+        for path in paths
+        if not path.is_relative_to(inside)
+    ]
 
 
 def run_placing(data: bytes, chance: Random) -> bool:
@@ -70,13 +60,13 @@ def run_placing(data: bytes, chance: Random) -> bool:
     """
     parent = Path(tempfile.mkdtemp(prefix="s3unzip-fuzz-"))
     try:
-        ground = Ground.lay(parent)
-        before = ground.around()
-        target = FolderDestination(str(ground.inside), private=chance.random() < 0.2)
+        inside = lay(parent)
+        before = around(inside)
+        target = FolderDestination(str(inside), private=chance.random() < 0.2)
         refused = 0
         for _ in range(OPERATIONS):
-            refused += _operate(target, ground.inside, data[: chance.choice((0, 1, 300))], chance)
-            assert ground.around() == before
+            refused += _operate(target, inside, data[: chance.choice((0, 1, 300))], chance)
+            assert around(inside) == before
         return refused > OPERATIONS // 2
     finally:
         shutil.rmtree(parent)

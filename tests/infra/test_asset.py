@@ -16,7 +16,7 @@ class Builder:
         self.python: str | None = "python3.13"
         self.fails = False
 
-    def __call__(self, folder: Path) -> bundle.Bundle:
+    def __call__(self, folder: Path) -> str | None:
         """Make the folder anew."""
         if self.fails:
             raise bundle.BundleError("uv failed")
@@ -24,7 +24,7 @@ class Builder:
         folder.mkdir()
         (folder / "asset").write_text("the asset")
         self.built += 1
-        return bundle.Bundle(9, self.python)
+        return self.python
 
 
 @pytest.fixture

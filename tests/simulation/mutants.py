@@ -57,12 +57,12 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     ],
     "runs/step.py": [
         ("lost-outcome", "report, self.outcomes)", "report, self.outcomes[:-1])"),
-        ("stop-ignored", "(find_stop or records.find_stop)()", "None"),
-        ("stop-not-recorded", "records.write_stop(stop_for(fault))", "pass"),
         ("stale-pin", "run.pin)", "stores.source(run.source).head(run.source))"),
         ("resume-forgets-outcomes", "self.outcomes.extend(earlier.outcomes)", "pass"),
     ],
     "extraction/task.py": [
+        ("stop-ignored", "stop.result()", "None"),
+        ("stop-not-recorded", "attempt.records.write_stop(stop_for(fault))", "pass"),
         ("resume-repeats-members", "if row.member.index not in done]", "if done or row]"),
         ("partial-record-taken-for-whole", " and earlier.complete:", ":"),
     ],
@@ -110,15 +110,15 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("body-resumed-at-its-beginning", "want._replace(start=position)", "want"),
         (
             "leaked-share-of-the-limiter",
-            "self.leave(entered, throttled=throttled, succeeded=False)",
-            "pass",
+            "self._active -= 1",
+            "self._active -= succeeded",
         ),
     ],
     "extraction/objects.py": [
         (
             "same-size-is-the-same",
-            "(found.size, found.crc32) == (stored_size(member, options), member.crc32)",
-            "found.size == stored_size(member, options)",
+            "(found.size, crc) == wanted",
+            "found.size == wanted[0]",
         )
     ],
     "planning/plan.py": [

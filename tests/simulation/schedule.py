@@ -194,7 +194,7 @@ def _deployed(world: World, services: Services, rule: str, kind: int) -> Iterato
         with pytest.MonkeyPatch.context() as patch:
             for name, value in variables.items():
                 patch.setenv(name, value)
-            patch.setattr(environment, "S3Stores", lambda *_, **__: SimulatedStores(world))
+            patch.setattr(environment, "open_stores", lambda *_, **__: SimulatedStores(world))
             patch.setattr(environment, "AwsSession", lambda: services)
             patch.setattr(environment, "make_tuning", lambda _: tuning)
             patch.setattr(telemetry.metrics, "flush_metrics", telemetry.metrics.clear_metrics)

@@ -9,19 +9,18 @@ from typing import Any
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import Calls, Kind, LocalClock
+from s3unzip.stores.memory import MemoryRunStore
 from s3unzip.stores.ports import Buffer, Upload
 from s3unzip.zip.values import ByteRange
-from tests.disposal import MemoryDisposal
-from tests.memory import MemoryArchive, MemorySource, MemoryWork
+from tests.memory import MemoryArchive, MemorySource
 from tests.simulation.faults import Fault
 from tests.simulation.scheduler import current
 from tests.simulation.world import World
 
 READ, WRITE, DROP = "GetObject", "PutObject", "AbortMultipartUpload"
 # The right that each request needs; a method that is not here makes none.
-SOURCE = {"tail": READ, "head": READ}
+SOURCE = {"tail": READ, "head": READ, "delete": WRITE, "tag": WRITE}
 ARCHIVE = {"read": READ}
-DISPOSAL = {"delete": WRITE, "tag": WRITE}
 DESTINATION = {
     **dict.fromkeys(("head", "list_objects", "read"), READ),
     **dict.fromkeys(("put", "delete", "create_upload", "upload_part", "copy_part"), WRITE),
@@ -79,7 +78,12 @@ class SimulatedSource(Simulated):
 
     def pinned(self, location: Location, pin: Pin) -> SimulatedArchive:
         """Return a reader of one version."""
-        return SimulatedArchive(self._world, MemoryArchive(self._inner._bucket, location.key, pin))  # type: ignore[attr-defined]  # a MemorySource
+        return SimulatedArchive(self._world, self._inner.open(location, pin))  # type: ignore[attr-defined]  # a MemorySource
+
+    def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
+        """Tell of an archive that is deleted."""
+        if name == "delete":
+            self._world.promises.archive_deleted(str(given[1].etag))
 
 
 class SimulatedArchive(Simulated):
@@ -96,15 +100,6 @@ class SimulatedArchive(Simulated):
         if self._world.faults.injects(Fault.REFUSE, "body"):
             raise ServiceFaultError("the body broke")
         yield memoryview(data)[half:]
-
-
-class SimulatedDisposal(Simulated):
-    """Deletes archives."""
-
-    def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
-        """Tell of an archive that is deleted."""
-        if name == "delete":
-            self._world.promises.archive_deleted(str(given[1].etag))
 
 
 class SimulatedDestination(Simulated):
@@ -127,7 +122,7 @@ class SimulatedWork(Simulated):
     """The records of one run; each request is retried by the calls of its step."""
 
     def __init__(self, world: World, run: str, calls: Calls | None) -> None:
-        memory = MemoryWork(world.records.setdefault(run, {}))
+        memory = MemoryRunStore(world.records.setdefault(run, {}))
         super().__init__(world, memory, dict.fromkeys(RECORDS, "work"))
         self._run = run
         self._calls = calls or Calls(LocalClock(), RETRY_SECONDS, 8)
@@ -162,11 +157,6 @@ class SimulatedStores:
     def destination(self, location: Location) -> Any:
         """Return the adapter that writes."""
         return SimulatedDestination(self._world, self._world.members, DESTINATION)
-
-    def disposal(self, location: Location) -> Any:
-        """Return what deletes and tags the archive at `location`."""
-        disposal = MemoryDisposal(lambda _: self._world.ingest)
-        return SimulatedDisposal(self._world, disposal, DISPOSAL)
 
     def run_store(self, run: str, calls: Calls | None = None) -> SimulatedWork:
         """Return the records of one run."""

@@ -1,11 +1,7 @@
-"""The runner of mutants: what it makes, and what it says of tests."""
-
-from pathlib import Path
-
-import pytest
+"""The runner of mutants: what it makes, and of which modules."""
 
 from tests.docs.commands import ROOT
-from tools.mutants import PACKAGE, Group, make_mutants, read_groups, try_group
+from tools.mutants import PACKAGE, make_mutants, read_groups
 
 SOURCE = '''\
 """A module."""
@@ -50,19 +46,3 @@ def test_every_group_has_modules_and_tests() -> None:
         assert group.files(ROOT / "functions" / PACKAGE, [])
         assert all((ROOT / test).exists() for test in group.tests)
         assert group.files(ROOT / "functions" / PACKAGE, ["no/such"]) == []
-
-
-def test_a_mutant_that_no_test_sees_survives(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The tested half of a module is killed, the other half is named with its line."""
-    (tmp_path / PACKAGE).mkdir()
-    (tmp_path / PACKAGE / "__init__.py").touch()
-    source = "def seen(a):\n    return a + 1\n\n\ndef unseen(a):\n    return a + a\n"
-    (tmp_path / PACKAGE / "half.py").write_text(source)
-    tests = tmp_path / "test_half.py"
-    tests.write_text("from s3unzip.half import seen\n\ndef test(): assert seen(1) == 2\n")
-    group = Group(("half.py",), (f"--rootdir={tmp_path}", "--noconftest", str(tests)), 9)
-    assert try_group(group, [], tmp_path, float("inf")) == (2, 3)
-    assert "survived: half.py:6: unseen: a + a -> a - a" in capsys.readouterr().out
-    assert (tmp_path / PACKAGE / "half.py").read_text() == source

@@ -23,8 +23,9 @@ TEXT = """# Changelog
 
 
 def test_notes_are_the_section_of_the_version() -> None:
-    """The notes hold that version's changes and no other's."""
+    """The notes hold that version's changes and no other's; there is a place for the next ones."""
     assert release_notes("v1.2.0", "1.2.0", TEXT) == "### Added\n\n- A thing.\n"
+    assert "## [Unreleased]" in CHANGELOG.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -41,8 +42,3 @@ def test_what_does_not_agree_is_said(tag: str, version: str, why: str) -> None:
     """Each disagreement is refused with what to do."""
     with pytest.raises(ReleaseError, match=why):
         release_notes(tag, version, TEXT)
-
-
-def test_the_changelog_has_an_unreleased_section() -> None:
-    """Changes have a place to be written down between two releases."""
-    assert "## [Unreleased]" in CHANGELOG.read_text(encoding="utf-8")

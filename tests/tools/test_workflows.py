@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,32 +21,24 @@ def read(name: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", [path.name for path in WORKFLOWS])
-def test_a_workflow_has_no_more_rights_than_it_says(name: str) -> None:
-    """Nothing by default; each job lists its rights and has a time limit."""
-    workflow = read(name)
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_has_no_more_rights_than_it_says(path: Path) -> None:
+    """Nothing by default; each job lists its rights and has a time limit; checkouts keep nothing.
+
+    Later steps run code of dependencies. A tag of an action can be moved, a commit cannot.
+    """
+    workflow = read(path.name)
     assert workflow["permissions"] == {}
     for job in workflow["jobs"].values():
         assert job["permissions"]
         assert job["permissions"].keys() <= {"contents", "id-token", "attestations", "pages"}
         assert job["timeout-minutes"] <= 60
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_actions_are_pinned_by_commit(path: Any) -> None:
-    """A tag can be moved, a commit cannot; the version stands behind it for Dependabot."""
-    used = [line for line in path.read_text().splitlines() if "uses:" in line]
-    assert used
-    assert [line for line in used if not PINNED.search(line)] == []
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_a_checkout_keeps_no_credentials(path: Any) -> None:
-    """Later steps run code of dependencies."""
-    for job in yaml.safe_load(path.read_text())["jobs"].values():
         for step in job["steps"]:
             if step.get("uses", "").startswith("actions/checkout@"):
                 assert step["with"]["persist-credentials"] is False
+    used = [line for line in path.read_text().splitlines() if "uses:" in line]
+    assert used
+    assert [line for line in used if not PINNED.search(line)] == []
 
 
 def test_every_python_that_is_declared_is_tested() -> None:

@@ -5,10 +5,10 @@ import re
 import pytest
 
 from s3unzip.cli.main import COMMANDS, load_command
-from s3unzip.explanations import Explanation, describe, explain, other_codes
+from s3unzip.explanations import OTHER, Explanation, describe, explain
 from s3unzip.zip import CHECKS
 
-CODES = sorted(CHECKS.keys() | other_codes())
+CODES = sorted(CHECKS.keys() | OTHER.keys())
 
 
 @pytest.mark.parametrize("code", CODES)

@@ -68,3 +68,9 @@ def test_listing_needs_no_aws() -> None:
     """`open_archive` of a file loads neither boto3 nor obstore, nor the worker processes."""
     loaded = loaded_by("import s3unzip; s3unzip.open_archive")
     assert not loaded & {"boto3", "obstore", "numpy", "click", "s3unzip.local.workers"}
+
+
+def test_workers_import_nothing_that_few_need() -> None:
+    """A worker process imports only what most workers need."""
+    loaded = loaded_by("import s3unzip.local.workers, s3unzip.stores.s3.destination")
+    assert not loaded & {"click", "rich", "numpy", "inflate64"}

@@ -29,9 +29,9 @@ from s3unzip.model import AfterSuccess, Location, Options, Request, decode
 from s3unzip.rates import LAMBDA_VCPU_MB
 from s3unzip.settings import Tuning, Variable, make_tuning, spellings
 from s3unzip.stores.calls import LocalClock
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_destination
-from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.stores.ports import Stores
 from s3unzip.stores.s3.session import AwsSession
 from s3unzip.zip import Limits, Policy
 
@@ -95,9 +95,9 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
     queue: str  # URL; only the intake function has one
 
     @cached_property
-    def stores(self) -> S3Stores:
+    def stores(self) -> Stores:
         """The stores of a function, for its whole life."""
-        return S3Stores(self.access)
+        return open_stores(self.access)
 
     @cached_property
     def policy(self) -> Policy:

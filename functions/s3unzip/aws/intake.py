@@ -158,7 +158,7 @@ class _HeldCalls(Calls):
     """Calls of a step that does not count what is read from memory."""
 
     def stream(
-        self, archive: ports.Archive, want: ByteRange, store: Store | None = None
+        self, archive: ports.Archive, want: ByteRange, store: Store = "source"
     ) -> Iterator[Buffer]:
         """Yield the bytes of `want`."""
         if isinstance(archive, HeldArchive) and archive.holds(want):
@@ -231,7 +231,8 @@ class _SmallRun:
         ended = settled.report is not None and settled.report.verdict is not Verdict.FAILED
         if not ended and (real.find_report() or real.find_plan()) is not None:
             return False
-        plan, report, objects = self.records.find_plan(), settled.report, self._memory.objects
+        plan, report = self.records.find_plan(), settled.report
+        objects = dict(self._memory.objects)
         if plan is not None:
             record_plan(plan)
         is_done = report is not None and report.verdict is Verdict.COMPLETED

@@ -32,10 +32,8 @@ from s3unzip.errors import UsageError
 from s3unzip.estimate import (
     Estimate,
     Platform,
-    Terms,
     aws,
     check_budget,
-    count_sizes,
     estimate_archive,
     local,
     show_dollars,
@@ -263,17 +261,9 @@ def plan(given: Given) -> int:
 def _estimate(request: Request, context: Context, platform: Platform) -> Estimate:
     reading, tasks = preview_plan(request, context)
     judge_selection(request.options, warn)(reading)
-    objects, where = request.options.objects, request.source
-    selected = reading.selected
-    terms = Terms(
-        members=len(selected),
-        title=str(where),
-        storage_class=(objects and objects.storage_class) or "STANDARD",
-        sends_events=where.scheme == "s3" and where.bucket == request.destination.bucket,
-        at_once=choose_workers(tasks, context.tuning),
-        sizes=count_sizes(member.size for member in selected),
-    )
-    return estimate_archive(tasks, platform, context.tuning, terms)
+    sizes = [member.size for member in reading.selected]
+    workers = choose_workers(tasks, context.tuning)
+    return estimate_archive(request, tasks, platform, context.tuning, workers, sizes)
 
 
 def print_estimate(made: Estimate, out: TextIO) -> None:

@@ -24,12 +24,11 @@ from s3unzip.extraction.objects import (
     decode_small,
     explain_refusal,
     find_unchanged,
-    must_be_absent,
     object_metadata,
     stored_size,
     with_crc,
 )
-from s3unzip.model import PlannedMember, Status
+from s3unzip.model import OnConflict, PlannedMember, Status
 from s3unzip.runs.step import RUN_FAULTS, TaskAttempt
 from s3unzip.stores.ports import Buffer, ObjectFacts
 from s3unzip.zip import (
@@ -212,7 +211,7 @@ class _Writer:
 
     def __init__(self, attempt: TaskAttempt) -> None:
         self._attempt = attempt
-        self._if_absent = must_be_absent(attempt.run.options)
+        self._if_absent = attempt.run.options.on_conflict is OnConflict.NEVER
         self._taken = False  # whether the store took any member
         self._refused: list[tuple[PlannedMember, StorageError]] = []
         self._lock = threading.Lock()

@@ -12,12 +12,13 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 from isal.isal_zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
-from s3unzip.deflate import crc32_combine
+from s3unzip.deflate import Span, crc32_combine
 from s3unzip.errors import (
     ConflictError,
     Finding,
@@ -31,18 +32,17 @@ from s3unzip.extraction.batch import MAX_HEADER
 from s3unzip.extraction.objects import (
     explain_refusal,
     is_member,
-    must_be_absent,
     object_metadata,
     open_content,
     resolve_conflict,
     stored_size,
     with_crc,
 )
-from s3unzip.model import Part, PlannedMember
+from s3unzip.model import OnConflict, Part, PlannedMember
 from s3unzip.runs.step import RUN_FAULTS, Step, TaskAttempt
 from s3unzip.settings import MIB, Tuning
-from s3unzip.stores.calls import Calls, stream_ahead
-from s3unzip.stores.ports import Buffer, CopiesParts, Destination, PartLimits, Upload
+from s3unzip.stores.calls import stream_ahead
+from s3unzip.stores.ports import Buffer, CopiesParts, PartLimits, Upload
 from s3unzip.zip import (
     AFTER_LENGTH,
     HEAD_LENGTH,
@@ -101,14 +101,6 @@ def check_whole(parts: Iterable[Part], row: PlannedMember) -> None:
         raise MemberError(row.finding("crc-mismatch", message))
 
 
-def check_size(parts: Iterable[Part], row: PlannedMember, size: int) -> None:
-    """Compare the length of what was uploaded with what it should be."""
-    found = sum(part.size for part in parts)
-    if found != size:
-        message = f"the parts have {found} bytes, not {size}"
-        raise MemberError(row.finding("size-mismatch", message))
-
-
 class UploadGoneError(ServiceFaultError):
     """The upload was aborted elsewhere: the task begins another one."""
 
@@ -125,17 +117,16 @@ class PartWriter:
 
     def __init__(
         self,
-        destination: Destination,
+        step: Step,
         upload: Upload,
-        calls: Calls,
-        *,
-        sizes: Iterable[int],
+        pool: ThreadPoolExecutor,
         at_once: int,
-        first: tuple[int, int] = (1, 0),
+        sizes: Iterable[int],
+        first: tuple[int, int],
     ) -> None:
-        self._destination = destination
+        self._destination = step.destination
         self._upload = upload
-        self._calls = calls
+        self._calls = step.calls
         self._sizes = iter(sizes)
         self._wanted = next(self._sizes, 0)
         self._number, self._offset = first  # of the next part: its number, its place in the object
@@ -144,7 +135,7 @@ class PartWriter:
         self._filled = 0
         self._crc = 0
         self._at_once = at_once
-        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="part")
+        self._pool = pool
         self._pending: deque[tuple[Future[Part], bytearray]] = deque()
         self._done: list[Part] = []
 
@@ -166,12 +157,7 @@ class PartWriter:
             self._flush()
         while self._pending:
             self._done.append(self._pending.popleft()[0].result())
-        self._pool.shutdown()
         return tuple(self._done)
-
-    def abandon(self) -> None:
-        """Drop what is queued and wait for what is on the wire."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _keep(self, piece: memoryview) -> None:
         """Copy a piece into the part's buffer."""
@@ -209,49 +195,67 @@ class PartWriter:
             raise UploadGoneError(gone) from gone
 
 
-class MemberUpload(Struct, frozen=True):
-    """The multipart upload of one member by one task, from its record to its end."""
+def upload_parts(
+    step: Step,
+    upload: Upload,
+    pieces: Iterable[Buffer],
+    sizes: Iterable[int],
+    max_size: int,
+    first: tuple[int, int] = (1, 0),
+) -> tuple[Part, ...]:
+    """Cut a stream of bytes into parts, upload several at once, and return them in order.
 
-    attempt: TaskAttempt
-    row: PlannedMember
+    Args:
+        step: its settings bound the memory of the parts in flight.
+        sizes: of the parts, none above `max_size`.
+        first: number of the first part, and its place in the object.
+    """
+    at_once = parts_at_once(max_size, step.context.tuning)
+    with ThreadPoolExecutor(at_once, thread_name_prefix="part") as pool:
+        writer = PartWriter(step, upload, pool, at_once, sizes, first)
+        for piece in pieces:
+            writer.write(piece)
+        return writer.close()
 
-    def wanted(self) -> bool:
-        """Say whether the member is to be written at all; note its outcome if not."""
-        outcome = resolve_conflict(self.row, self.attempt)
-        if outcome is not None:
-            self.attempt.note(self.row, outcome)
-        return outcome is None
 
-    def begin(self) -> Upload:
-        """Begin the upload."""
-        attempt, key = self.attempt, self.row.key
-        facts = object_metadata(key, self.row.member, attempt.run)
-        begun = attempt.calls.run("create", lambda: attempt.destination.create_upload(key, facts))
-        return Upload(key, begun)
+def is_wanted(attempt: TaskAttempt, row: PlannedMember) -> bool:
+    """Say whether a large member is to be written at all; note its outcome if not."""
+    outcome = resolve_conflict(row, attempt)
+    if outcome is not None:
+        attempt.note(row, outcome)
+    return outcome is None
 
-    def complete(self, upload: Upload, parts: tuple[Part, ...]) -> None:
-        """Make the member visible and note it."""
-        attempt, options = self.attempt, self.attempt.run.options
-        clock = attempt.context.clock
-        started = clock.now()
-        try:
-            etag = complete_once(attempt, self.row, upload, parts)
-        except NotFoundError as gone:
-            raise UploadGoneError(gone) from gone
-        except ConflictError:
-            abort_upload(attempt, upload)
-            attempt.note(self.row, explain_refusal(self.row, attempt))
-            return
-        size = stored_size(self.row.member, options)
-        attempt.extracted(self.row, clock.now() - started, size, etag)
 
-    def abort_quietly(self, upload: Upload) -> None:
-        """Drop the upload while another error is on its way; a lifecycle rule drops what stays."""
-        self.attempt.calls.count("abort")
-        try:
-            self.attempt.destination.abort_upload(upload)
-        except S3UnzipError:
-            return
+def begin_upload(step: Step, row: PlannedMember) -> Upload:
+    """Begin the upload of a member."""
+    facts = object_metadata(row.key, row.member, step.run)
+    begun = step.calls.run("create", lambda: step.destination.create_upload(row.key, facts))
+    return Upload(row.key, begun)
+
+
+def finish_upload(
+    attempt: TaskAttempt, row: PlannedMember, upload: Upload, parts: tuple[Part, ...]
+) -> None:
+    """Make the member visible and note it."""
+    clock = attempt.context.clock
+    started = clock.now()
+    try:
+        etag = complete_once(attempt, row, upload, parts)
+    except NotFoundError as gone:
+        raise UploadGoneError(gone) from gone
+    except ConflictError:
+        abort_upload(attempt, upload)
+        attempt.note(row, explain_refusal(row, attempt))
+        return
+    size = stored_size(row.member, attempt.run.options)
+    attempt.extracted(row, clock.now() - started, size, etag)
+
+
+def abort_quietly(step: Step, upload: Upload) -> None:
+    """Drop the upload while another error is on its way; a lifecycle rule drops what stays."""
+    step.calls.count("abort")
+    with suppress(S3UnzipError):
+        step.destination.abort_upload(upload)
 
 
 def abort_upload(step: Step, upload: Upload) -> None:
@@ -280,7 +284,7 @@ def complete_once(
         The object's ETag without quotes; None where the answer that had it was lost.
     """
     options, destination = step.run.options, step.destination
-    if_absent = must_be_absent(options)
+    if_absent = options.on_conflict is OnConflict.NEVER
     attempts = 0
 
     def attempt() -> str | None:
@@ -303,48 +307,47 @@ class MemberData(Struct, frozen=True):
     """A large member whose local header agrees with the directory."""
 
     step: Step
-    member: Member
+    row: PlannedMember
     opened: OpenedMember
 
     @property
     def span(self) -> ByteRange:
         """The bytes of the archive that are the member's data."""
-        start = self.member.offset + self.opened.data_start
-        return ByteRange(start, start + self.member.compressed_size)
+        member = self.row.member
+        start = member.offset + self.opened.data_start
+        return ByteRange(start, start + member.compressed_size)
 
-    def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """Yield bytes [start, stop) of the member's data, some read ahead of need."""
-        begin = self.span.start
-        end = self.member.compressed_size if stop is None else stop
-        yield from read_pieces(self.step, ByteRange(begin + start, begin + end))
+    def read(self, span: Span) -> Iterator[memoryview]:
+        """Yield some of the member's data, some of it read ahead of need."""
+        start = self.span.start
+        return read_pieces(self.step, ByteRange(start + span.start, start + span.stop))
 
     def check_after(self) -> None:
         """Check the data descriptor and what follows it."""
-        step, start = self.step, self.span.stop
-        want = ByteRange(start, min(self.member.stop, start + AFTER_LENGTH))
+        step, member, start = self.step, self.row.member, self.span.stop
+        want = ByteRange(start, min(member.stop, start + AFTER_LENGTH))
         after = step.calls.run("get", lambda: step.archive.read(want)) if want.length else b""
-        step.warnings.update(close_member(self.member, self.opened, after))
+        step.warnings.update(close_member(member, self.opened, after))
 
 
 def read_pieces(step: Step, want: ByteRange) -> Iterator[memoryview]:
     """Yield a range of the archive, some of it read ahead of need."""
     for piece in stream_ahead(step.archive, want, step.calls, step.context.tuning):
         step.check_time()
-        step.add_read(len(piece))
+        step.bytes_read += len(piece)
         yield piece
 
 
 def open_data(step: Step, row: PlannedMember) -> MemberData:
     """Read and check the local header of a large member."""
-    member = row.member
 
     def read(want: ByteRange) -> bytes:
         step.bytes_read += want.length
         return step.calls.run("get", lambda: step.archive.read(want))
 
-    opened = open_local(member, read, step.context.policy)
+    opened = open_local(row.member, read, step.context.policy)
     step.warnings.update(opened.warnings)
-    return MemberData(step, member, opened)
+    return MemberData(step, row, opened)
 
 
 def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Policy) -> OpenedMember:
@@ -361,14 +364,12 @@ def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Polic
 def stream_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """Extract the one member of `rows`; it becomes visible only when it is whole and right."""
     for row in rows:
-        target = MemberUpload(attempt, row)
-        if target.wanted():
-            stream_whole(target)
+        if is_wanted(attempt, row):
+            stream_whole(attempt, row)
 
 
-def stream_whole(target: MemberUpload) -> None:
+def stream_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Upload one member from its first byte to its last."""
-    attempt, row = target.attempt, target.row
     attempt.begin_again()
     size = stored_size(row.member, attempt.run.options)
     try:
@@ -378,46 +379,39 @@ def stream_whole(target: MemberUpload) -> None:
     except MemberError as error:
         attempt.failed(row, error.finding)
         return
-    upload = target.begin()
+    upload = begin_upload(attempt, row)
     try:
-        whole, parts = _upload(target, upload, data, part_size)
+        whole, parts = _upload(attempt, upload, data, part_size)
     except MemberError as error:
         abort_upload(attempt, upload)
         attempt.failed(row, error.finding)
     except BaseException:
-        target.abort_quietly(upload)
+        abort_quietly(attempt, upload)
         raise
     else:
-        whole.complete(upload, parts)
+        finish_upload(attempt, whole, upload, parts)
 
 
 def _upload(
-    target: MemberUpload, upload: Upload, data: MemberData, part_size: int
-) -> tuple[MemberUpload, tuple[Part, ...]]:
-    """Upload the parts; return them, and the target with what is known of the member now."""
-    attempt, row, options = target.attempt, target.row, target.attempt.run.options
-    content = open_content(data.member, attempt.context.policy, data.opened, options)
-    writer = PartWriter(
-        attempt.destination,
-        upload,
-        attempt.calls,
-        sizes=itertools.repeat(part_size),
-        at_once=parts_at_once(part_size, attempt.context.tuning),
-    )
-    try:
-        for output in content.decode(attempt.passing(data.pieces())):
-            writer.write(output)
+    attempt: TaskAttempt, upload: Upload, data: MemberData, part_size: int
+) -> tuple[PlannedMember, tuple[Part, ...]]:
+    """Upload the parts; return them, and the row with what is known of the member now."""
+    row, options = data.row, attempt.run.options
+    content = open_content(row.member, attempt.context.policy, data.opened, options)
+
+    def pieces() -> Iterator[Buffer]:
+        yield from content.decode(attempt.passing(read_pieces(attempt, data.span)))
         data.check_after()
-        parts = writer.close()
-    except BaseException:
-        writer.abandon()
-        raise
+
+    parts = upload_parts(attempt, upload, pieces(), itertools.repeat(part_size), part_size)
     attempt.warnings.update(content.warnings)
-    whole = replace(target, row=with_crc(row, content.crc32))
+    whole = with_crc(row, content.crc32)
+    size, found = stored_size(row.member, options), sum(part.size for part in parts)
     if options.as_gzip is None:
-        check_whole(parts, whole.row)
-    else:
-        check_size(parts, row, stored_size(row.member, options))
+        check_whole(parts, whole)
+    elif found != size:
+        message = f"the parts have {found} bytes, not {size}"
+        raise MemberError(row.finding("size-mismatch", message))
     return whole, parts
 
 
@@ -431,13 +425,12 @@ class CopyRefusedError(StorageError):
 def copy_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """Copy the one member of `rows`, or this task's slice of it."""
     for row in rows:
-        target = MemberUpload(attempt, row)
         if attempt.task.slice is not None:
-            _copy_slice(target)
+            _copy_slice(attempt, row)
             attempt.has_no_outcome = True
             attempt.bytes_copied += sum(part.size for part in attempt.uploaded)
-        elif target.wanted():
-            _copy_whole(target)
+        elif is_wanted(attempt, row):
+            _copy_whole(attempt, row)
             attempt.bytes_copied += row.member.size
 
 
@@ -453,8 +446,7 @@ def copy_sizes(size: int, wanted: int, limits: PartLimits) -> list[int]:
     return [size * (n + 1) // count - size * n // count for n in range(count)]
 
 
-def _copy_whole(target: MemberUpload) -> None:
-    attempt, row = target.attempt, target.row
+def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
     try:
         data = open_data(attempt, row)
         data.check_after()
@@ -463,9 +455,9 @@ def _copy_whole(target: MemberUpload) -> None:
         return
     limits = attempt.destination.part_limits
     sizes = copy_sizes(row.member.size, attempt.context.tuning.copy_part_bytes, limits)
-    upload = target.begin()
+    upload = begin_upload(attempt, row)
     try:
-        parts = _copy_parts(target, upload, data, sizes)
+        parts = _copy_parts(attempt, upload, data, sizes)
         # Emulators return no part checksum or a wrong one; the range itself is the arbiter.
         if combine_parts(parts) != (row.member.size, row.member.crc32):
             check_whole(_with_crcs(parts, data, 0), row)
@@ -474,29 +466,28 @@ def _copy_whole(target: MemberUpload) -> None:
         attempt.failed(row, error.finding)
     except CopyRefusedError:
         abort_upload(attempt, upload)
-        stream_whole(target)
+        stream_whole(attempt, row)
     except BaseException:
-        target.abort_quietly(upload)
+        abort_quietly(attempt, upload)
         raise
     else:
         try:
-            target.complete(upload, parts)
+            finish_upload(attempt, row, upload, parts)
         except RUN_FAULTS:
             raise
         except StorageError:  # it copied the parts, but will not have them
             abort_upload(attempt, upload)
-            stream_whole(target)
+            stream_whole(attempt, row)
 
 
-def _copy_slice(target: MemberUpload) -> None:
+def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Copy one slice of a member over several tasks; settling completes the member."""
-    attempt, row = target.attempt, target.row
     piece, size = attempt.slice, attempt.task.size
     data = open_data(attempt, row)
     sizes = copy_sizes(size, math.ceil(size / piece.parts), attempt.destination.part_limits)
     upload = Upload(row.key, piece.upload_id)
     try:
-        parts = _copy_parts(target, upload, data, sizes, piece.first_number, piece.offset)
+        parts = _copy_parts(attempt, upload, data, sizes, piece.first_number, piece.offset)
     except (CopyRefusedError, UploadGoneError) as refusal:  # settling streams the member
         attempt.failed(row, row.finding("slice-refused", str(refusal)))
         return
@@ -505,14 +496,13 @@ def _copy_slice(target: MemberUpload) -> None:
 
 
 def _copy_parts(
-    target: MemberUpload,
+    attempt: TaskAttempt,
     upload: Upload,
     data: MemberData,
     sizes: list[int],
     first_number: int = 1,
     offset: int = 0,
 ) -> tuple[Part, ...]:
-    attempt, row = target.attempt, target.row
     run, destination = attempt.run, attempt.destination
     if not isinstance(destination, CopiesParts):
         raise CopyRefusedError(f"{run.destination}: copies nothing from {run.source}")
@@ -545,7 +535,7 @@ def _copy_parts(
     with ThreadPoolExecutor(threads, thread_name_prefix="copy") as pool:
         for part, at in zip(pool.map(copy, numbers, starts, sizes), starts, strict=True):
             parts.append(part)
-            attempt.passed(row.share_of_work(at, at + part.size))
+            attempt.passed(data.row.share_of_work(at, at + part.size))
     return tuple(parts)
 
 
@@ -554,7 +544,7 @@ def _with_crcs(parts: tuple[Part, ...], data: MemberData, offset: int) -> tuple[
     known = []
     for part in parts:
         crc = 0
-        for piece in data.pieces(offset, offset + part.size):
+        for piece in data.read(Span(offset, offset + part.size)):
             crc = crc32(piece, crc)
         known.append(replace(part, crc32=crc))
         offset += part.size

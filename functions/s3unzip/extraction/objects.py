@@ -17,7 +17,6 @@ import mimetypes
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import islice
 from os.path import commonprefix
@@ -30,7 +29,7 @@ from s3unzip.model import GzipForm, OnConflict, Options, Outcome, PlannedMember,
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.planning.select import compile_glob
 from s3unzip.runs.step import Step
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.ports import Buffer, Destination, ListedObject, ObjectFacts, StoredObject
 from s3unzip.zip import Member, OpenedMember, Policy
 from s3unzip.zip.decode import PIECE_LENGTH, GzipMember, MemberDecoder, decode_whole, gzip_length
@@ -52,13 +51,10 @@ for _type, _suffix in (
     ("application/gzip", ".gz"),
     ("application/jsonl", ".jsonl"),
     ("application/parquet", ".parquet"),
-    ("application/wasm", ".wasm"),
     ("application/yaml", ".yaml"),
     ("application/yaml", ".yml"),
-    ("application/zip", ".zip"),
     ("application/zstd", ".zst"),
     ("font/woff2", ".woff2"),
-    ("image/avif", ".avif"),
     ("image/webp", ".webp"),
     ("text/javascript", ".js"),
     ("text/javascript", ".mjs"),
@@ -95,20 +91,11 @@ def object_metadata(key: str, member: Member, run: Run) -> ObjectFacts:
     if chosen is None:
         return ObjectFacts(content_type(key), metadata, encoding)
     kind = _chosen_type(member.path, chosen) or content_type(key)
-    return _with_properties(ObjectFacts(kind, metadata, encoding), chosen)
+    return with_properties(ObjectFacts(kind, metadata, encoding), chosen)
 
 
-def marker_metadata(run: Run) -> ObjectFacts:
-    """Return what is stored beside the marker: the properties of the run's objects.
-
-    A bucket's policy may refuse objects without them.
-    """
-    facts = ObjectFacts("application/json", {})
-    chosen = run.options.objects
-    return facts if chosen is None else _with_properties(facts, chosen)
-
-
-def _with_properties(facts: ObjectFacts, chosen: ObjectProperties) -> ObjectFacts:
+def with_properties(facts: ObjectFacts, chosen: ObjectProperties) -> ObjectFacts:
+    """Return `facts` with what the caller chose for all objects of the run."""
     return ObjectFacts(
         facts.content_type,
         chosen.metadata | facts.metadata,
@@ -133,18 +120,6 @@ def _compile_globs(globs: tuple[str, ...]) -> list[tuple[str, re.Pattern[str]]]:
     return [(glob, compile_glob(glob)) for glob in globs]
 
 
-def is_same(found: StoredObject | None, member: Member, options: Options) -> bool:
-    """Return whether length and noted CRC-32 prove that an object is `member`.
-
-    The archive declares no CRC-32 of members with AES of version AE-2.
-    """
-    return (
-        found is not None
-        and member.declares_crc
-        and (found.size, found.crc32) == (stored_size(member, options), member.crc32)
-    )
-
-
 def stored_size(member: Member, options: Options) -> int:
     """Return the length of the object of `member`."""
     return member.size if options.as_gzip is None else gzip_length(member)
@@ -152,7 +127,7 @@ def stored_size(member: Member, options: Options) -> int:
 
 def open_content(
     member: Member, policy: Policy, opened: OpenedMember, options: Options
-) -> MemberDecoder | GzipMember:
+) -> MemberDecoder:
     """Return what turns the member's data into its object.
 
     Its `crc32` and its `warnings` are known, and its bytes are known to be right, once all of them
@@ -218,30 +193,22 @@ def with_crc(row: PlannedMember, crc: int) -> PlannedMember:
 # Conflicts
 
 
-def must_be_absent(options: Options) -> bool:
-    """Return whether a write must be refused if the key exists (``If-None-Match: *``)."""
-    return options.on_conflict is OnConflict.NEVER
-
-
 def resolve_conflict(row: PlannedMember, step: Step) -> Outcome | None:
     """Return the outcome of a member that is not to be written; None: write it."""
-    rule = step.run.options.on_conflict
-    if rule is OnConflict.OVERWRITE:
+    options = step.run.options
+    if options.on_conflict is OnConflict.OVERWRITE:
         return None
     found = step.calls.paced("head", lambda: step.destination.head(row.key))
     if found is None:
         return None
-    if has_content(found, row, step.run.options):
+    if has_content(found, row.member, options):
         return row.outcome(Status.UNCHANGED, found.size)
-    return _exists(row) if rule is OnConflict.NEVER else None
+    return _exists(row) if options.on_conflict is OnConflict.NEVER else None
 
 
 def explain_refusal(row: PlannedMember, step: Step) -> Outcome:
     """Return the outcome of a member whose write was refused because the key exists."""
-    found = step.calls.paced("head", lambda: step.destination.head(row.key))
-    if found is not None and has_content(found, row, step.run.options):
-        return row.outcome(Status.UNCHANGED, found.size)
-    return _exists(row)
+    return resolve_conflict(row, step) or _exists(row)
 
 
 def _exists(row: PlannedMember) -> Outcome:
@@ -251,14 +218,18 @@ def _exists(row: PlannedMember) -> Outcome:
 
 def is_member(row: PlannedMember, options: Options, destination: Destination, calls: Calls) -> bool:
     """Return whether the object under the member's key has its size and its CRC-32."""
-    return has_content(calls.paced("head", lambda: destination.head(row.key)), row, options)
+    found = calls.paced("head", lambda: destination.head(row.key))
+    return found is not None and has_content(found, row.member, options)
 
 
-def has_content(found: StoredObject | None, row: PlannedMember, options: Options) -> bool:
-    """Compare size and CRC-32: the store's own if it keeps one, else the one in the metadata."""
-    if found is not None and found.checksum is not None and options.as_gzip is None:
-        found = found._replace(crc32=found.checksum)
-    return is_same(found, row.member, options)
+def has_content(found: StoredObject, member: Member, options: Options) -> bool:
+    """Compare size and CRC-32: the store's own if it keeps one, else the one in the metadata.
+
+    The archive declares no CRC-32 of members with AES of version AE-2.
+    """
+    crc = found.crc32 if found.checksum is None or options.as_gzip is not None else found.checksum
+    wanted = stored_size(member, options), member.crc32
+    return member.declares_crc and (found.size, crc) == wanted
 
 
 def is_same_object(outcome: Outcome, destination: Destination, calls: Calls) -> bool:
@@ -291,8 +262,7 @@ def find_unchanged(
     def ask(row: PlannedMember) -> bool:
         return is_member(row, options, destination, calls)
 
-    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="head") as pool:
-        same = list(pool.map(ask, suspects))
+    same = map_ahead(ask, suspects, threads, 4 * threads)
     return {row.member.index for row, found in zip(suspects, same, strict=True) if found}
 
 
@@ -303,26 +273,19 @@ def _find_suspects(
     by_key = sorted(rows, key=lambda row: row.key.encode())
     wanted = {row.key: row for row in by_key}
     first, last = by_key[0].key, by_key[-1].key
-    allowed = min(2 * len(rows) + 2 * PAGE, len(rows) // LIST_PRICE * PAGE)
-    if not allowed:
+    pages = min(2 + 2 * len(rows) // PAGE, len(rows) // LIST_PRICE)
+    if not pages:
         return by_key
-
-    def compare() -> tuple[list[PlannedMember], str | None]:
-        listed: list[PlannedMember] = []
-        prefix = commonprefix([first, last])  # noqa: RUF071 - of characters: keys have no folders
-        objects = destination.list_objects(prefix, first, last)
-        for seen, found in enumerate(objects, 1):
+    suspects: list[PlannedMember] = []
+    prefix = commonprefix([first, last])  # noqa: RUF071 - of characters: keys have no folders
+    for number, page in enumerate(list_pages(destination, prefix, first, last, calls), 1):
+        for found in page:
             row = wanted.get(found.key)
             if row is not None and stored_size(row.member, options) == found.size:
-                listed.append(row)
-            if seen >= allowed:
-                return listed, found.key
-        return listed, None
-
-    suspects, given_up_at = calls.run("list", compare)
-    if given_up_at is not None:
-        beyond = given_up_at.encode()
-        suspects += [row for row in by_key if row.key.encode() > beyond]
+                suspects.append(row)
+        if number == pages and len(page) == PAGE:
+            beyond = page[-1].key.encode()
+            return suspects + [row for row in by_key if row.key.encode() > beyond]
     return suspects
 
 

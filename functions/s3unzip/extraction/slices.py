@@ -12,7 +12,7 @@ docs/deflate-splitting.md explains the method.
 
 import math
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -21,20 +21,19 @@ from s3unzip.deflate.segments import preload
 from s3unzip.errors import ArchiveError, ConflictError, MemberError, NotFoundError, StorageError
 from s3unzip.extraction.large import (
     MemberData,
-    PartWriter,
     UploadGoneError,
     abort_upload,
+    begin_upload,
     check_whole,
     choose_part_size,
     complete_once,
     open_data,
-    parts_at_once,
     read_pieces,
+    upload_parts,
 )
 from s3unzip.extraction.objects import (
     explain_refusal,
     is_member,
-    object_metadata,
     resolve_conflict,
 )
 from s3unzip.model import Outcome, Part, PlannedMember, Slice, Status, Task, TaskKind
@@ -67,60 +66,44 @@ def scan_segment(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         layout = deflate.Segmentation(row.member.compressed_size, step)
         # A segment is inflated twice: beyond half of the member one stream is as quick.
         longest = max(1, layout.count // 2)
-        scanned = deflate.scan_segment(layout, task.part, _reader(data), longest)
+        scanned = deflate.scan_segment(layout, task.part, data.read, longest)
         if scanned is not None:
-            attempt.records.write_scanned(row.member.index, task.part, scanned)
+            record = scanned.to_bytes()
+            attempt.records.write_segment(row.member.index, task.part, "scanned", record)
     attempt.has_no_outcome = True
-
-
-def _reader(data: MemberData) -> Callable[[deflate.Span], Iterator[bytes | memoryview]]:
-    """Return what reads a member; what was searched for a beginning is not read again."""
-    held, first = b"", 0
-
-    def read(span: deflate.Span) -> Iterator[bytes | memoryview]:
-        nonlocal held, first
-        start = span.start
-        if first <= start < first + len(held):
-            piece = held[start - first : span.stop - first]
-            start += len(piece)
-            yield piece
-        pieces = data.pieces(start, span.stop)
-        if held:
-            yield from pieces
-        else:  # the first search: 1.5 MiB at most
-            first, held = start, b"".join(pieces)
-            yield held
-
-    return read
 
 
 # Link
 
 
-def link_scans(step: Step, scans: Sequence[Task]) -> list[Task] | Outcome:
-    """Return the tasks of a member whose scans are done, or its outcome if it needs none.
+def link_member(step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
+    """Return the tasks of the slices of a member, or its outcome if it needs none.
 
-    Where the segments do not join, the one task streams the member.
+    Where the segments of its scans do not join, the one task streams the member.
     """
-    first = min(scans, key=lambda task: task.part)
+    first = min(tasks, key=lambda task: task.part)
     row = step.read_rows(first.rows)[0]
-    data = _open_whole(step, row)
-    if isinstance(data, Outcome):
-        return data
+    outcome = resolve_conflict(row, step)
+    if outcome is not None:
+        return outcome
+    try:
+        data = open_data(step, row)
+        data.check_after()
+    except MemberError as error:
+        return Outcome.failed(row.member.index, row.key, error.finding)
+    if first.kind is TaskKind.COPY:
+        return _begin_slices(data, TaskKind.COPY, first, _place_copies(step, row, tasks))
     try:
         slices = _link_segments(step, row, first)
     except ArchiveError:
         return [whole_task(first, row)]
-    return _begin_slices(step, row, data, TaskKind.SLICE, first, slices)
+    return _begin_slices(data, TaskKind.SLICE, first, slices)
 
 
-def link_copies(step: Step, copies: Sequence[Task]) -> list[Task] | Outcome:
-    """Return the tasks that copy one stored member in slices, or its outcome if it needs none."""
-    first = copies[0]
-    row = step.read_rows(first.rows)[0]
-    data = _open_whole(step, row)
-    if isinstance(data, Outcome):
-        return data
+def _place_copies(
+    step: Step, row: PlannedMember, copies: Sequence[Task]
+) -> list[tuple[Slice, int]]:
+    """Return the slices of one stored member, each with its size."""
     slices: list[tuple[Slice, int]] = []
     limits, least = step.destination.part_limits, step.context.tuning.copy_part_bytes
     wanted = max(least, math.ceil(row.member.size / limits.max_parts) + 1, limits.min_bytes)
@@ -130,33 +113,14 @@ def link_copies(step: Step, copies: Sequence[Task]) -> list[Task] | Outcome:
         count = max(1, math.ceil(size / min(wanted, limits.max_bytes)))
         slices.append((Slice("", start, number, count, 0), size))
         number += count
-    return _begin_slices(step, row, data, TaskKind.COPY, first, slices)
-
-
-def _open_whole(step: Step, row: PlannedMember) -> MemberData | Outcome:
-    """Return the member's data, or its outcome if it is not to be written, or is bad."""
-    outcome = resolve_conflict(row, step)
-    if outcome is not None:
-        return outcome
-    try:
-        data = open_data(step, row)
-        data.check_after()
-    except MemberError as error:
-        return Outcome.failed(row.member.index, row.key, error.finding)
-    return data
+    return slices
 
 
 def _begin_slices(
-    step: Step,
-    row: PlannedMember,
-    data: MemberData,
-    kind: TaskKind,
-    first: Task,
-    slices: Sequence[tuple[Slice, int]],
+    data: MemberData, kind: TaskKind, first: Task, slices: Sequence[tuple[Slice, int]]
 ) -> list[Task]:
     """Begin the upload of a member; return the tasks of its slices, each given with its size."""
-    facts = object_metadata(row.key, row.member, step.run)
-    upload = step.calls.run("create", lambda: step.destination.create_upload(row.key, facts))
+    row, upload = data.row, begin_upload(data.step, data.row).upload_id
     # The upload is part of the name: what an earlier upload's slices left is not this.
     mark = f"{zlib.crc32(upload.encode()):08x}"
     tasks = [
@@ -213,18 +177,20 @@ def _write_linked(
 
     def write(segment: deflate.LinkedSegment) -> tuple[int, deflate.LinkedSegment]:
         part = part_of[segment.start_bit]
-        step.records.write_linked(index, part, segment)
+        step.records.write_segment(index, part, "linked", segment.to_bytes())
         return part, segment
 
+    def read(part: int) -> deflate.ScannedSegment | None:
+        try:
+            record = step.records.read_segment(index, part, "scanned")
+        except NotFoundError:  # it joins the segment before it, or it is lost: the chain breaks
+            return None
+        return deflate.ScannedSegment.from_bytes(record)
+
     def scans() -> Iterator[deflate.ScannedSegment]:
-        found = map_ahead(
-            lambda part: step.records.find_scanned(index, part),
-            range(first.parts),
-            READERS,
-            SEGMENTS_AHEAD,
-        )
+        found = map_ahead(read, range(first.parts), READERS, SEGMENTS_AHEAD)
         for part, scanned in enumerate(found):
-            if scanned is not None:  # a scan that is lost breaks the chain
+            if scanned is not None:
                 part_of[scanned.start_bit] = part
                 yield scanned
 
@@ -257,31 +223,21 @@ def _upload_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
         task.size * (n + 1) // piece.parts - task.size * n // piece.parts
         for n in range(piece.parts)
     ]
-    writer = PartWriter(
-        attempt.destination,
-        Upload(row.key, piece.upload_id),
-        attempt.calls,
-        sizes=sizes,
-        at_once=parts_at_once(max(sizes), attempt.context.tuning),
-        first=(piece.first_number, piece.offset),
-    )
-    written = piece.offset
-    try:
+
+    def pieces() -> Iterator[bytes | memoryview]:
+        written = piece.offset
         for part in piece.segments:
-            segment = attempt.records.read_linked(row.member.index, part)
-            start = piece.data_start + segment.span.start
-            stop = piece.data_start + segment.span.stop
-            for output in deflate.inflate_segment(
-                segment, read_pieces(attempt, ByteRange(start, stop))
-            ):
-                writer.write(output)
+            record = attempt.records.read_segment(row.member.index, part, "linked")
+            segment = deflate.LinkedSegment.from_bytes(record)
+            start, stop = (piece.data_start + place for place in segment.span)
+            data = read_pieces(attempt, ByteRange(start, stop))
+            for output in deflate.inflate_segment(segment, data):
+                yield output
                 attempt.passed(row.share_of_work(written, written + len(output)))
                 written += len(output)
-        parts = writer.close()
-    except BaseException:
-        writer.abandon()
-        raise
-    attempt.uploaded = parts
+
+    upload, first = Upload(row.key, piece.upload_id), (piece.first_number, piece.offset)
+    attempt.uploaded = upload_parts(attempt, upload, pieces(), sizes, max(sizes), first)
 
 
 # Finish
@@ -300,7 +256,7 @@ def whole_task(task: Task, row: PlannedMember) -> Task:
     )
 
 
-def finish_member(step: Step, slices: Sequence[tuple[Task, TaskOutcomes]]) -> Outcome | Task:
+def finish_member(step: Step, slices: Sequence[tuple[Task, TaskOutcomes]]) -> list[Task] | Outcome:
     """Complete the upload of a member whose slices are all done.
 
     Returns:
@@ -324,10 +280,10 @@ def finish_member(step: Step, slices: Sequence[tuple[Task, TaskOutcomes]]) -> Ou
     except NotFoundError:  # an earlier settling completed it, or somebody aborted it
         if is_member(row, step.run.options, step.destination, step.calls):
             return row.outcome(Status.EXTRACTED)
-        return whole_task(first, row)
+        return [whole_task(first, row)]
     except RUN_FAULTS:
         raise
     except (MemberError, StorageError):  # the store refuses these parts; a stream may work
         pass
     abort_upload(step, upload)
-    return outcome or whole_task(first, row)
+    return outcome or [whole_task(first, row)]

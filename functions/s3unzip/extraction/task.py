@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from s3unzip.context import Context
 from s3unzip.errors import (
     DeadlineError,
+    RunStoppedError,
     S3UnzipError,
     ServiceFaultError,
     SourceChangedError,
@@ -16,7 +17,7 @@ from s3unzip.extraction.batch import extract_batch
 from s3unzip.extraction.large import copy_member, stream_member
 from s3unzip.extraction.slices import extract_slice, scan_segment
 from s3unzip.model import PlannedMember, Run, Task, TaskKind, TaskReport
-from s3unzip.runs.step import RUN_FAULTS, TaskAttempt, stops_run
+from s3unzip.runs.step import RUN_FAULTS, TaskAttempt, stop_for
 
 WORKERS: dict[TaskKind, Callable[[TaskAttempt, list[PlannedMember]], None]] = {
     TaskKind.BATCH: extract_batch,
@@ -48,11 +49,17 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
     if earlier is not None:
         attempt.resume(earlier)
     try:
-        with stops_run(attempt.records, task.id, stop.result):
-            _do(attempt, rows.result())
-    except (SourceChangedError, DeadlineError):
-        pass  # the change is on record; what the time did not suffice for is in the next round
+        met = stop.result()
+        if met is not None:
+            raise RunStoppedError(f"{task.id}: not begun, for the run met {met.reason}")
+        _do(attempt, rows.result())
+    except DeadlineError:
+        pass  # what the time did not suffice for is in the next round
     except ATTEMPT_FAULTS as fault:
+        if isinstance(fault, RUN_FAULTS):
+            attempt.records.write_stop(stop_for(fault))
+        if isinstance(fault, SourceChangedError):
+            return attempt.write()
         there = attempt.records.find_outcomes(task.id)
         if there is not None and there.complete:  # another attempt ended meanwhile
             return there.report
@@ -78,13 +85,6 @@ def _do(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     except StorageError as refusal:
         if attempt.task.kind is TaskKind.BATCH:
             raise StoreRefusesError(str(refusal)) from refusal
-        _refuse(attempt, left, refusal)
-
-
-def _refuse(attempt: TaskAttempt, rows: list[PlannedMember], refusal: StorageError) -> None:
-    """Note that the store would not take the members of a task; settling drops the upload."""
-    known = {outcome.index for outcome in attempt.outcomes}
-    for row in rows:
-        if row.member.index not in known:
+        for row in left:  # settling drops the upload
             attempt.failed(row, row.finding("store-refused", str(refusal)))
-    attempt.has_no_outcome = not attempt.task.is_whole
+        attempt.has_no_outcome = not attempt.task.is_whole

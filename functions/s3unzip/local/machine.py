@@ -43,7 +43,6 @@ from s3unzip.settling.after import (
     first_budget,
     has_nested,
     nested_request,
-    record_nested,
     spend,
 )
 from s3unzip.stores.calls import LocalClock, map_ahead
@@ -132,13 +131,14 @@ class Machine:
 
         Requests to self-hosted stores cost nothing.
         """
-        from s3unzip.estimate import check_budget, estimate_run, local  # noqa: PLC0415 - rare
+        from s3unzip.estimate import check_budget, estimate, local  # noqa: PLC0415 - rare
 
         endpoint = self._stores and self._stores.at_destination().endpoint_url
         amazon = plan.summary.run.destination.scheme == "s3" and endpoint is None
         platform = local(workers=self._workers.processes, priced_requests=amazon)
-        tasks = plan.tasks + plan.copies
-        check_budget(estimate_run(plan.summary, tasks, platform, self.context.tuning), max_cost)
+        summary, tasks = plan.summary, plan.tasks + plan.copies
+        made = estimate(summary.run, tasks, platform, self.context.tuning, summary.workers)
+        check_budget(made, max_cost)
 
     def resume(
         self,
@@ -177,14 +177,15 @@ class Machine:
             outer = above.popleft()
             if not has_nested(outer):
                 continue
-            run = RunRecords.open(context.stores, outer.run).read_plan().run
+            records = RunRecords.open(context.stores, outer.run)
+            run = records.read_plan().run
             found, results = find_nested(run, context, left.archives)
             yield from results
             for outcome in found:
                 try:
                     below = inner.run(nested_request(run, outcome.key, left))
                 except InterruptedRunError:
-                    record_nested(run, context, results)
+                    records.write_nested(results)
                     raise
                 except S3UnzipError as error:
                     result = NestedRun(outcome.key, reason="not-begun", message=str(error))
@@ -195,7 +196,7 @@ class Machine:
                     above.append(below)
                 results.append(result)
                 yield result
-            record_nested(run, context, results)
+            records.write_nested(results)
 
     def _claim(self, run: str) -> None:
         """Keep other processes off a run, until this machine is closed."""

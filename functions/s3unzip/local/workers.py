@@ -208,7 +208,11 @@ class Workers:
                 flying.append(Future())
                 given = (worker, run, todo, flying[-1])
                 # Not an executor: Ctrl-C while it starts a thread would let the exit wait for it.
-                threading.Thread(target=self._work, args=given, daemon=True).start()
+                thread = threading.Thread(target=self._work, args=given, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # no memory for its stack: nobody ends this future
+                    flying[-1].set_exception(error)
             for future in flying:
                 future.result()
         except BaseException:

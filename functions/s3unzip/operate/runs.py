@@ -47,8 +47,7 @@ from s3unzip.model import (
 )
 from s3unzip.runs.records import RUNS, Items, RunRecords, pick_run
 from s3unzip.settling.report import in_environment
-from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.s3.session import AwsSession, Session
 
 STACK = "s3unzip-{}"  # as the files in infra/environments name it
@@ -87,9 +86,8 @@ class DeployedRuns:
         self._prefix = self.outputs.get("WorkPrefix", "")
         self.work_location = Location("s3", self.outputs["WorkBucket"], self._prefix)
         # The stores that the runs' records are in, and the operator's way to the rest.
-        self.stores = S3Stores(
-            replace(access, work=self.work_location), Session(access, self._session)
-        )
+        session = Session(access, self._session)
+        self.stores = open_stores(replace(access, work=self.work_location), session)
 
     def _find_stack(self) -> Any:
         """Return the stack, as CloudFormation describes it."""

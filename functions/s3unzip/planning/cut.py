@@ -54,11 +54,6 @@ def _segment_length(bytes_in: int, tuning: Tuning) -> int:
     return min(tuning.segment_bytes, max(MIN_SEGMENT, share))
 
 
-def large_seconds(bytes_in: int, bytes_out: int, tuning: Tuning) -> float:
-    """Forecast the seconds that one worker needs to move one large member."""
-    return TASK_OVERHEAD + max(bytes_in, bytes_out) / tuning.worker_bandwidth
-
-
 class TaskCutter:
     """Cuts members, in archive order, into tasks.
 
@@ -160,10 +155,14 @@ class TaskCutter:
 
     def _add_large(self, member: Member, rows: tuple[int, int]) -> None:
         index, compressed, size = member.index, member.compressed_size, member.size
+        tuning = self._tuning
         kind, slices = self._way(compressed, size, member.method, member.flags)
         self.members_by_kind[kind] += 1
         for part, (start, stop) in enumerate(slices):
             share = size * (stop - start) // max(1, compressed)
+            moved = max(stop - start, share)
+            if kind is TaskKind.COPY:  # S3 copies parts at about the rate of uploads, in parallel
+                moved = (stop - start) // tuning.parts_in_flight
             task = Task(
                 id=f"{kind}-{index:08d}" + (f"-{part:04d}" if len(slices) > 1 else ""),
                 kind=kind,
@@ -171,7 +170,7 @@ class TaskCutter:
                 members=1,
                 span=(start, stop),
                 size=share,
-                seconds=round(self._estimate(kind, stop - start, share), 3),
+                seconds=round(TASK_OVERHEAD + moved / tuning.worker_bandwidth, 3),
                 part=part,
                 parts=len(slices),
             )
@@ -198,11 +197,6 @@ class TaskCutter:
             if len(slices) > 1:
                 return TaskKind.SCAN, slices
         return TaskKind.STREAM, [(0, compressed)]
-
-    def _estimate(self, kind: TaskKind, bytes_in: int, bytes_out: int) -> float:
-        if kind is TaskKind.COPY:  # S3 copies a part at about the rate of an upload, in parallel
-            bytes_in = bytes_out = bytes_in // self._tuning.parts_in_flight
-        return large_seconds(bytes_in, bytes_out, self._tuning)
 
 
 def _slices(length: int, max_length: int) -> list[tuple[int, int]]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -22,7 +21,7 @@ from msgspec.structs import replace
 
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, RejectedError, UsageError
-from s3unzip.estimate import estimate_run, show_dollars
+from s3unzip.estimate import estimate, show_dollars
 from s3unzip.explanations import describe
 from s3unzip.finding import Finding
 from s3unzip.model import (
@@ -45,7 +44,7 @@ from s3unzip.object_properties import ARCHIVED_CLASSES
 from s3unzip.planning.cut import TaskCutter, choose_workers, order_tasks
 from s3unzip.planning.select import KeyTemplate, Unmatched, find_unmatched, parse_template, selector
 from s3unzip.runs.records import PLAN_TASK, RunRecords
-from s3unzip.stores.calls import Calls, read_ahead
+from s3unzip.stores.calls import Calls, map_ahead, read_ahead
 from s3unzip.stores.locations import (
     NAMED_SCHEMES,
     first_piece_name,
@@ -68,7 +67,6 @@ from s3unzip.zip import (
     drive,
     first_members,
     inspect_prefix,
-    join_disks,
     locate_directory,
 )
 from s3unzip.zip.records import EOCD_SIGNATURE, LOCAL_SIGNATURE
@@ -135,7 +133,9 @@ def make_plan(  # noqa: PLR0913, PLR0917 - what is known of the archive and what
 def _reject(run: Run, reason: str, message: str, started: float, context: Context) -> Report:
     now = context.clock.now()
     return Report.of(
+        run.id,
         run,
+        run.pin,
         Verdict.REJECTED,
         reason=reason,
         message=message,
@@ -152,7 +152,8 @@ def _refuse_cost(plan: Plan, context: Context) -> Report | None:
     if limit is None or context.platform is None:
         return None
     tasks = [*plan.tasks, *plan.copies]
-    cost = estimate_run(summary, tasks, context.platform, context.tuning).cost.total
+    made = estimate(summary.run, tasks, context.platform, context.tuning, summary.workers)
+    cost = made.cost.total
     if cost <= limit:
         return None
     message = (
@@ -307,7 +308,7 @@ def read_tail(source: Source, location: Location, context: Context, calls: Calls
 
 def disks_of(pin: Pin) -> Disks:
     """Return where the parts of an archive begin."""
-    return join_disks([part.size for part in pin.parts or ()])
+    return Disks([part.size for part in pin.parts or ()])
 
 
 def read_directory(
@@ -436,8 +437,7 @@ def _join_parts(
         message = f"it has {count:,} parts; name it NAME.zip, beside NAME.z01 and the others"
         return tail._replace(refusal=Finding("part-missing", message))
     others = range(1, count)
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="parts") as pool:
-        found = list(pool.map(lambda n: _look(source, location, n, count, calls), others))
+    found = list(map_ahead(lambda n: _look(source, location, n, count, calls), others, THREADS))
     missing = [number for number, pin in zip(others, found, strict=True) if pin is None]
     if missing:
         name = _name(location, missing[0], count)
@@ -453,14 +453,11 @@ def _read_pieces(
 ) -> Tail:
     """Return the tail of an archive that was cut into pieces, of which the first is named."""
     pins = [calls.run("head", lambda: source.head(location))]
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="parts") as pool:
-        while len(pins) <= max_parts:
-            following = range(len(pins) + 1, len(pins) + 1 + THREADS)
-            found = list(pool.map(lambda n: _look(source, location, n, n + 1, calls), following))
-            known = found.index(None) if None in found else len(found)
-            pins += filter(None, found[:known])
-            if known < len(found):
-                break
+    following = range(2, max_parts + 2)
+    for found in map_ahead(lambda n: _look(source, location, n, n + 1, calls), following, THREADS):
+        if found is None:
+            break
+        pins.append(found)
     pin = _join_pins(pins, pins[0])
     archive = source.pinned(location, pin)
     want = ByteRange(max(0, pin.size - length), pin.size)
@@ -530,9 +527,8 @@ def check_parts(
         at = found[1].offset
         return read(ByteRange(at, at + len(LOCAL_SIGNATURE))) == LOCAL_SIGNATURE
 
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="parts") as pool:
-        for (disk, member), is_good in zip(firsts, pool.map(begins, firsts), strict=True):
-            if not is_good:
-                name = _name(location, disk + 1, disks.last + 1)
-                message = f"{name} has no member at byte {member.offset - disks.starts[disk]:,}"
-                raise RejectedError(Finding("part-wrong", message))
+    for (disk, member), is_good in zip(firsts, map_ahead(begins, firsts, THREADS), strict=True):
+        if not is_good:
+            name = _name(location, disk + 1, disks.last + 1)
+            message = f"{name} has no member at byte {member.offset - disks.starts[disk]:,}"
+            raise RejectedError(Finding("part-wrong", message))

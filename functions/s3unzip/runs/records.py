@@ -25,17 +25,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from itertools import chain, islice
+from typing import Literal, NamedTuple, TypeVar
 
 from msgspec import Struct, field
 
 from s3unzip.errors import (
     ConflictError,
     NotFoundError,
-    SegmentRecordError,
     ServiceFaultError,
     UsageError,
 )
@@ -58,9 +57,6 @@ from s3unzip.model import (
 )
 from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.ports import RunStore, Stores
-
-if TYPE_CHECKING:
-    from s3unzip.deflate import LinkedSegment, ScannedSegment
 
 T = TypeVar("T")
 
@@ -114,13 +110,12 @@ class RunRecords:
 
     def read_plan(self) -> PlanSummary:
         """Return what the plan found."""
-        plan, why = None, None
-        data = self.store.read(RUN)
+        data, why = self.store.read(RUN), None
         try:
             plan = decode(data, PlanSummary)
         except UsageError as error:
             why = error
-        if plan is None or plan.format != RECORDS_FORMAT:
+        if why is not None or plan.format != RECORDS_FORMAT:
             raise UsageError(
                 f"{self.run}: its records are of another version of s3unzip; start the run again, "
                 "or use the version that began it"
@@ -246,27 +241,15 @@ class RunRecords:
 
     # Members that are split over several tasks
 
-    def find_scanned(self, member: int, part: int) -> ScannedSegment | None:
-        """Return the segment that a scan found, None where it joins the one before it."""
-        from s3unzip.deflate import ScannedSegment  # noqa: PLC0415 - few runs have one
+    def read_segment(self, member: int, part: int, state: Literal["scanned", "linked"]) -> bytes:
+        """Return the record of a segment: as a scan found it, or linked, with its window."""
+        return self.store.read(f"{SPLIT}{member:08d}-{part:04d}-{state}.bin")
 
-        data = self._find_bytes(_segment_name(member, part, "scanned"))
-        return None if data is None else _parse_segment(ScannedSegment.from_bytes, data)
-
-    def write_scanned(self, member: int, part: int, segment: ScannedSegment) -> None:
-        """Write the segment that a scan found."""
-        self.store.write(_segment_name(member, part, "scanned"), [segment.to_bytes()])
-
-    def read_linked(self, member: int, part: int) -> LinkedSegment:
-        """Return a linked segment, its window included."""
-        from s3unzip.deflate import LinkedSegment  # noqa: PLC0415 - likewise
-
-        data = self.store.read(_segment_name(member, part, "linked"))
-        return _parse_segment(LinkedSegment.from_bytes, data)
-
-    def write_linked(self, member: int, part: int, segment: LinkedSegment) -> None:
-        """Write a linked segment, its window included."""
-        self.store.write(_segment_name(member, part, "linked"), [segment.to_bytes()])
+    def write_segment(
+        self, member: int, part: int, state: Literal["scanned", "linked"], data: bytes
+    ) -> None:
+        """Write the record of a segment."""
+        self.store.write(f"{SPLIT}{member:08d}-{part:04d}-{state}.bin", [data])
 
     # Stop and report
 
@@ -314,9 +297,10 @@ class RunRecords:
         data = self._find_bytes(NESTED)
         return [] if data is None else decode_lines(data, NestedRun)
 
-    def write_nested(self, nested: Iterable[NestedRun]) -> None:
+    def write_nested(self, nested: Sequence[NestedRun]) -> None:
         """Write what became of the nested archives of the run."""
-        self.store.write(NESTED, join_lines(nested))
+        if nested:
+            self.store.write(NESTED, join_lines(nested))
 
     def forget(self) -> None:
         """Delete all that is on record of an earlier run of the same archive and options."""
@@ -346,10 +330,6 @@ def round_name(number: int) -> str:
 def outcomes_name(task: str) -> str:
     """Return the name of a task's report and outcomes."""
     return f"{OUTCOMES}{task}.jsonl"
-
-
-def _segment_name(member: int, part: int, kind: str) -> str:
-    return f"{SPLIT}{member:08d}-{part:04d}-{kind}.bin"
 
 
 def join_lines(values: Iterable[object]) -> Iterator[bytes]:
@@ -388,16 +368,6 @@ def read_lines(pieces: Iterable[bytes], kind: type[T]) -> Iterator[T]:
 def _parse_outcomes(data: bytes) -> TaskOutcomes:
     head, *lines = data.splitlines()
     return TaskOutcomes(decode(head, TaskReport), [decode(line, Outcome) for line in lines if line])
-
-
-def _parse_segment(parse: Callable[[bytes], T], data: bytes) -> T:
-    try:
-        return parse(data)
-    except SegmentRecordError as error:
-        raise UsageError(f"a segment on record: {error}") from error
-
-
-READERS = 16  # outcomes that are read at once
 
 
 def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = ()) -> Counter[str]:
@@ -483,7 +453,10 @@ class RunWatcher:
             if report is not None and report.unfinished == 0:
                 self._done[task] = report
                 if report.failed and len(failures) < self._listed:
-                    failures |= {one.key: (task, one) for one in self._find_failures(task)}
+                    found = self._records.find_outcomes(task)
+                    outcomes = found.outcomes if found is not None else ()
+                    bad = (one for one in outcomes if one.status is Status.FAILED)
+                    failures |= {one.key: (task, one) for one in islice(bad, self._listed)}
         reports = self._done.values()
         firsts = [report.first_object for report in reports if report.first_object is not None]
         return RunSnapshot(
@@ -502,8 +475,3 @@ class RunWatcher:
             return self._records.find_task_report(task)
         except ServiceFaultError:  # it is read at the next time
             return None
-
-    def _find_failures(self, task: str) -> list[Outcome]:
-        found = self._records.find_outcomes(task)
-        outcomes = found.outcomes if found is not None else []
-        return [one for one in outcomes if one.status is Status.FAILED][: self._listed]

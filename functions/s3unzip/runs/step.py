@@ -1,8 +1,7 @@
 """One step of a run: a plan, a scan, a link, a task or a report, with what it works with."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 
 from s3unzip.context import Context
 from s3unzip.errors import (
@@ -10,7 +9,6 @@ from s3unzip.errors import (
     DeadlineError,
     Finding,
     NotFoundError,
-    RunStoppedError,
     SourceChangedError,
     StorageError,
     StoreFullError,
@@ -60,10 +58,6 @@ class Step:
     def read_rows(self, span: tuple[int, int]) -> list[PlannedMember]:
         """Return the members of a task: those in bytes [start, stop) of the member list."""
         return self.records.read_rows(span, self.run.key_prefix)
-
-    def add_read(self, count: int) -> None:
-        """Count bytes that were read of the archive."""
-        self.bytes_read += count
 
     def check_time(self) -> None:
         """Check that the worker may go on."""
@@ -135,11 +129,6 @@ class TaskAttempt(Step):
         self._earlier = earlier.report
         self.first_object = earlier.report.first_object
         self.warnings.update(earlier.report.warnings)
-
-    def add_read(self, count: int) -> None:
-        """Count bytes that were read of the archive, and show them."""
-        self.bytes_read += count
-        self.show_progress()
 
     def passed(self, size: int) -> None:
         """Count bytes of a large member that are on their way to the destination."""
@@ -233,25 +222,6 @@ REASONS: dict[type[StorageError], str] = {
     StoreRefusesError: "storage",
 }
 RUN_FAULTS = tuple(REASONS)
-
-
-@contextmanager
-def stops_run(
-    records: RunRecords, step: str, find_stop: Callable[[], Stop | None] | None = None
-) -> Iterator[None]:
-    """Do a step, unless the run must end; write down what the step meets that must end the run.
-
-    Args:
-        find_stop: says why the run must end, if the caller has read that; None: it is read here.
-    """
-    stop = (find_stop or records.find_stop)()
-    if stop is not None:
-        raise RunStoppedError(f"{step}: not begun, for the run met {stop.reason}")
-    try:
-        yield
-    except RUN_FAULTS as fault:
-        records.write_stop(stop_for(fault))
-        raise
 
 
 def stop_for(fault: StorageError) -> Stop:

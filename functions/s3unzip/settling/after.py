@@ -153,7 +153,7 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
             archives=run.options.nested_budget.archives,
         )
     found, refused = find_nested(run, context, budget.archives)
-    record_nested(run, context, refused)
+    RunRecords.open(context.stores, run.id).write_nested(refused)
     share = Budget(
         (budget.archives - len(found)) // max(1, len(found)),
         budget.members // max(1, len(found)),
@@ -161,12 +161,6 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
     )
     for outcome in found:
         yield nested_request(run, outcome.key, share)
-
-
-def record_nested(run: Run, context: Context, nested: Collection[NestedRun]) -> None:
-    """Record the results of the nested archives of a run."""
-    if nested:
-        RunRecords.open(context.stores, run.id).write_nested(nested)
 
 
 def _find_taken(records: RunRecords, prefixes: Collection[str]) -> dict[str, bool]:
@@ -197,21 +191,18 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
     result = SourceResult(rule.action, SourceState.DONE)
 
     def act() -> None:
-        disposal = context.stores.disposal(source)
+        store = context.stores.source(source)
         if rule.action is SourceAction.DELETE:
-            disposal.delete(source, pin)
+            store.delete(source, pin)
         else:
-            disposal.tag(source, pin, rule.tags)
+            store.tag(source, pin, rule.tags)
 
     try:
-        if source.scheme == "file":
-            act()  # no request
-        else:
-            calls.run("head", act)
-    except SourceChangedError as error:
-        result = SourceResult(rule.action, SourceState.KEPT, str(error))
+        calls.run("head", act)
     except S3UnzipError as error:
-        result = SourceResult(rule.action, SourceState.FAILED, str(error))
+        is_other = isinstance(error, SourceChangedError)
+        state = SourceState.KEPT if is_other else SourceState.FAILED
+        result = SourceResult(rule.action, state, str(error))
     finished = replace(report, after_success=result)
     RunRecords.open(context.stores, report.run, calls).amend_report(finished)
     return finished

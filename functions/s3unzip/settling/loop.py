@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain, groupby
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from msgspec.structs import replace
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError
 from s3unzip.extraction.large import abort_uploads
-from s3unzip.extraction.slices import finish_member, link_copies, link_scans
+from s3unzip.extraction.slices import finish_member, link_member
 from s3unzip.model import (
     Next,
     Outcome,
@@ -118,20 +119,9 @@ def _unplanned(
     request: Request, run: str, pin: Pin | None, message: str, context: Context, reason: str = ""
 ) -> Report:
     """Return the report of a run that has no plan; without a reason its archive has changed."""
-    now = context.clock.now()
-    return Report(
-        run=run,
-        verdict=Verdict.FAILED if reason else Verdict.SOURCE_CHANGED,
-        source=request.source.public,
-        pin=pin,
-        destination=request.destination,
-        options=request.options,
-        reason=reason or SOURCE_CHANGED,
-        message=message,
-        event_time=request.event_time,
-        started=now,
-        finished=now,
-    )
+    now, verdict = context.clock.now(), Verdict.FAILED if reason else Verdict.SOURCE_CHANGED
+    words = {"reason": reason or SOURCE_CHANGED, "message": message}
+    return Report.of(run, request, pin, verdict, **words, started=now, finished=now)
 
 
 def _end_refused(report: Report, records: RunRecords, context: Context, *, new: bool) -> Settled:
@@ -159,7 +149,7 @@ def _write_plan(
     try:
         for _, found in groupby(plan.copies, key=lambda task: task.rows):
             group, step = list(found), Step(run, "plan", context, calls)
-            linked = link_copies(step, group)
+            linked = link_member(step, group)
             if not isinstance(linked, Outcome):
                 tasks += linked
             elif linked.status is Status.FAILED:  # one task says so, and can be done again
@@ -396,19 +386,10 @@ def _sort_split(state: RunState, group: list[tuple[Task, TaskOutcomes | None]]) 
 
 def _go_on_with_split(step: Step, state: RunState) -> list[Task]:
     """Link members whose scans are done, finish those whose slices are; return the next tasks."""
-
-    def link(group: list[Task]) -> list[Task] | Outcome:
-        copies = group[0].kind is TaskKind.COPY
-        return link_copies(step, group) if copies else link_scans(step, group)
-
-    def finish(group: list[tuple[Task, TaskOutcomes]]) -> list[Task] | Outcome:
-        ended = finish_member(step, group)
-        return [ended] if isinstance(ended, Task) else ended
-
     tasks: list[Task] = []
     for found in (
-        *map_ahead(link, state.scanned, MEMBERS_AT_ONCE),
-        *map_ahead(finish, state.sliced, MEMBERS_AT_ONCE),
+        *map_ahead(partial(link_member, step), state.scanned, MEMBERS_AT_ONCE),
+        *map_ahead(partial(finish_member, step), state.sliced, MEMBERS_AT_ONCE),
     ):
         if isinstance(found, Outcome):
             keep_outcome(step, found)

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from s3unzip.context import Context, Reached
 from s3unzip.estimate import Cost, price_run
 from s3unzip.explanations import Help, advise, explain, find_help
-from s3unzip.extraction.objects import marker_metadata
+from s3unzip.extraction.objects import with_properties
 from s3unzip.model import (
     Failure,
     OnConflict,
@@ -46,6 +46,7 @@ from s3unzip.model import (
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.planning.select import MARKER
 from s3unzip.runs.step import Step
+from s3unzip.stores.ports import ObjectFacts
 from s3unzip.version import __version__
 
 TASKS_FAILED = "tasks-failed"  # reason of a run whose tasks did not all end
@@ -130,7 +131,9 @@ def make_report(  # noqa: PLR0913, PLR0917 - all that a report is made of
     if message is None and plan.excluded and not plan.selected:
         message = f"nothing is selected: the options exclude all {plan.excluded:,} members"
     report = Report.of(
+        run.id,
         run,
+        run.pin,
         verdict,
         reason=reason,
         message=message,
@@ -176,7 +179,9 @@ def write_marker(step: Step, report: Report) -> None:
     """Write the object that says that the run was completed."""
     key = step.run.key_prefix + MARKER
     body = encode({"run": report.run, "verdict": report.verdict, "extracted": report.extracted})
-    facts = marker_metadata(step.run)
+    facts, chosen = ObjectFacts("application/json", {}), step.run.options.objects
+    if chosen is not None:  # a bucket's policy may refuse objects without them
+        facts = with_properties(facts, chosen)
     step.calls.run("put", lambda: step.destination.put(key, body, facts, if_absent=False))
 
 

@@ -19,7 +19,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+
+from msgspec import Struct
 
 from s3unzip.errors import S3UnzipError, ServiceFaultError, ThrottledError
 from s3unzip.model import Requests
@@ -87,53 +89,46 @@ class AimdLimiter:
 
     def run(self, call: Callable[[], T]) -> T:
         """Return what `call` returns; wait for a place first."""
-        entered = self.enter()
-        try:
-            value = call()
-        except BaseException as error:
-            throttled = isinstance(error, ThrottledError)
-            self.leave(entered, throttled=throttled, succeeded=False)
-            raise
-        self.leave(entered, throttled=False, succeeded=True)
-        return value
-
-    def enter(self) -> int:
-        """Wait for a place; return how many cuts there were, which `leave` needs."""
         with self._lock:  # not the condition: its `with` is ten times as slow
             while self._active >= self.limit:
                 self._waiting += 1
                 self._changed.wait()
                 self._waiting -= 1
             self._active += 1
-            return self._cuts
-
-    def leave(self, entered: int, *, throttled: bool, succeeded: bool) -> None:
-        """Give the place back; adapt the limit to how the call ended."""
-        with self._lock:
-            self._active -= 1
-            if throttled and entered == self._cuts:
-                self._cuts += 1
-                self._starting = False
-                self.limit = max(1, int(self.limit * CUT))
-                self._successes = 0
-            elif succeeded and self.limit < self._max_concurrency:
-                self._successes += 1
-                if self._successes >= (1 if self._starting else self.limit):
+            cuts = self._cuts
+        throttled = succeeded = False
+        try:
+            value = call()
+            succeeded = True
+        except ThrottledError:
+            throttled = True
+            raise
+        finally:
+            with self._lock:
+                self._active -= 1
+                if throttled and cuts == self._cuts:
+                    self._cuts += 1
+                    self._starting = False
+                    self.limit = max(1, int(self.limit * CUT))
                     self._successes = 0
-                    self.limit += 1
-            if self._waiting:
-                self._changed.notify(2)  # the place given back, and maybe one more
+                elif succeeded and self.limit < self._max_concurrency:
+                    self._successes += 1
+                    if self._successes >= (1 if self._starting else self.limit):
+                        self._successes = 0
+                        self.limit += 1
+                if self._waiting:
+                    self._changed.notify(2)  # the place given back, and maybe one more
+        return value
 
 
-class _Health:
+class _Health(Struct):
     """The faults of one store since its last success."""
 
-    def __init__(self) -> None:
-        self.since: float | None = None  # the first fault; None: the last call succeeded
-        self.latest = 0.0  # the last fault
-        self.tries = 0
-        self.next_try = 0.0
-        self.told = False
+    since: float | None = None  # the first fault; None: the last call succeeded
+    latest: float = 0.0  # the last fault
+    tries: int = 0
+    next_try: float = 0.0
+    told: bool = False
 
 
 class FaultBudget:
@@ -150,11 +145,7 @@ class FaultBudget:
     def __init__(self, seconds: float, tell: Callable[[str], None] = _log.warning) -> None:
         self.seconds = seconds
         self._tell = tell
-        self._stores: dict[Store, _Health] = {
-            "source": _Health(),
-            "destination": _Health(),
-            "work": _Health(),
-        }
+        self._stores: dict[Store, _Health] = {store: _Health() for store in get_args(Store)}
         self._lock = threading.Lock()
 
     def note_success(self, store: Store) -> None:
@@ -177,24 +168,20 @@ class FaultBudget:
         """Return whether a call that waited may be repeated; it is noted as the turn's one."""
         with self._lock:
             health = self._stores[store]
-            if health.since is None:
-                return True
-            if now < health.next_try:
-                return False
-            longest = min(LONGEST_DELAY, FIRST_DELAY * 2**health.tries)
-            health.tries += 1
-            health.next_try = now + longest / 2
+            if health.since is not None:
+                if now < health.next_try:
+                    return False
+                health.next_try = now + min(LONGEST_DELAY, FIRST_DELAY * 2**health.tries) / 2
+                health.tries += 1
             return True
 
     def tell_once(self, store: Store, fault: ServiceFaultError, seconds: float) -> None:
         """Tell the user that calls are repeated for `seconds`, once until the store recovers."""
         with self._lock:
-            health = self._stores[store]
-            if health.told:
-                return
-            health.told = True
-        where = f"no answer from {fault.unanswered}" if fault.unanswered else str(fault)
-        self._tell(f"{where}, retrying for {max(1.0, seconds):.0f} s")
+            told, self._stores[store].told = self._stores[store].told, True
+        if not told:
+            where = f"no answer from {fault.unanswered}" if fault.unanswered else str(fault)
+            self._tell(f"{where}, retrying for {max(1.0, seconds):.0f} s")
 
 
 class Calls:
@@ -233,7 +220,7 @@ class Calls:
             kind: of the request, as it is counted.
             store: None: the archive's for "get", else the destination.
         """
-        where = store or _store_of(kind)
+        where: Store = store or ("source" if kind == "get" else "destination")
         retry = _Retry()
         while True:
             self.count(kind)
@@ -265,10 +252,9 @@ class Calls:
         return self.run(kind, partial(self.pace.run, call))
 
     def stream(
-        self, archive: Archive, want: ByteRange, store: Store | None = None
+        self, archive: Archive, want: ByteRange, store: Store = "source"
     ) -> Iterator[Buffer]:
         """Yield the bytes of `want`; a broken body is resumed where it broke."""
-        where = store or _store_of("get")
         position = want.start
         retry = _Retry()
         while position < want.stop:
@@ -276,17 +262,17 @@ class Calls:
             try:
                 for piece in archive.stream(want._replace(start=position)):
                     position += len(piece)
-                    self._faults.note_success(where)
+                    self._faults.note_success(store)
                     yield piece
                     retry = _Retry()
             except ServiceFaultError as fault:
-                if not self._may_retry(retry, where, fault):
+                if not self._may_retry(retry, store, fault):
                     raise
 
-    def count(self, kind: Kind | Literal["retries", "throttled"], times: int = 1) -> None:
-        """Count requests; `run` counts its own."""
+    def count(self, kind: Kind | Literal["retries", "throttled"]) -> None:
+        """Count a request; `run` counts its own."""
         with self._lock:
-            self._counts[kind] += times
+            self._counts[kind] += 1
 
     @property
     def requests(self) -> Requests:
@@ -309,33 +295,27 @@ class Calls:
         since = self._faults.note_fault(store, now)
         retry.began = now if retry.began is None else retry.began
         began = min(since, retry.began)
-        while True:
+        while not self._ended.is_set():
             delay = draw_delay(retry.attempt, self._random)
             spent = self._clock.now() - began + delay
-            if self._ended.is_set() or spent > budget or self._clock.remaining() < delay:
+            if spent > budget or self._clock.remaining() < delay:
                 return False
             retry.attempt += 1
             _log.info("attempt %d failed, the next one in %.1f s: %s", retry.attempt, delay, fault)
             if spent >= TELL_AFTER:
                 self._faults.tell_once(store, fault, budget - spent)
             self._clock.sleep(delay)
-            if self._ended.is_set():
-                return False
-            if self._faults.may_try(store, self._clock.now()):
+            if not self._ended.is_set() and self._faults.may_try(store, self._clock.now()):
                 self.count("retries")
                 return True
+        return False
 
 
-class _Retry:
+class _Retry(Struct):
     """How often one call was tried."""
 
-    def __init__(self) -> None:
-        self.attempt = 0
-        self.began: float | None = None  # at the first fault
-
-
-def _store_of(kind: Kind) -> Store:
-    return "source" if kind == "get" else "destination"
+    attempt: int = 0
+    began: float | None = None  # at the first fault
 
 
 class LocalClock:

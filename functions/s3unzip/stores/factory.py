@@ -9,33 +9,35 @@ from __future__ import annotations
 
 import os
 import threading
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
-from typing import TYPE_CHECKING
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate, chain, pairwise
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from s3unzip.errors import UsageError
-from s3unzip.model import Location, Pin
-from s3unzip.stores.calls import Calls, count_request
+from s3unzip.errors import NotFoundError, S3UnzipError, ServiceFaultError, UsageError
+from s3unzip.model import Location, Part, Pin
+from s3unzip.stores.calls import Calls, Kind, LocalClock, count_request
 from s3unzip.stores.locations import locate_part, runs_home
 from s3unzip.stores.ports import (
     Archive,
     Buffer,
     Destination,
-    Disposal,
+    ObjectFacts,
     RunStore,
     Source,
     Stores,
     Tail,
+    Upload,
 )
 from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:  # they import botocore, obstore, urllib3
-    from s3unzip.stores.s3.run_store import S3Stores
+    from s3unzip.stores.s3.session import Session
     from s3unzip.stores.web import WebSource
 
 # The options of the command line, where they have names of their own.
@@ -52,6 +54,11 @@ OPTIONS = {
     "destination_owner": "--dest-owner",
     "destination_kms_key": "--kms-key",
 }
+T = TypeVar("T")
+PART = 16 * 1024**2  # of a record: what is gathered before an upload begins, and a part of it
+TYPES = {"json": "application/json", "jsonl": "application/jsonl", "html": "text/html"}
+RETRY_SECONDS = 60.0  # the budget of one call for records, where no step has another
+CALLS_AT_ONCE = 32
 VARIABLES = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE")
 
 
@@ -100,13 +107,12 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
 
     def recorded(self) -> StoreConfig:
         """Return what a run's record keeps: no URL with a secret, nothing of this process."""
-        return replace(
-            self,
-            endpoint_url=_without_secret(self.endpoint_url),
-            destination_endpoint_url=_without_secret(self.destination_endpoint_url),
-            connections=64,
-            check_reachable=False,
-        )
+        kept: dict[str, str | None] = {}
+        for name in ("endpoint_url", "destination_endpoint_url"):
+            url = getattr(self, name)
+            parts = urlsplit(url or "")
+            kept[name] = None if parts.query or "@" in parts.netloc else url
+        return replace(self, **kept, connections=64, check_reachable=False)
 
     def typed(self) -> StoreConfig:
         """Return what no variable of the environment sets, so that a command must name it."""
@@ -134,48 +140,49 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         return same and not self.unsigned
 
 
-def _without_secret(url: str | None) -> str | None:
-    """Return an endpoint, None where its URL has a user or a query."""
-    if url is None:
-        return None
-    parts = urlsplit(url)
-    return None if parts.query or "@" in parts.netloc else url
-
-
 def check_reachable(config: StoreConfig, source: Location, destination: Location) -> None:
     """Connect to the S3 endpoints of two locations, before workers try them again and again."""
+    stores = _Stores(config, None)
     for location, access in ((source, config), (destination, config.at_destination())):
         if location.scheme == "s3":
-            from s3unzip.stores.s3.session import Session, advice_for
-
-            advice = advice_for(config, destination=access is not config)
-            Session(access, advice=advice).check_reachable(location.bucket)
+            stores.session(access).check_reachable(location.bucket)
 
 
-def open_stores(config: StoreConfig) -> Stores:
-    """Return the stores of this process; nothing is asked of them yet."""
-    return _Stores(config)
+def open_stores(config: StoreConfig, session: Session | None = None) -> Stores:
+    """Return the stores of this process; nothing is asked of them yet.
+
+    Args:
+        config: how they are reached.
+        session: one of the destination that exists already shares its clients.
+    """
+    return _Stores(config, session)
 
 
 class _Stores:
-    def __init__(self, config: StoreConfig) -> None:
+    def __init__(self, config: StoreConfig, session: Session | None) -> None:
         self._config = config
+        self._there = config.at_destination()
         self._lock = threading.Lock()
-        self._s3: S3Stores | None = None
+        self._sessions = {} if session is None else {_reached(self._there): session}
         self._web: WebSource | None = None
-        self._folders: dict[str, Destination] = {}
 
     def source(self, location: Location) -> Source:
         """Return the adapter that reads `location`."""
         match location.scheme:
             case "s3":
-                return self._open_s3().source(location)
+                from s3unzip.stores.s3.source import S3Source
+
+                return S3Source(self.session(self._config))
             case "file":
                 from s3unzip.stores.files import FileSource
 
-                return PartsSource(FileSource())
+                return FileSource()
             case "http" | "https":
-                return PartsSource(self._open_web())
+                from s3unzip.stores.web import WebSource
+
+                with self._lock:
+                    self._web = self._web or WebSource(self._config)
+                return self._web
             case _:
                 raise UsageError(f"{location}: sources are s3://, paths, http:// and https://")
 
@@ -183,9 +190,13 @@ class _Stores:
         """Return the adapter that writes below `location`."""
         match location.scheme:
             case "s3":
-                return self._open_s3().destination(location)
+                from s3unzip.stores.s3.destination import S3Destination
+
+                return S3Destination(self.session(self._there), location.bucket, self._config)
             case "file":
-                return self._open_folder(location.key)
+                from s3unzip.stores.folder import FolderDestination
+
+                return FolderDestination(location.key)
             case "nowhere":
                 from s3unzip.stores.memory import NowhereDestination
 
@@ -193,83 +204,88 @@ class _Stores:
             case _:
                 raise UsageError(f"{location}: destinations are s3:// and paths")
 
-    def disposal(self, location: Location) -> Disposal:
-        """Return the adapter that deletes or tags the archive at `location`."""
-        match location.scheme:
-            case "s3":
-                return self._open_s3().disposal(location)
-            case "file":
-                from s3unzip.stores.files import FileDisposal
-
-                return FileDisposal()
-            case _:
-                raise UsageError(f"{location.public}: only s3:// objects and files can be changed")
-
     def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
-        """Return the run store of one run; `calls` retries and counts what is asked of it."""
-        match self._config.work.scheme:
+        """Return the run store of one run; `calls` retries and counts requests to S3."""
+        work = self._config.work
+        slash = "" if work.scheme == "s3" or work.key.endswith("/") else "/"
+        home = replace(work, key=f"{work.key}{slash}runs/{run}/")
+        match work.scheme:
             case "s3":
-                return self._open_s3().run_store(run, calls)
+                from s3unzip.stores.s3.destination import S3Destination
+                from s3unzip.stores.s3.source import S3Source
+
+                session = self.session(self._there)
+                calls = calls or Calls(LocalClock(), RETRY_SECONDS, CALLS_AT_ONCE)
+                there = S3Destination(session, work.bucket, StoreConfig())
+                return ObjectRunStore(home, S3Source(session), there, calls)
             case "file":
-                from s3unzip.stores.folder import FolderRunStore
+                from s3unzip.stores.files import FileSource
+                from s3unzip.stores.folder import FolderDestination
 
-                return FolderRunStore(self._config.work.key, run)
+                folder = FolderDestination(home.key, private=True)
+                calls = Calls(LocalClock(), 0.0, CALLS_AT_ONCE)  # nothing is a request
+                return ObjectRunStore(home, FileSource(), folder, calls)
             case _:
-                raise UsageError(f"{self._config.work}: runs are kept in s3:// or a path")
+                raise UsageError(f"{work}: runs are kept in s3:// or a path")
 
-    def _open_s3(self) -> S3Stores:
-        from s3unzip.stores.s3.run_store import S3Stores
+    def session(self, access: StoreConfig) -> Session:
+        """Return the clients that reach S3 so; those of archive and destination may be the same."""
+        from s3unzip.stores.s3.session import Session, advice_for
 
+        key = _reached(access)
         with self._lock:
-            if self._s3 is None:
-                self._s3 = S3Stores(self._config)
-            return self._s3
+            if key not in self._sessions:
+                advice = advice_for(self._config, destination=key == _reached(self._there))
+                self._sessions[key] = Session(access, advice=advice)
+            return self._sessions[key]
 
-    def _open_web(self) -> WebSource:
-        from s3unzip.stores.web import WebSource
 
-        with self._lock:
-            if self._web is None:
-                self._web = WebSource(self._config)
-            return self._web
-
-    def _open_folder(self, root: str) -> Destination:
-        from s3unzip.stores.folder import FolderDestination
-
-        with self._lock:
-            if root not in self._folders:
-                self._folders[root] = FolderDestination(root)
-            return self._folders[root]
+def _reached(config: StoreConfig) -> tuple[object, ...]:
+    """Return what a session depends on."""
+    who = config.profile, config.unsigned, config.request_payer
+    return config.endpoint_url, config.region, *who
 
 
 # Archives of several parts
 
 
-class PartsSource:
-    """Reads what `adapter` reads, and several objects as one where the pin has parts."""
-
-    def __init__(self, adapter: Source) -> None:
-        self.adapter = adapter
-
-    def tail(self, location: Location, length: int) -> Tail:
-        """Return the last bytes and the pin of the one object at `location`."""
-        return self.adapter.tail(location, length)
+class ArchiveSource:
+    """What sources have in common: archives of several parts, and a refusal to change any."""
 
     def head(self, location: Location) -> Pin:
-        """Return the pin of the one object at `location`."""
-        return self.adapter.head(location)
+        """Return what is there now, with one request."""
+        raise NotImplementedError
+
+    def open(self, location: Location, pin: Pin) -> Archive:
+        """Return a reader of that version of the one object at `location`."""
+        raise NotImplementedError
+
+    def tail_by_size(self, location: Location, length: int) -> Tail:
+        """Return the last `length` bytes and the pin: the size is asked first, then a range."""
+        count_request("head")
+        pin = self.head(location)
+        want = ByteRange(max(0, pin.size - length), pin.size)
+        return Tail(self.open(location, pin).read(want), pin)
 
     def pinned(self, location: Location, pin: Pin) -> Archive:
         """Return a reader of exactly that version, of every part."""
         if not pin.parts:
-            return self.adapter.pinned(location, pin)
+            return self.open(location, pin)
         archives = []
         for number, part in enumerate(pin.parts, 1):
             where = locate_part(location, number, len(pin.parts))
             if where is None:
                 raise UsageError(f"{location}: the name does not say where the other parts are")
-            archives.append(self.adapter.pinned(where, part))
+            archives.append(self.open(where, part))
         return JoinedArchive(archives, [part.size for part in pin.parts])
+
+    def delete(self, location: Location, pin: Pin) -> None:  # noqa: ARG002 - of the port
+        """Refuse."""
+        raise UsageError(f"{location.public}: only s3:// objects and files can be changed")
+
+    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - likewise
+        """Refuse."""
+        self.delete(location, pin)
 
 
 class JoinedArchive:
@@ -290,12 +306,132 @@ class JoinedArchive:
 
     def _owners(self, want: ByteRange) -> Iterator[tuple[Archive, ByteRange]]:
         """Yield the parts that have bytes of `want`, and the range in each of them."""
-        at, place = want.start, bisect_right(self._starts, want.start) - 1
-        while at < want.stop:
-            begin, end = self._starts[place], self._starts[place + 1]
-            stop = min(want.stop, end)
-            if stop > at:
-                if at > want.start:
+        for archive, (begin, end) in zip(self._archives, pairwise(self._starts), strict=True):
+            start, stop = max(want.start, begin), min(want.stop, end)
+            if start < stop:
+                if start > want.start:
                     count_request("get")
-                yield self._archives[place], ByteRange(at - begin, stop - begin)
-            at, place = stop, place + 1
+                yield archive, ByteRange(start - begin, stop - begin)
+
+
+# A run's own objects, below `<home>runs/<run>/`, in whatever store takes members
+
+
+class ObjectRunStore:
+    """The work store of one run; threads may share it.
+
+    Unlike the adapters it goes through `Calls` itself: a write may be many requests of pieces that
+    come only once, so its caller could not repeat it.
+
+    Args:
+        home: every name begins with its key.
+        source: reads what `store` has written.
+    """
+
+    def __init__(self, home: Location, source: Source, store: Destination, calls: Calls) -> None:
+        self._home, self._source, self._store, self._calls = home, source, store, calls
+
+    def _run(self, kind: Kind, call: Callable[[], T]) -> T:
+        return self._calls.run(kind, call, "work")
+
+    def write(self, name: str, pieces: Iterable[bytes]) -> int:
+        """Write an object whole or not at all; return its size in bytes."""
+        key, facts = self._home.key + name, _facts_of(name)
+        bodies = _gather(pieces)
+        first, second = next(bodies, b""), next(bodies, None)
+        if second is None:
+            self._run("put", lambda: self._store.put(key, first, facts, if_absent=False))
+            return len(first)
+        upload = Upload(key, self._run("create", lambda: self._store.create_upload(key, facts)))
+        parts: list[Part] = []
+        try:
+            for body in chain((first, second), bodies):
+                where = upload, len(parts) + 1, sum(part.size for part in parts)
+                add = partial(self._store.upload_part, *where, body, zlib.crc32(body))
+                parts.append(self._run("part", add))
+            self._complete(upload, parts)
+        except BaseException as error:
+            try:
+                self._run("abort", lambda: self._store.abort_upload(upload))
+            except S3UnzipError as trouble:  # the lifecycle rule of the bucket drops what stays
+                error.add_note(f"and its upload was not aborted: {trouble}")
+            raise
+        return sum(part.size for part in parts)
+
+    def create(self, name: str, body: bytes) -> None:
+        """Write a small object, of all who try at once one."""
+        key, facts = self._home.key + name, _facts_of(name)
+        self._run("put", lambda: self._store.put(key, body, facts, if_absent=True))
+
+    def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
+        """Return the object, or bytes [start, stop) of it."""
+        if span is not None and span[0] >= span[1]:
+            return b""
+        key = self._home.key + name
+        data = self._run("get", lambda: b"".join(self._store.read(key, span)))
+        if span is not None and len(data) != span[1] - span[0]:
+            raise ServiceFaultError(f"{key}: {len(data)} bytes of {span} came")
+        return data
+
+    def stream(self, name: str) -> Iterator[bytes]:
+        """Yield the object in pieces; a large body that breaks is read on where it broke."""
+        where = replace(self._home, key=self._home.key + name)
+        tail = self._run("get", lambda: self._source.tail(where, PART))
+        before = ByteRange(0, tail.pin.size - len(tail.data))
+        # Its version needs no right of its own: the ETag pins it.
+        archive = self._source.pinned(where, replace(tail.pin, version_id=None))
+        for piece in self._calls.stream(archive, before, "work"):
+            yield bytes(piece)
+        yield tail.data
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """Yield the names of the run's objects that begin with `prefix`, in order."""
+        whole = self._home.key + prefix
+        last = whole + "\U0010ffff"
+        found = self._run("list", lambda: list(self._store.list_objects(whole, "", last)))
+        for entry in found:
+            yield entry.key.removeprefix(self._home.key)
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete the objects; nothing happens if they are gone."""
+        keys = [self._home.key + name for name in names]
+        if keys:
+            self._run("delete", lambda: self._store.delete(keys))
+
+    def _complete(self, upload: Upload, parts: Sequence[Part]) -> None:
+        """Complete; where the answer to an earlier try was lost, the object's size tells."""
+        attempts = 0
+        size = sum(part.size for part in parts)
+
+        def attempt() -> None:
+            nonlocal attempts
+            attempts += 1
+            try:
+                self._store.complete_upload(upload, parts, if_absent=False)
+            except NotFoundError:
+                if attempts == 1:
+                    raise
+                count_request("head")
+                found = self._store.head(upload.key)
+                if found is None or found.size != size:
+                    raise
+
+        self._run("complete", attempt)
+
+
+def _facts_of(name: str) -> ObjectFacts:
+    return ObjectFacts(TYPES.get(name.rpartition(".")[2], "application/octet-stream"), {})
+
+
+def _gather(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in bodies of at least `PART` bytes, the last one excepted."""
+    held: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size >= PART:
+            yield b"".join(held)
+            held, size = [], 0
+    if size:
+        yield b"".join(held)

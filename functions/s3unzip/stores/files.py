@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import errno
 import itertools
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from s3unzip.errors import (
     StoreFullError,
 )
 from s3unzip.model import Location, Pin
+from s3unzip.stores.factory import ArchiveSource
 from s3unzip.stores.ports import Buffer, Tail
 from s3unzip.zip import ByteRange
 
@@ -63,6 +63,15 @@ def translate_error(error: OSError, path: str) -> S3UnzipError:
     return kind(f"{path}: {text}")
 
 
+@contextmanager
+def explaining(path: str) -> Iterator[None]:
+    """Raise what the system refuses as the error that says what it means for `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise translate_error(error, path) from error
+
+
 def _file_in_the_way(path: str) -> str:
     """Return the part of `path` that is a file; `path` if that cannot be seen."""
     whole = Path(path)
@@ -79,21 +88,17 @@ def explain_archive(error: OSError, path: str) -> S3UnzipError:
             f"{path}: is a folder; name an archive in it (s3unzip run takes folders too)"
         )
     explained = translate_error(error, path)
-    if error.errno != errno.ENOENT:
-        return explained
-    near = _near_names(Path(path))
-    return NotFoundError(f"{explained}{f'; near: {near}' if near else ''}")
+    near = _near_names(Path(path)) if error.errno == errno.ENOENT else ""
+    return NotFoundError(f"{explained}; near: {near}") if near else explained
 
 
 def _near_names(path: Path) -> str:
     """Return names in the folder of `path` that may be meant, quoted."""
     try:
-        names = {
-            entry.name.lower(): entry.name
-            for entry in itertools.islice(os.scandir(path.parent), MAX_NAMES)
-        }
+        found = [entry.name for entry in itertools.islice(os.scandir(path.parent), MAX_NAMES)]
     except OSError:
         return ""
+    names = {name.lower(): name for name in found}
     near = difflib.get_close_matches(path.name.lower(), names, 3, 0.77)
     return ", ".join(repr(names[name]) for name in near)
 
@@ -105,20 +110,17 @@ def make_folders(path: Path, mode: int) -> None:
     it that exist are left as they are: `path` may be below ``/tmp`` or a folder that others use.
     """
     if not path.is_dir():
-        for missing in reversed(
-            list(itertools.takewhile(lambda one: not one.is_dir(), path.parents))
-        ):
-            with contextlib.suppress(FileExistsError):
+        above = itertools.takewhile(lambda one: not one.is_dir(), path.parents)
+        for missing in (*reversed(list(above)), path):
+            with suppress(FileExistsError):
                 missing.mkdir(mode)
-        with contextlib.suppress(FileExistsError):
-            path.mkdir(mode)
     elif mode == PRIVATE:
         found = path.stat()
         if found.st_mode & 0o077 and found.st_uid == os.geteuid():
             path.chmod(PRIVATE)
 
 
-class FileSource:
+class FileSource(ArchiveSource):
     """Reads archives by their absolute path."""
 
     def tail(self, location: Location, length: int) -> Tail:
@@ -133,17 +135,32 @@ class FileSource:
         with _opened(location.key) as file:
             return _pin_of(file)
 
-    def pinned(self, location: Location, pin: Pin) -> FileArchive:
+    def open(self, location: Location, pin: Pin) -> FileArchive:
         """Return a reader of exactly that file as it was."""
         return FileArchive(location.key, pin)
+
+    def delete(self, location: Location, pin: Pin) -> None:
+        """Delete the file; nothing happens if it is gone.
+
+        Between the check and the deletion another program can replace it: a file system has no
+        condition on that.
+        """
+        with suppress(NotFoundError):
+            if self.head(location) != pin:
+                raise SourceChangedError(f"{location.key}: a newer file is there")
+            with explaining(location.key):
+                Path(location.key).unlink(missing_ok=True)
+
+    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - of the port
+        """Refuse: a file has no tags."""
+        raise StorageError(f"{location.key}: a file has no tags; delete it instead")
 
 
 class FileArchive:
     """One file as it was when it was pinned: size, time of change and inode."""
 
     def __init__(self, path: str, pin: Pin) -> None:
-        self._path = path
-        self._pin = pin
+        self._path, self._pin = path, pin
 
     def read(self, want: ByteRange) -> bytes:
         """Return exactly the bytes of `want`."""
@@ -197,35 +214,3 @@ def _read(file: BufferedReader, start: int, stop: int) -> bytes:
     """Return bytes [start, stop), fewer only at the end of the file."""
     file.seek(start)
     return file.read(stop - start)
-
-
-class FileDisposal:
-    """Deletes files by their absolute path.
-
-    Between the check and the deletion another program can replace the file: a file system has no
-    condition on that.
-    """
-
-    def delete(self, location: Location, pin: Pin) -> None:
-        """Delete the file; nothing happens if it is gone."""
-        if not _is_there(location, pin):
-            return
-        try:
-            Path(location.key).unlink(missing_ok=True)
-        except OSError as error:
-            raise translate_error(error, location.key) from error
-
-    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - of the port
-        """Refuse: a file has no tags."""
-        raise StorageError(f"{location.key}: a file has no tags; delete it instead")
-
-
-def _is_there(location: Location, pin: Pin) -> bool:
-    """Return whether the file is as it was pinned; False if it is gone."""
-    try:
-        found = FileSource().head(location)
-    except NotFoundError:
-        return False
-    if found != pin:
-        raise SourceChangedError(f"{location.key}: a newer file is there")
-    return True

@@ -14,6 +14,7 @@ and deleted relative to descriptors.
 
 import contextlib
 import errno
+import math
 import os
 import shutil
 import stat
@@ -21,7 +22,6 @@ import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
@@ -36,8 +36,7 @@ from s3unzip.errors import (
     StoreFullError,
 )
 from s3unzip.model import Part, decode, encode
-from s3unzip.stores.files import PRIVATE, make_folders, translate_error
-from s3unzip.stores.locations import HOME_ADVICE
+from s3unzip.stores.files import PRIVATE, explaining, make_folders, translate_error
 from s3unzip.stores.ports import Buffer, ListedObject, ObjectFacts, PartLimits, StoredObject, Upload
 
 PIECE = 1024**2
@@ -58,8 +57,10 @@ class Place(NamedTuple):
     path: str  # the whole path, for messages
 
 
-class Folder:
-    """One folder, and the whole paths below it that are keys; threads may share it.
+class FolderDestination:
+    """One folder that members are written below; threads and processes may share it.
+
+    A key is a whole path, as a key of S3 is a whole key of its bucket.
 
     Args:
         root: absolute path; links in this path are followed.
@@ -76,8 +77,7 @@ class Folder:
         """Return where `key` is; check that it lies below the folder."""
         below = key[len(self.start) :]
         parts = below.split("/")
-        inside = key.startswith(self.start) and not {"", ".", ".."}.intersection(parts)
-        if not inside or "\0" in key:
+        if not key.startswith(self.start) or {"", ".", ".."}.intersection(parts) or "\0" in key:
             raise StorageError(f"{key!r}: not a path below {self.root}")
         if OWN in below and any(part.startswith(OWN) for part in parts):
             raise StorageError(f"{key!r}: names that begin with {OWN} are for s3unzip's own files")
@@ -96,12 +96,10 @@ class Folder:
             create: whether to make the directories that are missing.
         """
         whole = self.root
-        try:
+        with explaining(whole):
             if create:
-                make_folders(Path(self.root), self._mode)
-            found = os.open(self.root, _ROOT)
-        except OSError as error:
-            raise translate_error(error, whole) from error
+                make_folders(Path(whole), self._mode)
+            found = os.open(whole, _ROOT)
         try:
             for name in path.split("/") if path else ():
                 whole = f"{whole.rstrip('/')}/{name}"
@@ -131,8 +129,8 @@ class Folder:
             os.mkdir(name, self._mode, dir_fd=parent)
         return os.open(name, _ROOT | os.O_NOFOLLOW, dir_fd=parent)
 
-    def open_file(self, place: Place, flags: int) -> int:
-        """Return a descriptor of a regular file that exists; the caller closes it."""
+    def open_file(self, place: Place, flags: int = os.O_RDONLY) -> FileIO:
+        """Open a regular file that exists, neither truncated nor buffered."""
         try:
             with self.directory(place.folder) as directory:
                 # A FIFO would let the caller wait for a writer.
@@ -146,17 +144,16 @@ class Folder:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
             raise NotFoundError(f"{place.path}: not a file")
-        return file
+        return FileIO(file, "rb" if flags == os.O_RDONLY else "wb")
 
     def unlink(self, place: Place) -> None:
         """Delete a file or a link; nothing happens if it is gone."""
-        try:
-            with self.directory(place.folder) as directory:
-                os.unlink(place.name, dir_fd=directory)
-        except (FileNotFoundError, NotFoundError):
-            return
-        except OSError as error:
-            raise translate_error(error, place.path) from error
+        with (
+            contextlib.suppress(NotFoundError),
+            explaining(place.path),
+            self.directory(place.folder) as directory,
+        ):
+            os.unlink(place.name, dir_fd=directory)
 
     def write(
         self,
@@ -191,28 +188,6 @@ class Folder:
                     os.unlink(own, dir_fd=directory)
         return size
 
-    def files(self, prefix: str, first: str) -> Iterator[tuple[str, int]]:
-        """Yield (key, size) of the files whose keys begin with `prefix`, in UTF-8 order.
-
-        Folders whose keys are all below `first` are left out. ``a.txt`` is before
-        ``a/b``, as in S3. Symbolic links are not followed and not listed.
-        """
-        above = prefix[: prefix.rfind("/") + 1]
-        top = above if above.startswith(self.start) else self.start
-        stack = [self._entries(top[len(self.start) :])]
-        while stack:
-            entry = next(stack[-1], None)
-            if entry is None:
-                stack.pop()
-                continue
-            path, size = entry
-            key = self.start + path
-            if size is not None:
-                if key.startswith(prefix):
-                    yield key, size
-            elif key >= first or first.startswith(key):
-                stack.append(self._entries(path))
-
     def _entries(self, path: str) -> Iterator[tuple[str, int | None]]:
         """Return (path, size) of what is in a folder; a folder ends in "/" and has no size.
 
@@ -233,7 +208,7 @@ class Folder:
     def scan(self, path: str) -> Iterator[os.DirEntry[str]]:
         """Yield what is in a folder; nothing where there is none, or a link is in the way."""
         try:
-            with self.directory(path) as directory:
+            with explaining(f"{self.root}/{path}"), self.directory(path) as directory:
                 file = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
                 try:
                     with os.scandir(file) as entries:
@@ -244,8 +219,164 @@ class Folder:
             raise
         except StorageError:
             return
+
+    # The port
+
+    @property
+    def part_limits(self) -> PartLimits:
+        """Any size of part, and as many as S3 takes."""
+        return PartLimits(min_bytes=1)
+
+    def check_ready(self, wanted: int) -> None:
+        """Check that files can be made, and that an empty folder has room for `wanted` bytes."""
+        if next(self.scan(""), None) is None:
+            root = Path(self.root)
+            there = next(one for one in (root, *root.parents) if one.is_dir())
+            free = shutil.disk_usage(there).free
+            if wanted > free:
+                raise StoreFullError(
+                    f"{root}: {wanted:,} bytes are to be written, {free:,} are free: make room, or "
+                    f"use another place"
+                )
+        place = self.own_place(uuid.uuid4().hex[:16])
+        self.write(place, ())
+        self.unlink(place)
+
+    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
+        """Write one file whole, with its time and mode."""
+        self.write(self.place(key), (body,), facts.metadata, if_absent=if_absent)
+
+    def make_folder(self, key: str) -> None:
+        """Create a folder, and those above it, if they are missing."""
+        place = self.place(key)
+        with self.directory(f"{place.folder}/{place.name}".lstrip("/"), create=True):
+            pass
+
+    def head(self, key: str) -> StoredObject | None:
+        """Return size and CRC-32 of a file, None if there is none; reads all of it."""
+        size, crc = 0, 0
+        with contextlib.suppress(NotFoundError):
+            for piece in self.read(key):
+                size += len(piece)
+                crc = zlib.crc32(piece, crc)
+            return StoredObject(key, size, crc)
+        return None
+
+    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
+        """Yield the files below `prefix` with keys from `first` to `last`, in UTF-8 order.
+
+        ``a.txt`` is before ``a/b``, as in S3. Symbolic links are not followed and not listed.
+        """
+        above = prefix[: prefix.rfind("/") + 1]
+        top = above if above.startswith(self.start) else self.start
+        stack = [self._entries(top[len(self.start) :])]
+        while stack:
+            entry = next(stack[-1], None)
+            if entry is None:
+                stack.pop()
+                continue
+            key = self.start + entry[0]
+            if entry[1] is None:
+                if key >= first or first.startswith(key):
+                    stack.append(self._entries(entry[0]))
+            elif key > last:
+                return
+            elif key >= first and key.startswith(prefix):
+                yield ListedObject(key, entry[1])
+
+    def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
+        """Yield a file's bytes, or its bytes [start, stop), in pieces."""
+        place = self.place(key)
+        with explaining(place.path), self.open_file(place) as file:
+            if span is not None:
+                file.seek(span[0])
+            left = math.inf if span is None else span[1] - span[0]
+            while piece := file.read(int(min(PIECE, left))):
+                left -= len(piece)
+                yield piece
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete the files; nothing happens if they are gone."""
+        for key in keys:
+            self.unlink(self.place(key))
+
+    def create_upload(self, key: str, facts: ObjectFacts) -> str:
+        """Begin a file that is written in parts; return its id."""
+        upload_id = uuid.uuid4().hex[:16]
+        with self.directory(self.place(key).folder, create=True):
+            pass
+        # The note first: with it the upload is found and dropped.
+        note = self.own_place(upload_id + NOTE)
+        self.write(note, (encode((key, facts)),))
+        self.write(self.own_place(upload_id), (), if_absent=True)
+        return upload_id
+
+    def upload_part(
+        self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
+    ) -> Part:
+        """Write the part in place."""
+        place, _ = self._upload_places(upload)
+        with explaining(place.path), self._opened(place, os.O_WRONLY) as file:
+            write_at(file.fileno(), body, offset)
+        return Part(number, f'"{crc32:08x}"', len(body), crc32)
+
+    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
+        """Give the file its name."""
+        place, note = self._upload_places(upload)
+        target = self.place(upload.key)
+        try:
+            with self._opened(place, os.O_WRONLY) as file:
+                wanted, size = sum(part.size for part in parts), os.fstat(file.fileno()).st_size
+                if size != wanted:
+                    raise StorageError(
+                        f"{target.path}: its parts make {wanted} bytes, {size} are there"
+                    )
+                restore(file.fileno(), self._note(note)[1].metadata)
+            opening = self.directory(target.folder, create=True)
+            with self.directory("") as source, opening as directory:
+                rename(place.name, source, target.name, directory, if_absent=if_absent)
+            self.unlink(note)
+        except FileExistsError as error:
+            if not if_absent:
+                raise translate_error(error, target.path) from error
+            self.abort_upload(upload)
+            raise ConflictError(f"{target.path}: exists already") from error
         except OSError as error:
-            raise translate_error(error, f"{self.root}/{path}") from error
+            raise translate_error(error, target.path) from error
+
+    def abort_upload(self, upload: Upload) -> None:
+        """Drop the file; nothing happens if it is gone."""
+        for place in self._upload_places(upload):
+            self.unlink(place)
+
+    def uploads(self, prefix: str) -> Iterator[Upload]:
+        """Yield the incomplete uploads below `prefix`."""
+        for name in sorted(entry.name for entry in self.scan("")):
+            if name.startswith(OWN) and name.endswith(NOTE):
+                upload_id = name.removeprefix(OWN).removesuffix(NOTE)
+                with contextlib.suppress(NotFoundError):  # it is complete meanwhile
+                    key = self._note(self.own_place(upload_id + NOTE))[0]
+                    if key.startswith(prefix):
+                        yield Upload(key, upload_id)
+
+    def _upload_places(self, upload: Upload) -> tuple[Place, Place]:
+        """Return where an upload's file is, and where its note is."""
+        if not upload.upload_id.isalnum():
+            raise StorageError(f"{upload.upload_id!r}: not an upload of {self.root}")
+        return self.own_place(upload.upload_id), self.own_place(upload.upload_id + NOTE)
+
+    def _opened(self, place: Place, flags: int) -> FileIO:
+        """Open a file of our own."""
+        file = self.open_file(place, flags)
+        if os.fstat(file.fileno()).st_nlink != 1:  # somebody laid a link to another file there
+            file.close()
+            raise StorageError(f"{place.path}: this file has another name, too; it is not ours")
+        return file
+
+    def _note(self, place: Place) -> tuple[str, ObjectFacts]:
+        """Return what an upload's note says: its key and facts."""
+        with self._opened(place, os.O_RDONLY) as file:
+            return decode(file.readall(), tuple[str, ObjectFacts])
 
 
 def rename(old: str, source: int, name: str, target: int, *, if_absent: bool) -> None:
@@ -295,222 +426,3 @@ def _fault(error: OSError, path: str, *, create: bool) -> S3UnzipError:
     if not create and error.errno == errno.ENOTDIR:
         return NotFoundError(f"{path}: a file is where a folder is needed")
     return translate_error(error, path)
-
-
-class FolderDestination:
-    """One folder that members are written below; threads and processes may share it.
-
-    A key is a whole path, as a key of S3 is a whole key of its bucket.
-    """
-
-    def __init__(self, root: str, *, private: bool = False) -> None:
-        self._folder = Folder(root, private=private)
-
-    @property
-    def part_limits(self) -> PartLimits:
-        """Any size of part, and as many as S3 takes."""
-        return PartLimits(min_bytes=1)
-
-    def check_ready(self, wanted: int) -> None:
-        """Check that files can be made, and that an empty folder has room for `wanted` bytes."""
-        if next(self._folder.scan(""), None) is None:
-            self._check_free(wanted)
-        place = self._folder.own_place(uuid.uuid4().hex[:16])
-        self._folder.write(place, ())
-        self._folder.unlink(place)
-
-    def _check_free(self, wanted: int) -> None:
-        root = Path(self._folder.root)
-        there = next(one for one in (root, *root.parents) if one.is_dir())
-        free = shutil.disk_usage(there).free
-        if wanted > free:
-            raise StoreFullError(
-                f"{root}: {wanted:,} bytes are to be written, {free:,} are free: make room, or use "
-                f"another place"
-            )
-
-    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
-        """Write one file whole, with its time and mode."""
-        self._folder.write(self._folder.place(key), (body,), facts.metadata, if_absent=if_absent)
-
-    def make_folder(self, key: str) -> None:
-        """Create a folder, and those above it, if they are missing."""
-        place = self._folder.place(key)
-        with self._folder.directory(f"{place.folder}/{place.name}".lstrip("/"), create=True):
-            pass
-
-    def head(self, key: str) -> StoredObject | None:
-        """Return size and CRC-32 of a file, None if there is none; reads all of it."""
-        try:
-            size, crc = 0, 0
-            for piece in self.read(key):
-                size += len(piece)
-                crc = zlib.crc32(piece, crc)
-        except NotFoundError:
-            return None
-        return StoredObject(key, size, crc)
-
-    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
-        """Yield the files below `prefix` with keys from `first` to `last`, in UTF-8 order."""
-        for key, size in self._folder.files(prefix, first):
-            if key > last:
-                return
-            if key >= first:
-                yield ListedObject(key, size)
-
-    def read(self, key: str) -> Iterator[Buffer]:
-        """Yield a file's bytes in pieces."""
-        place = self._folder.place(key)
-        try:
-            with FileIO(self._folder.open_file(place, os.O_RDONLY), "rb") as file:
-                yield from iter(partial(file.read, PIECE), b"")
-        except OSError as error:
-            raise translate_error(error, place.path) from error
-
-    def delete(self, keys: Sequence[str]) -> None:
-        """Delete the files; nothing happens if they are gone."""
-        for key in keys:
-            self._folder.unlink(self._folder.place(key))
-
-    def create_upload(self, key: str, facts: ObjectFacts) -> str:
-        """Begin a file that is written in parts; return its id."""
-        upload_id = uuid.uuid4().hex[:16]
-        with self._folder.directory(self._folder.place(key).folder, create=True):
-            pass
-        # The note first: with it the upload is found and dropped.
-        note = self._folder.own_place(upload_id + NOTE)
-        self._folder.write(note, (encode((key, facts)),))
-        self._folder.write(self._folder.own_place(upload_id), (), if_absent=True)
-        return upload_id
-
-    def upload_part(
-        self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
-    ) -> Part:
-        """Write the part in place."""
-        place, _ = self._upload_places(upload)
-        try:
-            with self._opened(place, os.O_WRONLY) as file:
-                write_at(file.fileno(), body, offset)
-        except OSError as error:
-            raise translate_error(error, place.path) from error
-        return Part(number, f'"{crc32:08x}"', len(body), crc32)
-
-    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
-        """Give the file its name."""
-        place, note = self._upload_places(upload)
-        target = self._folder.place(upload.key)
-        try:
-            with self._opened(place, os.O_WRONLY) as file:
-                wanted, size = sum(part.size for part in parts), os.fstat(file.fileno()).st_size
-                if size != wanted:
-                    raise StorageError(
-                        f"{target.path}: its parts make {wanted} bytes, {size} are there"
-                    )
-                restore(file.fileno(), self._note(note)[1].metadata)
-            opened = self._folder.directory
-            with opened("") as source, opened(target.folder, create=True) as directory:
-                rename(place.name, source, target.name, directory, if_absent=if_absent)
-            self._folder.unlink(note)
-        except FileExistsError as error:
-            if not if_absent:
-                raise translate_error(error, target.path) from error
-            self.abort_upload(upload)
-            raise ConflictError(f"{target.path}: exists already") from error
-        except OSError as error:
-            raise translate_error(error, target.path) from error
-
-    def abort_upload(self, upload: Upload) -> None:
-        """Drop the file; nothing happens if it is gone."""
-        for place in self._upload_places(upload):
-            self._folder.unlink(place)
-
-    def uploads(self, prefix: str) -> Iterator[Upload]:
-        """Yield the incomplete uploads below `prefix`."""
-        names = sorted(entry.name for entry in self._folder.scan(""))
-        for name in names:
-            if not (name.startswith(OWN) and name.endswith(NOTE)):
-                continue
-            upload_id = name.removeprefix(OWN).removesuffix(NOTE)
-            try:
-                key = self._note(self._folder.own_place(upload_id + NOTE))[0]
-            except NotFoundError:  # it is complete meanwhile
-                continue
-            if key.startswith(prefix):
-                yield Upload(key, upload_id)
-
-    def _upload_places(self, upload: Upload) -> tuple[Place, Place]:
-        """Return where an upload's file is, and where its note is."""
-        if not upload.upload_id.isalnum():
-            raise StorageError(f"{upload.upload_id!r}: not an upload of {self._folder.root}")
-        folder = self._folder
-        return folder.own_place(upload.upload_id), folder.own_place(upload.upload_id + NOTE)
-
-    def _opened(self, place: Place, flags: int) -> FileIO:
-        """Open a file of our own, neither truncated nor buffered."""
-        mode = "rb" if flags == os.O_RDONLY else "wb"
-        file = FileIO(self._folder.open_file(place, flags), mode)
-        if os.fstat(file.fileno()).st_nlink != 1:  # somebody laid a link to another file there
-            file.close()
-            raise StorageError(f"{place.path}: this file has another name, too; it is not ours")
-        return file
-
-    def _note(self, place: Place) -> tuple[str, ObjectFacts]:
-        """Return what an upload's note says: its key and facts."""
-        with self._opened(place, os.O_RDONLY) as file:
-            return decode(file.readall(), tuple[str, ObjectFacts])
-
-
-class FolderRunStore:
-    """The work store of one run; threads and processes may share it.
-
-    It may hold secrets (a presigned URL), so only this user may read it: folders
-    have mode 0700, files 0600.
-    """
-
-    def __init__(self, root: str, run: str) -> None:
-        self._folder = Folder(f"{root.rstrip('/')}/runs/{run}", private=True)
-        self._store = FolderDestination(self._folder.root, private=True)
-
-    def write(self, name: str, pieces: Iterable[bytes]) -> int:
-        """Write a file whole or not at all; return its size in bytes."""
-        try:
-            return self._folder.write(self._folder.place(self._key(name)), pieces)
-        except AccessDeniedError as denied:
-            raise AccessDeniedError(f"{denied}; {HOME_ADVICE}") from denied
-
-    def create(self, name: str, body: bytes) -> None:
-        """Write a small file, unless it exists; `ConflictError` where it does."""
-        self._store.put(self._key(name), body, ObjectFacts("application/json", {}), if_absent=True)
-
-    def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
-        """Return the file, or bytes [start, stop) of it."""
-        place = self._folder.place(self._key(name))
-        try:
-            with open(self._folder.open_file(place, os.O_RDONLY), "rb") as file:  # noqa: PTH123 - a descriptor
-                if span is None:
-                    return file.read()
-                file.seek(span[0])
-                data = file.read(max(0, span[1] - span[0]))
-        except OSError as error:
-            raise translate_error(error, place.path) from error
-        if len(data) != max(0, span[1] - span[0]):
-            raise ServiceFaultError(f"{place.path}: {len(data)} bytes of {span} came")
-        return data
-
-    def stream(self, name: str) -> Iterator[bytes]:
-        """Yield the file in pieces."""
-        for piece in self._store.read(self._key(name)):
-            yield bytes(piece)
-
-    def names(self, prefix: str) -> Iterator[str]:
-        """Yield the names of the run's files that begin with `prefix`, in order."""
-        start = f"{self._folder.root}/"
-        for found in self._store.list_objects(start + prefix, "", start + prefix + "\U0010ffff"):
-            yield found.key.removeprefix(start)
-
-    def delete(self, names: Sequence[str]) -> None:
-        """Delete the files; nothing happens if they are gone."""
-        self._store.delete([self._key(name) for name in names])
-
-    def _key(self, name: str) -> str:
-        return f"{self._folder.root}/{name}"

@@ -103,10 +103,8 @@ def runs_home() -> Location:
 # named by its first one: ``a.zip.001``, ``a.zip.002``, ...
 NAMED_SCHEMES = frozenset({"s3", "file", "http", "https", "mem"})
 _LAST = re.compile(r"\.zip\Z", re.IGNORECASE)
-_EARLIER = re.compile(r"\.z([0-9]{2,5})\Z", re.IGNORECASE)
-_FIRST_PIECE = re.compile(r"\.zip\.0{2,}1\Z", re.IGNORECASE)
-_PIECE = re.compile(r"\.zip\.[0-9]{3,}\Z", re.IGNORECASE)
-_DIGITS = re.compile(r"[0-9]+\Z")
+_EARLIER = re.compile(r"\.z[0-9]{2,5}\Z", re.IGNORECASE)
+_PIECE = re.compile(r"\.zip\.([0-9]{3,})\Z", re.IGNORECASE)
 
 
 def locate_part(location: Location, number: int, count: int) -> Location | None:
@@ -115,39 +113,38 @@ def locate_part(location: Location, number: int, count: int) -> Location | None:
     Returns None if the name does not say how the other parts are named.
     """
     path, mark, query = _divide(location)
-    if _FIRST_PIECE.search(path):
-        digits = len(_digits(path))
-        path = f"{path[:-digits]}{number:0{digits}}"
-    elif _LAST.search(path):
-        if number < count:  # ".ZIP" has ".Z01" beside it
-            path = f"{path[:-2]}{number:02}"
-    else:
+    piece = _PIECE.search(path)
+    if piece is not None and int(piece[1]) == 1:
+        path = f"{path[: piece.start(1)]}{number:0{len(piece[1])}}"
+    elif not _LAST.search(path):
         return None
+    elif number < count:  # ".ZIP" has ".Z01" beside it
+        path = f"{path[:-2]}{number:02}"
     return replace(location, key=path + mark + query)
 
 
 def is_first_piece(location: Location) -> bool:
     """Return whether the name is that of the first piece of a file that was cut."""
-    return _FIRST_PIECE.search(_divide(location)[0]) is not None
+    piece = _PIECE.search(_divide(location)[0])
+    return piece is not None and int(piece[1]) == 1
 
 
 def last_part_name(location: Location) -> str | None:
     """Return the name to give instead of an earlier part's; None if it is no earlier part."""
-    path = _divide(location)[0]
-    found = _EARLIER.search(path)
+    name = part_name(location)
+    found = _EARLIER.search(name)
     if found is None:
         return None
-    ending = "IP" if path[found.start() + 1] == "Z" else "ip"
-    return f"{part_name(replace(location, key=path[: found.start() + 2]))}{ending}"
+    return name[: found.start() + 2] + ("IP" if found[0][1] == "Z" else "ip")
 
 
 def first_piece_name(location: Location) -> str | None:
     """Return the name to give instead of a later piece's; None if it is no later piece."""
-    path = _divide(location)[0]
-    if _PIECE.search(path) is None or _FIRST_PIECE.search(path):
+    name = part_name(location)
+    piece = _PIECE.search(name)
+    if piece is None or int(piece[1]) == 1:
         return None
-    digits = len(_digits(path))
-    return part_name(replace(location, key=f"{path[:-digits]}{1:0{digits}}"))
+    return f"{name[: piece.start(1)]}{1:0{len(piece[1])}}"
 
 
 def part_name(location: Location) -> str:
@@ -159,8 +156,3 @@ def _divide(location: Location) -> tuple[str, str, str]:
     if location.scheme not in {"http", "https"}:
         return location.key, "", ""
     return location.key.partition("?")
-
-
-def _digits(path: str) -> str:
-    found = _DIGITS.search(path)
-    return found[0] if found else ""

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, StorageError
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import Calls
+from s3unzip.stores.factory import ArchiveSource
 from s3unzip.stores.ports import (
     Archive,
     Buffer,
-    Destination,
-    Disposal,
     ListedObject,
     ObjectFacts,
     PartLimits,
     Source,
-    StoredObject,
     Stores,
     Tail,
     Upload,
@@ -34,26 +32,19 @@ NOWHERE = Location("nowhere", "", "")
 class NowhereDestination:
     """Takes every object and forgets it."""
 
-    def check_ready(self, wanted: int) -> None:
-        """Do nothing."""
+    def _ignore(self, *_: object, **__: object) -> None:
+        """Do nothing: whatever it is, it is not here."""
 
-    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
-        """Forget the object."""
-
-    def head(self, key: str) -> StoredObject | None:
-        """Return None: nothing is here."""
+    check_ready = put = head = delete = complete_upload = abort_upload = _ignore
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
         """Yield nothing."""
         del prefix, first, last
         yield from ()
 
-    def read(self, key: str) -> Iterator[Buffer]:
+    def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:  # noqa: ARG002 - of the port
         """Raise `NotFoundError`: nothing is here."""
         raise NotFoundError(f"{key}: nothing is kept")
-
-    def delete(self, keys: Sequence[str]) -> None:
-        """Do nothing."""
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         """Return an id that stands for nothing."""
@@ -66,12 +57,6 @@ class NowhereDestination:
         """Forget the part."""
         del upload, offset
         return Part(number, "", memoryview(body).nbytes, crc32)
-
-    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
-        """Forget the object."""
-
-    def abort_upload(self, upload: Upload) -> None:
-        """Do nothing."""
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
         """Yield nothing."""
@@ -96,7 +81,7 @@ class BinaryReader(Protocol):
         ...
 
 
-class ReaderSource:
+class ReaderSource(ArchiveSource):
     """The one archive of a reader, as a source and as its only version.
 
     The reader stays open and belongs to the caller. Only one thread at a time uses it.
@@ -109,9 +94,7 @@ class ReaderSource:
 
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the size."""
-        pin = self.head(location)
-        start = max(0, pin.size - length)
-        return Tail(self._read(start, pin.size), pin)
+        return self.tail_by_size(location, length)
 
     def head(self, location: Location) -> Pin:  # noqa: ARG002 - there is only one
         """Return the size of the archive."""
@@ -119,25 +102,16 @@ class ReaderSource:
             try:
                 return Pin(self._reader.seek(0, os.SEEK_END))
             except (OSError, ValueError) as error:
-                raise StorageError(
-                    f"{self.location.key}: the reader cannot seek: {error}"
-                ) from error
+                cause = f"{self.location.key}: the reader cannot seek: {error}"
+                raise StorageError(cause) from error
 
-    def pinned(self, location: Location, pin: Pin) -> ReaderSource:  # noqa: ARG002 - likewise
+    def open(self, location: Location, pin: Pin) -> ReaderSource:  # noqa: ARG002 - likewise
         """Return itself."""
         return self
 
     def read(self, want: ByteRange) -> bytes:
         """Return exactly the bytes of `want`."""
-        return self._read(want.start, want.stop)
-
-    def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield the bytes of `want` in pieces of a MiB."""
-        for start in range(want.start, want.stop, PIECE):
-            yield self._read(start, min(start + PIECE, want.stop))
-
-    def _read(self, start: int, stop: int) -> bytes:
-        pieces = []
+        pieces, (start, stop) = [], want
         with self._lock:
             try:
                 self._reader.seek(start)
@@ -150,38 +124,34 @@ class ReaderSource:
             raise SourceChangedError(f"{self.location.key}: the reader ends at byte {start}")
         return b"".join(pieces)
 
+    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+        """Yield the bytes of `want` in pieces of a MiB."""
+        for start in range(want.start, want.stop, PIECE):
+            yield self.read(ByteRange(start, min(start + PIECE, want.stop)))
+
 
 class MemoryRunStore:
     """A run store whose objects are bytes in this process; threads may share it."""
 
-    def __init__(self, objects: Mapping[str, bytes] | None = None) -> None:
-        self._objects = dict(objects or {})
+    def __init__(self, objects: dict[str, bytes] | None = None) -> None:
+        self.objects = {} if objects is None else objects  # by name
         self._lock = threading.Lock()
-
-    @property
-    def objects(self) -> dict[str, bytes]:
-        """The objects by name, in the order in which they were first written."""
-        with self._lock:
-            return dict(self._objects)
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
         """Write an object whole or not at all; return its size in bytes."""
-        data = b"".join(pieces)
-        with self._lock:
-            self._objects[name] = data
+        data = self.objects[name] = b"".join(pieces)
         return len(data)
 
     def create(self, name: str, body: bytes) -> None:
         """Write a small object, unless it exists."""
         with self._lock:
-            if name in self._objects:
+            if name in self.objects:
                 raise ConflictError(f"{name}: it exists")
-            self._objects[name] = body
+            self.objects[name] = body
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return the object, or bytes [start, stop) of it."""
-        with self._lock:
-            data = self._objects.get(name)
+        data = self.objects.get(name)
         if data is None:
             raise NotFoundError(f"{name}: no such object")
         return data if span is None else data[span[0] : span[1]]
@@ -192,13 +162,12 @@ class MemoryRunStore:
 
     def names(self, prefix: str) -> Iterator[str]:
         """Yield the names that begin with `prefix`, in order."""
-        yield from sorted(name for name in self.objects if name.startswith(prefix))
+        yield from (name for name in sorted(self.objects) if name.startswith(prefix))
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete the objects; nothing happens if they are gone."""
-        with self._lock:
-            for name in names:
-                self._objects.pop(name, None)
+        for name in names:
+            self.objects.pop(name, None)
 
 
 class HeldArchive:
@@ -232,16 +201,12 @@ class HeldSource:
     """A source of one archive whose tail was read before."""
 
     def __init__(self, source: Source, tail: Tail) -> None:
-        self._source = source
-        self._tail = tail
+        self._source, self._tail = source, tail
+        self.head, self.delete, self.tag = source.head, source.delete, source.tag
 
     def tail(self, location: Location, length: int) -> Tail:  # noqa: ARG002 - of the port
         """Return the tail that is held, however long it is."""
         return self._tail
-
-    def head(self, location: Location) -> Pin:
-        """Return what is there now, with one request."""
-        return self._source.head(location)
 
     def pinned(self, location: Location, pin: Pin) -> HeldArchive:
         """Return a reader of exactly that version."""
@@ -252,21 +217,12 @@ class HeldStores:
     """The stores of one small run: its archive's tail and its records are in memory."""
 
     def __init__(self, stores: Stores, tail: Tail, records: MemoryRunStore) -> None:
-        self._stores = stores
-        self._tail = tail
-        self._records = records
+        self._stores, self._tail, self._records = stores, tail, records
+        self.destination = stores.destination
 
     def source(self, location: Location) -> HeldSource:
         """Return the adapter that reads the archive."""
         return HeldSource(self._stores.source(location), self._tail)
-
-    def destination(self, location: Location) -> Destination:
-        """Return the adapter that writes below `location`."""
-        return self._stores.destination(location)
-
-    def disposal(self, location: Location) -> Disposal:
-        """Return the adapter that deletes, moves or tags the archive."""
-        return self._stores.disposal(location)
 
     def run_store(self, run: str, calls: Calls | None = None) -> MemoryRunStore:  # noqa: ARG002 - of the port
         """Return the records of the run, whatever its name: there is one."""

@@ -42,7 +42,6 @@ class Archive(Protocol):
 
     def read(self, want: ByteRange) -> bytes:
         """Return exactly the bytes of `want`, with one request."""
-        ...
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         """Yield the bytes of `want` in pieces of at most a few MiB, with one request.
@@ -50,23 +49,32 @@ class Archive(Protocol):
         A broken body raises `ServiceFaultError`; the caller resumes with a new
         range at the byte after the last it was given.
         """
-        ...
 
 
 class Source(Protocol):
-    """Where archives are read from."""
+    """Where archives are read from; what can be changed there is the pinned version only."""
 
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin, with one request."""
-        ...
 
     def head(self, location: Location) -> Pin:
         """Return what is there now, with one request."""
-        ...
 
     def pinned(self, location: Location, pin: Pin) -> Archive:
         """Return a reader of exactly that version; no request."""
-        ...
+
+    def delete(self, location: Location, pin: Pin) -> None:
+        """Delete the version and no other; nothing happens if it is gone.
+
+        `SourceChangedError`: another version is there; it is left. This and `tag` may be repeated:
+        they find what an earlier attempt has done. `count_request` counts what follows the HEAD.
+        """
+
+    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
+        """Add `tags` to those of the version.
+
+        `SourceChangedError`: the version is gone. `StorageError`: it cannot be tagged.
+        """
 
 
 class ObjectFacts(Struct, frozen=True):
@@ -110,74 +118,54 @@ class Destination(Protocol):
 
     def check_ready(self, wanted: int) -> None:
         """Raise what would refuse all writes, of `wanted` bytes together; no request."""
-        ...
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
-        """Write one object whole; the store verifies its checksum.
+        """Write one object whole, its checksum verified; return its ETag without quotes, if any.
 
-        Returns:
-            The object's ETag without its quotes; None if the store tells none.
-
-        Raises:
-            ConflictError: `if_absent`, and the key exists.
+        `ConflictError`: `if_absent`, and the key exists.
         """
-        ...
 
     def head(self, key: str) -> StoredObject | None:
         """Return what is stored under `key`, None if nothing is."""
-        ...
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
         """Yield the objects below `prefix` with keys from `first` to `last`, in UTF-8 order.
 
         One request a 1,000 keys; `calls.count_request` counts those after the first.
         """
-        ...
 
-    def read(self, key: str) -> Iterator[Buffer]:
-        """Yield an object's bytes in pieces."""
-        ...
+    def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
+        """Yield an object's bytes, or its bytes [start, stop), in pieces."""
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete the objects (markers and probes of a run; never a member)."""
-        ...
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         """Begin a multipart upload; return its id."""
-        ...
 
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
     ) -> Part:
         """Upload part `number`, which begins at byte `offset` of the object."""
-        ...
 
     def complete_upload(
         self, upload: Upload, parts: Sequence[Part], *, if_absent: bool
     ) -> str | None:
-        """Make the object visible, whole.
+        """Make the object visible, whole; return its ETag without quotes, if the store tells one.
 
-        Returns:
-            The object's ETag without its quotes; None if the store tells none.
-
-        Raises:
-            ConflictError: `if_absent`, and the key exists.
-            NotFoundError: there is no such upload, or it must be begun anew.
+        `ConflictError`: `if_absent`, and the key exists. `NotFoundError`: there is no such upload,
+        or it must be begun anew.
         """
-        ...
 
     def abort_upload(self, upload: Upload) -> None:
         """Drop the upload and its parts; nothing happens if it is gone."""
-        ...
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
         """Yield the incomplete uploads below `prefix`."""
-        ...
 
     @property
     def part_limits(self) -> PartLimits:
         """The store's limits on multipart uploads."""
-        ...
 
 
 @runtime_checkable
@@ -186,7 +174,6 @@ class CopiesParts(Protocol):
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
         """Return whether `copy_part` can work from that source; no request."""
-        ...
 
     def copy_part(
         self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
@@ -195,7 +182,6 @@ class CopiesParts(Protocol):
 
         The part's `crc32` is set only where the store returned a checksum of it.
         """
-        ...
 
 
 class PartLimits(NamedTuple):
@@ -212,60 +198,21 @@ class RunStore(Protocol):
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
         """Write an object whole or not at all; return its size in bytes."""
-        ...
 
     def create(self, name: str, body: bytes) -> None:
-        """Write a small object; of all who try at once, one succeeds.
-
-        Raises:
-            ConflictError: it exists.
-        """
-        ...
+        """Write a small object; `ConflictError` where it exists: of all at once, one succeeds."""
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
-        """Return the object, or bytes [start, stop) of it.
-
-        Raises:
-            NotFoundError: there is no such object.
-        """
-        ...
+        """Return the object, or bytes [start, stop) of it; `NotFoundError` where there is none."""
 
     def stream(self, name: str) -> Iterator[bytes]:
         """Yield the object in pieces."""
-        ...
 
     def names(self, prefix: str) -> Iterator[str]:
         """Yield the names of the run's objects that begin with `prefix`, in order."""
-        ...
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete the objects; nothing happens if they are gone."""
-        ...
-
-
-class Disposal(Protocol):
-    """What becomes of archives that are extracted: only the pinned version is touched.
-
-    Each method may be repeated: it finds what an earlier attempt has done. The first request of
-    each is a HEAD; `calls.count_request` counts the others.
-    """
-
-    def delete(self, location: Location, pin: Pin) -> None:
-        """Delete the version; nothing happens if it is gone.
-
-        Raises:
-            SourceChangedError: another version is there; it is left.
-        """
-        ...
-
-    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
-        """Add `tags` to those of the version.
-
-        Raises:
-            SourceChangedError: the version is gone.
-            StorageError: the store cannot tag one version.
-        """
-        ...
 
 
 class Clock(Protocol):
@@ -273,15 +220,12 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Return Unix seconds."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
-        ...
 
     def remaining(self) -> float:
         """Return the seconds until the worker is stopped; infinite on one machine."""
-        ...
 
 
 class Stores(Protocol):
@@ -289,25 +233,9 @@ class Stores(Protocol):
 
     def source(self, location: Location) -> Source:
         """Return the adapter that reads `location`."""
-        ...
 
     def destination(self, location: Location) -> Destination:
         """Return the adapter that writes below `location`."""
-        ...
-
-    def disposal(self, location: Location) -> Disposal:
-        """Return the adapter that deletes or tags the archive at `location`.
-
-        Raises:
-            UsageError: nothing there can be changed.
-        """
-        ...
 
     def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
-        """Return the store of one run's objects.
-
-        Args:
-            run: the run's id.
-            calls: retries and counts each request; None: the store's own, counted nowhere.
-        """
-        ...
+        """Return the store of one run's objects; `calls` retry and count each request."""

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
-from typing import NamedTuple
+from functools import partial
 from urllib.parse import unquote, urljoin
 from urllib.request import getproxies, proxy_bypass
 
@@ -31,7 +31,7 @@ from urllib3.exceptions import (
     ReadTimeoutError,
     SSLError,
 )
-from urllib3.util import make_headers, parse_url
+from urllib3.util import Url, make_headers, parse_url
 
 from s3unzip.errors import (
     AccessDeniedError,
@@ -45,7 +45,7 @@ from s3unzip.errors import (
 )
 from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import count_request
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.factory import ArchiveSource, StoreConfig
 from s3unzip.stores.ports import Buffer, Tail
 from s3unzip.zip import ByteRange
 
@@ -53,7 +53,6 @@ PIECE = 1024**2
 MAX_REDIRECTS = 5
 CONNECTIONS = 64  # kept open to one host
 BEGINNING = 30.0  # seconds: a server that is unreachable then is likely a wrong one
-WRONG_RANGES = 3  # answers with other bytes, after which the server is believed to know no ranges
 DOWNLOAD = "download the archive first: curl -o archive.zip URL"
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 PORTS = {"http": 80, "https": 443}
@@ -66,15 +65,21 @@ _LENGTH = re.compile(r"[0-9]{1,19}")
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 
 
-class WebSource:
-    """Reads archives from ``http`` and ``https`` URLs; threads may share it."""
+class WebSource(ArchiveSource):
+    """Reads archives from ``http`` and ``https`` URLs; threads may share it.
+
+    Requests go through the proxies of the environment.
+    """
 
     def __init__(self, config: StoreConfig) -> None:
-        self._requests = _Requests(config)
+        self._config = config
+        self._began = time.monotonic()
+        self._pools: dict[str | None, PoolManager] = {}
+        self._lock = threading.Lock()
 
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin, with one request where the server can."""
-        with self._requests.send("GET", location, {"Range": f"bytes=-{length}"}) as answer:
+        with self.send("GET", location, {"Range": f"bytes=-{length}"}) as answer:
             if answer.status == 206:
                 span, size = _answered(answer, location)
                 if span == ByteRange(max(0, size - length), size):
@@ -82,15 +87,13 @@ class WebSource:
                     return Tail(data, Pin(size, _validator(answer)), _modified(answer))
             elif answer.status not in {200, 416, 501}:
                 raise _refusal(answer.status, location)
-        count_request("head")
-        pin = self.head(location)
+        tail = self.tail_by_size(location, length)
         count_request("get")
-        want = ByteRange(max(0, pin.size - length), pin.size)
-        return Tail(self.pinned(location, pin).read(want), pin)
+        return tail
 
     def head(self, location: Location) -> Pin:
         """Return what is there now."""
-        with self._requests.send("HEAD", location, {}) as answer:
+        with self.send("HEAD", location, {}) as answer:
             if answer.status != 200:
                 raise _refusal(answer.status, location)
             size = answer.headers.get("Content-Length", "")
@@ -100,115 +103,9 @@ class WebSource:
                 )
             return Pin(int(size), _validator(answer))
 
-    def pinned(self, location: Location, pin: Pin) -> WebArchive:
+    def open(self, location: Location, pin: Pin) -> WebArchive:
         """Return a reader of exactly that version."""
-        return WebArchive(self, self._requests, location, pin)
-
-
-class WebArchive:
-    """One version of one archive; threads may share it."""
-
-    def __init__(
-        self, source: WebSource, requests: _Requests, location: Location, pin: Pin
-    ) -> None:
-        self._source = source
-        self._requests = requests
-        self._location = location
-        self._pin = pin
-        self._wrong_ranges = 0
-
-    def read(self, want: ByteRange) -> bytes:
-        """Return exactly the bytes of `want`, with one request."""
-        return b"".join(self.stream(want))
-
-    def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield the bytes of `want` in pieces, with one request."""
-        if not want.length:
-            return
-        headers = {"Range": f"bytes={want.start}-{want.stop - 1}"}
-        if self._pin.etag is not None and self._pin.etag.startswith('"'):
-            headers["If-Match"] = self._pin.etag
-        with self._requests.send("GET", self._location, headers) as answer:
-            self._check(answer, want)
-            yield from _body(answer, want.length, self._location)
-
-    def _check(self, answer: BaseHTTPResponse, want: ByteRange) -> None:
-        name = show(self._location)
-        if answer.status == 200:
-            raise RangesUnsupportedError(
-                f"{name}: the server does not answer range requests; {DOWNLOAD}"
-            )
-        if answer.status in {404, 410, 416}:
-            raise SourceChangedError(
-                f"{name}: HTTP {answer.status}; the archive changed since it was planned"
-            )
-        if answer.status == 412:
-            raise self._changed("HTTP 412; ")
-        if answer.status != 206:
-            raise _refusal(answer.status, self._location)
-        span, size = _answered(answer, self._location)
-        found = _validator(answer)
-        if size != self._pin.size:
-            raise SourceChangedError(f"{name}: the archive changed since it was planned")
-        if self._pin.etag and found and found != self._pin.etag:
-            raise self._changed("")
-        if span == want:
-            self._wrong_ranges = 0
-            return
-        text = (
-            f"{name}: asked for bytes {want.start:,} to {want.stop:,}, "
-            f"got {span.start:,} to {span.stop:,}"
-        )
-        self._wrong_ranges += 1
-        if self._wrong_ranges >= WRONG_RANGES:
-            raise RangesUnsupportedError(f"{text}, {WRONG_RANGES} times; {DOWNLOAD}")
-        raise ServiceFaultError(text)
-
-    def _changed(self, status: str) -> S3UnzipError:
-        """Return the error for another ETag: the server is asked whether it is a steady one."""
-        name = show(self._location)
-        etags = []
-        for _ in range(2):
-            count_request("head")
-            etags.append(self._source.head(self._location).etag)
-        if etags[0] != etags[1] or self._pin.etag in etags:
-            return StorageError(
-                f"{name}: {status}the server's ETag differs from answer to answer, so it is not "
-                f"known whether the archive is still the same; {DOWNLOAD}"
-            )
-        return SourceChangedError(f"{name}: {status}the archive changed since it was planned")
-
-
-class _Target(NamedTuple):
-    """Where one request goes."""
-
-    scheme: str
-    host: str
-    port: int
-    path: str  # with query
-    user: str | None = None  # "name:password", as written
-
-    @property
-    def url(self) -> str:
-        """The URL without its user."""
-        return f"{self.scheme}://{self.host}:{self.port}{self.path}"
-
-    def reaches(self, other: _Target) -> bool:
-        """Return whether `other` is the same host: same port, or HTTPS instead of HTTP."""
-        if self.host.lower() != other.host.lower():
-            return False
-        upgraded = (self.scheme, self.port, other.scheme, other.port) == ("http", 80, "https", 443)
-        return upgraded or (self.scheme, self.port) == (other.scheme, other.port)
-
-
-class _Requests:
-    """Sends requests, through the proxies of the environment; threads may share it."""
-
-    def __init__(self, config: StoreConfig) -> None:
-        self._config = config
-        self._began = time.monotonic()
-        self._pools: dict[str | None, PoolManager] = {}
-        self._lock = threading.Lock()
+        return WebArchive(self, location, pin)
 
     @contextmanager
     def send(
@@ -232,8 +129,19 @@ class _Requests:
         self, method: str, location: Location, headers: Mapping[str, str]
     ) -> BaseHTTPResponse:
         first = target = _parse(f"{location.scheme}://{location.bucket}/{location.key}")
+        user = {} if first.auth is None else make_headers(basic_auth=unquote(first.auth))
         for _ in range(MAX_REDIRECTS + 1):
-            answer = self._ask(method, target, first, headers)
+            answer = self._pool(target).request(
+                method,
+                target._replace(auth=None).url,
+                headers={**headers, **user} if _reaches(first, target) else headers,
+                preload_content=False,
+                redirect=False,
+                retries=False,
+                timeout=Timeout(
+                    connect=self._config.connect_seconds, read=self._config.stall_seconds
+                ),
+            )
             where = answer.headers.get("Location")
             if answer.status not in REDIRECTS or not where:
                 return answer
@@ -241,74 +149,115 @@ class _Requests:
             target = self._redirected(location, first, target, where)
         raise StorageError(f"{show(location)}: more than {MAX_REDIRECTS} redirects")
 
-    def _ask(
-        self, method: str, target: _Target, first: _Target, headers: Mapping[str, str]
-    ) -> BaseHTTPResponse:
-        if first.reaches(target) and first.user is not None:
-            headers = {**headers, **make_headers(basic_auth=unquote(first.user))}
-        return self._pool(target).request(
-            method,
-            target.url,
-            headers=headers,
-            preload_content=False,
-            redirect=False,
-            retries=False,
-            timeout=Timeout(connect=self._config.connect_seconds, read=self._config.stall_seconds),
-        )
-
-    def _redirected(
-        self, location: Location, first: _Target, target: _Target, where: str
-    ) -> _Target:
+    def _redirected(self, location: Location, first: Url, target: Url, where: str) -> Url:
         try:
             found = _parse(urljoin(target.url, where))
         except (HTTPError, ValueError):
             raise StorageError(f"{show(location)}: redirects to what is not a URL") from None
         if target.scheme == "https" and found.scheme != "https":
             raise StorageError(f"{show(location)}: redirects from https to http; not followed")
-        if not (first.reaches(found) or self._config.other_hosts):
+        if not (_reaches(first, found) or self._config.other_hosts):
             raise StorageError(
-                f"{show(location)}: redirects to another host, {found.host[:253]}: give the URL "
-                f"there, or add --allow other-hosts"
+                f"{show(location)}: redirects to another host, {str(found.host)[:253]}: give the "
+                f"URL there, or add --allow other-hosts"
             )
         return found
 
-    def _pool(self, target: _Target) -> PoolManager:
-        proxy = _proxy_of(target.scheme, target.host)
+    def _pool(self, target: Url) -> PoolManager:
+        proxy = _proxy_of(str(target.scheme), str(target.host))
         with self._lock:
             if proxy not in self._pools:
-                self._pools[proxy] = (
-                    PoolManager(maxsize=CONNECTIONS)
-                    if proxy is None
-                    else ProxyManager(proxy, maxsize=CONNECTIONS)
-                )
+                pools = PoolManager if proxy is None else partial(ProxyManager, proxy)
+                self._pools[proxy] = pools(maxsize=CONNECTIONS)
             return self._pools[proxy]
 
     def _fault(self, error: Exception, location: Location) -> S3UnzipError:
         name = show(location)
         proxy = _proxy_of(location.scheme, location.bucket.rpartition("@")[2])
-        through = "" if proxy is None else f" through the proxy {_without_user(proxy)}"
+        through = ""
+        if proxy is not None:
+            through = f" through the proxy {parse_url(proxy)._replace(auth=None).url}"
         cause = error.original_error if isinstance(error, ProxyError) else error
-        unreachable = isinstance(cause, NewConnectionError | ConnectTimeoutError)
-        words = _ERRNO.sub("", str(cause).rpartition(": ")[2])[:200]
         refused = _why_never(cause, via_proxy=proxy is not None)
         if refused is not None:
             return StorageError(f"{name}: {refused}")
-        if unreachable and not isinstance(cause, NewConnectionError):
-            words = f"no answer within {self._config.connect_seconds:g} s"
+        unreachable = isinstance(cause, NewConnectionError | ConnectTimeoutError)
+        if isinstance(error, ReadTimeoutError):
+            text = words = f"the server sent nothing for {self._config.stall_seconds:g} s"
+        else:
+            words = _ERRNO.sub("", str(cause).rpartition(": ")[2])[:200]
+            if unreachable and not isinstance(cause, NewConnectionError):
+                words = f"no answer within {self._config.connect_seconds:g} s"
+            text = f"{type(error).__name__}: {words}"
+            if unreachable or isinstance(error, ProxyError):
+                text = f"cannot connect{through}: {words}"
         beginning = self._config.check_reachable and time.monotonic() - self._began < BEGINNING
         if unreachable and beginning:
-            return StorageError(
-                f"{name}: cannot connect{through}: {words}; check the URL, the port and the network"
-            )
-        if isinstance(error, ReadTimeoutError):
-            words = f"the server sent nothing for {self._config.stall_seconds:g} s"
-            found = ServiceFaultError(f"{name}: {words}")
-        elif unreachable or isinstance(error, ProxyError):
-            found = ServiceFaultError(f"{name}: cannot connect{through}: {words}")
-        else:
-            found = ServiceFaultError(f"{name}: {type(error).__name__}: {words}")
+            return StorageError(f"{name}: {text}; check the URL, the port and the network")
+        found = ServiceFaultError(f"{name}: {text}")
         found.unanswered = f"{name}{through} ({words.lower()})"
         return found
+
+
+class WebArchive:
+    """One version of one archive; threads may share it."""
+
+    def __init__(self, source: WebSource, location: Location, pin: Pin) -> None:
+        self._source, self._location, self._pin = source, location, pin
+
+    def read(self, want: ByteRange) -> bytes:
+        """Return exactly the bytes of `want`, with one request."""
+        return b"".join(self.stream(want))
+
+    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+        """Yield the bytes of `want` in pieces, with one request."""
+        if not want.length:
+            return
+        headers = {"Range": f"bytes={want.start}-{want.stop - 1}"}
+        if self._pin.etag is not None and self._pin.etag.startswith('"'):
+            headers["If-Match"] = self._pin.etag
+        with self._source.send("GET", self._location, headers) as answer:
+            self._check(answer, want)
+            yield from _body(answer, want.length, self._location)
+
+    def _check(self, answer: BaseHTTPResponse, want: ByteRange) -> None:
+        name = show(self._location)
+        if answer.status == 200:
+            raise RangesUnsupportedError(
+                f"{name}: the server does not answer range requests; {DOWNLOAD}"
+            )
+        changed = "the archive changed since it was planned"
+        if answer.status in {404, 410, 416}:
+            raise SourceChangedError(f"{name}: HTTP {answer.status}; {changed}")
+        if answer.status == 412:
+            raise self._changed("HTTP 412; ")
+        if answer.status != 206:
+            raise _refusal(answer.status, self._location)
+        span, size = _answered(answer, self._location)
+        found = _validator(answer)
+        if size != self._pin.size:
+            raise SourceChangedError(f"{name}: {changed}")
+        if self._pin.etag and found and found != self._pin.etag:
+            raise self._changed("")
+        if span != want:
+            raise RangesUnsupportedError(
+                f"{name}: asked for bytes {want.start:,} to {want.stop:,}, "
+                f"got {span.start:,} to {span.stop:,}; {DOWNLOAD}"
+            )
+
+    def _changed(self, status: str) -> S3UnzipError:
+        """Return the error for another ETag: the server is asked whether it is a steady one."""
+        name = show(self._location)
+        etags = []
+        for _ in range(2):
+            count_request("head")
+            etags.append(self._source.head(self._location).etag)
+        if etags[0] != etags[1] or self._pin.etag in etags:
+            return StorageError(
+                f"{name}: {status}the server's ETag differs from answer to answer, so it is not "
+                f"known whether the archive is still the same; {DOWNLOAD}"
+            )
+        return SourceChangedError(f"{name}: {status}the archive changed since it was planned")
 
 
 def _proxy_of(scheme: str, host: str) -> str | None:
@@ -319,18 +268,19 @@ def _proxy_of(scheme: str, host: str) -> str | None:
     return found if "://" in found else f"http://{found}"
 
 
-def _without_user(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"
-
-
-def _parse(url: str) -> _Target:
+def _parse(url: str) -> Url:
     """Return where a URL leads."""
     found = parse_url(url)
     if found.scheme not in PORTS or not found.host:
         raise LocationValueError("not a URL of HTTP")
-    port = PORTS[found.scheme] if found.port is None else found.port
-    return _Target(found.scheme, found.host, port, found.request_uri, found.auth)
+    return found._replace(port=PORTS[found.scheme] if found.port is None else found.port)
+
+
+def _reaches(one: Url, other: Url) -> bool:
+    """Return whether `other` is the same host: same port, or HTTPS instead of HTTP."""
+    upgraded = (one.scheme, one.port, other.scheme, other.port) == ("http", 80, "https", 443)
+    same = (one.scheme, one.port) == (other.scheme, other.port)
+    return one.host == other.host and (upgraded or same)
 
 
 def show(location: Location) -> str:
@@ -346,21 +296,15 @@ def _why_never(error: BaseException, *, via_proxy: bool) -> str | None:
         whose = "proxy: check HTTPS_PROXY and HTTP_PROXY" if via_proxy else "URL"
         return f"there is no host named {host}; check the {whose}"
     if isinstance(error, SSLError):
-        return tls_cause(error.args[0] if error.args else error)
-    if isinstance(error, LocationValueError | UnicodeError):
-        return "not a URL"
-    return None
-
-
-def tls_cause(error: object) -> str:
-    """Say in plain words why TLS failed, and what to do."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return (
-            f"the server's certificate is not trusted: {error.verify_message}; "
-            f"name the file of a certificate to trust in SSL_CERT_FILE"
-        )
-    reason = error.reason if isinstance(error, ssl.SSLError) and error.reason else str(error)
-    return f"no TLS connection: {reason.replace('_', ' ').lower()[:200]}"
+        cause = error.args[0] if error.args else error
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return (
+                f"the server's certificate is not trusted: {cause.verify_message}; "
+                f"name the file of a certificate to trust in SSL_CERT_FILE"
+            )
+        reason = getattr(cause, "reason", None) or str(cause)
+        return f"no TLS connection: {reason.replace('_', ' ').lower()[:200]}"
+    return "not a URL" if isinstance(error, LocationValueError | UnicodeError) else None
 
 
 def _validator(answer: BaseHTTPResponse) -> str | None:

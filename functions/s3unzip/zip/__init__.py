@@ -2,9 +2,8 @@
 
 To plan, `locate_directory` finds the central directory, a `DirectoryReader` reads its headers into
 an `Index`, and `inspect_prefix` checks the bytes before the first member. To extract, call
-`open_member`, then `decode_whole` or a `MemberDecoder` of `decode` (not imported here, because it
-loads the decompressors), then `close_member`. `CHECKS` lists what is refused and why. `Policy` says
-what a run tolerates. All errors are below `ZipFormatError`.
+`open_member`, then `decode_whole` or a `MemberDecoder`, then `close_member`. `CHECKS` lists what is
+refused and why. `Policy` says what a run tolerates. All errors are below `ZipFormatError`.
 
 A function that needs bytes returns `Reads`, a generator that yields a `ByteRange` and is sent its
 bytes. `drive` runs it with a function that reads a range:
@@ -17,7 +16,10 @@ bytes. `drive` runs it with a function that reads a range:
 0
 """
 
+from typing import TYPE_CHECKING
+
 from s3unzip.finding import Finding, MemberError, RejectedError, ZipFormatError
+from s3unzip.lazy import lazy_names
 from s3unzip.zip.checks import CHECKS, Action, Check, Limits, Phase, Policy
 from s3unzip.zip.directory import (
     ONE_DISK,
@@ -27,7 +29,6 @@ from s3unzip.zip.directory import (
     count_disks,
     first_members,
     inspect_prefix,
-    join_disks,
     locate_directory,
 )
 from s3unzip.zip.index import DirectoryReader
@@ -42,3 +43,9 @@ from s3unzip.zip.members import Index, Members, RefusedMember
 from s3unzip.zip.names import fold_key
 from s3unzip.zip.records import METHODS
 from s3unzip.zip.values import ByteRange, Cipher, Member, Reads, drive
+
+if TYPE_CHECKING:
+    from s3unzip.zip.decode import GzipMember, MemberDecoder, decode_whole, gzip_length
+else:  # it loads the decompressors, which only a worker needs
+    _DECODE = ("GzipMember", "MemberDecoder", "decode_whole", "gzip_length")
+    __getattr__, *_ = lazy_names(__name__, {"s3unzip.zip.decode": _DECODE})

@@ -235,8 +235,8 @@ class Chain:
 
 def _fail(member: Member, error: Exception) -> NoReturn:
     code = "memory-bound" if "emory" in str(error) else "corrupt-stream"
-    is_igzip = isinstance(error, IGZIP_ERROR)
-    member.fail(code, explain_igzip(error) if is_igzip else f"{_NAMES[member.method]}: {error}")
+    words = f"{records.METHODS[member.method].lower()}: {error}"
+    member.fail(code, explain_igzip(error) if isinstance(error, IGZIP_ERROR) else words)
 
 
 class Lzma:
@@ -345,12 +345,6 @@ def _open_zstd(member: Member, policy: Policy) -> Chain:
     return Chain(member, partial(zstd.ZstdDecompressor, options=options), _ZSTD_MAGICS)
 
 
-_NAMES = {
-    records.METHOD_BZIP2: "bzip2",
-    records.METHOD_LZMA: "lzma",
-    records.METHOD_ZSTD: "zstd",
-    records.METHOD_XZ: "xz",
-}
 CODECS: dict[int, Callable[[Member, Policy], Uncompressed | Deflate64 | Chain | Lzma]] = {
     records.METHOD_STORED: Uncompressed,
     records.METHOD_DEFLATE: _open_deflate,

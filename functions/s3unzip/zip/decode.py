@@ -114,11 +114,6 @@ class MemberDecoder:
             finding = replace(error.finding, message=error.finding.message + doubt)
             raise MemberError(finding) from error.__context__
 
-    @property
-    def spare(self) -> int:
-        """Bytes after the end of the compressed stream."""
-        return self._codec.spare
-
     def decode(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
         """Yield the content; `pieces` are the member's compressed bytes, all of them.
 
@@ -235,7 +230,7 @@ def _is_kept(member: Member) -> bool:
     return member.method == METHOD_DEFLATE and member.cipher is None
 
 
-class GzipMember:
+class GzipMember(MemberDecoder):
     """Converts one member to a gzip file.
 
     With `trust_crc` a deflate stream is not inflated to check it; errors show when the file is
@@ -250,29 +245,16 @@ class GzipMember:
         *,
         trust_crc: bool = False,
     ) -> None:
-        """Prepare; see `MemberDecoder`."""
-        self._member = member
-        self._decoder = MemberDecoder(member, policy, opened)
-        self._kept = _is_kept(member)
+        super().__init__(member, policy, opened)
         self._trust = trust_crc
-        self.crc32 = member.crc32
-
-    @property
-    def warnings(self) -> list[str]:
-        """The codes of what is odd but tolerated, once all was yielded."""
-        return self._decoder.warnings
 
     def decode(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-        """Yield the file; `pieces` are the member's compressed bytes, all of them.
-
-        Raises:
-            MemberError: the content is not what the directory declares.
-        """
+        """Yield the file; see `MemberDecoder`."""
         mtime = self._member.mtime or 0
         if not 0 <= mtime < 1 << 32:
             mtime = 0  # unknown, by RFC 1952
         yield _GZIP_HEADER.pack(b"\x1f\x8b", METHOD_DEFLATE, 0, mtime, 0, _UNKNOWN_SYSTEM)
-        yield from self._keep(pieces) if self._kept else self._store(pieces)
+        yield from self._keep(pieces) if _is_kept(self._member) else self._store(pieces)
         yield _GZIP_TRAILER.pack(self.crc32, self._member.size & 0xFFFF_FFFF)
 
     def _keep(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
@@ -280,21 +262,23 @@ class GzipMember:
         for piece in pieces:
             length += len(piece)
             if not self._trust:
-                for _ in self._decoder.feed(piece):
+                for _ in self.feed(piece):
                     pass
             yield piece
-        if not self._trust:
-            self._decoder.finish()
-            if self._decoder.spare:  # tolerated elsewhere, but gzip has no place for them
-                self._member.fail("compressed-trailing-bytes", SPARE)
-        elif length != self._member.compressed_size:
-            message = f"{length} bytes of {self._member.compressed_size}"
-            self._member.fail("stream-truncated", message)
+        if self._trust:
+            self.crc32 = self._member.crc32
+            if length != self._member.compressed_size:
+                message = f"{length} bytes of {self._member.compressed_size}"
+                self._member.fail("stream-truncated", message)
+            return
+        self.finish()
+        if self._codec.spare:  # tolerated elsewhere, but gzip has no place for them
+            self._member.fail("compressed-trailing-bytes", SPARE)
 
     def _store(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
         left = self._member.size
         waiting = bytearray()
-        for output in self._decoder.decode(pieces):
+        for output in super().decode(pieces):
             waiting += output
             # The declared size, which the decoder enforces, identifies the last block. It is
             # written after the content was checked.
@@ -304,7 +288,6 @@ class GzipMember:
                 yield bytes(waiting[start : start + _MAX_BLOCK])
             del waiting[:whole]
             left -= whole
-        self.crc32 = self._decoder.crc32
         yield _BLOCK.pack(1, left, left ^ _MAX_BLOCK)
         yield bytes(waiting)
 

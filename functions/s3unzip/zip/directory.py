@@ -64,14 +64,15 @@ _SIGNATURES = (
 )
 
 
-class Disks(Struct, frozen=True):
-    """Where each disk begins, in absolute offsets; `size` is the bytes of all disks.
+class Disks:
+    """Where each disk begins and ends, in absolute offsets, of disks with these sizes.
 
     The offsets of an archive of one disk are not checked here: other checks compare them.
     """
 
-    starts: tuple[int, ...] = (0,)
-    size: int = 0
+    def __init__(self, sizes: Sequence[int] = ()) -> None:
+        self._stops = tuple(accumulate(sizes))
+        self.starts = (0, *self._stops[:-1])
 
     @property
     def last(self) -> int:
@@ -91,8 +92,7 @@ class Disks(Struct, frozen=True):
         """Return what is missing: the disk, or the byte on it; None if both are there."""
         if disk > self.last:
             return f"disk {disk}"
-        length = (*self.starts[1:], self.size)[disk] - self.starts[disk]
-        if self.is_split and offset >= length:
+        if self.is_split and offset >= (length := self._stops[disk] - self.starts[disk]):
             return f"disk {disk} at byte {offset:,}, which has only {length:,}"
         return None
 
@@ -141,8 +141,6 @@ def locate_directory(
     Raises:
         RejectedError: the archive has no index, a broken one, or two.
     """
-    if len(tail) > size:
-        raise ValueError(f"a tail of {len(tail)} bytes for an archive of {size}")
     view = _ArchiveEnd(tail, size, policy)
     window_start = max(0, size - records.EOCD_LENGTH - records.MAX_COMMENT)
     window = yield from view.read(window_start, size)
@@ -376,35 +374,29 @@ def _find_zip64_record(view: _ArchiveEnd, declared: int, locator_at: int) -> Rea
     The locator may be short by exactly the prefix, so the record is first
     looked for right before the locator, then where the locator says.
     """
-    plain_at = locator_at - records.ZIP64_EOCD_LENGTH
+    plain_at = record_at = locator_at - records.ZIP64_EOCD_LENGTH
     raw = yield from view.read(plain_at, plain_at + 12)
-    if raw.startswith(records.ZIP64_EOCD_SIGNATURE):
-        _check_record_size(raw, plain_at, locator_at)
-        if declared > plain_at:
-            message = f"points at {declared}, the record is at {plain_at}"
-            reject("zip64-locator-mismatch", message, locator_at)
-        if declared < plain_at:
-            raw = yield from view.read(declared, declared + 4)
-            if raw == records.ZIP64_EOCD_SIGNATURE:
-                message = f"records at {declared} and {plain_at}"
-                reject("multiple-zip64-eocd", message, declared)
-        return plain_at
-    raw = b""
-    if declared <= plain_at:
+    if declared <= plain_at and not raw.startswith(records.ZIP64_EOCD_SIGNATURE):
+        record_at = declared
         raw = yield from view.read(declared, declared + 12)
     if not raw.startswith(records.ZIP64_EOCD_SIGNATURE):
         reject("zip64-locator-mismatch", f"points at {declared}, no record there", locator_at)
-    _check_record_size(raw, declared, locator_at)
-    message = f"{plain_at - declared} bytes of extensible data"
-    view.find("zip64-extensible-data", message, declared)
-    return declared
-
-
-def _check_record_size(raw: bytes, record_at: int, locator_at: int) -> None:
     stop = record_at + 12 + int.from_bytes(raw[4:12], "little")
     if stop != locator_at:
         message = f"the record ends at {stop}, its locator begins at {locator_at}"
         reject("zip64-record-size", message, record_at)
+    if declared > plain_at:
+        message = f"points at {declared}, the record is at {plain_at}"
+        reject("zip64-locator-mismatch", message, locator_at)
+    if record_at < plain_at:
+        message = f"{plain_at - declared} bytes of extensible data"
+        view.find("zip64-extensible-data", message, declared)
+    elif declared < plain_at:
+        raw = yield from view.read(declared, declared + 4)
+        if raw == records.ZIP64_EOCD_SIGNATURE:
+            message = f"records at {declared} and {plain_at}"
+            reject("multiple-zip64-eocd", message, declared)
+    return record_at
 
 
 def _compare_zip64(
@@ -444,11 +436,11 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
     head = yield from view.read(0, min(first, LOOKED))
     if head in SPANNING_SIGNATURES and not location.prefix:
         return []
-    found = find_archive(head, 0, first)
+    found = _find_archive(head, 0, first)
     if found is None and first > LOOKED:
         start = max(LOOKED, first - LOOKED)
         foot = yield from view.read(start, first)
-        found = find_archive(foot, start, first)
+        found = _find_archive(foot, start, first)
     is_refused = location.prefix or not location.entries
     if found is None and is_refused:
         found = yield from _find_inside(view, min(first, MAX_SEARCHED))
@@ -476,7 +468,7 @@ def _find_inside(view: _ArchiveEnd, stop: int) -> Reads[int | None]:
     return None
 
 
-def find_archive(data: bytes, base: int, stop: int) -> int | None:
+def _find_archive(data: bytes, base: int, stop: int) -> int | None:
     """Return the offset of the first local header or end record in `data`, None without one.
 
     `data` begins at offset `base` of a prefix that ends at `stop`. A signature alone is not enough:
@@ -540,11 +532,6 @@ def describe_foreign(head: bytes, size: int, searched: int) -> str:
     other = "text" if min(head) >= ord("\t") else "no format that s3unzip knows"
     guess = "tar" if head[_TAR_MARK:].startswith(b"ustar") else next(known, other)
     return f"{place} no end record; the first bytes look like {guess}"
-
-
-def join_disks(sizes: Sequence[int]) -> Disks:
-    """Return the disks with these sizes, in bytes and in order."""
-    return Disks((0, *accumulate(sizes[:-1])), sum(sizes))
 
 
 def count_disks(tail: bytes) -> int:

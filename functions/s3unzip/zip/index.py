@@ -237,8 +237,7 @@ class DirectoryReader:
         if extras.overrun:
             self._find("cd-extra-malformed", "an extra field is longer than its block")
         if extras.stray:
-            message = f"{extras.stray} stray bytes after the extra fields"
-            self._find("extra-trailing-bytes", message)
+            self._warnings["extra-trailing-bytes"] += 1
         zip64_fields = len(extras.of(records.ZIP64))
         if zip64_fields > 1:
             self._find("zip64-extra-duplicate", f"{zip64_fields} ZIP64 extra fields")
@@ -272,8 +271,7 @@ class DirectoryReader:
             if not self._policy.tolerates(odd):
                 return text, raw, text.endswith("/"), False
         name = check_name(text, self._policy)
-        for code in name.warnings:
-            self._find(code, f"written as {cut_name(name.path)!r}")
+        self._warnings.update(name.warnings)
         if name.failure:
             self._find(name.failure, "the name cannot be a key")
         is_own = name.path.isascii() and name.path.encode("ascii") == raw
@@ -285,12 +283,12 @@ class DirectoryReader:
         if odd == "unicode-path-duplicate":
             self._reject(odd, "more than one Unicode path field")
         elif odd:
-            self._find(odd, "the Unicode path field is for another name")
+            self._warnings[odd] += 1
         is_utf8 = bool(form.flags & records.FLAG_UTF8)
         if chosen is None:
             return self._raw, is_utf8
         if not is_utf8:
-            self._find("unicode-path-used", "the name is taken from the Unicode path field")
+            self._warnings["unicode-path-used"] += 1
             return chosen, True
         if chosen != self._raw:
             self._reject("unicode-path-mismatch", f"the Unicode path is {show_name(chosen)!r}")
@@ -301,11 +299,8 @@ class DirectoryReader:
 
         An entry with content counts as a file, so that no content is lost.
         """
-        is_empty = not size and not crc32 and not _holds_data(form, compressed)
-        taken = "directory" if is_empty else "file"
-        message = f"a directory by its attributes, without a slash: taken as a {taken}"
-        self._find("dir-attr-without-slash", message)
-        return is_empty
+        self._warnings["dir-attr-without-slash"] += 1
+        return not (size or crc32 or _holds_data(form, compressed))
 
     def _read_cipher(
         self, form: _HeaderForm, extras: records.Extras, compressed: int

@@ -48,8 +48,7 @@ def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | 
         records.LOCAL.unpack_from(head)
     )
     if magic != records.LOCAL_SIGNATURE:
-        found = bytes(head[:4]).hex()
-        member.fail("lfh-bad-signature", f"{found} instead of 504b0304")
+        member.fail("lfh-bad-signature", f"{bytes(head[:4]).hex()} instead of 504b0304")
     data_start: int = records.LOCAL_LENGTH + name_length + extra_length
     if data_start + member.compressed_size > room:
         stop = member.offset + data_start + member.compressed_size
@@ -57,9 +56,10 @@ def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | 
     if len(head) < data_start:
         return data_start
     name = head[records.LOCAL_LENGTH : records.LOCAL_LENGTH + name_length]
+    declared = (member.crc32, member.compressed_size, member.size)
     said = (name, method, flags, crc32, compressed, size)
     if not (extra_length or flags & (records.ENCRYPTION_FLAGS | records.FLAG_DESCRIPTOR)) and (
-        said == (member.name_bytes, member.method, member.flags, *_declared(member))
+        said == (member.name_bytes, member.method, member.flags, *declared)
     ):
         return OpenedMember(data_start, has_descriptor=False)
     extra = bytes(head[records.LOCAL_LENGTH + name_length : data_start])
@@ -68,13 +68,16 @@ def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | 
     extras = records.walk_extras(extra)
     _check_coding(member, flags, method, extras)
     warnings = (*_compare_flags(member, flags), *_check_extras(member, extras, policy))
-    _check_sizes(member, extras, flags, (crc32, compressed, size))
+    size, compressed, *_ = records.resolve_zip64(extras, size, compressed)
+    # With a descriptor, zeros and sentinels stand for what it says.
+    allowed = (0, records.SENTINEL_32) if flags & records.FLAG_DESCRIPTOR else ()
+    for have, want in zip((crc32, compressed, size), declared, strict=True):
+        if have != want and have not in allowed:
+            here = f"CRC {crc32:08x}, {compressed} bytes for {size}"
+            there = f"{member.crc32:08x}, {member.compressed_size} for {member.size}"
+            member.fail("lfh-size-crc-mismatch", f"{here}; in the directory {there}")
     time_high = head[11] if flags & records.ENCRYPTION_FLAGS else 0
     return OpenedMember(data_start, bool(flags & records.FLAG_DESCRIPTOR), warnings, time_high)
-
-
-def _declared(member: Member) -> tuple[int, int, int]:
-    return member.crc32, member.compressed_size, member.size
 
 
 def _check_coding(member: Member, flags: int, method: int, extras: records.Extras) -> None:
@@ -113,27 +116,6 @@ def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Ite
         message = f"by its local Unicode path field it is {cut_name(text)!r}"
         member.judge("lfh-unicode-path-mismatch", message, policy)
         yield "lfh-unicode-path-mismatch"
-
-
-def _check_sizes(
-    member: Member, extras: records.Extras, flags: int, local: tuple[int, int, int]
-) -> None:
-    """Compare CRC and sizes; with a descriptor they may also be zero or sentinels."""
-    crc32, compressed, size = local
-    size, compressed, *_ = records.resolve_zip64(extras, size, compressed)
-    wanted, found = _declared(member), (crc32, compressed, size)
-    if found == wanted:
-        return
-    if flags & records.FLAG_DESCRIPTOR and all(
-        have == want or have in (0, records.SENTINEL_32)
-        for have, want in zip(found, wanted, strict=True)
-    ):
-        return
-    message = (
-        f"CRC {crc32:08x}, {found[1]} bytes for {found[2]};"
-        f" in the directory {wanted[0]:08x}, {wanted[1]} for {wanted[2]}"
-    )
-    member.fail("lfh-size-crc-mismatch", message)
 
 
 def close_member(member: Member, opened: OpenedMember, after: Buffer) -> list[str]:

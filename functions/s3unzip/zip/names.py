@@ -47,8 +47,7 @@ class Name(NamedTuple):
 
 def show_name(raw: bytes) -> str:
     """Return a name for messages: it never fails and fits on a line."""
-    shown = raw[:SHOWN_NAME].decode("utf-8", "backslashreplace")
-    return shown if len(raw) <= SHOWN_NAME else f"{shown}..."
+    return cut_name(raw.decode("utf-8", "backslashreplace"))
 
 
 def cut_name(text: str) -> str:

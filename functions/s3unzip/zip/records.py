@@ -123,13 +123,13 @@ def describe_method(method: int) -> str:
 class Extras(NamedTuple):
     """The payloads of one extra block by field id, in order.
 
-    `overrun` says that a field is longer than the rest of the block. `stray` is the number of bytes
-    (1 to 3) that are left over and no field.
+    `overrun` says that a field is longer than the rest of the block, `stray` that 1 to 3 bytes are
+    left over and no field.
     """
 
     fields: dict[int, list[bytes]]
     overrun: bool = False
-    stray: int = 0
+    stray: bool = False
 
     def of(self, field_id: int) -> list[bytes]:
         """Return the payloads of every field with this id."""
@@ -150,7 +150,7 @@ def walk_extras(block: bytes) -> Extras:
         if at > end:
             return Extras(fields, overrun=True)
         fields.setdefault(field_id, []).append(block[start:at])
-    return Extras(fields, stray=end - at)
+    return Extras(fields, stray=at < end)
 
 
 def resolve_zip64(  # the four fields of 4.5.3, in the order that the field holds them

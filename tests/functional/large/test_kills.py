@@ -18,7 +18,7 @@ from s3unzip.model import OnConflict, Options
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import KnownArchive, Settled, begin, settle
 from tests import zips
-from tests.functional.large.encoders import log_lines
+from tests.functional.large.contents import log_lines
 from tests.memory import ManualClock
 from tests.runs import KEY, TINY, WHOLE, World
 
@@ -137,6 +137,7 @@ def test_a_killed_run_is_finished_by_the_next(kind: str, rule: OnConflict) -> No
         world.stores = None
         report = world.resume(step.next.run)
         world.assert_clean(report, m=case.entry.content)
+        assert world.contents().keys() == {"m"}
     assert deaths > 10
 
 

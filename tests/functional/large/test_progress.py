@@ -9,14 +9,13 @@ from msgspec.structs import replace
 
 from s3unzip.context import Progress
 from s3unzip.errors import StorageError, ThrottledError
-from s3unzip.local.machine import Machine
 from s3unzip.model import OnConflict, Options, Outcome, Part, Report
 from s3unzip.runs import step as attempt
 from s3unzip.runs.records import RunWatcher
 from s3unzip.settings import Tuning
 from s3unzip.stores.ports import Buffer, ObjectFacts, Upload
 from tests import zips
-from tests.functional.large.encoders import log_lines
+from tests.functional.large.contents import log_lines
 from tests.functional.large.test_copy import RefusingCopies
 from tests.functional.large.test_segments import ten_segments
 from tests.memory import ManualClock, MemoryBucket, MemoryStores
@@ -75,13 +74,12 @@ class Shown:
 
     def run(self, *members: zips.Entry, options: Options | None = None) -> Report:
         """Extract an archive as this machine does."""
-        request = self.world.request(zips.build(*members), options)
-        return Machine(self.world.context).run(request)
+        return self.world.run_here(self.world.request(zips.build(*members), options))
 
     def resume(self, report: Report, *, failed: bool = False) -> Report:
         """Do what a run left; what is told begins anew."""
         self.told = self.world.progress = Told()
-        return Machine(self.world.context).resume(report.run, failed=failed)
+        return self.world.resume_here(report.run, failed=failed)
 
     def work(self, report: Report) -> int:
         """Return all work of a run."""

@@ -1,7 +1,6 @@
 """Segments: one deflated member over ten workers; right bytes, or a clean fall-back."""
 
 import random
-import zlib
 from collections.abc import Callable
 
 import pytest
@@ -9,20 +8,14 @@ from msgspec.structs import replace
 
 from s3unzip.deflate import ScannedSegment
 from s3unzip.extraction.task import run_task
-from s3unzip.model import OnConflict, Options, Report, Task, TaskKind
+from s3unzip.model import OnConflict, Options, Report, TaskKind
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import begin, settle
+from s3unzip.stores.ports import RunStore
 from tests import zips
-from tests.functional.large.encoders import (
-    Encoder,
-    encode_flushed,
-    encode_isal,
-    encode_zlib,
-    log_lines,
-    mixed_files,
-)
-from tests.memory import MemoryWork
+from tests.functional.large.contents import log_lines, mixed_files
 from tests.runs import KEY, TINY, World
+from tests.unit.deflate.streams import ENCODERS
 
 SEGMENTS = 10
 LOG = log_lines(700_000)
@@ -37,68 +30,62 @@ def run_split(content: bytes, data: bytes) -> tuple[World, Report]:
     """Extract a member of `data`, cut into ten segments."""
     world = World(ten_segments(data))
     report = world.run(zips.build(zips.Entry("big", content, zips.DEFLATE, data=data)))
-    assert len(tasks_of(world, report, TaskKind.SCAN)) == SEGMENTS
+    assert len(world.tasks(report, TaskKind.SCAN)) == SEGMENTS
     return world, report
-
-
-def tasks_of(world: World, report: Report, kind: TaskKind) -> list[Task]:
-    """Return the tasks of one kind in all rounds."""
-    return [task for task in world.tasks(report) if task.kind is kind]
 
 
 @pytest.mark.parametrize(
     ("make", "encoder"),
     [
-        (log_lines, encode_zlib(1)),
-        (mixed_files, encode_zlib(6)),
-        (log_lines, encode_zlib(9)),
-        (mixed_files, encode_flushed),
-        (log_lines, encode_isal),
+        (log_lines, "zlib-1"),
+        (mixed_files, "zlib-6"),
+        (log_lines, "zlib-9"),
+        (mixed_files, "pigz-like"),
+        (log_lines, "isal-2"),
     ],
-    ids=["zlib-1", "zlib-6", "zlib-9", "sync-flushed", "isal"],
 )
 def test_ten_segments_of_any_encoder_make_the_member(
-    make: Callable[[int], bytes], encoder: Encoder
+    make: Callable[[int], bytes], encoder: str
 ) -> None:
     """The parts of ten workers make the member, byte for byte, whoever deflated it."""
     content = make(1_500_000)
-    world, report = run_split(content, encoder(content))
+    world, report = run_split(content, ENCODERS[encoder](content))
     world.assert_clean(report, big=content)
-    assert not tasks_of(world, report, TaskKind.STREAM)
-    assert len(tasks_of(world, report, TaskKind.SLICE)) >= 3
+    assert not world.tasks(report, TaskKind.STREAM)
+    assert len(world.tasks(report, TaskKind.SLICE)) >= 3
 
 
 @pytest.mark.parametrize(
     ("content", "encoder"),
     [
-        (bytes(20_000_000), encode_zlib(9)),
-        (random.Random(1).randbytes(400_000), encode_zlib(6)),
-        (LOG[:200_000] + random.Random(1).randbytes(400_000), encode_zlib(6)),
-        (random.Random(1).randbytes(400_000) + LOG[:200_000], encode_zlib(6)),
-        (LOG[:300_000], encode_zlib(6, memory=1)),
-        (LOG[:300_000], encode_zlib(6, zlib.Z_HUFFMAN_ONLY)),
+        (bytes(20_000_000), "zlib-9"),
+        (random.Random(1).randbytes(400_000), "zlib-6"),
+        (LOG[:200_000] + random.Random(1).randbytes(400_000), "zlib-6"),
+        (random.Random(1).randbytes(400_000) + LOG[:200_000], "zlib-6"),
+        (LOG[:300_000], "zlib-9-small-blocks"),
+        (LOG[:300_000], "zlib-huffman-only"),
     ],
     ids=["1000-to-1", "noise", "noise-after-text", "text-after-noise", "tiny-blocks", "huffman"],
 )
-def test_streams_that_resist_are_extracted_all_the_same(content: bytes, encoder: Encoder) -> None:
+def test_streams_that_resist_are_extracted_all_the_same(content: bytes, encoder: str) -> None:
     """Where segments cannot be found the member is streamed: right bytes, no upload left."""
-    world, report = run_split(content, encoder(content))
+    world, report = run_split(content, ENCODERS[encoder](content))
     world.assert_clean(report, big=content)
 
 
-@pytest.mark.parametrize("encoder", [encode_zlib(0), encode_zlib(6, zlib.Z_FIXED)])
-def test_one_segment_of_everything_is_not_scanned(encoder: Encoder) -> None:
+@pytest.mark.parametrize("encoder", ["zlib-0-stored", "zlib-fixed"])
+def test_one_segment_of_everything_is_not_scanned(encoder: str) -> None:
     """A member without boundaries is streamed directly, not inflated twice before."""
-    world, report = run_split(LOG[:400_000], encoder(LOG[:400_000]))
+    world, report = run_split(LOG[:400_000], ENCODERS[encoder](LOG[:400_000]))
     world.assert_clean(report, big=LOG[:400_000])
-    assert len(tasks_of(world, report, TaskKind.STREAM)) == 1
-    assert not tasks_of(world, report, TaskKind.SLICE)
+    assert len(world.tasks(report, TaskKind.STREAM)) == 1
+    assert not world.tasks(report, TaskKind.SLICE)
 
 
 @pytest.mark.parametrize("segment", range(SEGMENTS))
 def test_a_flipped_bit_in_any_segment_fails_the_member_by_name(segment: int) -> None:
     """Damage in any segment fails the member; no object, and no incomplete upload."""
-    data = bytearray(encode_zlib(6)(LOG))
+    data = bytearray(zips.compress(zips.DEFLATE, LOG))
     data[len(data) * segment // SEGMENTS + 5_000] ^= 0x20
     world, report = run_split(LOG, bytes(data))
     assert report.verdict == "COMPLETED_WITH_ERRORS"
@@ -120,7 +107,7 @@ def test_a_wrong_declared_size_fails_the_member(declared: dict[str, int], reason
     world.assert_absent("big")
 
 
-def run_spoiled(spoil: Callable[[MemoryWork, list[str]], None]) -> tuple[World, Report]:
+def run_spoiled(spoil: Callable[[RunStore, list[str]], None]) -> tuple[World, Report]:
     """Extract a member; what its scans found is spoiled, by their names, before it is linked."""
     entry = zips.Entry("big", LOG, zips.DEFLATE)
     world = World(ten_segments(entry.stored_data))
@@ -131,7 +118,7 @@ def run_spoiled(spoil: Callable[[MemoryWork, list[str]], None]) -> tuple[World, 
     spoil(work, [name for name in work.names("split/") if name.endswith("-scanned.bin")])
     report = world.finish(settle(step.next, world.context))
     world.assert_clean(report, big=LOG)
-    assert len(tasks_of(world, report, TaskKind.STREAM)) == 1
+    assert len(world.tasks(report, TaskKind.STREAM)) == 1
     return world, report
 
 
@@ -144,14 +131,14 @@ def test_a_lost_scan_makes_a_stream_of_the_member(place: int) -> None:
 def test_a_false_boundary_makes_a_stream_of_the_member() -> None:
     """Scans that agree on a place where no block begins cost time, never data."""
 
-    def spoil(work: MemoryWork, names: list[str]) -> None:
+    def spoil(work: RunStore, names: list[str]) -> None:
         scans = [ScannedSegment.from_bytes(work.read(name)) for name in names]
         bit = scans[4].start_bit + 1
         work.write(names[3], [replace(scans[3], stop_bit=bit).to_bytes()])
         work.write(names[4], [replace(scans[4], start_bit=bit).to_bytes()])
 
     world, report = run_spoiled(spoil)
-    assert tasks_of(world, report, TaskKind.SLICE)  # the link believed it; extracting found out
+    assert world.tasks(report, TaskKind.SLICE)  # the link believed it; extracting found out
 
 
 def test_two_split_members_and_small_ones_make_one_run() -> None:
@@ -167,7 +154,7 @@ def test_two_split_members_and_small_ones_make_one_run() -> None:
     report = world.run(archive)
     world.assert_clean(report, **contents, **small)
     assert set(world.records(report.run).read_plan().kinds) == {"batch", "scan", "copy"}
-    slices = tasks_of(world, report, TaskKind.SLICE)
+    slices = world.tasks(report, TaskKind.SLICE)
     assert sum(task.size for task in slices) == 700_000 + 900_000
     for rule in (OnConflict.SKIP_UNCHANGED, OnConflict.NEVER):
         report = world.run(archive, Options(on_conflict=rule))

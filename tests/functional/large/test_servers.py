@@ -6,18 +6,19 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
+from mypy_boto3_s3 import S3Client
 
 from embedded.ministack import PYTHON, EmbeddedAws
-from s3unzip.context import Context
-from s3unzip.local.machine import Machine
 from s3unzip.model import Location, Request
 from s3unzip.planning.plan import Plan
 from s3unzip.settings import KIB, MIB, Tuning
 from s3unzip.stores.calls import LocalClock
-from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.s3.run_store import S3Stores
+from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.ports import Stores
+from s3unzip.stores.s3.session import Session
 from tests import zips
-from tests.functional.large.encoders import log_lines
+from tests.functional.large.contents import log_lines
+from tests.runs import World
 from tests.servers import VERSITY, find_versitygw, run_versitygw
 
 TUNING = Tuning(
@@ -32,8 +33,11 @@ TUNING = Tuning(
 )
 
 
+Server = tuple[Stores, S3Client]
+
+
 @pytest.fixture(params=["versitygw", "ministack"])
-def stores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Stores]:
+def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """Run one of the servers, with empty buckets."""
     for name, value in {**VERSITY, "AWS_DEFAULT_REGION": "us-east-1"}.items():
         monkeypatch.setenv(name, value)
@@ -51,12 +55,13 @@ def stores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         yield open_server(aws.endpoint)
 
 
-def open_server(url: str) -> S3Stores:
+def open_server(url: str) -> Server:
     """Return the stores of a server, its buckets made."""
-    stores = S3Stores(StoreConfig(Location("s3", "work", ""), endpoint_url=url))
+    config = StoreConfig(Location("s3", "work", ""), endpoint_url=url)
+    session = Session(config)
     for bucket in ("ingest", "members", "work"):
-        stores.session.control.create_bucket(Bucket=bucket)
-    return stores
+        session.control.create_bucket(Bucket=bucket)
+    return open_stores(config, session), session.control
 
 
 @cache
@@ -74,15 +79,14 @@ def make_archive() -> tuple[dict[str, bytes], bytes]:
     return {name: content for name, (content, _) in contents.items()}, archive
 
 
-def test_every_kind_of_task_on_a_real_server(stores: S3Stores) -> None:
+def test_every_kind_of_task_on_a_real_server(server: Server) -> None:
     """A stream, a copy, copies over tasks and segments: every object equal, no upload left."""
     contents, archive = make_archive()
-    client = stores.session.control
+    stores, client = server
     client.put_object(Bucket="ingest", Key="archive.zip", Body=archive)
-    context = Context(stores=stores, clock=LocalClock(), tuning=TUNING)
-    plans: list[Plan] = []
+    world, plans = World(TUNING, stores=stores, clock=LocalClock()), list[Plan]()
     request = Request(Location("s3", "ingest", "archive.zip"), Location("s3", "members", ""))
-    report = Machine(context).run(request, planned=plans.append)
+    report = world.run_here(request, plans.append)
     assert report.verdict == "COMPLETED", report
     assert plans[0].summary.kinds == {"stream": 2, "copy": 2, "scan": 1}
     assert report.requests.copy >= 4

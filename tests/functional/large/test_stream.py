@@ -13,7 +13,7 @@ from s3unzip.model import Part
 from s3unzip.settings import Tuning
 from s3unzip.stores.ports import Buffer, PartLimits, Upload
 from tests import zips
-from tests.functional.large.encoders import log_lines, mixed_files
+from tests.functional.large.contents import log_lines, mixed_files
 from tests.memory import MemoryBucket, MemoryStores
 from tests.runs import KEY, WHOLE, World
 

@@ -134,11 +134,11 @@ class CountingBucket(MemoryBucket):
     [
         (LIST_PRICE - 1, 0),  # one page costs more than their HEADs
         (LIST_PRICE, PAGE),
-        (3 * LIST_PRICE, 2 * PAGE + 2 * 3 * LIST_PRICE),
+        (3 * LIST_PRICE, 2 * PAGE),
     ],
 )
 def test_a_listing_is_given_up_before_it_costs_too_much(rows: int, told: int) -> None:
-    """After the pages that cost as much as the HEADs, or two and twice the members."""
+    """After the pages that cost as much as the HEADs, or those that hold twice the members."""
     bucket = CountingBucket()
     facts = ObjectFacts("text/plain", {})
     for number in range(3 * PAGE):

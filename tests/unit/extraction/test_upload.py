@@ -5,13 +5,19 @@ from collections.abc import Sequence
 import pytest
 
 from s3unzip.errors import NotFoundError, ServiceFaultError
-from s3unzip.extraction.large import MemberUpload, UploadGoneError, complete_once, stream_member
+from s3unzip.extraction.large import (
+    UploadGoneError,
+    begin_upload,
+    complete_once,
+    finish_upload,
+    stream_member,
+)
 from s3unzip.model import OnConflict, Options, Part, Status
 from s3unzip.runs.step import TaskAttempt
 from s3unzip.settling.loop import begin as begin_run
 from s3unzip.stores.ports import Upload
 from tests import zips
-from tests.functional.large.encoders import log_lines
+from tests.functional.large.contents import log_lines
 from tests.memory import MemoryBucket, MemoryStores
 from tests.runs import KEY, WHOLE, World
 
@@ -24,12 +30,6 @@ def begin(world: World, entry: zips.Entry = BIG, options: Options | None = None)
     step = begin_run(world.request(zips.build(entry), options), world.context)
     (task,) = step.next.tasks
     return TaskAttempt(world.records(step.next.run).read_plan().run, task, world.context)
-
-
-def target_of(attempt: TaskAttempt) -> MemberUpload:
-    """Return the upload of the task's member."""
-    (row,) = attempt.read_rows(attempt.task.rows)
-    return MemberUpload(attempt, row)
 
 
 def stream(attempt: TaskAttempt) -> list[Status]:
@@ -60,11 +60,11 @@ def test_an_upload_that_somebody_aborted_is_told_as_gone() -> None:
     """Nothing is noted of the member, so that the task is tried again."""
     world = World(WHOLE)
     attempt = begin(world)
-    target = target_of(attempt)
-    upload = target.begin()
+    (row,) = attempt.read_rows(attempt.task.rows)
+    upload = begin_upload(attempt, row)
     world.out.abort_upload(upload)
     with pytest.raises(UploadGoneError):
-        target.complete(upload, ())
+        finish_upload(attempt, row, upload, ())
     assert attempt.outcomes == []
 
 
@@ -90,10 +90,10 @@ def test_an_upload_that_was_never_there_is_not_taken_for_done() -> None:
     """The first attempt is told so: what is under the key is not of this upload."""
     world = World(WHOLE)
     attempt = begin(world)
-    target = target_of(attempt)
+    (row,) = attempt.read_rows(attempt.task.rows)
     assert stream(attempt) == [Status.EXTRACTED]
-    upload = target.begin()
+    upload = begin_upload(attempt, row)
     world.out.abort_upload(upload)
     with pytest.raises(NotFoundError):
-        complete_once(attempt, target.row, upload, ())
+        complete_once(attempt, row, upload, ())
     assert world.out.head(KEY + "big") is not None

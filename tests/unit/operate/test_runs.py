@@ -134,6 +134,9 @@ def test_stacks_that_are_not_as_they_should_be(account: Account) -> None:
         DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
     with pytest.raises(UsageError, match="nobody"):
         DeployedRuns("dev", StoreConfig(endpoint_url=account.url, profile="nobody"))
+    account.make_stack("s3unzip-dev", {"Other": "x"})
+    with pytest.raises(NotFoundError, match="stack s3unzip-dev has no outputs"):
+        DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
     outputs = {"StateMachineArn": "arn:aws:states:us-east-1:1:stateMachine:m", "WorkBucket": "w"}
     account.make_stack("mine", outputs)
     runs = DeployedRuns("mine", StoreConfig(endpoint_url=account.url))

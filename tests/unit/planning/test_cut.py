@@ -7,12 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from s3unzip.model import Task, TaskKind
+from s3unzip.model import TaskKind
 from s3unzip.planning.cut import (
     TASK_OVERHEAD,
     TaskCutter,
-    choose_workers,
-    large_seconds,
     order_tasks,
     small_seconds,
 )
@@ -170,40 +168,6 @@ def test_the_longest_tasks_start_first_and_neighbours_apart() -> None:
     assert all(abs(a - b) != 1 for a, b in pairwise(numbers))
 
 
-@given(sizes)
-def test_concurrency_is_at_least_one_and_at_most_the_tasks(members: list[Size]) -> None:
-    """There is always a worker, and never more than there are tasks."""
-    tasks: list[Task] = cut(members).tasks
-    assert 1 <= choose_workers(tasks, SMALL) <= max(1, len(tasks))
-
-
-RATES = replace(
-    Tuning(), put_seconds=0.5, puts_in_flight=10, member_seconds=0.02, worker_bandwidth=1_000.0
-)
-
-
-@pytest.mark.parametrize(
-    ("members", "bytes_in", "bytes_out", "tuning", "seconds"),
-    [
-        (100, 10, 10, RATES, 5.0),  # 100 PUTs of 0.5 s, 10 at a time
-        (100, 10, 10, replace(RATES, member_seconds=0.2), 20.0),
-        (1, 7_000, 10, RATES, 7.0),
-        (1, 10, 9_000, RATES, 9.0),
-    ],
-)
-def test_small_members_take_what_the_slowest_part_takes(
-    members: int, bytes_in: int, bytes_out: int, tuning: Tuning, seconds: float
-) -> None:
-    """PUTs, the work a member, the bytes read or the bytes written."""
-    assert small_seconds(members, bytes_in, bytes_out, tuning) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize(("bytes_in", "bytes_out"), [(7_000, 10), (10, 7_000)])
-def test_a_large_member_takes_its_bytes_and_a_start(bytes_in: int, bytes_out: int) -> None:
-    """The larger of what is read and what is written, over one worker's bandwidth."""
-    assert large_seconds(bytes_in, bytes_out, RATES) == pytest.approx(7.0 + TASK_OVERHEAD)
-
-
 def test_tasks_are_forecast_with_their_start() -> None:
     """A batch as its members, a stream as its bytes, a copy as parts that go side by side."""
     tuning = replace(SMALL, worker_bandwidth=1_000.0, parts_in_flight=4)
@@ -217,16 +181,6 @@ def test_tasks_are_forecast_with_their_start() -> None:
     slices = cut([(9_000, 9_000, 0)], tuning).copies
     assert [one.seconds for one in slices] == [pytest.approx(TASK_OVERHEAD + 0.75)] * 3
     assert [one.size for one in slices] == [3_000] * 3
-
-
-def test_split_members_are_counted() -> None:
-    """A member of several tasks is one, by whatever kind; one of one task is none."""
-    cutter = cut([(6_000, 9_000, 8), (9_000, 9_000, 0), (2_000, 2_000, 0), (500, 500, 8)])
-    assert cutter.members_by_kind == {
-        TaskKind.SCAN: 1,
-        TaskKind.COPY: 2,
-        TaskKind.BATCH: 1,
-    }
 
 
 @pytest.mark.parametrize(("changes", "tasks"), [({}, 40), ({"max_few_tasks": 0}, 58)])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from s3unzip.errors import UsageError
 from s3unzip.model import GzipForm, Location, Options, Request
-from s3unzip.planning.select import KeyTemplate, compile_glob, parse_template, selector
+from s3unzip.planning.select import KeyTemplate, compile_glob, parse_template
 from s3unzip.stores.locations import parse_destination, parse_source
 
 
@@ -95,14 +95,6 @@ def test_simple_globs_agree_with_fnmatch(pattern: str, name: str) -> None:
         assert bool(compile_glob(pattern).match(name)) == fnmatch.fnmatchcase(name, pattern)
 
 
-def test_exclude_wins_over_include() -> None:
-    """A member that both match is left out."""
-    wanted = selector(Options(include=("*.json",), exclude=("secret*",)))
-    assert wanted is not None
-    assert [n for n in ("a.json", "secret.json", "b.txt") if wanted(n)] == ["a.json"]
-    assert selector(Options()) is None
-
-
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
@@ -145,17 +137,6 @@ def test_wrong_destinations_are_refused(text: str) -> None:
     """Members are written to S3 or to folders, and not above a prefix."""
     with pytest.raises(UsageError):
         parse_destination(text)
-
-
-def test_a_wrong_field_is_told_with_the_right_ones() -> None:
-    """The message lists the fields of members and of archives."""
-    request = Request(
-        Location("s3", "in", "a.zip"),
-        Location("s3", "out", ""),
-        Options(key_template="{nmae}"),
-    )
-    with pytest.raises(UsageError, match=r"known: archive_dir, .*bucket, .*member, name, stem"):
-        parse_template(request)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import pytest
 from msgspec import structs
 
-from s3unzip.errors import RejectedError, SourceChangedError
+from s3unzip.errors import RejectedError
 from s3unzip.model import Location, Pin, Report, Request, Verdict, decode, encode, run_id
 from s3unzip.planning.plan import read_archive, read_whole_tail
 from s3unzip.settling.loop import begin
 from s3unzip.stores.ports import ObjectFacts
-from s3unzip.zip import ByteRange, Limits, Policy
+from s3unzip.zip import Limits, Policy
 from tests.runs import OUT, World
 from tests.split_zips import build_split, cut_pieces, part_names
 from tests.zips import DEFLATE, Entry, build
@@ -169,19 +169,6 @@ def test_a_part_that_was_cut_short() -> None:
             world = World()
             short = [part[:-lost] if at == place else part for at, part in enumerate(SPLIT)]
             assert refuse(world, fill(world, short, NAMES)).startswith(("part-wrong", "multi-disk"))
-
-
-def test_a_part_that_changes_ends_the_run() -> None:
-    """Each part is pinned to its version, not only the last one."""
-    world = World()
-    request = fill(world, SPLIT, NAMES)
-    reading = read_archive(request, world.context, world.context.calls())
-    archive = world.buckets.source(request.source).pinned(request.source, reading.pin)
-    whole = ByteRange(0, reading.pin.size)
-    assert archive.read(whole) == b"".join(archive.stream(whole)) == b"".join(SPLIT)
-    fill(world, [SPLIT[0] + b"x", *SPLIT[1:]], NAMES)
-    with pytest.raises(SourceChangedError):
-        archive.read(ByteRange(0, 4))
 
 
 def test_a_reader_has_no_parts_beside_it() -> None:

@@ -1,7 +1,5 @@
 """Which members are wanted, and what is said of what fits none."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from s3unzip.errors import NothingSelectedError
@@ -13,28 +11,6 @@ from s3unzip.planning.select import (
     find_unmatched,
     selector,
 )
-
-
-@pytest.mark.parametrize(
-    ("option", "pattern", "text"),
-    [
-        ("--member", "a*", "no member is called 'a*'"),
-        ("--include", "/a/b", "no member is called 'a/b'"),
-        ("--include", "/a/*", "no member matches '/a/*'"),
-        ("--include", "/a/?", "no member matches '/a/?'"),
-        ("--include", "/a[b]", "no member matches '/a[b]'"),
-        ("--include", "a", "no member matches 'a'"),
-    ],
-)
-def test_a_name_is_told_from_a_glob(option: str, pattern: str, text: str) -> None:
-    """A member's name is one, and an anchored pattern without a wildcard."""
-    assert str(Unmatched(option, pattern)) == text
-
-
-def test_names_that_are_near_are_told() -> None:
-    """All of them, as they are written."""
-    told = str(Unmatched("--member", "a.tx", ("a.txt", "b")))
-    assert told == "no member is called 'a.tx'; near: 'a.txt', 'b'"
 
 
 @pytest.mark.parametrize("pattern", ["A*.Txt", "d/A?.txt", "**/a[1-3].TXT"])
@@ -95,15 +71,6 @@ def test_what_fits_no_member_is_listed(
 ) -> None:
     """Each name and each glob by itself; one glob alone only if nothing was selected."""
     assert unmatched(options, selected) == expected
-
-
-def test_one_glob_that_selected_something_is_not_compared_again() -> None:
-    """It fits what it selected: the names need not be read a second time."""
-
-    def read() -> Iterator[str]:
-        raise AssertionError("the names were read")
-
-    assert find_unmatched(Options(include=("*.txt",)), read, 2) == ()
 
 
 @pytest.mark.parametrize(

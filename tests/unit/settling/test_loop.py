@@ -12,7 +12,7 @@ from s3unzip.planning.plan import Reading, read_tail
 from s3unzip.runs.step import stop_for
 from s3unzip.settling.loop import KnownArchive, begin, settle, settle_failed
 from s3unzip.stores.ports import Buffer, ObjectFacts, Tail
-from tests.functional.large.encoders import log_lines
+from tests.functional.large.contents import log_lines
 from tests.memory import MemoryBucket
 from tests.runs import TINY, World
 from tests.zips import DEFLATE, Entry, build
@@ -147,23 +147,6 @@ def test_a_stopped_run_is_reported_at_once() -> None:
     assert world.resume(report.run).verdict is Verdict.COMPLETED
 
 
-def test_a_refused_archive_has_a_report_and_no_plan() -> None:
-    """So its run is known, and nothing was written to the destination."""
-    world = World()
-    step = begin(world.request(ARCHIVE + b"junk"), world.context)
-    assert (step.next.next, step.report and step.report.verdict) == ("done", Verdict.REJECTED)
-    records = world.records(step.next.run)
-    assert (records.find_plan(), records.find_report()) == (None, step.report)
-
-
-def test_an_archive_without_members_is_done() -> None:
-    """There is nothing to do, and the report says so."""
-    world = World()
-    step = begin(world.request(build()), world.context)
-    assert step.report is not None
-    assert (step.report.verdict, step.report.members) == (Verdict.COMPLETED, 0)
-
-
 def test_what_refuses_a_plan_leaves_no_record() -> None:
     """It is asked before anything is written."""
     world = World()
@@ -173,7 +156,7 @@ def test_what_refuses_a_plan_leaves_no_record() -> None:
 
     with pytest.raises(UsageError):
         begin(world.request(ARCHIVE), world.context, check=refuse)
-    assert all(not work.objects for work in world.buckets.runs.values())
+    assert not world.buckets.records.objects
 
 
 def test_another_version_than_the_one_named_is_a_verdict() -> None:
@@ -268,21 +251,6 @@ def test_a_member_that_settling_ends_is_progress_of_its_round_alone() -> None:
     step = settle(step.next, world.context)
     assert (step.next.idle, len(step.next.tasks), world.content("m")) == (0, 1, bytes(60_000))
     assert settle(step.next, world.context).next.idle == 1
-
-
-def test_rounds_of_a_split_member() -> None:
-    """Scans, then slices, which are named by their upload; then nothing is left."""
-    world = World()
-    world.tuning = TINY
-    rounds: list[set[TaskKind]] = []
-    step = begin(world.request(build(Entry("m", log_lines(400_000), DEFLATE))), world.context)
-    while step.report is None:
-        rounds.append({task.kind for task in step.next.tasks})
-        run = world.records(step.next.run).read_plan().run
-        for task in step.next.tasks:
-            run_task(run, task, world.context)
-        step = settle(step.next, world.context)
-    assert rounds == [{TaskKind.SCAN}, {TaskKind.SLICE}]
 
 
 def test_a_link_that_is_lost_is_made_again() -> None:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from s3unzip.explanations import Help, explain, find_help, other_codes
+from s3unzip.explanations import OTHER, Help, explain, find_help
 from s3unzip.model import GzipForm, Location, OnConflict, Options, Report, Verdict
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.settling.report import MAX_COMMAND, next_command, repeat_command
@@ -13,7 +13,7 @@ from s3unzip.zip import CHECKS
 SOURCE, TARGET = Location("s3", "in", "my archive.zip"), Location("s3", "out", "to/")
 REACHED = StoreConfig(endpoint_url="http://s3.local:9000", profile="a b")
 RUN_AGAIN = "run 's3://in/my archive.zip' s3://out/to/ --on-conflict skip-unchanged"
-CODES = sorted(CHECKS.keys() | other_codes())
+CODES = sorted(CHECKS.keys() | OTHER.keys())
 COMMANDS = {
     Help.RETRY: "s3unzip resume RUN --failed",
     Help.RETRY_WITH_PASSWORD: "s3unzip resume RUN --failed",

@@ -15,13 +15,11 @@ from s3unzip.model import Location, Options
 from s3unzip.settling.report import CODES, encode_safely
 from tests.unit.settling.reports import (
     HOSTILE,
-    NEXT,
     REPORTS,
     failing,
     hostile_failures,
     made_up,
     page,
-    rejected,
     shown,
 )
 
@@ -116,36 +114,12 @@ def test_the_same_report_gives_the_same_bytes() -> None:
     assert page(failing()) == page(failing())
 
 
-def test_the_page_has_the_words_of_the_command_line() -> None:
-    """Sentences and advice of each code, the run, the next command and how to find the run."""
-    data = shown(failing())
-    assert all(sentence and advice for _, _, sentence, advice in data["reasons"])
-    counts = [members for _, members, _, _ in data["reasons"]]
-    assert counts == sorted(counts, reverse=True)
-    assert data["next"] == NEXT
-
-
-def test_a_refusal_has_its_reason_once() -> None:
-    """Its message is in words, and its code, place and advice stand beside it."""
-    data = shown(rejected())
-    assert (data["reason"], data["offset"], data["reasons"]) == ("overlap", 4_096, [])
-    assert data["advice"]
-    assert b"Two members share bytes" in page(rejected())
-
-
 def test_codes_beyond_the_list_are_counted_together() -> None:
     """Many different codes end in one line with the rest."""
     report = replace(made_up("x", 1, 1), warnings={f"code-{n:03d}": 1 for n in range(CODES + 7)})
     warnings = shown(report)["warnings"]
     assert len(warnings) == CODES + 1
     assert warnings[-1][:2] == ["7 other codes", 7]
-
-
-def test_the_bill_has_each_service() -> None:
-    """A run on AWS shows what each service cost; a run without prices has no bill."""
-    data = shown(REPORTS["million"])
-    assert {"S3", "Lambda", "Step Functions", "EventBridge"} <= {line[0] for line in data["bill"]}
-    assert data["cost"] == pytest.approx(sum(line[3] for line in data["bill"]))
 
 
 def test_what_identifies_a_run_is_in_the_details() -> None:
@@ -156,8 +130,3 @@ def test_what_identifies_a_run_is_in_the_details() -> None:
     assert {"Run", "Archive size", "ETag"} <= dict(data["details"]).keys()
     assert data["archive"] == "b.zip"
     assert "0123" not in data["source"]
-
-
-def test_keys_are_relative_to_the_destination() -> None:
-    """The destination stands at the top of the page; its prefix is not repeated in each row."""
-    assert all(line[0].startswith("import/") for line in shown(failing())["failures"])

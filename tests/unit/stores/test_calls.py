@@ -2,11 +2,9 @@
 
 import logging
 import random
-import threading
-import time
-from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
+from functools import partial
 
 import pytest
 
@@ -18,24 +16,26 @@ from s3unzip.stores.calls import (
     AimdLimiter,
     Calls,
     FaultBudget,
-    LocalClock,
     draw_delay,
 )
 from s3unzip.zip import ByteRange
 from tests.memory import ManualClock
 
 
-def succeed(pace: AimdLimiter, times: int) -> int:
-    """Let calls succeed one after the other; return the limit."""
+def end(pace: AimdLimiter, error: Exception | None = None, times: int = 1) -> int:
+    """Let calls succeed, or end with an error, one after the other; return the limit."""
+
+    def call() -> None:
+        if error is not None:
+            raise error
+
     for _ in range(times):
-        pace.leave(pace.enter(), throttled=False, succeeded=True)
+        with suppress(ServiceFaultError):
+            pace.run(call)
     return pace.limit
 
 
-def throttle(pace: AimdLimiter) -> int:
-    """Let one call be throttled; return the limit."""
-    pace.leave(pace.enter(), throttled=True, succeeded=False)
-    return pace.limit
+SLOW_DOWN = ThrottledError("slow down")
 
 
 def test_a_pace_begins_with_a_few_and_grows_to_its_maximum() -> None:
@@ -43,47 +43,42 @@ def test_a_pace_begins_with_a_few_and_grows_to_its_maximum() -> None:
     assert AimdLimiter(3).limit == 3
     pace = AimdLimiter(10)
     assert pace.limit == 4
-    assert succeed(pace, 1) == 5
-    assert succeed(pace, 5) == 10
-    assert succeed(pace, 100) == 10
+    assert [end(pace, times=times) for times in (1, 5, 100)] == [5, 10, 10]
 
 
 def test_after_a_cut_a_pace_grows_by_one_a_round() -> None:
     """As many successes as there are places add one; a failure that is no refusal adds none."""
     pace = AimdLimiter(100)
-    assert succeed(pace, 16) == 20
-    assert throttle(pace) == int(20 * CUT) == 14
-    assert succeed(pace, 13) == 14
-    pace.leave(pace.enter(), throttled=False, succeeded=False)
-    assert pace.limit == 14
-    assert succeed(pace, 1) == 15
-    assert succeed(pace, 14) == 15
-    assert succeed(pace, 1) == 16
-
-
-def test_one_call_can_always_be_made() -> None:
-    """However often a store refuses."""
-    pace = AimdLimiter(2)
-    assert [throttle(pace) for _ in range(3)] == [1, 1, 1]
+    assert end(pace, times=16) == 20
+    assert end(pace, SLOW_DOWN) == int(20 * CUT) == 14
+    assert end(pace, times=13) == 14
+    assert end(pace, ServiceFaultError("no answer")) == 14
+    assert [end(pace, times=times) for times in (1, 14, 1)] == [15, 15, 16]
 
 
 def test_a_cut_forgets_the_successes_before_it() -> None:
-    """The next round begins anew."""
+    """The next round begins anew; one call can always be made."""
     pace = AimdLimiter(100)
-    succeed(pace, 6)
-    assert throttle(pace) == 7
-    succeed(pace, 6)
-    assert throttle(pace) == 4
-    assert succeed(pace, 3) == 4
-    assert succeed(pace, 1) == 5
+    assert end(pace, times=6) == 10
+    assert end(pace, SLOW_DOWN) == 7
+    assert end(pace, times=6) == 7
+    assert end(pace, SLOW_DOWN) == 4
+    assert [end(pace, times=times) for times in (3, 1)] == [4, 5]
+    assert end(pace, SLOW_DOWN, times=9) == 1
 
 
 def test_calls_that_began_before_a_cut_say_nothing_new() -> None:
     """A burst of refusals cuts once."""
     pace = AimdLimiter(4)
-    burst = [pace.enter() for _ in range(4)]
-    for entered in burst:
-        pace.leave(entered, throttled=True, succeeded=False)
+
+    def burst(others: int) -> None:
+        if others:
+            with suppress(ThrottledError):
+                pace.run(partial(burst, others - 1))
+        raise SLOW_DOWN
+
+    with pytest.raises(ThrottledError):
+        pace.run(partial(burst, 3))
     assert pace.limit == 2
 
 
@@ -112,19 +107,15 @@ def test_the_failing_calls_count_in_the_budget() -> None:
     assert call.calls == 4  # the faults come 0, 10, 20 and 30 s after the first one
 
 
-def test_a_call_is_not_tried_again_at_the_workers_end() -> None:
+@pytest.mark.parametrize(("left", "attempts"), [(0.0, 1), (LONGEST_DELAY, 3)])
+def test_a_call_is_not_tried_again_at_the_workers_end(left: float, attempts: int) -> None:
     """There must be time for the wait; the counts are of what was done."""
-    for left, attempts in ((0.0, 1), (LONGEST_DELAY, 3)):
-        clock = ManualClock(left)
-        calls, call = Calls(clock, 60.0, 4), Faults(clock, 2)
-        if attempts == 1:
-            with pytest.raises(ServiceFaultError):
-                calls.run("get", call)
-        else:
-            assert calls.run("get", call) == "done"
-        requests = calls.requests
-        assert (requests.get, requests.retries) == (attempts, attempts - 1)
-        assert call.calls == attempts
+    clock = ManualClock(left)
+    calls, call = Calls(clock, 60.0, 4), Faults(clock, 2)
+    with pytest.raises(ServiceFaultError) if attempts == 1 else nullcontext():
+        assert calls.run("get", call) == "done"
+    requests = calls.requests
+    assert (requests.get, requests.retries, call.calls) == (attempts, attempts - 1, attempts)
 
 
 def test_delays_double_up_to_the_longest() -> None:
@@ -167,27 +158,6 @@ def test_one_budget_for_all_calls_of_a_process() -> None:
     assert calls.run("put", Faults(clock, 3)) == "done"
 
 
-def test_a_dead_store_is_tried_by_one_call_at_a_time() -> None:
-    """Many threads wait for it together, and a retry of one is enough for all."""
-    faults = FaultBudget(3.0, lambda _: None)
-    lock, asked = threading.Lock(), Counter[str]()
-
-    def refuse() -> None:
-        with lock:
-            asked["times"] += 1
-        raise ServiceFaultError("refused")
-
-    def give_up(_: int) -> None:
-        with pytest.raises(ServiceFaultError):
-            Calls(LocalClock(), 3.0, 32, faults=faults).run("put", refuse)
-
-    began = time.monotonic()
-    with ThreadPoolExecutor(32) as pool:
-        list(pool.map(give_up, range(32)))
-    assert time.monotonic() - began < 3.5
-    assert asked["times"] <= 32 + 15
-
-
 def test_a_call_that_always_fails_ends_although_others_succeed() -> None:
     """The budget is of each call, too."""
     clock = ManualClock()
@@ -209,14 +179,13 @@ def test_only_refusals_to_hurry_are_counted_as_such() -> None:
     calls = Calls(clock, 60.0, 4)
     calls.run("put", Faults(clock, 2))
     assert (calls.requests.throttled, calls.requests.retries) == (0, 2)
-    answers: list[ThrottledError | None] = [ThrottledError("slow down"), None]
+    answers = iter([SLOW_DOWN])
 
-    def refuse() -> None:
-        error = answers.pop(0)
-        if error is not None:
+    def refuse_once() -> None:
+        for error in answers:
             raise error
 
-    calls.paced("put", refuse)
+    calls.paced("put", refuse_once)
     assert (calls.requests.throttled, calls.requests.retries) == (1, 3)
     assert calls.pace.limit == int(4 * CUT)
 
@@ -235,10 +204,10 @@ class Broken:
     def stream(self, want: ByteRange) -> Iterator[bytes]:
         """Yield a range, or its beginning."""
         self.wanted.append(want)
-        if len(self.wanted) <= self.times:
-            yield self.read(want)[:3]
+        breaks = len(self.wanted) <= self.times
+        yield self.read(want)[: 3 if breaks else None]
+        if breaks:
             raise ServiceFaultError("the body broke off")
-        yield self.read(want)
 
 
 @pytest.mark.parametrize("times", [0, 1, 2])

@@ -4,7 +4,6 @@ import pytest
 
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, Pin, archive_stem
-from s3unzip.stores.factory import PartsSource
 from s3unzip.stores.locations import is_first_piece, last_part_name, locate_part
 from tests.memory import MemoryBucket, MemorySource
 
@@ -52,6 +51,6 @@ def test_what_a_name_says() -> None:
 
 def test_parts_without_names() -> None:
     """A pin with parts needs a name that leads to them."""
-    source = PartsSource(MemorySource(MemoryBucket()))
+    source = MemorySource(MemoryBucket())
     with pytest.raises(UsageError, match="does not say where"):
         source.pinned(s3("a.bin"), Pin(2, parts=(Pin(1), Pin(1))))

@@ -1,17 +1,20 @@
-"""Endpoints of S3, and what is said when the end of a failed write fails too."""
+"""Endpoints and odd keys of S3, and what is said when the end of a failed write fails too."""
 
+import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from s3unzip.errors import AccessDeniedError, StorageError
-from s3unzip.model import Part
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.model import Location, Part
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.factory import PART, ObjectRunStore, StoreConfig
 from s3unzip.stores.ports import Buffer, Upload
-from s3unzip.stores.s3.run_store import PART, S3RunStore
 from s3unzip.stores.s3.session import Session
-from tests.memory import MemoryBucket
+from s3unzip.stores.s3.source import is_odd
+from tests.memory import ManualClock, MemoryBucket, MemorySource
 
 
 @pytest.fixture(autouse=True)
@@ -23,19 +26,32 @@ def _no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("region", "host"),
+    ("region", "domain"),
     [
-        ("us-east-1", "s3.us-east-1.amazonaws.com"),
-        ("eu-west-1", "s3.eu-west-1.amazonaws.com"),
-        ("cn-north-1", "s3.cn-north-1.amazonaws.com.cn"),
+        ("us-east-1", "amazonaws.com"),
+        ("eu-west-1", "amazonaws.com"),
+        ("cn-north-1", "amazonaws.com.cn"),
     ],
 )
-def test_requests_go_to_the_region(region: str, host: str) -> None:
+def test_requests_go_to_the_region(region: str, domain: str) -> None:
     """No client asks the global endpoint, which answers for us-east-1 from elsewhere."""
-    session = Session(StoreConfig(region=region))
-    assert session.control.meta.endpoint_url == f"https://{host}"
-    assert session.slow.meta.endpoint_url == f"https://{host}"
+    session, host = Session(StoreConfig(region=region)), f"s3.{region}.{domain}"
+    for client in (session.control, session.slow):
+        assert client.meta.endpoint_url == f"https://{host}"
     assert f"bucket.{host}" in str(session.reader("bucket").config)
+
+
+SEGMENT = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@given(st.text(st.sampled_from("a./\x00\x1f\x7f\u00a0\u00e9\ud7ff"), max_size=8))
+def test_odd_keys(key: str) -> None:
+    """Empty, one-dot and two-dot segments and control characters are odd, and nothing else."""
+    parts = key.split("/")
+    refused = any(part in {"", ".", ".."} or SEGMENT.search(part) for part in parts)
+    assert is_odd(key) == refused
+    for plain in ("a", ".profile", "a/..b", "caf\u00e9/\u00a0", "a/b..."):
+        assert not is_odd(plain)
 
 
 class Refusing(MemoryBucket):
@@ -56,9 +72,9 @@ class Refusing(MemoryBucket):
 
 def test_the_first_fault_is_the_one_that_is_told() -> None:
     """A right that the clean-up lacks must not make a fault final that may be tried again."""
-    store: Any = Refusing()
-    session: Any = None  # nothing is read
-    work = S3RunStore(session, "work", "runs/a/", store)
+    store = Refusing()
+    calls = Calls(ManualClock(), 1.0, 4)
+    work = ObjectRunStore(Location("s3", "work", "runs/a/"), MemorySource(store), store, calls)
 
     def pieces() -> Iterator[bytes]:
         yield b"x" * PART

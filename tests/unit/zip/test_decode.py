@@ -1,16 +1,21 @@
 """Decoding: bounded pieces, bounded memory, and every way a stream can be wrong."""
 
+import gzip
 import lzma
+import struct
 import tracemalloc
 import zlib
+from collections.abc import Callable
 from random import Random
 
 import pytest
 from backports import zstd
+from hypothesis import given
+from hypothesis import strategies as st
 
 from s3unzip.errors import MemberError
 from s3unzip.zip import Limits, Member, Policy
-from s3unzip.zip.decode import PIECE_LENGTH, MemberDecoder, decode_whole
+from s3unzip.zip.decode import PIECE_LENGTH, GzipMember, MemberDecoder, decode_whole, gzip_length
 from tests.zips import BZIP2, DEFLATE, DEFLATE64, LZMA, METHODS, STORED, XZ, ZSTD, compress
 
 MIB = 1 << 20
@@ -27,19 +32,9 @@ def member_of(
 ) -> Member:
     """Describe a member whose compressed bytes are `data`."""
     flags = (2 if method == LZMA else 0) if flags is None else flags
+    size, crc32 = len(content) if size is None else size, zlib.crc32(content)
     return Member(
-        index=0,
-        path="m",
-        raw_name=None,
-        offset=0,
-        stop=100 + len(data),
-        compressed_size=len(data),
-        size=len(content) if size is None else size,
-        crc32=zlib.crc32(content),
-        method=method,
-        flags=flags,
-        mtime=None,
-        mode=None,
+        0, "m", None, 0, 100 + len(data), len(data), size, crc32, method, flags, None, None
     )
 
 
@@ -58,17 +53,15 @@ def decode(member: Member, data: bytes, step: int, policy: Policy | None = None)
 def code_of(member: Member, data: bytes, policy: Policy | None = None) -> set[str | None]:
     """Return the code by which a member fails: whole, in steps, byte by byte."""
     codes: set[str | None] = set()
-    for step in (len(data) or 1, 7, 1):
+    for step in (0, len(data) or 1, 7, 1):
         try:
-            decode(member, data, step, policy)
+            if step:
+                decode(member, data, step, policy)
+            else:
+                decode_whole(member, data, policy or Policy())
             codes.add(None)
         except MemberError as error:
             codes.add(error.finding.code)
-    try:
-        decode_whole(member, data, policy or Policy())
-        codes.add(None)
-    except MemberError as error:
-        codes.add(error.finding.code)
     return codes
 
 
@@ -93,27 +86,25 @@ def test_stored_is_not_copied() -> None:
     assert decode_whole(member_of(STORED, TEXT, TEXT), data, Policy()) is data
 
 
-@by_packed
-def test_truncated(method: int) -> None:
-    """A stream that ends early fails, though its length is the declared one."""
-    data = compress(method, TEXT)[:-6]
-    assert code_of(member_of(method, data, TEXT), data) == {"stream-truncated"}
+BROKEN: dict[str, tuple[Callable[[int], bytes], set[str]]] = {
+    "cut": (lambda method: compress(method, TEXT)[:-6], {"stream-truncated"}),
+    "short": (lambda method: compress(method, TEXT[:-4]), {"size-mismatch"}),
+    "long": (
+        lambda method: compress(method, TEXT + b"more"),
+        {"size-overrun", "corrupt-stream", "stream-truncated"},
+    ),
+    "other": (lambda method: compress(method, TEXT[:-1] + b"x"), {"crc-mismatch"}),
+    "garbage": (lambda _: b"\xff" * 200, {"corrupt-stream", "memory-bound"}),
+}
 
 
 @by_packed
-def test_too_long(method: int) -> None:
-    """Decoding stops at the declared size and one byte."""
-    data = compress(method, TEXT + b"more")
-    found = code_of(member_of(method, data, TEXT), data)
-    assert found <= {"size-overrun", "corrupt-stream", "stream-truncated"}
-    assert None not in found
-
-
-@by_packed
-def test_too_short(method: int) -> None:
-    """Content shorter than declared fails."""
-    data = compress(method, TEXT[:-4])
-    assert code_of(member_of(method, data, TEXT), data) == {"size-mismatch"}
+@pytest.mark.parametrize("way", BROKEN)
+def test_broken_streams(method: int, way: str) -> None:
+    """A stream of another length or content fails, whatever the decoder's own words."""
+    make, codes = BROKEN[way]
+    data = make(method)
+    assert code_of(member_of(method, data, TEXT), data) <= codes
 
 
 @by_packed
@@ -124,21 +115,6 @@ def test_trailing_bytes(method: int, spare: int) -> None:
     member = member_of(method, data, TEXT)
     assert code_of(member, data) == {"compressed-trailing-bytes"}
     assert code_of(member, data, Policy(lenient=True)) == {None}
-
-
-@by_method
-def test_wrong_crc(method: int) -> None:
-    """Content of the right length with another CRC-32 fails."""
-    data = compress(method, TEXT)
-    member = member_of(method, data, TEXT)._replace(crc32=1)
-    assert code_of(member, data) == {"crc-mismatch"}
-
-
-@by_packed
-def test_garbage(method: int) -> None:
-    """What is no stream fails as corrupt, whatever the decoder's own words."""
-    data = b"\xff" * 200
-    assert code_of(member_of(method, data, TEXT), data) <= {"corrupt-stream", "memory-bound"}
 
 
 @by_packed
@@ -161,14 +137,11 @@ def test_bomb_stays_small(method: int) -> None:
 def test_window_is_bounded(method: int) -> None:
     """A stream that asks for more decoder memory than allowed fails before it gets it."""
     content = TEXT * 4000
+    data, memory = compress(method, content), 4096 if method == LZMA else -8 * MIB
     if method == ZSTD:
         wide = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 27})
-        data = wide.compress(content) + wide.flush()
-    else:
-        data = compress(method, content)
-    policy = Policy(limits=Limits(decoder_memory=4096 if method == LZMA else -8 * MIB))
-    if method == ZSTD:
-        policy = Policy(limits=Limits(decoder_memory=MIB))
+        data, memory = wide.compress(content) + wide.flush(), MIB
+    policy = Policy(limits=Limits(decoder_memory=memory))
     assert code_of(member_of(method, data, content), data[:300], policy) == {"memory-bound"}
 
 
@@ -265,13 +238,86 @@ def test_many_streams_are_not_copied(method: int) -> None:
     assert peak < MIB
 
 
-def test_tolerated_bytes_are_a_warning() -> None:
-    """A lenient policy takes bytes after the stream, and says so, whole and in steps."""
-    data = compress(DEFLATE, TEXT) + b"x"
-    member, policy = member_of(DEFLATE, data, TEXT), Policy(lenient=True)
-    found: list[str] = []
-    assert decode_whole(member, data, policy, None, found) == TEXT
-    decoder = MemberDecoder(member, policy)
-    assert b"".join(bytes(piece) for piece in decoder.decode([data])) == TEXT
-    for warnings in (found, decoder.warnings):
-        assert warnings == ["compressed-trailing-bytes"]
+# Members as gzip files: what `gzip` of the standard library reads, as long as announced
+
+BLOCK = 65_535  # bytes of a stored block at most (RFC 1951, 3.2.4)
+NOISE = Random(3).randbytes(3 * BLOCK)
+DEFLATED = compress(DEFLATE, TEXT)
+LONGER = {"compressed_size": len(DEFLATED) + 1}
+
+
+def convert(member: Member, data: bytes, step: int = 999, *, trust_crc: bool = False) -> bytes:
+    """Return the gzip file of a member whose bytes come in pieces of `step`."""
+    maker = GzipMember(member, Policy(lenient=True), trust_crc=trust_crc)
+    pieces = (data[start : start + step] for start in range(0, len(data), step))
+    return b"".join(bytes(piece) for piece in maker.decode(pieces))
+
+
+@pytest.mark.parametrize("trust_crc", [False, True])
+def test_deflate_stays_as_it_is(*, trust_crc: bool) -> None:
+    """The stream of the archive is the stream of the file, with the content's size and CRC-32."""
+    data = compress(DEFLATE, TEXT)
+    member = member_of(DEFLATE, data, TEXT)._replace(mtime=1_700_000_000)
+    file = convert(member, data, trust_crc=trust_crc)
+    assert gzip.decompress(file) == TEXT
+    assert file[10:-8] == data
+    assert struct.unpack("<II", file[-8:]) == (zlib.crc32(TEXT), len(TEXT))
+    assert struct.unpack("<I", file[4:8]) == (1_700_000_000,)
+    assert len(file) == gzip_length(member)
+
+
+@pytest.mark.parametrize(
+    ("mtime", "stored"),
+    [(None, 0), (-1, 0), (1 << 32, 0), (0, 0), (1, 1), ((1 << 32) - 1, (1 << 32) - 1)],
+)
+def test_times(mtime: int | None, stored: int) -> None:
+    """The seconds of the archive are those of the file; 0 stands for no time (RFC 1952)."""
+    file = convert(member_of(STORED, TEXT, TEXT)._replace(mtime=mtime), TEXT)
+    assert struct.unpack("<I", file[4:8]) == (stored,)
+
+
+@pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 1])
+@pytest.mark.parametrize("method", [STORED, BZIP2])
+def test_other_methods_become_stored_blocks(method: int, size: int) -> None:
+    """Each block but the last is as long as a block may be."""
+    content = NOISE[:size]
+    data = compress(method, content)
+    member = member_of(method, data, content)
+    file = convert(member, data, step=70_000)
+    assert gzip.decompress(file) == content
+    assert len(file) == gzip_length(member)
+
+
+@given(size=st.integers(0, 3 * BLOCK), step=st.integers(1_000, 200_000))
+def test_blocks_do_not_depend_on_the_pieces(size: int, step: int) -> None:
+    """However the bytes come, the file has the announced length and the content."""
+    content = NOISE[:size]
+    member = member_of(STORED, content, content)
+    file = convert(member, content, step)
+    assert gzip.decompress(file) == content
+    assert len(file) == gzip_length(member)
+
+
+@pytest.mark.parametrize(
+    ("data", "declared", "trust_crc", "code"),
+    [
+        (DEFLATED, {"crc32": 1}, False, "crc-mismatch"),
+        (DEFLATED[:-1], {}, False, "stream-truncated"),
+        (DEFLATED[:-1], {}, True, "stream-truncated"),
+        # Gzip has no place for what a lenient policy tolerates elsewhere.
+        (
+            DEFLATED + b"!",
+            {"compressed_size": len(DEFLATED) + 1},
+            False,
+            "compressed-trailing-bytes",
+        ),
+    ],
+)
+def test_what_is_wrong_is_found(
+    data: bytes, declared: dict[str, int], code: str, *, trust_crc: bool
+) -> None:
+    """The stream is inflated and compared; its length also where the CRC-32 is trusted."""
+    member = member_of(DEFLATE, DEFLATED, TEXT)._replace(**declared)  # type: ignore[arg-type]
+    with pytest.raises(MemberError) as error:
+        convert(member, data, trust_crc=trust_crc)
+    assert error.value.finding.code == code

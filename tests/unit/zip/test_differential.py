@@ -3,6 +3,8 @@
 import io
 import zipfile
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,26 +23,15 @@ CODED = st.sampled_from(
 )
 
 
-class Unseekable(io.BytesIO):
-    """A stream that `zipfile` can only write forward, hence with data descriptors."""
-
-    def seekable(self) -> bool:
-        """Refuse to be wound back."""
-        return False
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Refuse to be wound back."""
-        raise io.UnsupportedOperation
-
-
 def write(members: dict[str, tuple[bytes, int]], *, streamed: bool, prefix: bytes) -> bytes:
-    """Write members with `zipfile`."""
-    target = Unseekable() if streamed else io.BytesIO()
-    target.write(prefix)
+    """Write members with `zipfile`; only forward, hence with data descriptors, if `streamed`."""
+    written = io.BytesIO()
+    written.write(prefix)
+    target: Any = SimpleNamespace(write=written.write, flush=written.flush) if streamed else written
     with zipfile.ZipFile(target, "w") as archive:
         for name, (content, method) in members.items():
             archive.writestr(zipfile.ZipInfo(name, (2024, 5, 6, 7, 8, 10)), content, method)
-    return target.getvalue()
+    return written.getvalue()
 
 
 @settings(max_examples=60, deadline=None)

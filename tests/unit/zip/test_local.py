@@ -13,7 +13,7 @@ from s3unzip.zip import (
     open_member,
 )
 from tests.corpus.core import Cut, read_index
-from tests.zips import DESCRIPTORS, Entry, build, extra, unicode_path, zip64_extra
+from tests.zips import DESCRIPTORS, Entry, build, extra
 
 
 def first_of(raw: bytes) -> Member:
@@ -30,12 +30,8 @@ def test_asks_for_what_it_needs() -> None:
     assert need == 30 + 500 + 60_004
     opened = open_member(member, raw[:need], Policy())
     assert opened == OpenedMember(30 + 500 + 60_004, has_descriptor=False)
-
-
-def test_short_member_asks_for_no_more_than_its_bounds() -> None:
-    """The wanted length never passes the member's bound."""
-    raw = build(Entry("a", b"x"))
-    assert open_member(first_of(raw), b"", Policy()) == 32
+    short = build(Entry("a", b"x"))
+    assert open_member(first_of(short), b"", Policy()) == 32
 
 
 def test_no_room_for_a_header() -> None:
@@ -43,16 +39,6 @@ def test_no_room_for_a_header() -> None:
     raw = build(Entry("a", b"x"))
     with pytest.raises(MemberError, match="lfh-truncated"):
         open_member(first_of(raw)._replace(stop=20), raw[:20], Policy())
-
-
-def test_takes_views() -> None:
-    """A memoryview is as good as bytes."""
-    raw = build(Entry("a", b"x", descriptor="signed32"))
-    member, view = first_of(raw), memoryview(raw)
-    opened = open_member(member, view[: member.stop], Policy())
-    assert isinstance(opened, OpenedMember)
-    assert opened.data_start == 31
-    assert close_member(member, opened, view[32 : member.stop]) == []
 
 
 @pytest.mark.parametrize("form", DESCRIPTORS)
@@ -69,45 +55,15 @@ def test_descriptor_forms(form: str, local: dict[str, int | bytes]) -> None:
     assert codes == ([] if form.startswith("signed") else ["dd-missing-signature"])
 
 
-def test_descriptor_of_a_signature_like_crc() -> None:
-    """A bare descriptor whose CRC-32 looks like the signature is no puzzle."""
-    content = bytes.fromhex("7a0c9a01") + b"x"
-    raw = build(Entry("a", content, descriptor="bare32"))
-    member = first_of(raw)
+def test_odd_descriptors() -> None:
+    """A bare one whose CRC-32 looks like the signature is no puzzle; nothing is a mismatch."""
     opened = OpenedMember(31, has_descriptor=True)
+    member = first_of(build(Entry("a", b"12345", descriptor="bare32")))
     forged = member._replace(crc32=int.from_bytes(b"PK\x07\x08", "little"))
     after = b"PK\x07\x08" + (5).to_bytes(4, "little") * 2
     assert close_member(forged, opened, after) == ["dd-missing-signature"]
-
-
-def test_missing_descriptor() -> None:
-    """Nothing where the descriptor should be is a mismatch."""
-    raw = build(Entry("a", b"x", descriptor="signed32"))
-    member, opened = first_of(raw), OpenedMember(31, has_descriptor=True)
     with pytest.raises(MemberError, match=r"dd-mismatch.*nothing"):
         close_member(member, opened, b"")
-
-
-def test_zip64_local_sizes() -> None:
-    """Sentinels in the local header are resolved by its own ZIP64 field."""
-    local: dict[str, int | bytes] = {"size": 0xFFFFFFFF, "compressed_size": 0xFFFFFFFF}
-    for sizes, agrees in (((4, 4), True), ((4, 5), False)):
-        raw = build(Entry("a", b"four", local=local, local_extra=zip64_extra(*sizes)))
-        member = first_of(raw)
-        if agrees:
-            assert isinstance(open_member(member, raw, Policy()), OpenedMember)
-        else:
-            with pytest.raises(MemberError, match="lfh-size-crc-mismatch"):
-                open_member(member, raw, Policy())
-
-
-def test_stale_local_unicode_path() -> None:
-    """A local Unicode path field that no longer fits cannot name what the index took from it."""
-    raw = build(
-        Entry(b"x", b"1", extra=unicode_path(b"x", "\u20ac"), local_extra=unicode_path(b"y", "z"))
-    )
-    with pytest.raises(MemberError, match="lfh-unicode-path-mismatch"):
-        open_member(first_of(raw), raw, Policy())
 
 
 def test_finding_says_where() -> None:

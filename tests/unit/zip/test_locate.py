@@ -1,13 +1,11 @@
-"""Finding the directory: what is asked for, and where it is found."""
-
-import gzip
-import struct
+"""Finding the directory, and what lies before the first member: what is asked for and found."""
 
 import pytest
 
 from s3unzip.errors import RejectedError
-from s3unzip.zip import ByteRange, DirectoryLocation, Limits, Policy, drive, locate_directory
-from tests.zips import Entry, Shape, build
+from s3unzip.zip import ByteRange, DirectoryLocation, Policy, drive, locate_directory
+from s3unzip.zip.directory import LOOKED, inspect_prefix
+from tests.zips import EOCD, LOCAL, Entry, Shape, build, pack_record
 
 MANY = [Entry(f"folder/file-{number:04}", b"x" * 50) for number in range(300)]
 
@@ -24,22 +22,13 @@ def locate(raw: bytes, tail_length: int) -> tuple[DirectoryLocation, list[ByteRa
     return drive(locate_directory(tail, len(raw), Policy()), read), asked
 
 
-@pytest.mark.parametrize("shape", [Shape(), Shape(zip64=True), Shape(comment=b"c" * 65_535)])
-def test_small_archive_asks_nothing(shape: Shape) -> None:
-    """A tail that holds the whole archive is enough."""
-    raw = build(*MANY, shape=shape)
-    location, asked = locate(raw, len(raw))
-    assert asked == []
-    assert location.held == raw[location.start : location.stop]
-    assert location.missing.length == 0
-
-
 @pytest.mark.parametrize("zip64", [False, True])
 @pytest.mark.parametrize("prefix", [b"", b"stub"])
 def test_every_tail_length_agrees(*, zip64: bool, prefix: bytes) -> None:
     """However short the tail, the location is the same, and missing bytes are asked for once."""
     raw = build(*MANY[:3], shape=Shape(zip64=zip64, prefix=prefix, comment=b"a comment"))
-    whole, _ = locate(raw, len(raw))
+    whole, asked = locate(raw, len(raw))
+    assert asked == []
     for length in range(len(raw)):
         location, asked = locate(raw, length)
         held = raw[max(whole.start, len(raw) - length) : max(whole.stop, len(raw) - length)]
@@ -67,70 +56,95 @@ def test_short_read_is_refused() -> None:
         drive(locate_directory(b"", len(raw), Policy()), lambda _: b"PK")
 
 
-def test_tail_longer_than_archive() -> None:
-    """A tail that cannot be one is the caller's mistake."""
-    with pytest.raises(ValueError, match="tail"):
-        drive(locate_directory(b"12345", 4, Policy()), lambda _: b"")
-
-
-def test_lenient_trailing_bytes() -> None:
-    """A lenient policy reads an archive with bytes after its end."""
-    raw = build(*MANY[:2]) + b"\n\n"
-    location = drive(
-        locate_directory(raw, len(raw), Policy(lenient=True)), lambda r: raw[r.start : r.stop]
-    )
-    assert location.entries == 2
-    assert location.warnings == ("trailing-data",)
-
-
-def code_of(raw: bytes, policy: Policy | None = None) -> tuple[str, int | None]:
-    """Return code and offset of why no directory is located."""
-    with pytest.raises(RejectedError) as caught:
-        drive(locate_directory(raw, len(raw), policy or Policy()), lambda _: b"")
-    return caught.value.finding.code, caught.value.finding.offset
-
-
 def test_two_end_records_are_refused_at_the_first() -> None:
     """The offset is that of the first in the archive, however short the tail."""
-    inner = build()
-    raw = b"x" * 100 + build(shape=Shape(comment=inner))
-    assert code_of(raw) == ("multiple-eocd", 100)
+    raw = b"x" * 100 + build(shape=Shape(comment=build()))
+    with pytest.raises(RejectedError) as caught:
+        locate(raw, len(raw))
+    assert (caught.value.finding.code, caught.value.finding.offset) == ("multiple-eocd", 100)
 
 
-def test_too_many_members_are_refused_before_they_are_read() -> None:
-    """The declared count is enough."""
-    raw = build(*MANY[:3])
-    few = Policy(limits=Limits(members=2))
-    assert code_of(raw, few) == ("too-many-entries", None)
-    location = drive(
-        locate_directory(raw, len(raw), Policy(limits=Limits(members=3))), lambda _: b""
+# What counts as an archive before the first member, and how much is read
+
+NAME = b"name"
+
+
+def local_header(**changes: int) -> bytes:
+    """Return a local header with a name, as small as can be."""
+    values: dict[str, int | bytes] = {
+        **dict.fromkeys(LOCAL, 0),
+        "signature": b"PK\x03\x04",
+        "needed": 20,
+        "name_length": len(NAME),
+    }
+    return pack_record(LOCAL, values, changes) + NAME
+
+
+def end_record(**changes: int) -> bytes:
+    """Return an end record of nothing."""
+    return pack_record(EOCD, {**dict.fromkeys(EOCD, 0), "signature": b"PK\x05\x06"}, changes)
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (local_header(), True),
+        (local_header(needed=63), True),  # APPNOTE 4.4.3.2: the last version is 6.3
+        (local_header(needed=64), False),
+        (local_header(needed=0x300 | 20), True),  # the upper byte is no version
+        (local_header(method=99), True),
+        (local_header(method=100), False),
+        (local_header(name_length=0), False),
+        (local_header(name_length=3), True),
+        (local_header(name_length=5), False),  # it would end behind the prefix
+        (local_header(extra_length=1), False),
+        (local_header(extra_length=4) + b"data", True),  # up to the last byte, and no further
+        (local_header(extra_length=5) + b"data", False),
+        (b"PK\x03\x04" + bytes(40) + local_header(), True),  # a signature that is none before it
+        (end_record(), True),
+        (end_record(disk=1), False),
+        (end_record(disk=1, directory_disk=1), True),
+        (end_record(entries=1), False),
+        (end_record(entries=1, disk_entries=1), False),
+        (end_record(entries=1, disk_entries=1, directory_size=46), True),
+        (end_record(directory_size=1), False),
+        (end_record(comment_length=1), False),
+    ],
+)
+def test_a_record_is_more_than_its_signature(data: bytes, found: bool) -> None:  # noqa: FBT001 - a parameter
+    """Its fields make sense, and all of it ends in the prefix."""
+    raw = b"abc" + data + b"behind the prefix"
+    warnings = drive(
+        inspect_prefix(b"", location(len(raw)), 3 + len(data)), lambda r: raw[r.start : r.stop]
     )
-    assert location.entries == 3
+    assert ("hidden-local-header" in warnings) is found
 
 
-def test_an_empty_archive_has_an_empty_directory() -> None:
-    """A directory without members that has bytes, and does not end at its end record, is a gap."""
-    raw = bytes(30) + build(shape=Shape(eocd={"directory_size": 10, "directory_offset": 5}))
-    assert code_of(raw)[0] == "gap-before-eocd"
+def location(size: int) -> DirectoryLocation:
+    """Return where a directory of one member lies that counts its prefix."""
+    return DirectoryLocation(size - 69, size - 22, 1, 0, size, held=b"")
 
 
-def test_another_format_is_named() -> None:
-    """What has no end record is described by how it begins."""
-    with pytest.raises(RejectedError, match="gzip") as error:
-        locate(gzip.compress(bytes(500)), 100)
-    assert error.value.finding.code == "no-eocd"
+@pytest.mark.parametrize("first", [1, LOOKED, LOOKED + 1, 2 * LOOKED - 1, 2 * LOOKED, 9 * LOOKED])
+def test_two_ranges_are_read_and_no_more(first: int) -> None:
+    """The first and the last bytes of a prefix; what lies between is not read."""
+    asked: list[ByteRange] = []
+
+    def read(want: ByteRange) -> bytes:
+        asked.append(want)
+        return bytes(want.length)
+
+    assert drive(inspect_prefix(b"", location(10 * LOOKED), first), read) == ["prefix-adjusted"]
+    assert asked[0] == ByteRange(0, min(first, LOOKED))
+    rest = [ByteRange(max(LOOKED, first - LOOKED), first)] if first > LOOKED else []
+    assert asked[1:] == rest
 
 
-def test_an_archive_before_the_archive_is_refused() -> None:
-    """Readers that begin at the first byte would read the other one."""
-    raw = build(Entry("b"), shape=Shape(prefix=b"PK\x03\x04" + bytes(100)))
-    assert code_of(raw) == ("stacked-archive", 0)
-
-
-def test_a_zip64_record_at_the_first_byte_counts() -> None:
-    """A directory that needs no ZIP64 may hold no locator of a record, wherever that is."""
-    record = b"PK\x06\x06" + (44).to_bytes(8, "little") + bytes(44)
-    locator = b"PK\x06\x07" + bytes(12) + (1).to_bytes(4, "little")
-    size = len(record + locator)
-    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, size, 0, 0)
-    assert code_of(record + locator + end) == ("zip64-ambiguous", 0)
+def test_an_archive_at_the_end_of_a_prefix_is_found() -> None:
+    """Far from the first byte; an archive that begins with its first member is not looked at."""
+    raw = bytes(5 * LOOKED) + local_header()
+    steps = inspect_prefix(b"", location(10 * LOOKED), len(raw))
+    found = drive(steps, lambda want: raw[want.start : want.stop])
+    assert found == ["prefix-adjusted", "hidden-local-header"]
+    with pytest.raises(StopIteration):
+        next(inspect_prefix(b"", location(100), 0))

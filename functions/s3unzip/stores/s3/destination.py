@@ -6,12 +6,13 @@ import base64
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 import obstore
 
-from s3unzip.errors import NotFoundError, S3UnzipError, ServiceFaultError, StorageError
+from s3unzip.errors import NotFoundError, ServiceFaultError, StorageError
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.factory import StoreConfig
@@ -21,24 +22,16 @@ from s3unzip.stores.s3.session import PAGE, ListPage, Session, unquoted
 from s3unzip.stores.s3.source import date_of, is_odd, read_pieces
 from s3unzip.zip import ByteRange
 
-if TYPE_CHECKING:  # stubs
-    from mypy_boto3_s3.literals import StorageClassType
-    from mypy_boto3_s3.type_defs import (
-        CompletedPartTypeDef,
-        CompleteMultipartUploadRequestTypeDef,
-        CopySourceTypeDef,
-        CreateMultipartUploadRequestTypeDef,
-        PutObjectRequestTypeDef,
-        UploadPartCopyRequestTypeDef,
-    )
-    from obstore import Attributes
+if TYPE_CHECKING:  # a stub
+    from obstore import Attributes, GetOptions
 
 PIECE = 1024**2
 DELETE_BATCH = 1_000
 COPY_FROM = 5 * 1024**2  # UploadPartCopy takes a range only of a larger source
 CRC = "zip-crc32"  # metadata of each member
 _CRC = re.compile(r"[0-9a-fA-F]{1,8}")
-_CHECKSUM = re.compile(r"[A-Za-z0-9+/]{6}==")  # four bytes in base64
+# Four bytes in base64. Of parts it is "...-3", a checksum of checksums.
+_CHECKSUM = re.compile(r"[A-Za-z0-9+/]{6}==")
 _LENGTH = re.compile(r"[0-9]{1,19}")  # int() refuses thousands of digits
 
 
@@ -47,18 +40,17 @@ class S3Destination:
 
     Args:
         config: how members are stored: the owner, the KMS key, whether the credentials that write
-            may also read the archive, and who pays; None: as the bucket's defaults say.
+            may also read the archive, and who pays.
     """
 
-    def __init__(self, session: Session, bucket: str, config: StoreConfig | None = None) -> None:
+    def __init__(self, session: Session, bucket: str, config: StoreConfig) -> None:
         self._session = session
         self._bucket = bucket
-        self._kms_key = None if config is None else config.destination_kms_key
-        self._owner_id = None if config is None else config.destination_owner
-        self._copies = config is None or config.copies
-        self._copies_pay = config is not None and config.request_payer
-        given = self._owner_id is not None
-        self._owner: dict[str, Any] = {"ExpectedBucketOwner": self._owner_id} if given else {}
+        self._kms_key, self._owner_id = config.destination_kms_key, config.destination_owner
+        self._copies, self._copies_pay = config.copies, config.request_payer
+        self._owner: dict[str, Any] = {}
+        if self._owner_id is not None:
+            self._owner["ExpectedBucketOwner"] = self._owner_id
 
     @property
     def part_limits(self) -> PartLimits:
@@ -67,10 +59,8 @@ class S3Destination:
 
     def check_ready(self, wanted: int) -> None:  # noqa: ARG002 - S3 has room
         """Raise the error of a wrong profile or of missing credentials; no request is sent."""
-        try:
-            self._session.check_credentials(self._bucket)
-        except S3_ERRORS as error:
-            raise self.fault(error, "PutObject", "") from None
+        with self._explaining("PutObject"):
+            self._session.credentials(self._bucket)
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
         """Write one object whole; S3 verifies its CRC64NVME. Return its ETag without quotes."""
@@ -88,21 +78,17 @@ class S3Destination:
                 use_multipart=False,
             )
         except S3_ERRORS as error:
-            raise self.fault(error, "PutObject", key, conditional=if_absent) from None
+            call = Call("PutObject", self._bucket, key, conditional=if_absent)
+            raise self._session.understand(error, call) from None
         return unquoted(answer["e_tag"])
 
     def _put_odd(self, key: str, body: bytes, facts: ObjectFacts, *, if_absent: bool) -> str | None:
-        request: PutObjectRequestTypeDef = {
-            "Bucket": self._bucket,
-            "Key": key,
+        request = self._described(key, facts) | {
             "Body": body,
-            "ContentType": facts.content_type,
-            "Metadata": facts.metadata,
-            "ChecksumCRC32": base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode(),
+            "ChecksumCRC32": _text_of(zlib.crc32(body)),
         }
         if if_absent:
             request["IfNoneMatch"] = "*"
-        self._add_properties(request, facts)
         return unquoted(self._session.slow.put_object(**request).get("ETag"))
 
     def head(self, key: str) -> StoredObject | None:
@@ -118,7 +104,7 @@ class S3Destination:
                     count_request("head")
                 return self._head_wholly(key)
         except S3_ERRORS as error:
-            refusal = self.fault(error, "GetObject", key)
+            refusal = self._session.understand(error, Call("GetObject", self._bucket, key))
             if isinstance(refusal, NotFoundError):
                 return None
             raise refusal from None
@@ -140,8 +126,8 @@ class S3Destination:
         answer = self._session.control.head_object(
             Bucket=self._bucket, Key=key, ChecksumMode="ENABLED", **self._owner
         )
-        headers = answer["ResponseMetadata"]["HTTPHeaders"]
-        if not _LENGTH.fullmatch(headers.get("content-length", "")):
+        told = answer["ResponseMetadata"]["HTTPHeaders"].get("content-length", "")
+        if not _LENGTH.fullmatch(told):
             raise ServiceFaultError(f"{key}: the answer to HEAD came without its Content-Length")
         crc, checksum = answer["Metadata"].get(CRC, ""), answer.get("ChecksumCRC32", "")
         return StoredObject(
@@ -149,15 +135,12 @@ class S3Destination:
             answer["ContentLength"],
             int(crc, 16) if _CRC.fullmatch(crc) else None,
             unquoted(answer.get("ETag")),
-            # Of parts it is "...-3", a checksum of checksums.
-            int.from_bytes(base64.b64decode(checksum), "big")
-            if _CHECKSUM.fullmatch(checksum)
-            else None,
+            _crc_of(checksum) if _CHECKSUM.fullmatch(checksum) else None,
         )
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
         """Yield what is below `prefix` from `first` to `last`, one request a 1,000 keys."""
-        try:
+        with self._explaining("ListBucket", prefix):
             for page in self._pages(prefix, _just_before(first) if first else ""):
                 if page and first <= page[0].key and page[-1].key <= last:
                     yield from page
@@ -167,8 +150,6 @@ class S3Destination:
                         return
                     if entry.key >= first:
                         yield entry
-        except S3_ERRORS as error:
-            raise self.fault(error, "ListBucket", prefix) from None
 
     def _pages(self, prefix: str, after: str) -> Iterator[list[ListedObject]]:
         request: dict[str, Any] = {"Bucket": self._bucket, "Prefix": prefix, **self._owner}
@@ -188,18 +169,19 @@ class S3Destination:
             request["ContinuationToken"] = token
             count_request("list")
 
-    def read(self, key: str) -> Iterator[Buffer]:
-        """Yield an object's bytes in pieces."""
-        try:
+    def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
+        """Yield an object's bytes, or its bytes [start, stop), in pieces."""
+        with self._explaining("GetObject", key):
             if is_odd(key):
-                answer = self._session.slow.get_object(Bucket=self._bucket, Key=key, **self._owner)
-                yield from read_pieces(answer)
+                request: dict[str, Any] = {"Bucket": self._bucket, "Key": key, **self._owner}
+                if span is not None:
+                    request["Range"] = f"bytes={span[0]}-{span[1] - 1}"
+                yield from read_pieces(self._session.slow.get_object(**request))
                 return
-            found = obstore.get(self._session.reader(self._bucket), key)
+            options: GetOptions = {} if span is None else {"range": span}
+            found = obstore.get(self._session.reader(self._bucket), key, options=options)
             for piece in found.stream(min_chunk_size=PIECE):
                 yield memoryview(piece)
-        except S3_ERRORS as error:
-            raise self.fault(error, "GetObject", key) from None
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete the objects; nothing happens if they are gone."""
@@ -207,14 +189,12 @@ class S3Destination:
             if start:
                 count_request("delete")
             batch = keys[start : start + DELETE_BATCH]
-            try:
+            with self._explaining("DeleteObject", batch[0]):
                 answer = self._session.control.delete_objects(
                     Bucket=self._bucket,
                     Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True},
                     **self._owner,
                 )
-            except S3_ERRORS as error:
-                raise self.fault(error, "DeleteObject", batch[0]) from None
             for refused in answer.get("Errors", ()):
                 raise StorageError(
                     f"s3:DeleteObject s3://{self._bucket}/{refused.get('Key')}: "
@@ -223,19 +203,10 @@ class S3Destination:
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         """Begin a multipart upload whose parts carry a CRC-32; return its id."""
-        request: CreateMultipartUploadRequestTypeDef = {
-            "Bucket": self._bucket,
-            "Key": key,
-            "ContentType": facts.content_type,
-            "Metadata": facts.metadata,
-            "ChecksumAlgorithm": "CRC32",
-            "ChecksumType": "COMPOSITE",
-        }
-        self._add_properties(request, facts)
-        try:
+        kind = {"ChecksumAlgorithm": "CRC32", "ChecksumType": "COMPOSITE"}
+        with self._explaining("PutObject", key):
+            request = self._described(key, facts) | kind
             answer = self._session.control.create_multipart_upload(**request)
-        except S3_ERRORS as error:
-            raise self.fault(error, "PutObject", key) from None
         return str(_field(answer, "UploadId", key))
 
     def upload_part(
@@ -247,20 +218,12 @@ class S3Destination:
         crc32: int,
     ) -> Part:
         """Upload one part; S3 verifies that its CRC-32 is `crc32`."""
-        checksum = base64.b64encode(crc32.to_bytes(4, "big")).decode()
+        checksum = _text_of(crc32)
         content: Any = body if isinstance(body, bytes | bytearray) else bytes(body)
-        try:
+        with self._explaining("PutObject", upload.key):
             answer = self._session.slow.upload_part(
-                Bucket=self._bucket,
-                Key=upload.key,
-                UploadId=upload.upload_id,
-                PartNumber=number,
-                Body=content,
-                ChecksumCRC32=checksum,
-                **self._owner,
+                **self._of(upload), PartNumber=number, Body=content, ChecksumCRC32=checksum
             )
-        except S3_ERRORS as error:
-            raise self.fault(error, "PutObject", upload.key) from None
         return Part(number, _field(answer, "ETag", upload.key), len(content), crc32, checksum)
 
     def copy_part(
@@ -273,19 +236,14 @@ class S3Destination:
         span: ByteRange,
     ) -> Part:
         """Copy `span` of the pinned source as part `number`, server-side."""
-        origin: CopySourceTypeDef = {"Bucket": source.bucket, "Key": source.key}
+        origin = {"Bucket": source.bucket, "Key": source.key}
         if pin.version_id is not None:
             origin["VersionId"] = pin.version_id
-        request: UploadPartCopyRequestTypeDef = {
-            "Bucket": self._bucket,
-            "Key": upload.key,
-            "UploadId": upload.upload_id,
+        request = self._of(upload) | {
             "PartNumber": number,
             "CopySource": origin,
             "CopySourceRange": f"bytes={span.start}-{span.stop - 1}",
         }
-        if self._owner_id is not None:
-            request["ExpectedBucketOwner"] = self._owner_id
         if self._copies_pay:
             request["RequestPayer"] = "requester"
         if pin.etag is not None:
@@ -293,33 +251,35 @@ class S3Destination:
         try:
             answer = self._session.slow.upload_part_copy(**request)
         except S3_ERRORS as error:
-            raise self._copy_fault(error, upload, source) from None
+            # The answer is about two objects; only the source has a condition.
+            if read_answer(error).code == "NoSuchUpload":
+                call = Call("PutObject", self._bucket, upload.key)
+            else:
+                call = Call("GetObject", source.bucket, source.key, pinned=True)
+            raise translate_error(error, call) from None
         result = _field(answer, "CopyPartResult", upload.key)
         checksum = result.get("ChecksumCRC32")
-        crc = int.from_bytes(base64.b64decode(checksum), "big") if checksum else None
+        crc = _crc_of(checksum) if checksum else None
         return Part(number, _field(result, "ETag", upload.key), span.length, crc, checksum)
 
     def complete_upload(
         self, upload: Upload, parts: Sequence[Part], *, if_absent: bool
     ) -> str | None:
         """Make the object visible, whole; return its ETag without quotes."""
-        request: CompleteMultipartUploadRequestTypeDef = {
-            "Bucket": self._bucket,
-            "Key": upload.key,
-            "UploadId": upload.upload_id,
-            "MultipartUpload": {
-                "Parts": [_completed(part) for part in sorted(parts, key=lambda p: p.number)]
-            },
-            "MpuObjectSize": sum(part.size for part in parts),
-        }
-        if self._owner_id is not None:
-            request["ExpectedBucketOwner"] = self._owner_id
+        listed = []
+        for part in sorted(parts, key=lambda part: part.number):
+            told = {"PartNumber": part.number, "ETag": part.etag}
+            checksum = {"ChecksumCRC32": part.checksum_crc32} if part.checksum_crc32 else {}
+            listed.append(told | checksum)
+        request = self._of(upload) | {"MultipartUpload": {"Parts": listed}}
+        request["MpuObjectSize"] = sum(part.size for part in parts)
         if if_absent:
             request["IfNoneMatch"] = "*"
         try:
             answer = self._session.slow.complete_multipart_upload(**request)
         except S3_ERRORS as error:
-            refusal = self.fault(error, "PutObject", upload.key, conditional=if_absent)
+            call = Call("PutObject", self._bucket, upload.key, conditional=if_absent)
+            refusal = self._session.understand(error, call)
             if read_answer(error).code == "ConditionalRequestConflict":
                 self.abort_upload(upload)
                 raise NotFoundError(str(refusal)) from None
@@ -328,66 +288,50 @@ class S3Destination:
 
     def abort_upload(self, upload: Upload) -> None:
         """Drop the upload and its parts; nothing happens if it is gone."""
-        try:
-            self._session.control.abort_multipart_upload(
-                Bucket=self._bucket, Key=upload.key, UploadId=upload.upload_id, **self._owner
-            )
-        except S3_ERRORS as error:
-            found = self.fault(error, "AbortMultipartUpload", upload.key)
-            if not isinstance(found, NotFoundError):
-                raise found from None
+        with suppress(NotFoundError), self._explaining("AbortMultipartUpload", upload.key):
+            self._session.control.abort_multipart_upload(**self._of(upload))
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
         """Yield the incomplete uploads below `prefix`."""
         pages = self._session.control.get_paginator("list_multipart_uploads")
-        try:
+        with self._explaining("ListBucketMultipartUploads", prefix):
             for page in pages.paginate(Bucket=self._bucket, Prefix=prefix, **self._owner):
                 for entry in page.get("Uploads", ()):
                     yield Upload(entry["Key"], entry["UploadId"])
                 if page["IsTruncated"]:
                     count_request("list")
-        except S3_ERRORS as error:
-            raise self.fault(error, "ListBucketMultipartUploads", prefix) from None
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
         """Return whether `copy_part` can copy from that source, pinned to its ETag or version."""
         reads = self._copies and source.scheme == "s3"
         return reads and pin.size > COPY_FROM and date_of(pin) is None
 
-    def _copy_fault(self, error: Exception, upload: Upload, source: Location) -> S3UnzipError:
-        # The answer is about two objects; only the source has a condition.
-        found = translate_error(error, Call("GetObject", source.bucket, source.key, pinned=True))
-        upload_gone = "NoSuchUpload" in str(found)
-        return self.fault(error, "PutObject", upload.key) if upload_gone else found
+    def _explaining(self, action: str, key: str = "") -> AbstractContextManager[None]:
+        return self._session.explaining(Call(action, self._bucket, key))
 
-    def fault(
-        self, error: Exception, action: str, key: str, *, conditional: bool = False
-    ) -> S3UnzipError:
-        """Return the error of the tree that `error` means for `key`."""
-        return self._session.understand(
-            error, Call(action, self._bucket, key, conditional=conditional)
-        )
+    def _of(self, upload: Upload) -> dict[str, Any]:
+        """Return what each request about an upload says."""
+        where = {"Bucket": self._bucket, "Key": upload.key}
+        return where | {"UploadId": upload.upload_id} | self._owner
 
-    def _add_properties(
-        self,
-        request: PutObjectRequestTypeDef | CreateMultipartUploadRequestTypeDef,
-        facts: ObjectFacts,
-    ) -> None:
-        """Add what is stored beside an object's bytes, and how it is stored."""
-        if facts.content_encoding is not None:
-            request["ContentEncoding"] = facts.content_encoding
-        if facts.cache_control is not None:
-            request["CacheControl"] = facts.cache_control
-        if facts.storage_class is not None:
-            request["StorageClass"] = cast("StorageClassType", facts.storage_class)
-        if facts.tags:
-            request["Tagging"] = urlencode(facts.tags, quote_via=quote)
-        if self._owner_id is not None:
-            request["ExpectedBucketOwner"] = self._owner_id
+    def _described(self, key: str, facts: ObjectFacts) -> dict[str, Any]:
+        """Return what a request of botocore says of an object's properties, and how it is kept."""
+        request: dict[str, Any] = {
+            "Bucket": self._bucket,
+            "Key": key,
+            "ContentType": facts.content_type,
+            "Metadata": facts.metadata,
+            "ContentEncoding": facts.content_encoding,
+            "CacheControl": facts.cache_control,
+            "StorageClass": facts.storage_class,
+            "Tagging": urlencode(facts.tags, quote_via=quote) if facts.tags else None,
+            **self._owner,
+        }
         if self._kms_key is not None:
             request["ServerSideEncryption"] = "aws:kms"
             request["SSEKMSKeyId"] = self._kms_key
             request["BucketKeyEnabled"] = True
+        return {name: value for name, value in request.items() if value is not None}
 
 
 def _attributes(facts: ObjectFacts) -> Attributes:
@@ -402,18 +346,19 @@ def _attributes(facts: ObjectFacts) -> Attributes:
     return attributes
 
 
+def _crc_of(checksum: str) -> int:
+    return int.from_bytes(base64.b64decode(checksum), "big")
+
+
+def _text_of(crc32: int) -> str:
+    return base64.b64encode(crc32.to_bytes(4, "big")).decode()
+
+
 def _field(answer: Mapping[str, Any], field: str, key: str) -> Any:
     """Return a field of an answer; truncated response headers leave fields out."""
     if field not in answer:
         raise ServiceFaultError(f"{key}: the answer came without its {field}")
     return answer[field]
-
-
-def _completed(part: Part) -> CompletedPartTypeDef:
-    completed: CompletedPartTypeDef = {"PartNumber": part.number, "ETag": part.etag}
-    if part.checksum_crc32 is not None:
-        completed["ChecksumCRC32"] = part.checksum_crc32
-    return completed
 
 
 def _just_before(key: str) -> str:

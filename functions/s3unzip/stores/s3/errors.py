@@ -15,7 +15,9 @@ from typing import NamedTuple
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConnectTimeoutError,
     CredentialRetrievalError,
+    EndpointConnectionError,
     NoCredentialsError,
     PartialCredentialsError,
     ProfileNotFound,
@@ -63,23 +65,9 @@ S3_ERRORS = (
     ValueError,
 )
 
-# https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
-THROTTLED = frozenset(
-    {
-        "EC2ThrottledException",
-        "KMS.ThrottlingException",  # a 400 of KMS, passed on by S3
-        "PriorRequestNotComplete",
-        "RequestLimitExceeded",
-        "RequestThrottled",
-        "RequestThrottledException",
-        "ServiceUnavailable",
-        "SlowDown",
-        "Throttling",
-        "ThrottlingException",
-        "TooManyRequests",
-        "TooManyRequestsException",
-    }
-)
+# https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html, as far as the status of an
+# answer does not say it. S3 may also answer 200 and then tell of a fault.
+THROTTLED = frozenset({"ServiceUnavailable", "SlowDown"})  # and what has "Throttl" in it
 FOR_NOW = frozenset(
     {
         "BadDigest",  # what arrived is not what was sent
@@ -89,35 +77,19 @@ FOR_NOW = frozenset(
         "IncompleteBody",
         "InternalError",
         "OperationAborted",
-        "RequestExpired",
         "RequestTimeout",  # a 400
         "TokenRefreshRequired",
         "XAmzContentChecksumMismatch",
-        "XAmzContentSHA256Mismatch",
     }
 )
 FULL = frozenset({"QuotaExceeded", "StorageFull", "XMinioStorageFull", "XAdminBucketQuotaExceeded"})
-MISPLACED = frozenset(
-    {
-        "AuthorizationHeaderMalformed",
-        "IllegalLocationConstraintException",
-        "PermanentRedirect",
-        "TemporaryRedirect",
-    }
-)
-MISSING = frozenset({"NoSuchBucket", "NoSuchKey", "NoSuchUpload", "NoSuchVersion", "NotFound"})
+MISPLACED = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"})
 DENIED = frozenset(
     {
-        "AccessDenied",
-        "AccountProblem",
-        "AllAccessDisabled",
-        "InvalidAccessKeyId",
         "InvalidToken",
         "KMS.DisabledException",
         "KMS.KMSInvalidStateException",
         "KMS.NotFoundException",
-        "RequestTimeTooSkewed",
-        "SignatureDoesNotMatch",
         "XAdminUserNotFound",  # VersityGW: an unknown access key is a 404
     }
 )
@@ -152,6 +124,19 @@ _REASON = re.compile(r'(?:message|error): "([^"\n]{1,200})"')  # the system's, i
 # obstore asks for credentials in the thread that calls it, and makes any exception one of its own.
 _STOPPED = re.compile(r"[\w ]+ for path External AWS credential provider: KeyboardInterrupt\b")
 _NO_LOCATION = "redirect without LOCATION"  # object_store, of a bucket in another region
+
+
+# Why no connection is made, by words of both clients.
+CAUSES = {
+    "onnection refused": "connection refused",
+    "failed to lookup": "there is no host of this name",
+    "Failed to resolve": "there is no host of this name",
+    "TimedOut": "no answer",
+    "timed out": "no answer",
+    "InvalidMessage": "it does not speak TLS",
+    "WRONG_VERSION": "it does not speak TLS",
+}
+_CONNECTING = re.compile(r"legacy::Error\(\s*Connect,")  # hyper's, in object_store's
 
 
 class Call(Struct, frozen=True):
@@ -203,22 +188,26 @@ def read_answer(error: Exception) -> Answer:
     if _NO_LOCATION in text:
         return Answer(301, "PermanentRedirect", "the bucket is in another region")
     status = _STATUS.search(text)
-    if status is None:
-        return _unanswered(text, details)
-    return Answer(
-        int(status[1]), _first(_CODE, text), _first(_MESSAGE, text), _first(_REQUEST, text)
-    )
-
-
-def _unanswered(text: str, details: str) -> Answer:
+    if status is not None:
+        found = _first(_CODE, text), _first(_MESSAGE, text), _first(_REQUEST, text)
+        return Answer(int(status[1]), *found)
     certificate = _CERTIFICATE.search(details)
     if certificate is not None:
         return Answer(None, UNTRUSTED, certificate[2] or certificate[1])
-    cause = _CAUSE.search(text)
-    if cause is None:
-        return Answer(None, "", text.splitlines()[0][:300] if text else "")
-    reason = _REASON.search(details)
-    return Answer(None, "", f"{cause[1]}: {reason[1]}" if reason else cause[1])
+    cause, reason = _CAUSE.search(text), _REASON.search(details)
+    said = cause[1] if cause else text.partition("\n")[0][:300]
+    return Answer(None, "", f"{said}: {reason[1]}" if cause and reason else said)
+
+
+def why_unreachable(error: Exception) -> str | None:
+    """Return why no connection was made; None: one was made, or the error is about no request."""
+    if isinstance(error, EndpointConnectionError | ConnectTimeoutError | SSLError):
+        text = str(error.kwargs["error"])
+    elif isinstance(error, BaseError) and _CONNECTING.search(str(error)):
+        text = str(error)
+    else:
+        return None
+    return next((cause for words, cause in CAUSES.items() if words in text), "no connection")
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str:
@@ -228,37 +217,23 @@ def _first(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _kind(answer: Answer, call: Call) -> type[S3UnzipError]:
-    if answer.code in MISPLACED or answer.status in {301, 307}:
-        return MisplacedError
+    status, code = answer.status, answer.code
+    missing = {404, 405} if call.pinned else {404}  # 405: a delete marker is the version now
+    unmet = ConflictError if call.conditional else StorageError
     kinds: tuple[tuple[type[S3UnzipError], Collection[str], Collection[int]], ...] = (
-        (StorageError, {UNTRUSTED}, ()),
-        (ThrottledError, THROTTLED, {429, 503}),
-        (ServiceFaultError, FOR_NOW, () if answer.code else {409}),
+        (MisplacedError, MISPLACED, {301, 307}),
+        (StorageError, {UNTRUSTED, "InvalidObjectState"}, ()),
+        (ThrottledError, {code} if "Throttl" in code else THROTTLED, {429, 503}),
+        (ServiceFaultError, FOR_NOW, () if code else {409}),
         (StoreFullError, FULL, {507}),
-        (AccessDeniedError, DENIED, {401}),
-        (SourceChangedError if call.pinned else NotFoundError, MISSING, {404}),
+        (AccessDeniedError, DENIED, {401, 403}),
+        (SourceChangedError if call.pinned else NotFoundError, (), missing),
+        (SourceChangedError if call.pinned else unmet, (), {412}),
     )
     for kind, codes, statuses in kinds:
-        if answer.code in codes or answer.status in statuses:
+        if code in codes or status in statuses:
             return kind
-    return _kind_of_status(answer, call)
-
-
-def _kind_of_status(answer: Answer, call: Call) -> type[S3UnzipError]:
-    status = answer.status
-    if status == 412:
-        return _unmet(call)
-    if status == 405 and call.pinned:  # a delete marker is the version now
-        return SourceChangedError
-    if status == 403 and answer.code != "InvalidObjectState":
-        return AccessDeniedError
     return ServiceFaultError if status is None or status >= 500 else StorageError
-
-
-def _unmet(call: Call) -> type[S3UnzipError]:
-    if call.pinned:
-        return SourceChangedError
-    return ConflictError if call.conditional else StorageError
 
 
 def _describe(answer: Answer, call: Call) -> str:

@@ -7,17 +7,15 @@ clients, because the pipeline retries, and counts what it retries.
 
 from __future__ import annotations
 
-import socket
-import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
-from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, unquote, urlsplit
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 from xml.etree import ElementTree as ET
 
@@ -40,13 +38,12 @@ from s3unzip.stores.calls import count_request
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.ports import ListedObject
 from s3unzip.stores.s3.errors import (
-    ADVICE,
     S3_ERRORS,
-    UNTRUSTED,
     Call,
     MisplacedError,
     read_answer,
     translate_error,
+    why_unreachable,
 )
 
 if TYPE_CHECKING:
@@ -56,8 +53,6 @@ if TYPE_CHECKING:
 DEFAULT_REGION = "us-east-1"
 OWNER_CHECK_LASTS = 300.0  # seconds
 BEGINNING = 30.0  # seconds: an endpoint that is unreachable then is likely a wrong one
-REACH_SECONDS = 4.0
-PORTS = {"http": 80, "https": 443}
 ADVICE_UNREACHABLE = "check --endpoint-url, --region and the network"
 
 
@@ -77,8 +72,8 @@ class Session:
         self._lock = threading.RLock()
         self._aws = aws or AwsSession(access.profile, access.region)
         self._clients: dict[str, S3Client] = {}
-        self._readers: dict[str, S3Store] = {}
-        self._writers: dict[tuple[str, str | None], S3Store] = {}
+        # By bucket and the KMS key to write with; False: to read.
+        self._stores: dict[tuple[str, str | Literal[False] | None], S3Store] = {}
         self._regions: dict[str, str] = {}  # of buckets that are not in the default one
         self._owned: dict[tuple[str, str], float] = {}  # until when the check holds
         self._began = time.monotonic()
@@ -86,28 +81,27 @@ class Session:
     @property
     def control(self) -> S3Client:
         """The botocore client of HEAD, LIST and the small multipart calls."""
-        return self._client("control", self.access.stall_seconds, self.access.connect_seconds)
+        return self._client("control")
 
     @property
     def lister(self) -> S3Client:
         """The botocore client of LIST, which gives each page as a `ListPage` only."""
-        return self._client("lister", self.access.stall_seconds, self.access.connect_seconds)
+        return self._client("lister")
 
     @property
     def slow(self) -> S3Client:
         """The botocore client of large bodies, and of calls that S3 may take minutes to answer."""
-        return self._client("slow", self.access.slow_seconds, self.access.put_seconds)
+        return self._client("slow")
 
     def reader(self, bucket: str) -> S3Store:
         """Return the obstore client that reads `bucket`."""
-        with self._lock:
-            if bucket not in self._readers:
-                stall = timedelta(seconds=self.access.stall_seconds)
-                # The whole-request timeout of obstore must not end a long stream.
-                self._readers[bucket] = self._store(
-                    bucket, {}, {"read_timeout": stall, "timeout": timedelta(hours=12)}
-                )
-            return self._readers[bucket]
+        found = self._stores.get((bucket, False))  # a dict read is atomic; creating is not
+        if found is not None:
+            return found
+        stall = timedelta(seconds=self.access.stall_seconds)
+        # The whole-request timeout of obstore must not end a long stream.
+        limits: ClientConfig = {"read_timeout": stall, "timeout": timedelta(hours=12)}
+        return self._open(bucket, {}, limits, (bucket, False))
 
     def writer(self, bucket: str, kms_key: str | None) -> S3Store:
         """Return the obstore client that writes to `bucket`, with this key or the bucket's default.
@@ -115,20 +109,17 @@ class Session:
         The body is not hashed for the signature: CRC64NVME goes with it, S3
         verifies that, and hashing costs more CPU than all the rest of a PUT.
         """
-        found = self._writers.get((bucket, kms_key))  # a dict read is atomic; creating is not
+        found = self._stores.get((bucket, kms_key))
         if found is not None:
             return found
-        with self._lock:
-            if (bucket, kms_key) not in self._writers:
-                config: S3Config = {"checksum_algorithm": "CRC64NVME", "unsigned_payload": True}
-                config["disable_tagging"] = False  # else AWS_DISABLE_TAGGING would win
-                if kms_key is not None:
-                    config["server_side_encryption"] = "aws:kms"
-                    config["sse_kms_key_id"] = kms_key
-                    config["sse_bucket_key_enabled"] = True
-                limit: ClientConfig = {"timeout": timedelta(seconds=self.access.put_seconds)}
-                self._writers[bucket, kms_key] = self._store(bucket, config, limit)
-            return self._writers[bucket, kms_key]
+        config: S3Config = {"checksum_algorithm": "CRC64NVME", "unsigned_payload": True}
+        config["disable_tagging"] = False  # else AWS_DISABLE_TAGGING would win
+        if kms_key is not None:
+            config["server_side_encryption"] = "aws:kms"
+            config["sse_kms_key_id"] = kms_key
+            config["sse_bucket_key_enabled"] = True
+        limits: ClientConfig = {"timeout": timedelta(seconds=self.access.put_seconds)}
+        return self._open(bucket, config, limits, (bucket, kms_key))
 
     def confirm_owner(self, bucket: str, owner: str | None) -> None:
         """Check that the account `owner` owns `bucket`, once in five minutes.
@@ -151,6 +142,14 @@ class Session:
             raise found from None
         self._owned[bucket, owner] = now + OWNER_CHECK_LASTS
 
+    @contextmanager
+    def explaining(self, call: Call) -> Iterator[None]:
+        """Raise what a client raises as the error that says what it means to `call`."""
+        try:
+            yield
+        except S3_ERRORS as error:
+            raise self.understand(error, call) from None
+
     def understand(self, error: Exception, call: Call) -> S3UnzipError:
         """Return the error that says what `error` means to `call`.
 
@@ -166,61 +165,52 @@ class Session:
             answer = read_answer(error)
             if answer.status is None:
                 cause = answer.message.rpartition(": ")[2].partition(" (os error")[0].lower()
-                found.unanswered = f"{self._endpoint(call.bucket)[0]} ({cause or 'no answer'})"
-                return self._unreachable(call) or found
+                cause = why_unreachable(error) or cause or "no answer"
+                found.unanswered = f"{self._endpoint(call.bucket)[0]} ({cause})"
+                if self.access.check_reachable and time.monotonic() - self._began <= BEGINNING:
+                    return self._unreachable(error, call.bucket, str(call)) or found
         return found
 
     def check_reachable(self, bucket: str) -> None:
-        """Connect to the endpoint of `bucket`; nothing is asked of it."""
-        found = self._try_endpoint(f"s3://{bucket}", bucket)
-        if found is not None:
-            raise found
+        """Ask the endpoint of `bucket` for something; any answer will do."""
+        try:
+            self.control.head_bucket(Bucket=bucket)
+        except S3_ERRORS as error:
+            refusal = self._unreachable(error, bucket, f"s3://{bucket}")
+            if refusal is not None:
+                raise refusal from None
 
-    def _unreachable(self, call: Call) -> S3UnzipError | None:
-        if not self.access.check_reachable or time.monotonic() - self._began > BEGINNING:
-            return None
-        return self._try_endpoint(str(call), call.bucket)
-
-    def _try_endpoint(self, whose: str, bucket: str) -> S3UnzipError | None:
+    def _unreachable(self, error: Exception, bucket: str, whose: str) -> StorageError | None:
+        """Return the error for an endpoint that is not there; with a proxy that is not known."""
         url = self._endpoint(bucket)[0]
-        cause = why_unreachable(url, REACH_SECONDS, self._aws.ca_bundle)
+        parts = urlsplit(url)
+        proxied = parts.scheme in getproxies() and not proxy_bypass(parts.netloc)
+        cause = None if proxied else why_unreachable(error)
         if cause is None:
             return None
-        advice = self._advice
-        if "certificate" in cause:
-            advice = ADVICE[UNTRUSTED]
-        return StorageError(f"{whose}: cannot reach {url}: {cause}; {advice}")
+        return StorageError(f"{whose}: cannot reach {url}: {cause}; {self._advice}")
 
     def _relocate(self, bucket: str) -> bool:
         """Ask for the bucket's region; return False if the server does not say it."""
         count_request("head")
         try:
-            answer = self.control.head_bucket(Bucket=bucket)
+            about: Any = self.control.head_bucket(Bucket=bucket)["ResponseMetadata"]
         except ClientError as error:
-            headers = error.response["ResponseMetadata"].get("HTTPHeaders", {})
+            about = error.response["ResponseMetadata"]
         except S3_ERRORS:  # no answer: it may have one at the next attempt
             return True
-        else:
-            headers = answer["ResponseMetadata"]["HTTPHeaders"]
-        region = headers.get("x-amz-bucket-region")
+        region = about.get("HTTPHeaders", {}).get("x-amz-bucket-region")
         if region is not None and region != self._region_of(bucket):
             with self._lock:
                 self._regions[bucket] = region
-                self._readers.pop(bucket, None)
-                for key in [key for key in self._writers if key[0] == bucket]:
-                    del self._writers[key]
+                for key in [key for key in self._stores if key[0] == bucket]:
+                    del self._stores[key]
         return region is not None
 
-    @property
-    def _region(self) -> str:
-        return self._aws.region or DEFAULT_REGION
-
     def _region_of(self, bucket: str) -> str:
-        return self._regions.get(bucket) or self._region
+        return self._regions.get(bucket) or self._aws.region or DEFAULT_REGION
 
-    def _client(
-        self, name: str, read_seconds: float, send_seconds: float, region: str | None = None
-    ) -> S3Client:
+    def _client(self, name: str, region: str | None = None) -> S3Client:
         found = self._clients.get(name)
         if found is not None:
             return found
@@ -228,20 +218,45 @@ class Session:
             if name not in self._clients:
                 client: S3Client = self._aws.client(
                     "s3",
-                    region=region or self._region,
+                    region=region or self._aws.region or DEFAULT_REGION,
                     endpoint_url=self.access.endpoint_url,
-                    **boto_config(self.access, read_seconds, send_seconds),
+                    **self._settings(slow=name == "slow"),
                 )
                 if self.access.request_payer:
-                    let_requester_pay(client)
+                    client.meta.events.register("before-call.s3", _let_requester_pay)
                 if name == "lister":
-                    read_lists_quickly(client)
+                    client.meta.events.register("before-parse.s3.ListObjectsV2", _read_list)
                 self._clients[name] = client
             return self._clients[name]
 
+    def _settings(self, *, slow: bool) -> dict[str, object]:
+        """Return those of a botocore client."""
+        access = self.access
+        return {
+            # The longest wait for a connection, and until 128 KiB of a body are sent: botocore has
+            # one limit for both. Parts that share a slow uplink need more than a connection.
+            "connect_timeout": access.put_seconds if slow else access.connect_seconds,
+            "read_timeout": access.slow_seconds if slow else access.stall_seconds,
+            "max_pool_connections": access.connections,
+            "retries": {"total_max_attempts": 1, "mode": "standard"},
+            "tcp_keepalive": True,
+            "signature_version": UNSIGNED if access.unsigned else "s3v4",
+            "s3": {
+                "addressing_style": "path" if access.endpoint_url else "auto",
+                "payload_signing_enabled": False,  # each part goes with its CRC-32
+                # Otherwise botocore sends requests for us-east-1 to the global endpoint.
+                "us_east_1_regional_endpoint": "regional",
+            },
+        }
+
     def _endpoint(self, bucket: str) -> tuple[str, bool]:
         """Return the URL of obstore's requests, and whether the bucket is in its host name."""
-        url = (self.access.endpoint_url or self._endpoint_in(self._regions.get(bucket))).rstrip("/")
+        url, region = self.access.endpoint_url, self._regions.get(bucket)
+        if not url:
+            # A client takes 80 ms to make, but only botocore knows all partitions and settings.
+            name = f"control in {region}" if region else "control"
+            url = self._client(name, region).meta.endpoint_url
+        url = url.rstrip("/")
         parts = urlsplit(url)
         host = parts.hostname or ""
         is_aws = host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
@@ -249,17 +264,16 @@ class Session:
             return url, False
         return f"{parts.scheme}://{bucket}.{parts.netloc}", True
 
-    def _endpoint_in(self, region: str | None) -> str:
-        # A client takes 80 ms to make, but only botocore knows all partitions and settings.
-        name = f"control in {region}" if region else "control"
-        access = self.access
-        client = self._client(name, access.stall_seconds, access.connect_seconds, region)
-        return client.meta.endpoint_url
-
-    def _store(self, bucket: str, config: S3Config, limits: ClientConfig) -> S3Store:
+    def _open(
+        self,
+        bucket: str,
+        config: S3Config,
+        limits: ClientConfig,
+        key: tuple[str, str | Literal[False] | None],
+    ) -> S3Store:
         """Return the obstore client of one bucket, with more settings of S3 and of HTTP."""
         url, in_host = self._endpoint(bucket)
-        access, found = self.access, self._credentials(bucket)
+        access, found = self.access, self.credentials(bucket)
         # What is not named here would come from variables of the environment.
         whole: S3Config = {
             "region": self._region_of(bucket),
@@ -280,19 +294,18 @@ class Session:
         }
         if self._aws.ca_bundle:
             options["root_certificate"] = Path(self._aws.ca_bundle).read_bytes()
-        return S3Store(
-            bucket,
-            config=whole,
-            client_options=options,
-            retry_config={"max_retries": 0},
-            credential_provider=None if found is None else obstore_credentials(found),
-        )
+        with self._lock:
+            if key not in self._stores:
+                self._stores[key] = S3Store(
+                    bucket,
+                    config=whole,
+                    client_options=options,
+                    retry_config={"max_retries": 0},
+                    credential_provider=None if found is None else obstore_credentials(found),
+                )
+            return self._stores[key]
 
-    def check_credentials(self, bucket: str) -> None:
-        """Find what requests to `bucket` are signed with; none is sent."""
-        self._credentials(bucket)
-
-    def _credentials(self, bucket: str) -> Callable[[], ReadOnlyCredentials] | None:
+    def credentials(self, bucket: str) -> Callable[[], ReadOnlyCredentials] | None:
         """Return what requests are signed with; None: they are not signed."""
         if self.access.unsigned:
             return None
@@ -312,53 +325,6 @@ def advice_for(config: StoreConfig, *, destination: bool) -> str:
     return ADVICE_UNREACHABLE
 
 
-def is_proxied(url: str) -> bool:
-    """Return whether the environment names a proxy for `url`."""
-    parts = urlsplit(url)
-    return parts.scheme in getproxies() and not proxy_bypass(parts.netloc)
-
-
-def why_unreachable(url: str, seconds: float, ca_bundle: str | None = None) -> str | None:
-    """Return why `url` cannot be connected to; None: it can, or a proxy stands before it.
-
-    Args:
-        seconds: for looking up the name, connecting and TLS together.
-        ca_bundle: file of certificates that are trusted; None: the system's.
-    """
-    if is_proxied(url):
-        return None
-    parts = urlsplit(url)
-    found: list[str | None] = []
-    # The lookup of a name has no timeout of its own.
-    asker = threading.Thread(
-        target=lambda: found.append(_try(parts, seconds, ca_bundle)), daemon=True
-    )
-    asker.start()
-    asker.join(seconds)
-    return found[0] if found else f"no answer within {seconds:g} s"
-
-
-def _try(parts: SplitResult, seconds: float, ca_bundle: str | None) -> str | None:
-    host, port = parts.hostname or "", parts.port or PORTS.get(parts.scheme, 443)
-    try:
-        with socket.create_connection((host, port), seconds) as opened:
-            if parts.scheme == "https":
-                context = ssl.create_default_context(cafile=ca_bundle)
-                context.wrap_socket(opened, server_hostname=host).close()
-    except socket.gaierror:
-        return "there is no host of this name"
-    except TimeoutError:
-        return f"no answer within {seconds:g} s"
-    except ssl.SSLCertVerificationError as error:
-        return f"its certificate is not trusted: {error.verify_message}"
-    except OSError as error:
-        return (error.strerror or str(error)).lower()
-    return None
-
-
-OK = 200
-# https://docs.aws.amazon.com/AmazonS3/latest/userguide/ObjectsinRequesterPaysBuckets.html
-PAYER_HEADER, REQUESTER = "x-amz-request-payer", "requester"
 # botocore renews role credentials at least 10 minutes before they expire, and obstore asks again 5
 # minutes before the time given here. So no request is signed with expired ones.
 CREDENTIALS_LAST = timedelta(minutes=10)
@@ -374,7 +340,7 @@ class AwsSession:
     def __init__(self, profile: str | None = None, region: str | None = None) -> None:
         self._profile = profile
         self._region = region
-        self._lock = Lock()  # botocore's sessions are for one thread
+        self._lock = threading.Lock()  # botocore's sessions are for one thread
 
     @cached_property
     def _core(self) -> botocore.session.Session:
@@ -432,21 +398,16 @@ PAGE = "Page"  # of an answer to ListObjectsV2: the `ListPage` that takes the pl
 ListPage = tuple[list[ListedObject], str | None]  # the token of the next page, None: the last one
 
 
-def read_lists_quickly(client: S3Client) -> None:
-    """Let `client` read lists of objects with a tenth of the CPU: about 5 us an object.
+def _read_list(
+    response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object
+) -> None:
+    """Read a list of objects with a tenth of botocore's CPU: about 5 us an object, not 70.
 
-    botocore's parser takes 70 us. obstore's list takes 5 us, but it drops the slash at the end of a
-    key and refuses some keys.
+    obstore's list takes 5 us, but it drops the slash at the end of a key and refuses some keys.
     """
-
-    def read(
-        response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object
-    ) -> None:
-        if response_dict["status_code"] == OK:
-            customized_response_dict[PAGE] = _read_page(response_dict["body"])
-            response_dict["body"] = b"<ListBucketResult/>"
-
-    client.meta.events.register("before-parse.s3.ListObjectsV2", read)
+    if response_dict["status_code"] == 200:
+        customized_response_dict[PAGE] = _read_page(response_dict["body"])
+        response_dict["body"] = b"<ListBucketResult/>"
 
 
 def _read_page(body: bytes) -> ListPage:
@@ -495,36 +456,6 @@ def obstore_credentials(
     return provide
 
 
-def boto_config(access: StoreConfig, read_seconds: float, send_seconds: float) -> dict[str, object]:
-    """Return the settings of a botocore client of S3.
-
-    Args:
-        access: how S3 is reached.
-        read_seconds: the longest wait for a byte.
-        send_seconds: the longest wait for a connection, and until 128 KiB of a body are sent:
-            botocore has one limit for both. Parts that share a slow uplink need more than a
-            connection.
-    """
-    return {
-        "connect_timeout": send_seconds,
-        "read_timeout": read_seconds,
-        "max_pool_connections": access.connections,
-        "retries": {"total_max_attempts": 1, "mode": "standard"},
-        "tcp_keepalive": True,
-        "signature_version": UNSIGNED if access.unsigned else "s3v4",
-        "s3": {
-            "addressing_style": "path" if access.endpoint_url else "auto",
-            "payload_signing_enabled": False,  # each part goes with its CRC-32
-            # Otherwise botocore sends requests for us-east-1 to the global endpoint.
-            "us_east_1_regional_endpoint": "regional",
-        },
-    }
-
-
-def let_requester_pay(client: S3Client) -> None:
-    """Let every request of `client` say that the requester pays; the header is signed."""
-
-    def add_header(params: dict[str, Any], **_: object) -> None:
-        params["headers"][PAYER_HEADER] = REQUESTER
-
-    client.meta.events.register("before-call.s3", add_header)
+def _let_requester_pay(params: dict[str, Any], **_: object) -> None:
+    """Let a request say that the requester pays; the header is signed."""
+    params["headers"]["x-amz-request-payer"] = "requester"

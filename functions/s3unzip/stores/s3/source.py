@@ -14,11 +14,11 @@ user guide); a HEAD before that keeps servers that know no conditions from delet
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
 from datetime import datetime
 from email.utils import format_datetime, parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import obstore
 from botocore.exceptions import HTTPClientError
@@ -33,30 +33,22 @@ from s3unzip.errors import (
 )
 from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import count_request
+from s3unzip.stores.factory import ArchiveSource
 from s3unzip.stores.ports import Buffer, Tail
 from s3unzip.stores.s3.errors import S3_ERRORS, Call, read_answer
 from s3unzip.stores.s3.session import Session
 from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:  # stubs
-    from mypy_boto3_s3.type_defs import (
-        DeleteObjectRequestTypeDef,
-        GetObjectOutputTypeDef,
-        GetObjectRequestTypeDef,
-        HeadObjectOutputTypeDef,
-        HeadObjectRequestTypeDef,
-    )
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, HeadObjectOutputTypeDef
     from obstore import GetOptions, GetResult
 
-T = TypeVar("T")
 MAX_TAGS = 10  # of an object: object-tagging in the user guide
 NO_VERSION = "null"  # the id of an object's only version where versioning is off or suspended
 PIECE = 1024**2  # bytes of a streamed piece, at least
 # S3 answers 416 to a suffix of an empty object, emulators 200 or a Content-Range that makes no
 # sense: object_store's words for these. Stores that know no suffix ranges answer likewise, or 501.
-NO_SUFFIX = ("non-partial response", "CONTENT_RANGE")
-NO_SUFFIX_STATUS = frozenset({416, 501})
-NO_SUFFIX_CODES = frozenset({"InvalidRange", "NotImplemented"})
+NO_SUFFIX = re.compile("non-partial response|CONTENT_RANGE|InvalidRange|NotImplemented")
 _ODD = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
 _EDGES = ("", "/", ".")
 _DATE = re.compile(r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
@@ -81,7 +73,7 @@ def read_pieces(answer: GetObjectOutputTypeDef) -> Iterator[bytes]:
         raise HTTPClientError(error=error) from error
 
 
-class S3Source:
+class S3Source(ArchiveSource):
     """Reads archives of any bucket the session can see."""
 
     def __init__(self, session: Session) -> None:
@@ -94,20 +86,18 @@ class S3Source:
         """
         call = Call("GetObject", location.bucket, location.key)
         if is_odd(location.key):
-            count_request("head")
-            return self._tail_by_size(location, length)
+            return self.tail_by_size(location, length)
         try:
             store = self._session.reader(location.bucket)
             answer = obstore.get(store, location.key, options={"range": {"suffix": length}})
             data = answer.bytes().to_bytes()
         except S3_ERRORS as error:
-            if _knows_no_suffix(error):
-                count_request("head")
-                tail = self._tail_by_size(location, length)
-                if tail.data:
-                    count_request("get")
-                return tail
-            raise self._session.understand(error, call) from None
+            if read_answer(error).status not in {416, 501} and not NO_SUFFIX.search(str(error)):
+                raise self._session.understand(error, call) from None
+            tail = self.tail_by_size(location, length)
+            if tail.data:
+                count_request("get")
+            return tail
         meta = answer.meta
         version = self._version(meta["version"])
         pin = make_pin(call, meta["size"], meta["e_tag"], meta["last_modified"], version)
@@ -118,17 +108,78 @@ class S3Source:
     def head(self, location: Location) -> Pin:
         """Return what is there now."""
         call = Call("GetObject", location.bucket, location.key)
-        try:
+        with self._session.explaining(call):
             answer = self._session.control.head_object(Bucket=location.bucket, Key=location.key)
-        except S3_ERRORS as error:
-            raise self._session.understand(error, call) from None
         date = header_date(answer["ResponseMetadata"]["HTTPHeaders"])
         version = self._version(answer.get("VersionId"))
         return make_pin(call, answer["ContentLength"], answer.get("ETag"), date, version)
 
-    def pinned(self, location: Location, pin: Pin) -> S3Archive:
+    def open(self, location: Location, pin: Pin) -> S3Archive:
         """Return a reader of exactly that version."""
         return S3Archive(self._session, location, pin)
+
+    def delete(self, location: Location, pin: Pin) -> None:
+        """Delete the version; nothing happens if it is gone."""
+        version, request = _which(location, pin)
+        if version is None and (pin.etag is None or date_of(pin) is not None):
+            raise StorageError(
+                f"{location}: the store gives neither versions nor ETags, so a newer archive could "
+                "be taken for the one that was extracted"
+            )
+        newer = f"{location}: a newer archive is there"
+        found = self._find(location, request)
+        if found is None:
+            return
+        action = "DeleteObjectVersion"
+        if version is None:
+            if found["ETag"] != pin.etag:
+                raise SourceChangedError(newer)
+            action, request = "DeleteObject", request | {"IfMatch": pin.etag}
+        call = Call(action, location.bucket, location.key, conditional=True)
+        count_request("delete")
+        try:
+            with self._session.explaining(call):
+                self._session.control.delete_object(**request)
+        except NotFoundError:  # another attempt was quicker
+            return
+        except ConflictError as refusal:
+            raise SourceChangedError(newer) from refusal
+
+    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
+        """Add `tags` to those of the version."""
+        version, request = _which(location, pin)
+        if version is None:
+            raise StorageError(
+                f"{location}: S3 cannot tag one version in a bucket without versioning: turn "
+                "versioning on, or delete the archive"
+            )
+        control = self._session.control
+        if self._find(location, request) is None:
+            raise SourceChangedError(f"{location}: the version that was extracted is gone")
+        count_request("get")
+        where = location.bucket, location.key
+        with self._session.explaining(Call("GetObjectVersionTagging", *where, pinned=True)):
+            answer = control.get_object_tagging(**request)
+        old = {tag["Key"]: tag["Value"] for tag in answer["TagSet"]}
+        new = {**old, **tags}
+        if len(new) > MAX_TAGS:
+            raise StorageError(f"{location}: would have {len(new)} tags, and S3 allows {MAX_TAGS}")
+        if new == old:
+            return
+        request["Tagging"] = {"TagSet": [{"Key": key, "Value": new[key]} for key in new]}
+        count_request("put")
+        with self._session.explaining(Call("PutObjectVersionTagging", *where, pinned=True)):
+            control.put_object_tagging(**request)
+
+    def _find(self, location: Location, request: dict[str, Any]) -> HeadObjectOutputTypeDef | None:
+        """Return what HEAD says of the version; None if nothing is there."""
+        action = "GetObjectVersion" if "VersionId" in request else "GetObject"
+        with (
+            suppress(NotFoundError),
+            self._session.explaining(Call(action, location.bucket, location.key)),
+        ):
+            return self._session.control.head_object(**request)
+        return None
 
     def _version(self, told: str | None) -> str | None:
         """Return the version to ask for; None: the ETag alone pins the archive.
@@ -138,30 +189,20 @@ class S3Source:
         """
         return None if self._session.access.unsigned else told
 
-    def _tail_by_size(self, location: Location, length: int) -> Tail:
-        """Ask for the size first, then for a range of it."""
-        pin = self.head(location)
-        want = ByteRange(max(0, pin.size - length), pin.size)
-        return Tail(self.pinned(location, pin).read(want), pin)
-
 
 class S3Archive:
     """One version of one archive; threads may share it."""
 
     def __init__(self, session: Session, location: Location, pin: Pin) -> None:
-        self._session = session
-        self._bucket = location.bucket
-        self._key = location.key
-        self._pin = pin
+        self._session, self._pin = session, pin
+        self._bucket, self._key = location.bucket, location.key
         self._odd = is_odd(location.key)
         action = "GetObject" if pin.version_id is None else "GetObjectVersion"
         self._call = Call(action, location.bucket, location.key, pinned=True)
 
     def read(self, want: ByteRange) -> bytes:
         """Return exactly the bytes of `want`, with one request."""
-        if not want.length:
-            return b""
-        if self._odd:
+        if self._odd or not want.length:
             return b"".join(self.stream(want))
         try:
             data = self._get(want).bytes().to_bytes()
@@ -188,24 +229,21 @@ class S3Archive:
         self._check(came, want)
 
     def _pieces(self, want: ByteRange) -> Iterator[Buffer]:
-        if self._odd:
-            request: GetObjectRequestTypeDef = {
-                "Bucket": self._bucket,
-                "Key": self._key,
-                "Range": f"bytes={want.start}-{want.stop - 1}",
-            }
-            if self._pin.etag is not None and date_of(self._pin) is None:
-                request["IfMatch"] = self._pin.etag
-            if self._pin.version_id is not None:
-                request["VersionId"] = self._pin.version_id
-            answer = self._session.slow.get_object(**request)
-            date = header_date(answer["ResponseMetadata"]["HTTPHeaders"])
-            found = _WHOLE.search(answer.get("ContentRange", ""))
-            check_answer(self._call, self._pin, int(found[1]) if found else None, date)
-            yield from read_pieces(answer)
+        if not self._odd:
+            for piece in self._get(want).stream(min_chunk_size=PIECE):
+                yield memoryview(piece)
             return
-        for piece in self._get(want).stream(min_chunk_size=PIECE):
-            yield memoryview(piece)
+        request: dict[str, Any] = {"Bucket": self._bucket, "Key": self._key}
+        request["Range"] = f"bytes={want.start}-{want.stop - 1}"
+        if self._pin.etag is not None and date_of(self._pin) is None:
+            request["IfMatch"] = self._pin.etag
+        if self._pin.version_id is not None:
+            request["VersionId"] = self._pin.version_id
+        answer = self._session.slow.get_object(**request)
+        date = header_date(answer["ResponseMetadata"]["HTTPHeaders"])
+        found = _WHOLE.search(answer.get("ContentRange", ""))
+        check_answer(self._call, self._pin, int(found[1]) if found else None, date)
+        yield from read_pieces(answer)
 
     def _get(self, want: ByteRange) -> GetResult:
         options: GetOptions = {"range": (want.start, want.stop)}
@@ -225,29 +263,16 @@ class S3Archive:
             )
 
 
-def _knows_no_suffix(error: Exception) -> bool:
-    answer = read_answer(error)
-    return (
-        answer.status in NO_SUFFIX_STATUS
-        or answer.code in NO_SUFFIX_CODES
-        or any(words in str(error) for words in NO_SUFFIX)
-    )
-
-
 def make_pin(
     call: Call, size: int, etag: str | None, date: datetime | None, version: str | None
 ) -> Pin:
     """Return the pin of what a store described."""
-    if etag:
-        return Pin(size, etag, version)
-    if date is not None:
-        return Pin(size, format_datetime(date, usegmt=True), version)
-    if version is not None:
-        return Pin(size, None, version)
-    raise StorageError(
-        f"{call}: the store gives neither an ETag nor a version nor a date, so a change in the "
-        f"midst of a run could not be seen; copy the archive elsewhere"
-    )
+    if not (etag or date or version):
+        raise StorageError(
+            f"{call}: the store gives neither an ETag nor a version nor a date, so a change in the "
+            f"midst of a run could not be seen; copy the archive elsewhere"
+        )
+    return Pin(size, etag or (format_datetime(date, usegmt=True) if date else None), version)
 
 
 def date_of(pin: Pin) -> datetime | None:
@@ -269,91 +294,8 @@ def header_date(headers: Mapping[str, str]) -> datetime | None:
     return parsedate_to_datetime(text) if _DATE.fullmatch(text) else None
 
 
-class S3Disposal:
-    """Deletes and tags objects of any bucket that the session can see."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def delete(self, location: Location, pin: Pin) -> None:
-        """Delete the version; nothing happens if it is gone."""
-        if self._find(location, pin) is not None:
-            self._delete(location, pin)
-
-    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
-        """Add `tags` to those of the version."""
-        version = _version_of(pin)
-        if version is None:
-            raise StorageError(
-                f"{location}: S3 cannot tag one version in a bucket without versioning: turn "
-                "versioning on, or delete the archive"
-            )
-        call = Call("GetObjectVersionTagging", location.bucket, location.key, pinned=True)
-        which: Any = {"Bucket": location.bucket, "Key": location.key, "VersionId": version}
-        control = self._session.control
-        if self._head(location, version) is None:
-            raise SourceChangedError(f"{location}: the version that was extracted is gone")
-        count_request("get")
-        answer = self._ask(call, lambda: control.get_object_tagging(**which))
-        old = {tag["Key"]: tag["Value"] for tag in answer["TagSet"]}
-        new = {**old, **tags}
-        if len(new) > MAX_TAGS:
-            raise StorageError(f"{location}: would have {len(new)} tags, and S3 allows {MAX_TAGS}")
-        if new == old:
-            return
-        call = Call("PutObjectVersionTagging", location.bucket, location.key, pinned=True)
-        which["Tagging"] = {"TagSet": [{"Key": key, "Value": new[key]} for key in new]}
-        count_request("put")
-        self._ask(call, lambda: control.put_object_tagging(**which))
-
-    def _find(self, location: Location, pin: Pin) -> HeadObjectOutputTypeDef | None:
-        """Return what HEAD says of the version; None if nothing is there."""
-        version = _version_of(pin)
-        if version is None and (pin.etag is None or date_of(pin) is not None):
-            raise StorageError(
-                f"{location}: the store gives neither versions nor ETags, so a newer archive could "
-                "be taken for the one that was extracted"
-            )
-        found = self._head(location, version)
-        if found is not None and version is None and found["ETag"] != pin.etag:
-            raise SourceChangedError(f"{location}: a newer archive is there")
-        return found
-
-    def _head(self, location: Location, version: str | None) -> HeadObjectOutputTypeDef | None:
-        request: HeadObjectRequestTypeDef = {"Bucket": location.bucket, "Key": location.key}
-        if version is not None:
-            request["VersionId"] = version
-        action = "GetObject" if version is None else "GetObjectVersion"
-        call = Call(action, location.bucket, location.key)
-        try:
-            return self._ask(call, lambda: self._session.control.head_object(**request))
-        except NotFoundError:
-            return None
-
-    def _delete(self, location: Location, pin: Pin) -> None:
-        request: DeleteObjectRequestTypeDef = {"Bucket": location.bucket, "Key": location.key}
-        version = _version_of(pin)
-        action = "DeleteObject"
-        if version is not None:
-            request["VersionId"], action = version, "DeleteObjectVersion"
-        elif pin.etag is not None:
-            request["IfMatch"] = pin.etag
-        call = Call(action, location.bucket, location.key, conditional=True)
-        count_request("delete")
-        try:
-            self._ask(call, lambda: self._session.control.delete_object(**request))
-        except NotFoundError:  # another attempt was quicker
-            return
-        except ConflictError as refusal:
-            raise SourceChangedError(f"{location}: a newer archive is there") from refusal
-
-    def _ask(self, call: Call, request: Callable[[], T]) -> T:
-        try:
-            return request()
-        except S3_ERRORS as error:
-            raise self._session.understand(error, call) from None
-
-
-def _version_of(pin: Pin) -> str | None:
-    """Return the id of a version that no later PUT replaces."""
-    return None if pin.version_id == NO_VERSION else pin.version_id
+def _which(location: Location, pin: Pin) -> tuple[str | None, dict[str, Any]]:
+    """Return the id of a version that no later PUT replaces, and a request about it."""
+    version = None if pin.version_id == NO_VERSION else pin.version_id
+    request = {"Bucket": location.bucket, "Key": location.key}
+    return version, request if version is None else request | {"VersionId": version}

@@ -1,1 +1,0 @@
-"""The built asset, under the Python that Lambda has."""

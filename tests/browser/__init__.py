@@ -1,1 +1,0 @@
-"""Tests of the report page in a real browser; skipped where there is none."""
