@@ -137,7 +137,7 @@ def _remove(site: Site, place: Place) -> None:
     """Remove every version and every upload of a place."""
     for upload in list_uploads(site.s3, place):
         site.s3.abort_multipart_upload(**upload)
-    remove_versions(site.s3, place.bucket, place.prefix, lambda key: place.has in key)
+    remove_versions(site.runs, place.bucket, place.prefix, lambda key: place.has in key)
 
 
 def _stop_runs(site: Site) -> bool:

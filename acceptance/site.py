@@ -92,7 +92,7 @@ class Site:
     @cached_property
     def password(self) -> bytes | None:
         """The environment's password for encrypted archives, None if it has none."""
-        return read_password(self.runs, self.runs.client("secretsmanager"))
+        return read_password(self.runs)
 
     def key(self, name: str) -> str:
         """Return the key of the archive `name`."""
@@ -189,7 +189,7 @@ class Site:
         until = time.monotonic() + IDLE_SECONDS
         while empty < QUIET_READINGS and time.monotonic() < until:
             time.sleep(quiet)
-            empty = 0 if any(read_depth(self.sqs, url)) else empty + 1
+            empty = 0 if any(read_depth(self.runs, url)) else empty + 1
 
     def looks(self, seconds: float) -> Iterator[None]:
         """Yield now and after growing pauses, until `seconds` are over."""

@@ -27,7 +27,7 @@ from bench.measure import print_figure, print_step
 from s3unzip.context import Context, Progress
 from s3unzip.deflate import Span, cut, inflate_segment, link_segments
 from s3unzip.deflate.segments import locate, scan_segment
-from s3unzip.local.machine import run_archive
+from s3unzip.local.machine import Machine
 from s3unzip.local.workers import Workers
 from s3unzip.model import Location, Part, Pin, Request
 from s3unzip.settings import MIB, Tuning
@@ -186,8 +186,9 @@ class Case:
             Location("file", "", f"{self.folder}/{self.name}.zip"),
             Location("file", "", f"{home}/out/"),
         )
-        with Workers(workers or 1, maker(LocalClock()), maker) as pool:
-            report = run_archive(request, maker(LocalClock()), pool)
+        pool = Workers(workers or 1, maker(LocalClock()), maker)
+        with Machine(maker(LocalClock()), pool) as machine:
+            report = machine.run(request)
         assert report.verdict == "COMPLETED", report
         seconds = report.finished - report.started - report.plan_seconds
         written = Path(home, "out", self.name, "large.bin")

@@ -9,8 +9,7 @@ from s3unzip.context import Context, Progress
 from s3unzip.errors import S3UnzipError, ServiceFaultError
 from s3unzip.estimate import Platform
 from s3unzip.extraction.task import run_task
-from s3unzip.local.machine import resume_run, run_archive, run_nested
-from s3unzip.local.workers import Workers
+from s3unzip.local.machine import Machine
 from s3unzip.model import (
     Location,
     NestedRun,
@@ -125,15 +124,15 @@ class World:
 
     def run_here(self, request: Request, planned: Callable[[Plan], None] | None = None) -> Report:
         """Extract what a request asks for as this machine does, after-success action included."""
-        return run_archive(request, self.context, Workers(1, self.context), planned=planned)
+        return Machine(self.context).run(request, planned=planned)
 
     def resume_here(self, run: str, *, failed: bool = False) -> Report:
         """Do what a run left as this machine does."""
-        return resume_run(run, self.context, Workers(1, self.context), failed=failed)
+        return Machine(self.context).resume(run, failed=failed)
 
     def run_nested_here(self, report: Report) -> list[NestedRun]:
         """Extract the archives inside; return what became of each."""
-        return list(run_nested(report, self.context, Workers(1, self.context)))
+        return list(Machine(self.context).run_nested(report))
 
     def records(self, run: str) -> RunRecords:
         """Return the records of a run."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from s3unzip.estimate import Platform
-    from s3unzip.model import ArchiveEnd, NestedRun, Outcome, PlanSummary, Report
+    from s3unzip.model import NestedRun, Outcome, PlanSummary, Report
     from s3unzip.stores.ports import Clock, Stores
 
 
@@ -50,12 +50,6 @@ class Progress:
 
     def nested(self, run: NestedRun) -> None:
         """Learn what became of one archive inside the archive."""
-
-    def found(self, archives: int, size: int) -> None:
-        """Learn how many archives there are, and how many bytes those have whose size is known."""
-
-    def ended(self, end: ArchiveEnd) -> None:
-        """Learn how one of several archives ended."""
 
 
 class Reached(Protocol):

@@ -100,7 +100,7 @@ def test_a_call_that_is_refused(status: int, code: str, kind: type[S3UnzipError]
     refusal: tuple[int, dict[str, object]] = status, {"__type": code, "message": "because"}
     calls: list[tuple[str, str, Callable[[DeployedRuns], object]]] = [
         ("ListExecutions", "ListExecutions", lambda runs: list(runs.recent(1))),
-        ("ListMapRuns", "DescribeMapRun", lambda runs: runs.items(RUN)),
+        ("ListMapRuns", "ListMapRuns", lambda runs: runs.items(RUN)),
         ("StopExecution", "StopExecution", lambda runs: runs.stop(RUN)),
         ("DescribeExecution", "DescribeExecution", lambda runs: runs.state(RUN)),
     ]

@@ -10,8 +10,6 @@ import os
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +20,7 @@ from msgspec.structs import replace
 from mypy_boto3_s3 import S3Client
 
 from s3unzip.context import Context, Progress
-from s3unzip.local.machine import resume_run, run_archive
+from s3unzip.local.machine import Machine
 from s3unzip.local.workers import Workers
 from s3unzip.model import Location, Options, Report, Request
 from s3unzip.settings import Tuning
@@ -151,13 +149,13 @@ class World:
         processes: int = PROCESSES,
     ) -> Report:
         """Extract the archive with worker processes, or in this one where `processes` is 0."""
-        with self._at_work(self.maker(tuning, policy), processes) as (context, workers):
-            return run_archive(self.request(options), context, workers)
+        with open_machine(self.maker(tuning, policy), processes) as machine:
+            return machine.run(self.request(options))
 
     def resume(self, run: str) -> Report:
         """Do what a run left."""
-        with self._at_work(self.maker(), PROCESSES) as (context, workers):
-            return resume_run(run, context, workers)
+        with open_machine(self.maker(), PROCESSES) as machine:
+            return machine.resume(run)
 
     def listing(self) -> Listing:
         """Return what lies in the destination."""
@@ -168,13 +166,11 @@ class World:
         answers = [self.client.list_multipart_uploads(Bucket=bucket) for bucket in BUCKETS]
         return sum(len(answer.get("Uploads", [])) for answer in answers)
 
-    @staticmethod
-    @contextmanager
-    def _at_work(maker: ContextMaker, processes: int) -> Iterator[tuple[Context, Workers]]:
-        context = maker(LocalClock())
-        opening = maker if processes else None
-        with Workers(processes, context, opening) as workers:
-            yield context, workers
+
+def open_machine(maker: ContextMaker, processes: int) -> Machine:
+    """Return a machine with worker processes; 0: the tasks are done in this one."""
+    context = maker(LocalClock())
+    return Machine(context, Workers(processes, context, maker if processes else None))
 
 
 def _zip_crc(path: Path) -> int | None:

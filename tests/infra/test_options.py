@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from s3unzip.aws.environment import read_defaults
+from s3unzip.aws.environment import read_worker
 from s3unzip.model import AfterSuccess, Options, SourceAction, decode
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.settings import Variable
@@ -14,7 +14,11 @@ from tests.infra.templates import Synthesized
 
 FUNCTIONS = ("intake", "plan", "extract", "settle")
 INGEST, MEMBERS = "<StorageIngest.Arn>", "<StorageDestination.Arn>/*"
-NEEDED = {Variable.TRIGGER_BUCKET.value: "in", Variable.DESTINATION.value: "s3://out/"}
+NEEDED = {
+    Variable.TRIGGER_BUCKET.value: "in",
+    Variable.DESTINATION.value: "s3://out/",
+    Variable.WORK_BUCKET.value: "work",
+}
 
 
 def variables_of(made: Synthesized, function: str = "intake") -> dict[str, str]:
@@ -51,7 +55,7 @@ def test_after_success(
         assert not {action for action, _ in dev.rights(name)} & actions
     assert not wanted & made.rights("extract")
     text = variables_of(made, "settle")[Variable.AFTER_SUCCESS]
-    told = read_defaults({**NEEDED, Variable.AFTER_SUCCESS.value: text})
+    told = read_worker({**NEEDED, Variable.AFTER_SUCCESS.value: text})
     assert told.after_success == rule
 
 

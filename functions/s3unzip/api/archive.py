@@ -17,12 +17,10 @@ b'Buy milk.'
 
 import os
 import tempfile
-from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from heapq import merge
-from itertools import islice
-from operator import attrgetter, gt
+from operator import attrgetter
 from typing import IO, Self
 
 from s3unzip.api.options import at_endpoint, judge_selection, make_policy
@@ -189,20 +187,22 @@ class Archive(Mapping[str, ArchiveMember]):
         Raises:
             NotFoundError: no selected member has that name; it is a `KeyError`, too.
         """
-        place = self._find_places().get(name)
-        if place is None:
-            message = f"{name!r}: no such member in {self.source}; see s3unzip ls"
-            raise NoSuchMemberError(message)
         good = len(self._reading.selected)
+        if self._places is None:  # the good members, then the refused ones
+            paths = (member.path for member, _ in self._refused)
+            self._places = {path: good + place for place, path in enumerate(paths)}
+            self._places |= {one.path: place for place, one in enumerate(self._reading.selected)}
+        place = self._places.get(name)
+        if place is None:
+            raise NoSuchMemberError(f"{name!r}: no such member in {self.source}; see s3unzip ls")
         if place < good:
             return ArchiveMember(self._stream, self._reading.selected[place])
         return ArchiveMember(self._stream, *self._refused[place - good])
 
     def members(self) -> Iterator[ArchiveMember]:
         """Yield the selected members, refused ones too, in the order of the directory."""
-        good = (ArchiveMember(self._stream, member) for member in self._in_order())
-        if not self._refused:
-            return good
+        selected = self._reading.selected.in_order()
+        good = (ArchiveMember(self._stream, member) for member in selected)
         refused = (ArchiveMember(self._stream, *failure) for failure in self._refused)
         return merge(good, refused, key=attrgetter("index"))
 
@@ -249,24 +249,6 @@ class Archive(Mapping[str, ArchiveMember]):
         In the directory, and in the members that were read so far.
         """
         return dict(self._reading.index.warnings)
-
-    def _find_places(self) -> dict[str, int]:
-        """Return the place of each name among the good members, then the refused ones."""
-        if self._places is None:
-            names = [member.path for member, _ in self._refused]
-            good = len(self._reading.selected)
-            self._places = {name: good + place for place, name in enumerate(names)}
-            self._places |= {one.path: place for place, one in enumerate(self._reading.selected)}
-        return self._places
-
-    def _in_order(self) -> Iterator[Member]:
-        """Yield the good members in the order of the directory, without a copy of them."""
-        members = self._reading.selected
-        index = array("I", (member.index for member in members))
-        if not any(map(gt, index, islice(index, 1, None))):
-            return iter(members)
-        places = array("I", sorted(range(len(index)), key=index.__getitem__))
-        return (members[place] for place in places)
 
     def _stream(self, member: Member) -> Iterator[bytes]:
         policy, tuning = self._context.policy, self._context.tuning

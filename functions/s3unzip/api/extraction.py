@@ -17,22 +17,21 @@
 
 import glob
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from s3unzip.api.options import at_endpoint, judge_selection, make_policy, parse_after_success
 from s3unzip.context import Progress
-from s3unzip.errors import InterruptedRunError, NotFoundError, S3UnzipError, UsageError
+from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.extraction.objects import BEYOND
 from s3unzip.local.extra import check_extra, clear_extra
-from s3unzip.local.machine import Machine
-from s3unzip.local.processors import available_processors
-from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, Options, Outcome, Report, Request
+from s3unzip.local.machine import Machine, open_machine
+from s3unzip.model import Location, Options, Report, Request
 from s3unzip.planning.plan import Plan
 from s3unzip.planning.select import compile_glob, parse_template
-from s3unzip.settings import Tuning, make_tuning
+from s3unzip.settings import Tuning
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.stores.ports import ListedObject, Stores
@@ -78,36 +77,24 @@ def extract(  # noqa: PLR0913 - options of a public function
         StorageError, ServiceFaultError: a store refused, or failed while the run was planned.
         InterruptedRunError: Ctrl-C; finished members are on record.
     """
-    options = _with_password(options or Options(), password)
     where, target = parse_source(_as_text(source)), parse_destination(_as_text(destination))
-    request = _make_request(where, target, options, after_success)
+    options = options or Options()
+    secret = options.password_ref or (None if password is None else "argument")  # where it is
+    request = make_request(where, target, replace(options, password_ref=secret), after_success)
     reached = at_endpoint(stores, endpoint_url)
     policy, told = make_policy(options, password, target), progress or Progress()
     if delete_extra is not None:
         check_extra(request, reached.work, open_stores(reached))
-    with Machine(reached, policy, *_choose_workers(workers, tuning), told) as machine:
-        return _extract_one(machine, request, max_cost, told, warn, delete_extra)
+    with open_machine(reached, policy, tuning, workers, told) as machine:
+        return extract_one(machine, request, told, warn, delete_extra, max_cost)
 
 
-def _with_password(options: Options, password: bytes | str | None) -> Options:
-    if password is None or options.password_ref is not None:
-        return options
-    return replace(options, password_ref="argument")  # noqa: S106 - says where it is
-
-
-def _make_request(
+def make_request(
     source: Location, destination: Location, options: Options, after_success: str | None
 ) -> Request:
+    """Return the request of a run, with a rule for its archive as `extract` takes it."""
     rule = parse_after_success(after_success, source, options) if after_success else None
     return Request(source, destination, options, after_success=rule)
-
-
-def _choose_workers(workers: int | None, tuning: Tuning | None) -> tuple[Tuning, int]:
-    """Return settings and the number of worker processes."""
-    processes = len(available_processors()) if workers is None else workers
-    if processes < 1:
-        raise UsageError(f"workers must be at least 1; it is {processes}")
-    return tuning or make_tuning({"max_workers": processes}), processes
 
 
 def _as_text(location: object) -> str:
@@ -117,13 +104,13 @@ def _as_text(location: object) -> str:
     return os.fspath(location)
 
 
-def _extract_one(
+def extract_one(
     machine: Machine,
     request: Request,
-    max_cost: float | None,
     told: Progress,
     warn: Callable[[str], object] | None,
     confirm: Callable[[Sequence[ListedObject]], bool] | None = None,
+    max_cost: float | None = None,
 ) -> Report:
     """Extract an archive, and the archives inside it."""
 
@@ -141,109 +128,6 @@ def _extract_one(
     return report
 
 
-def extract_all(  # noqa: PLR0913 - options of a public function
-    sources: Sequence[str],
-    destination: str,
-    options: Options | None = None,
-    *,
-    password: bytes | None = None,
-    workers: int | None = None,
-    tuning: Tuning | None = None,
-    max_cost: float | None = None,
-    after_success: str | None = None,
-    stores: StoreConfig | None = None,
-    progress: Progress | None = None,
-) -> Batch:
-    """Extract several archives, one after the other; the failure of one does not stop the others.
-
-    Args:
-        sources: archives, folders, prefixes (``s3://bucket/in/``) and globs.
-        destination: as of `extract`.
-        options: as of `extract`.
-        password: as of `extract`.
-        workers: as of `extract`.
-        tuning: as of `extract`.
-        max_cost: dollars of each archive.
-        after_success: as of `extract`.
-        stores: as of `extract`.
-        progress: told of what happens.
-
-    Raises:
-        UsageError: a location or an option is wrong, or two archives have the same keys.
-        StorageError, ServiceFaultError: a word names no archive, or they cannot be listed.
-        InterruptedRunError: Ctrl-C; finished members are on record.
-    """
-    told, config = progress or Progress(), stores or StoreConfig()
-    chosen = _with_password(options or Options(), password)
-    target = parse_destination(destination)
-    found = find_archives(sources, config)
-    requests = [_make_request(one, target, chosen, after_success) for one in found]
-    check_apart(requests)
-    policy, chosen_workers = make_policy(chosen, password, target), _choose_workers(workers, tuning)
-    told.found(len(found), sum(size or 0 for size in found.values()))
-    ends: list[ArchiveEnd] = []
-    inner = _Inner(told)
-    with Machine(config, policy, *chosen_workers, inner) as machine:
-        for request in requests:
-            try:
-                ends.append(_end_one(machine, request, max_cost, inner))
-            except (InterruptedRunError, KeyboardInterrupt) as interrupt:
-                raise _interrupted(len(ends), len(requests), interrupt) from interrupt
-            told.ended(ends[-1])
-    return Batch(max(one.exit_code for one in ends), tuple(ends))
-
-
-class _Inner(Progress):
-    """Passes the counts of each of several archives on."""
-
-    def __init__(self, outer: Progress) -> None:
-        self._outer = outer
-        self.runs: list[NestedRun] = []
-
-    def finished(self, counts: Mapping[str, int]) -> None:
-        self._outer.finished(counts)
-
-    def failed(self, outcomes: Sequence[Outcome]) -> None:
-        self._outer.failed(outcomes)
-
-    def trouble(self, message: str) -> None:
-        self._outer.trouble(message)
-
-    def nested(self, run: NestedRun) -> None:
-        self.runs.append(run)
-
-
-def _end_one(
-    machine: Machine, request: Request, max_cost: float | None, inner: _Inner
-) -> ArchiveEnd:
-    """Extract one of several archives; what goes wrong is in the result."""
-    warnings: list[str] = []
-    inner.runs = []
-    source = str(request.source.public)
-    try:
-        report = _extract_one(machine, request, max_cost, inner, warnings.append)
-    except InterruptedRunError:
-        raise
-    except S3UnzipError as error:
-        return ArchiveEnd(source, error.exit_code, error=str(error))
-    right = all(one.is_right for one in inner.runs)
-    code = report.verdict.exit_code or (0 if right else 1)
-    return ArchiveEnd(source, code, report, nested=tuple(inner.runs), warnings=tuple(warnings))
-
-
-def _interrupted(ended: int, archives: int, interrupt: BaseException) -> InterruptedRunError:
-    """Return the error that says how to go on."""
-    begun = isinstance(interrupt, InterruptedRunError)
-    words = f"stopped: {ended:,} of {archives:,} archives ended"
-    if begun:
-        words += f"; of the next one: {interrupt}"
-    if archives - ended - begun > 0:
-        words += (
-            f"\n{archives - ended - begun:,} archives had not begun: start the same command again"
-        )
-    return InterruptedRunError(words)
-
-
 GLOB = frozenset("*?[")
 SUFFIX = ".zip"
 
@@ -259,35 +143,35 @@ def names_several(word: str) -> bool:
     return scheme.lower() == "s3" and (not key or key.endswith("/") or bool(GLOB & set(key)))
 
 
-def find_archives(words: Sequence[str], config: StoreConfig) -> dict[Location, int | None]:
-    """Return the archives that `words` name, in their order, and their sizes if they are known.
+def find_archives(words: Sequence[str], config: StoreConfig) -> list[Location]:
+    """Return the archives that `words` name, in their order.
 
     A folder or a prefix names all archives in it whose names end in ``.zip`` in any case, however
     deep. In a glob ``*`` does not cross a slash, ``**`` does.
 
-    Raises:
-        UsageError: a word is no location.
-        NotFoundError: a folder, a prefix or a glob has no archive.
-        StorageError, ServiceFaultError: it cannot be listed.
+    `NotFoundError`: a folder, a prefix or a glob has no archive.
     """
-    found: dict[Location, int | None] = {}
+    found: dict[Location, None] = {}
     for word in words:
-        listed = _list_objects(word, config) if "://" in word else _list_files(word)
-        some = list(listed) if names_several(word) else [_one(word)]
+        if not names_several(word):
+            some = [parse_source(word)]
+        elif "://" in word:
+            some = list(_list_bucket(word, config))
+        else:
+            some = [parse_source(str(path)) for path in sorted(_list_files(word))]
+        if not some and GLOB & set(word) and not Path(word).is_dir():
+            raise NotFoundError(f"{word}: no archive matches")
         if not some:
-            raise NotFoundError(f"{word}: {_explain_none(word)}")
-        found |= {source: size for source, size in some if source not in found}
-    return found
+            place = f"nothing below this {'prefix' if '://' in word else 'folder'}"
+            raise NotFoundError(
+                f"{word}: no archive is there: {place} has a name that ends in {SUFFIX}"
+            )
+        found |= dict.fromkeys(some)
+    return list(found)
 
 
 def check_apart(requests: Sequence[Request]) -> None:
-    """Refuse archives that would be extracted to the same keys by accident.
-
-    A key template without a field of the archive asks for that; then they may.
-
-    Raises:
-        UsageError: two archives have one name.
-    """
+    """Refuse archives that would be extracted to the same keys, if the template is not for that."""
     known: dict[str, Location] = {}
     for request in requests:
         template = parse_template(request)
@@ -301,59 +185,44 @@ def check_apart(requests: Sequence[Request]) -> None:
             )
 
 
-def _explain_none(word: str) -> str:
-    if GLOB & set(word) and not Path(word).is_dir():
-        return "no archive matches"
-    kind = "prefix" if "://" in word else "folder"
-    return f"no archive is there: nothing below this {kind} has a name that ends in {SUFFIX}"
-
-
-def _one(word: str) -> tuple[Location, int | None]:
-    source = parse_source(word)
-    if source.scheme != "file":
-        return source, None
-    try:
-        return source, Path(source.key).stat().st_size
-    except OSError:  # the run says what is wrong
-        return source, None
-
-
-def _list_files(word: str) -> Iterator[tuple[Location, int | None]]:
-    folder = Path(word)
-    if folder.is_dir():
-        paths = sorted(
-            Path(top, name)
-            for top, _, names in os.walk(folder)
-            for name in names
-            if name.lower().endswith(SUFFIX)
-        )
+def _list_files(word: str) -> Iterator[Path]:
+    if Path(word).is_dir():
+        for top, _, names in os.walk(word):
+            yield from (Path(top, name) for name in names if name.lower().endswith(SUFFIX))
     else:
-        paths = sorted(Path(one) for one in glob.glob(word, recursive=True) if Path(one).is_file())  # noqa: PTH207 - ** of a whole path
-    for path in paths:
-        yield _one(str(path))
+        found = glob.glob(word, recursive=True)  # noqa: PTH207 - ** of a whole path
+        yield from (Path(one) for one in found if Path(one).is_file())
 
 
-def _list_objects(word: str, config: StoreConfig) -> Iterator[tuple[Location, int | None]]:
-    bucket, _, key = word.partition("://")[2].partition("/")
-    start = min((key.find(one) for one in GLOB if one in key), default=len(key))
-    prefix = parse_destination(f"s3://{bucket}/")
-    fits = compile_glob(key).match if start < len(key) else None
-    for listed in _reader(config).destination(prefix).list_objects(key[:start], "", BEYOND):
-        wanted = fits(listed.key) if fits is not None else listed.key.lower().endswith(SUFFIX)
-        if wanted and not listed.key.endswith("/"):
-            yield Location("s3", bucket, listed.key), listed.size
-
-
-def _reader(config: StoreConfig) -> Stores:
-    """Return the stores that list where archives are, with the credentials that read them."""
-    return open_stores(
-        replace(
-            config,
-            destination_endpoint_url=None,
-            destination_region=None,
-            destination_profile=None,
-            destination_unsigned=config.unsigned,
-            destination_owner=None,
-            destination_kms_key=None,
-        )
+def _list_bucket(word: str, config: StoreConfig) -> Iterator[Location]:
+    """Yield archives of a bucket, which is listed with the credentials that read it."""
+    reading = replace(
+        config,
+        destination_endpoint_url=None,
+        destination_region=None,
+        destination_profile=None,
+        destination_unsigned=config.unsigned,
+        destination_owner=None,
+        destination_kms_key=None,
     )
+    bucket, _, key = word.partition("://")[2].partition("/")
+    for one in list_objects(word, open_stores(reading)):
+        if GLOB & set(key) or one.key.lower().endswith(SUFFIX):
+            yield Location("s3", bucket, one.key)
+
+
+def list_objects(word: str, stores: Stores) -> Iterator[ListedObject]:
+    """Yield the objects that a prefix or a glob of a bucket names."""
+    bucket, _, key = word.partition("://")[2].partition("/")
+    start = fixed_part(key)
+    fits = compile_glob(key).match if start != key else str
+    for one in stores.destination(parse_destination(f"s3://{bucket}/")).list_objects(
+        start, "", BEYOND
+    ):
+        if fits(one.key) and not one.key.endswith("/"):
+            yield one
+
+
+def fixed_part(key: str) -> str:
+    """Return what all keys begin with that fit a glob."""
+    return key[: min((key.find(one) for one in GLOB if one in key), default=len(key))]

@@ -15,10 +15,13 @@ from s3unzip.zip import Limits, Policy
 FORMS = "delete or tag=NAME=VALUE"
 
 
-def at_endpoint(stores: StoreConfig | None, endpoint_url: str | None) -> StoreConfig:
-    """Return how stores are reached, S3 at `endpoint_url` if it is given."""
+def at_endpoint(
+    stores: StoreConfig | None, endpoint_url: str | None, at_once: int = 0
+) -> StoreConfig:
+    """Return how stores are reached, S3 at `endpoint_url` if it is given, by enough connections."""
     config = stores or StoreConfig()
-    return config if endpoint_url is None else replace(config, endpoint_url=endpoint_url)
+    url, connections = endpoint_url or config.endpoint_url, max(config.connections, at_once)
+    return replace(config, endpoint_url=url, connections=connections)
 
 
 def judge_selection(
@@ -46,11 +49,7 @@ def make_policy(
 ) -> Policy:
     """Return the policy that `options` ask for.
 
-    Args:
-        options: `lenient` and `encoding` are used.
-        password: opens encrypted members. A string is used as UTF-8.
-        destination: a folder's own path does not count in the limit of keys.
-        limits: None: the defaults.
+    If the destination is a folder, its own path does not count in the limit of keys.
     """
     if options.encoding is not None:
         try:
@@ -81,29 +80,19 @@ def parse_after_success(text: str, source: Location, options: Options) -> AfterS
         )
     match action:
         case "delete" if not rest:
-            if selects_some(options):
+            chosen = options.include or options.exclude or options.names or options.strip_components
+            if chosen or options.limit is not None:
                 raise UsageError(
                     "--after-success delete: leave out --include, --exclude, --member, --limit and "
                     "--strip-components, because members that are not extracted would be lost"
                 )
             return AfterSuccess(SourceAction.DELETE)
         case "tag" if rest:
-            return AfterSuccess(SourceAction.TAG, tags=_tags(rest, source))
+            name, equals, value = rest.partition("=")
+            if not (name and equals):
+                raise UsageError(f"after success: a tag is NAME=VALUE, not {rest!r}")
+            if source.scheme == "file":
+                raise UsageError(f"after success: {source} is a file, which has no tags: delete it")
+            return AfterSuccess(SourceAction.TAG, tags={name: value})
         case _:
             raise UsageError(f"after success: {text!r} is none of {FORMS}")
-
-
-def selects_some(options: Options) -> bool:
-    """Return whether members may be left out: then the archive has what the objects have not."""
-    chosen = options.include or options.exclude or options.names or options.strip_components
-    return bool(chosen) or options.limit is not None
-
-
-def _tags(text: str, source: Location) -> dict[str, str]:
-    """Return the one tag of an object."""
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise UsageError(f"after success: a tag is NAME=VALUE, not {text!r}")
-    if source.scheme == "file":
-        raise UsageError(f"after success: {source} is a file, which has no tags: delete it")
-    return {name: value}

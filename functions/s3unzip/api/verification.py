@@ -18,8 +18,7 @@
 
 import os
 from collections.abc import Callable, Iterable
-
-from msgspec.structs import replace
+from functools import partial
 
 from s3unzip.api.options import at_endpoint, judge_selection, make_policy
 from s3unzip.context import Context, Progress
@@ -33,7 +32,6 @@ from s3unzip.verification import (
     ComparedObject,
     Effort,
     Verification,
-    WrittenObjects,
     read_written,
     verify_objects,
 )
@@ -79,23 +77,13 @@ def verify(  # noqa: PLR0913 - options of a public function
         UsageError: a location or an option is wrong, or nothing is selected.
         StorageError, ServiceFaultError: a store refused, or failed beyond the retries.
     """
-    options = options or Options()
     where, target = parse_source(os.fspath(source)), parse_destination(os.fspath(destination))
-    request = Request(where, target, options)
-    config = at_endpoint(stores, endpoint_url)
-    policy = make_policy(options, password, request.destination)
-    many = open_stores(replace(config, connections=max(config.connections, at_once)))
-    context = Context(many, LocalClock(), policy, progress=progress)
-    written = None if deep else _read_written(records, request, config, context)
-    effort = Effort(at_once, max_listed, deep=deep)
-    return verify_objects(request, context, effort, written, each, judge_selection(options, warn))
-
-
-def _read_written(
-    records: Iterable[RunRecords] | None, request: Request, config: StoreConfig, context: Context
-) -> WrittenObjects:
-    """Return what runs wrote, by their records or by those of this machine."""
+    request = Request(where, target, options or Options())
+    config = at_endpoint(stores, endpoint_url, at_once)
+    policy = make_policy(request.options, password, target)
+    context = Context(open_stores(config), LocalClock(), policy, progress=progress)
     if records is None:
-        runs = runs_of_archive(config.work, request.source)
-        records = (RunRecords.open(context.stores, run) for run in runs)
-    return read_written(records, request.destination)
+        records = map(partial(RunRecords.open, context.stores), runs_of_archive(config.work, where))
+    written = None if deep else read_written(records, target)
+    effort, judge = Effort(at_once, max_listed, deep=deep), judge_selection(request.options, warn)
+    return verify_objects(request, context, effort, written, each, judge)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -76,41 +75,42 @@ class Trigger(Struct, frozen=True):
         in_scope = key.startswith(self.prefix) and key.endswith(spellings(self.suffix))
         return bucket == self.bucket and in_scope
 
-    def check(self, destination: Location) -> None:
-        """Refuse a destination whose members could start runs."""
-        ours, theirs = self.prefix, destination.key
-        if destination.bucket == self.bucket and (
-            ours.startswith(theirs) or theirs.startswith(ours)
-        ):
-            raise UsageError(
-                f"the destination {destination} is inside the trigger's scope "
-                f"(s3://{self.bucket}/{ours}*{self.suffix}), so its members could start runs: "
-                "deploy with another bucket or prefix"
-            )
 
+class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
+    """What the variables of an environment's functions say: what all its runs have in common."""
 
-class RunDefaults(Struct, frozen=True, kw_only=True):
-    """What all runs of an environment have in common."""
-
+    environment: str
     trigger: Trigger
     destination: Location
+    work: Location  # the prefix of all runs
     options: Options
     after_success: AfterSuccess | None
     tuning: Tuning
+    limits: Limits
     platform: Platform
     max_cost: float | None  # dollars a run
-
-
-class LambdaConfig(RunDefaults, frozen=True, kw_only=True):
-    """The configuration of a function for its whole life."""
-
-    environment: str
-    stores: Stores
-    work: Location  # the prefix of all runs
-    policy: Policy
+    access: StoreConfig
     state_machine: str  # ARN
     event_bus: str
     queue: str  # URL; only the intake function has one
+
+    @cached_property
+    def stores(self) -> Stores:
+        """The stores of a function, for its whole life."""
+        return open_stores(self.access)
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The rules for archives, with the password, which is read once."""
+        options, secret = self.options, None
+        if options.password_ref:
+            secret = read_secret(options.password_ref, open_client("secretsmanager"))
+        return Policy(
+            lenient=options.lenient,
+            encoding=options.encoding,
+            limits=self.limits,
+            password=secret,
+        )
 
     def request(self, key: str) -> Request:
         """Return the request for the archive `key` of the trigger's bucket."""
@@ -134,9 +134,6 @@ class LambdaConfig(RunDefaults, frozen=True, kw_only=True):
         )
 
 
-_CREATING = threading.Lock()  # a session can create only one client at a time
-
-
 @cache
 def _session() -> AwsSession:
     return AwsSession()
@@ -146,8 +143,7 @@ def _session() -> AwsSession:
 def open_client(service: Literal["events", "secretsmanager", "sqs", "stepfunctions"]) -> Any:
     """Return the process's client of `service`, which retries; thread-safe."""
     retries = {"total_max_attempts": 6, "mode": "standard"}
-    with _CREATING:
-        return _session().client(service, connect_timeout=5, read_timeout=20, retries=retries)
+    return _session().client(service, connect_timeout=5, read_timeout=20, retries=retries)
 
 
 @cache
@@ -156,64 +152,56 @@ def open_worker() -> LambdaConfig:
     return read_worker(os.environ)
 
 
-def read_defaults(variables: Mapping[str, str]) -> RunDefaults:
-    """Return the defaults of every run from `variables`; reads no secret."""
+def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
+    """Return the configuration from `variables`; nothing is asked of AWS."""
     options = decode(variables.get(Variable.OPTIONS) or "{}", Options)
     secret, rule = variables.get(Variable.PASSWORD_SECRET), variables.get(Variable.AFTER_SUCCESS)
     if secret:
         options = msgspec.structs.replace(options, password_ref=SCHEME + secret)
     tuning = make_tuning(_table(variables, Variable.TUNING))
     memory = int(_number(variables, Variable.WORKER_MEMORY) or LAMBDA_VCPU_MB)
-    return RunDefaults(
-        trigger=Trigger(
-            _needed(variables, Variable.TRIGGER_BUCKET),
-            variables.get(Variable.TRIGGER_PREFIX, ""),
-            variables.get(Variable.TRIGGER_SUFFIX, ""),
-        ),
-        destination=parse_destination(_needed(variables, Variable.DESTINATION)),
-        options=options,
-        after_success=decode(rule, AfterSuccess) if rule else None,
-        tuning=tuning,
-        platform=aws(workers=tuning.max_workers, memory_mb=memory),
-        max_cost=_number(variables, Variable.MAX_COST),
+    trigger = Trigger(
+        _needed(variables, Variable.TRIGGER_BUCKET),
+        variables.get(Variable.TRIGGER_PREFIX, ""),
+        variables.get(Variable.TRIGGER_SUFFIX, ""),
     )
-
-
-def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
-    """Return the configuration from `variables`."""
-    defaults = read_defaults(variables)
-    defaults.trigger.check(defaults.destination)
+    destination = parse_destination(_needed(variables, Variable.DESTINATION))
+    ours, theirs = trigger.prefix, destination.key
+    overlaps = ours.startswith(theirs) or theirs.startswith(ours)
+    if destination.bucket == trigger.bucket and overlaps:
+        raise UsageError(
+            f"the destination {destination} is inside the trigger's scope "
+            f"(s3://{trigger.bucket}/{ours}*{trigger.suffix}), so its members could start runs: "
+            "deploy with another bucket or prefix"
+        )
     work = Location(
         "s3", _needed(variables, Variable.WORK_BUCKET), variables.get(Variable.WORK_PREFIX, "")
     )
-    options = defaults.options
-    secret = variables.get(Variable.PASSWORD_SECRET)
-    password = read_secret(SCHEME + secret, open_client("secretsmanager")) if secret else None
+    try:
+        limits = Limits(**_table(variables, Variable.LIMITS))
+    except TypeError as error:
+        raise UsageError(f"the environment variable {Variable.LIMITS}: {error}") from error
     return LambdaConfig(
         environment=variables.get(Variable.ENVIRONMENT, ""),
-        stores=_stores(work, variables),
+        trigger=trigger,
+        destination=destination,
         work=work,
-        policy=Policy(
-            lenient=options.lenient,
-            encoding=options.encoding,
-            limits=_limits(variables),
-            password=password,
+        options=options,
+        after_success=decode(rule, AfterSuccess) if rule else None,
+        tuning=tuning,
+        limits=limits,
+        platform=aws(workers=tuning.max_workers, memory_mb=memory),
+        max_cost=_number(variables, Variable.MAX_COST),
+        access=StoreConfig(
+            work,
+            request_payer=bool(variables.get(Variable.REQUEST_PAYER)),
+            destination_owner=variables.get(Variable.DESTINATION_OWNER) or None,
+            destination_kms_key=variables.get(Variable.DESTINATION_KMS_KEY) or None,
         ),
         state_machine=variables.get(Variable.STATE_MACHINE, ""),
         event_bus=variables.get(Variable.EVENT_BUS) or "default",
         queue=variables.get(Variable.QUEUE, ""),
-        **msgspec.structs.asdict(defaults),
     )
-
-
-def _stores(work: Location, variables: Mapping[str, str]) -> Stores:
-    config = StoreConfig(
-        work,
-        request_payer=bool(variables.get(Variable.REQUEST_PAYER)),
-        destination_owner=variables.get(Variable.DESTINATION_OWNER) or None,
-        destination_kms_key=variables.get(Variable.DESTINATION_KMS_KEY) or None,
-    )
-    return open_stores(config)
 
 
 def _needed(variables: Mapping[str, str], name: Variable) -> str:
@@ -243,14 +231,6 @@ def _table(variables: Mapping[str, str], name: Variable) -> dict[str, Any]:
     return value
 
 
-def _limits(variables: Mapping[str, str]) -> Limits:
-    changes = _table(variables, Variable.LIMITS)
-    try:
-        return Limits(**changes)
-    except TypeError as error:
-        raise UsageError(f"the environment variable {Variable.LIMITS}: {error}") from error
-
-
 # The password of archives, in AWS Secrets Manager
 
 
@@ -266,33 +246,25 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
     try:
         answer = client.get_secret_value(SecretId=name)
     except ClientError as error:
-        raise _secret_fault(name, error) from error
+        code = error.response.get("Error", {}).get("Code", "")
+        kind, advice = _SECRET_FAULTS.get(code, ServiceFaultError), ""
+        if kind is AccessDeniedError:
+            needs = "secretsmanager:GetSecretValue, and kms:Decrypt of its key"
+            advice = f"; the function needs {needs}"
+        raise kind(f"secret {name}: {code}{advice}") from error
     except BotoCoreError as error:
         raise ServiceFaultError(f"secret {name}: {type(error).__name__}") from error
     is_text = "SecretString" in answer
     value = answer["SecretString"].encode() if is_text else answer["SecretBinary"]
     if field:
-        value = _pick_field(name, field, value)
+        try:
+            fields = json.loads(value)
+        except ValueError:
+            fields = None  # the error would quote the value
+        found = fields.get(field) if isinstance(fields, dict) else None
+        if not isinstance(found, str):
+            raise UsageError(f"secret {name}: is no JSON object with a text field {field!r}")
+        value = found.encode()
     if not value:
         raise UsageError(f"secret {name}: is empty")
     return value
-
-
-def _secret_fault(name: str, error: ClientError) -> S3UnzipError:
-    code = error.response.get("Error", {}).get("Code", "")
-    kind = _SECRET_FAULTS.get(code, ServiceFaultError)
-    advice = ""
-    if kind is AccessDeniedError:
-        advice = "; the function needs secretsmanager:GetSecretValue, and kms:Decrypt of its key"
-    return kind(f"secret {name}: {code}{advice}")
-
-
-def _pick_field(name: str, field: str, value: bytes) -> bytes:
-    try:
-        fields = json.loads(value)
-    except ValueError:
-        fields = None  # the error would quote the value
-    found = fields.get(field) if isinstance(fields, dict) else None
-    if not isinstance(found, str):
-        raise UsageError(f"secret {name}: is no JSON object with a text field {field!r}")
-    return found.encode()

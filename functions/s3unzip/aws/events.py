@@ -33,6 +33,7 @@ TITLES = {
     Verdict.SOURCE_CHANGED: "Archive Failed",
     Verdict.FAILED: "Archive Failed",
 }
+COUNTS = ("members", "extracted", "unchanged", "failed", "missing", "bytes_in", "bytes_out")
 MESSAGE_CHARACTERS = 1_000  # an event may have 256 KB, and the archive chooses the names of members
 
 
@@ -90,11 +91,8 @@ def announce(client: EventBridgeClient, config: LambdaConfig, report: Report) ->
     }
     answer = client.put_events(Entries=[entry])
     if answer["FailedEntryCount"]:
-        failed = answer["Entries"][0]
-        raise ServiceFaultError(
-            f"EventBridge did not take the event: {failed.get('ErrorCode')}, "
-            f"{failed.get('ErrorMessage')}"
-        )
+        why = "{ErrorCode}, {ErrorMessage}".format_map(answer["Entries"][0])
+        raise ServiceFaultError(f"EventBridge did not take the event: {why}")
 
 
 def event_detail(config: LambdaConfig, report: Report) -> dict[str, Any]:
@@ -110,12 +108,6 @@ def event_detail(config: LambdaConfig, report: Report) -> dict[str, Any]:
         "version_id": report.pin.version_id if report.pin is not None else None,
         "destination": str(report.destination),
         "report": f"s3://{work.bucket}/{work.key}runs/{report.run}/report.json",
-        "members": report.members,
-        "extracted": report.extracted,
-        "unchanged": report.unchanged,
-        "failed": report.failed,
-        "missing": report.missing,
-        "bytes_in": report.bytes_in,
-        "bytes_out": report.bytes_out,
+        **{name: getattr(report, name) for name in COUNTS},
         "seconds": round(report.finished - (report.event_time or report.started), 3),
     }

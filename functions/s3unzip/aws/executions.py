@@ -32,11 +32,7 @@ def state_of(step: Next, config: LambdaConfig) -> dict[str, Any]:
 
 
 def request_of(run: str, request: Request, pin: Pin | None = None) -> dict[str, Any]:
-    """Return the input of an execution that begins with Plan.
-
-    Args:
-        pin: the version that the run is of.
-    """
+    """Return the input of an execution that begins with Plan; `pin` is the version of the run."""
     return {"run": run, "request": msgspec.to_builtins(request), "pin": msgspec.to_builtins(pin)}
 
 
@@ -72,7 +68,6 @@ def end_run(report: Report, config: LambdaConfig, context: Context, *, look: boo
     """Do what follows the end of a run whose report is written; it may be repeated.
 
     Args:
-        report: as it is written.
         context: of the step that ended the run; its stores have the run's records.
         look: whether the archive may have been replaced while the run was at work.
     """
@@ -87,8 +82,15 @@ def end_run(report: Report, config: LambdaConfig, context: Context, *, look: boo
         _follow_newer(report, config, context)
     record_archive(report)
     announce(open_client("events"), config, report)
-    if report.archive_left:
-        _finish_source(report, config, context)
+    if report.archive_left:  # it never fails the step: the run has ended, its verdict stays
+        stored = replace(context, stores=config.stores)  # the report is written by now
+        try:
+            result = finish_source(config.after_success, report, stored).after_success
+        except S3UnzipError:
+            logger.exception("the report cannot be written again")
+            return
+        if result is not None:
+            record_source(result)
 
 
 def _start_nested(request: Request, config: LambdaConfig, context: Context) -> None:
@@ -131,15 +133,3 @@ def _follow_newer(report: Report, config: LambdaConfig, context: Context) -> Non
     )
     logger.info("archive was replaced during the run", run=report.run)
     _start_nested(again, config, context)
-
-
-def _finish_source(report: Report, config: LambdaConfig, context: Context) -> None:
-    """Delete or tag the archive. It never fails the step: the run has ended, its verdict stays."""
-    stored = replace(context, stores=config.stores)  # the report is written by now
-    try:
-        result = finish_source(config.after_success, report, stored).after_success
-    except S3UnzipError:
-        logger.exception("the report cannot be written again")
-        return
-    if result is not None:
-        record_source(result)

@@ -1,9 +1,9 @@
 """Function `extract`: one task of a run."""
 
-from __future__ import annotations
-
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from s3unzip.aws.environment import open_worker
 from s3unzip.aws.events import parse_field
@@ -11,9 +11,6 @@ from s3unzip.aws.telemetry import bind_run, lambda_function, record_task
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Run, Task
 from s3unzip.runs.records import RunRecords
-
-if TYPE_CHECKING:  # a stub
-    from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
 @lambda_function

@@ -9,13 +9,12 @@ All of it may be repeated: the same version of an archive is the same run, and m
 objects. So a message that comes twice, or again after a fault, needs no lock.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from aws_lambda_powertools.utilities.typing import LambdaContext
 from botocore.exceptions import BotoCoreError, ClientError
 from msgspec.structs import asdict, replace
 
@@ -40,7 +39,7 @@ from s3unzip.errors import (
     UsageError,
 )
 from s3unzip.extraction.task import ATTEMPT_FAULTS, run_task
-from s3unzip.model import Pin, Report, Request, TaskKind, Verdict, run_id
+from s3unzip.model import Request, TaskKind, Verdict, run_id
 from s3unzip.planning.plan import disks_of, read_tail
 from s3unzip.rates import DIRECT_MEMBER_BYTES
 from s3unzip.runs.records import OUTCOMES, REPORT, RunRecords
@@ -51,10 +50,7 @@ from s3unzip.stores import ports
 from s3unzip.stores.calls import Calls, Store
 from s3unzip.stores.memory import HeldArchive, HeldStores, MemoryRunStore
 from s3unzip.stores.ports import Buffer, Tail
-from s3unzip.zip import ByteRange, drive, locate_directory
-
-if TYPE_CHECKING:  # a stub
-    from aws_lambda_powertools.utilities.typing import LambdaContext
+from s3unzip.zip import ByteRange, locate_directory
 
 FIRST_WAIT = 15  # seconds before the second attempt of a message
 MAX_WAIT = 110  # a fault is retried within 2 minutes
@@ -124,10 +120,8 @@ def take_archive(
 ) -> None:
     """Extract what is there now, whatever the event said, or start its run.
 
-    Args:
-        request: what the event asks for.
-        is_new: whether its message is delivered for the first time. Else an attempt may have been
-            killed between the report and what follows it, which is then repeated.
+    If the message `is_new`, it is delivered for the first time. Else an attempt may have been
+    killed between the report and what follows it, which is then repeated.
     """
     calls = _open_calls(context)
     source = context.stores.source(request.source)
@@ -139,48 +133,25 @@ def take_archive(
     run = run_id(request, tail.pin, tail.modified)
     bind_run(run, str(request.source))
     report = RunRecords.open(context.stores, run, calls).find_report()
-    if report is not None:
-        _take_known(report, request, tail.pin, config, context, is_new=is_new)
-    else:
+    if report is None:
         _plan_here(request, run, tail, config, context, calls)
-
-
-def _take_known(
-    report: Report,
-    request: Request,
-    pin: Pin,
-    config: LambdaConfig,
-    context: Context,
-    *,
-    is_new: bool,
-) -> None:
-    """Go on with a run that failed; of any other, repeat what an attempt may have left."""
-    if report.verdict is Verdict.FAILED:
-        start_again(config, report.run, request, pin)
+    elif report.verdict is Verdict.FAILED:
+        start_again(config, run, request, tail.pin)
     elif is_new:
-        logger.info("run is known", run=report.run)
+        logger.info("run is known", run=run)
     else:
         end_run(report, config, context)
 
 
-class _NotHeldError(Exception):
-    """The directory begins before the bytes that were read."""
-
-
 def _count_held(tail: Tail, context: Context) -> int | None:
     """Return how many members the directory in an archive's last bytes has; None: not all there."""
-
-    def refuse(_: ByteRange) -> bytes:
-        raise _NotHeldError
-
     try:
-        reads = locate_directory(tail.data, tail.pin.size, context.policy, disks_of(tail.pin))
-        location = drive(reads, refuse)
-    except _NotHeldError:
-        return None
+        next(locate_directory(tail.data, tail.pin.size, context.policy, disks_of(tail.pin)))
+    except StopIteration as done:
+        return None if done.value.missing.length else done.value.entries
     except RejectedError:  # the plan says so again, and how
         return 0
-    return None if location.missing.length else location.entries
+    return None  # it asks for what is before these bytes
 
 
 class _HeldCalls(Calls):
@@ -266,25 +237,20 @@ class _SmallRun:
         objects = dict(self._memory.objects)
         if plan is not None:
             record_plan(plan)
-        if (
-            report is not None
-            and report.verdict is Verdict.COMPLETED
-            and not has_nested(report)
-            and not report.archive_left
-        ):
+        is_done = report is not None and report.verdict is Verdict.COMPLETED
+        if report and is_done and not has_nested(report) and not report.archive_left:
             objects = {name: objects[name] for name in objects if name.startswith(KEPT)}
         last = objects.pop(REPORT, None)
         store = self._context.stores.run_store(settled.next.run, self._context.calls())
         for name, data in objects.items():
             store.write(name, [data])
-        if last is not None:
-            if ended:
-                store.write(REPORT, [last])
-            else:
-                try:
-                    store.create(REPORT, last)
-                except ConflictError:
-                    return False
+        if last is not None and ended:
+            store.write(REPORT, [last])
+        elif last is not None:
+            try:
+                store.create(REPORT, last)
+            except ConflictError:
+                return False
         return True
 
 
@@ -296,42 +262,29 @@ def _plan_here(
     if members is None:
         start(config, run, request_of(run, request, tail.pin))
         return
-    if members <= tuning.max_direct_members and tail.pin.size <= tuning.max_direct_bytes:
-        small = _SmallRun(run, tail, context, _one_batch(tuning))
-        settled = small.begin(request, calls)
-        if small.is_small(settled):
-            settled = small.work(settled)
-            if not small.leave(settled):
-                start(config, run, request_of(run, request, tail.pin))
-                return
-            if settled.report is None:
-                record_handover()
-            _go_on(settled, config, small.context)
-            return
-    planned = _SmallRun(run, tail, context, tuning)
-    settled = planned.begin(request, calls)
-    if not planned.leave(settled):
-        start(config, run, request_of(run, request, tail.pin))
-        return
-    _go_on(settled, config, planned.context)
-
-
-def _go_on(settled: Settled, config: LambdaConfig, context: Context) -> None:
-    """Start the execution of a run that has not ended, or do what follows its end."""
-    report = settled.report
-    if report is None:
-        start(config, settled.next.run, state_of(settled.next, config))
-        return
-    is_brief = report.finished - report.started < BRIEF_SECONDS and not report.requests.retries
-    # The records are complete in memory only.
-    end_run(report, config, context, look=not is_brief)
-
-
-def _one_batch(tuning: Tuning) -> Tuning:
-    """Return the settings with which all members are PUTs of one worker."""
-    return replace(
+    is_small = members <= tuning.max_direct_members and tail.pin.size <= tuning.max_direct_bytes
+    one_batch = replace(  # all members are PUTs of one worker
         tuning,
         small_member=max(tuning.small_member, DIRECT_MEMBER_BYTES),
         batch_min_seconds=tuning.batch_seconds,
         max_workers=1,
     )
+    planned = _SmallRun(run, tail, context, one_batch if is_small else tuning)
+    settled = planned.begin(request, calls)
+    if is_small and not planned.is_small(settled):  # then it is cut into tasks as any other
+        is_small, planned = False, _SmallRun(run, tail, context, tuning)
+        settled = planned.begin(request, calls)
+    if is_small:
+        settled = planned.work(settled)
+    if not planned.leave(settled):
+        start(config, run, request_of(run, request, tail.pin))
+        return
+    if is_small and settled.report is None:
+        record_handover()
+    report = settled.report
+    if report is None:
+        start(config, run, state_of(settled.next, config))
+        return
+    is_brief = report.finished - report.started < BRIEF_SECONDS and not report.requests.retries
+    # The records are complete in memory only.
+    end_run(report, config, planned.context, look=not is_brief)

@@ -1,19 +1,15 @@
 """Function `plan`: the state Plan of a run whose directory is large, or that is to go on."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
+from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from s3unzip.aws.environment import open_worker
 from s3unzip.aws.events import parse_field
 from s3unzip.aws.executions import end_run, state_of
 from s3unzip.aws.telemetry import bind_run, lambda_function, record_plan
 from s3unzip.model import Pin, Request
-from s3unzip.planning.plan import Plan
 from s3unzip.settling.loop import KnownArchive, begin, resume
-
-if TYPE_CHECKING:  # a stub
-    from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
 @lambda_function
@@ -30,13 +26,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         pin = parse_field(event, "pin", Pin) if event.get("pin") else None
         known = KnownArchive(run, pin)
         request = parse_field(event, "request", Request)
-        settled = begin(request, step, known, planned=_measure)
+        settled = begin(request, step, known, planned=lambda plan: record_plan(plan.summary))
     else:
         settled = resume(run, step, failed=bool(event.get("failed")))
     if settled.report is not None:
         end_run(settled.report, config, step)
     return state_of(settled.next, config)
-
-
-def _measure(plan: Plan) -> None:
-    record_plan(plan.summary)

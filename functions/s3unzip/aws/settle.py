@@ -1,10 +1,9 @@
 """Function `settle`: the state Settle of a run, and the report of one whose execution failed."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from s3unzip.aws.environment import LambdaConfig, open_worker
 from s3unzip.aws.events import parse_field
@@ -15,9 +14,6 @@ from s3unzip.errors import UsageError
 from s3unzip.model import Next, Pin, Request, Verdict, decode, run_of_execution
 from s3unzip.runs.records import RunRecords
 from s3unzip.settling.loop import settle, settle_failed
-
-if TYPE_CHECKING:  # a stub
-    from aws_lambda_powertools.utilities.typing import LambdaContext
 
 MAX_CAUSE = 1_000  # characters
 

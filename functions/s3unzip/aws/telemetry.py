@@ -40,6 +40,8 @@ ENDS = {  # metric of a run by its verdict
     Verdict.FAILED: "ArchivesFailed",
 }
 
+COUNTS = ("extracted", "unchanged", "failed", "missing")  # of a report, in its log line
+
 # The loggers of the client libraries. The runtime client gives the root logger the application
 # log level of the function: at INFO botocore writes two lines for each client, at DEBUG whole
 # answers, those of Secrets Manager too.
@@ -58,15 +60,7 @@ metrics.set_default_dimensions(environment=os.environ.get(Variable.ENVIRONMENT) 
 
 
 def lambda_function(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
-    """Log, trace and measure each invocation of a Lambda function."""
-    logged: Callable[[E, C], R] = logger.inject_lambda_context(clear_state=True)(
-        trace(publish(handler))
-    )
-    return logged
-
-
-def publish(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
-    """Write the metrics of an invocation, even if it fails.
+    """Log, trace and measure each invocation of a Lambda function, also one that fails.
 
     Unlike Powertools' ``log_metrics`` it prints no warning for an invocation without metrics, such
     as one for a known run or a report with unfinished tasks.
@@ -82,26 +76,21 @@ def publish(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
             else:
                 metrics.clear_metrics()  # the next invocation must not inherit the run's id
 
-    return measured
-
-
-def trace(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
-    """Make a subsegment of each sampled invocation, with the error that ends it, if any.
-
-    The others never import the X-Ray SDK, which takes a tenth of a cold start.
-    """
-
+    @logger.inject_lambda_context(clear_state=True)
     @wraps(handler)
-    def traced(event: E, context: C) -> R:
+    def invoke(event: E, context: C) -> R:
         if not is_sampled():
             powertools.is_cold_start = False  # else a later one is annotated as the first
-            return handler(event, context)
-        captured: Callable[[E, C], R] = _open_tracer().capture_lambda_handler(
-            handler, capture_response=False
+            return measured(event, context)
+        # A subsegment, with the error that ends it, if any. Other invocations never import the
+        # X-Ray SDK, which takes a tenth of a cold start.
+        traced: Callable[[E, C], R] = _open_tracer().capture_lambda_handler(
+            measured, capture_response=False
         )
-        return captured(event, context)
+        return traced(event, context)
 
-    return traced
+    logged: Callable[[E, C], R] = invoke
+    return logged
 
 
 def is_sampled() -> bool:
@@ -155,15 +144,8 @@ def record_task(report: TaskReport) -> None:
     puts = report.requests.put + report.requests.part + report.requests.copy
     if puts:
         _add("PutLatency", report.put_seconds / puts * 1_000)
-    logger.info(
-        "task",
-        task=report.task,
-        extracted=report.extracted,
-        unchanged=report.unchanged,
-        failed=report.failed,
-        unfinished=report.unfinished,
-        seconds=report.seconds,
-    )
+    told = ("task", "extracted", "unchanged", "failed", "unfinished", "seconds")
+    logger.info("task", **{name: getattr(report, name) for name in told})
 
 
 def record_handover() -> None:
@@ -183,16 +165,9 @@ def record_archive(report: Report, *, first: bool = True) -> None:
         _add("RunDuration", max(0.0, report.finished - report.started))
     if first and report.event_time is not None:
         _add("ArchiveDuration", max(0.0, report.finished - report.event_time))
-    logger.info(
-        "archive",
-        verdict=report.verdict.value,
-        reason=report.reason,
-        source=str(report.source),
-        extracted=report.extracted,
-        unchanged=report.unchanged,
-        failed=report.failed,
-        missing=report.missing,
-    )
+    counts = {name: getattr(report, name) for name in COUNTS}
+    ended, source = report.verdict.value, str(report.source)
+    logger.info("archive", verdict=ended, reason=report.reason, source=source, **counts)
     for reason, members in report.reasons.items():
         logger.info("failures", reason=reason, members=members)
 

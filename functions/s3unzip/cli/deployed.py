@@ -1,24 +1,20 @@
 """Commands on a deployed environment: ``submit``, ``reconcile``, ``doctor``."""
 
-from __future__ import annotations
-
 import sys
 import time
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from s3unzip.cli.figures import print_json, printable, show_bytes, show_count, show_time
 from s3unzip.cli.options import SERVER, Given, command
 from s3unzip.cli.terminal import confirm
 from s3unzip.errors import BudgetError, InterruptedRunError, UsageError
 from s3unzip.estimate import price_archives, show_dollars
+from s3unzip.model import Location
 from s3unzip.operate import reconcile as reconciling
 from s3unzip.operate.canary import try_canary
-from s3unzip.operate.doctor import CHECKS, CheckStatus, Deployment, Diagnosis, run_check
-from s3unzip.operate.submit import Submission, find_archives, queue_archives
-
-if TYPE_CHECKING:
-    from s3unzip.operate.runs import DeployedRuns
+from s3unzip.operate.doctor import CheckStatus, Diagnosis, diagnose
+from s3unzip.operate.runs import DeployedRuns
+from s3unzip.operate.submit import Submission, find_archives, send_events
 
 DAY = 86_400.0
 INDENT = " " * 9  # the width of the status of a check
@@ -74,16 +70,15 @@ def submit(given: Given) -> int:
 
 
 def _queue(runs: DeployedRuns, keys: list[str]) -> int:
-    queued = 0
-
-    def tell(count: int) -> None:
-        nonlocal queued
-        if count // TOLD_EVERY > queued // TOLD_EVERY:
-            sys.stderr.write(f"queued {count:,} archives\n")
-        queued = count
-
+    queued, now, bucket = 0, time.time(), runs.defaults.trigger.bucket
+    # The events have the time of now: archives that were put long ago are not ahead of new ones.
+    events = [(Location("s3", bucket, key), now) for key in keys]
+    client, queue = runs.client("sqs"), runs.outputs["QueueUrl"]
     try:
-        queue_archives(runs, keys, tell)
+        for count in send_events(client, queue, events, "submit"):
+            if count // TOLD_EVERY > queued // TOLD_EVERY:
+                sys.stderr.write(f"queued {count:,} archives\n")
+            queued = count
     except KeyboardInterrupt:
         raise InterruptedRunError(
             f"stopped after {queued:,} of {len(keys):,} archives; the same command queues all, and "
@@ -131,19 +126,18 @@ def doctor(given: Given) -> int:
 
     Exit code: 0 all is well or there are only warnings, 1 a check failed.
     """
-    deployment, found = Deployment(given.deployed()), []
-    checks = (run_check(name, deployment) for name in CHECKS)
-    for one in chain(checks, () if given.no_canary else try_canary(deployment, given.wait)):
+    runs, found = given.deployed(), []
+    for one in chain(diagnose(runs), () if given.no_canary else try_canary(runs, given.wait)):
         found.append(one)
         if not given.json:
             advice = f"{INDENT}-> {printable(one.advice)}\n" if one.advice else ""
             sys.stdout.write(f"{one.status:8} {one.name:19} {printable(one.message)}\n{advice}")
             sys.stdout.flush()
-    diagnosis = Diagnosis(given.env or "", tuple(found))
-    ok, warnings, failures = (diagnosis.count(status) for status in CheckStatus)
+    statuses = [one.status for one in found]
+    ok, warnings, failures = map(statuses.count, CheckStatus)
     if given.json:
-        print_json(diagnosis)
+        print_json(Diagnosis(given.env or "", tuple(found)))
     else:
         counts = f"{show_count(warnings, 'warning')}, {show_count(failures, 'failure')}"
         sys.stdout.write(f"{ok} ok, {counts}\n")
-    return diagnosis.exit_code
+    return 1 if failures else 0

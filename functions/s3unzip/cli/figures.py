@@ -1,15 +1,10 @@
 """Figures, names, warnings and JSON lines as commands print them."""
 
-from __future__ import annotations
-
 import math
 import sys
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-    from typing import TextIO
+from typing import TextIO
 
 
 def show_bytes(count: float) -> str:

@@ -1,18 +1,19 @@
 """Commands on an archive that write nothing: ``ls``, ``cat``, ``test``, ``plan``, ``verify``."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 import s3unzip
+from s3unzip import Archive, ArchiveMember
+from s3unzip.api.options import judge_selection, make_policy
 from s3unzip.cli.figures import (
     print_json,
     printable,
@@ -26,6 +27,7 @@ from s3unzip.cli.figures import (
 )
 from s3unzip.cli.options import MEMBERS, ODD, PLACES, SOURCE, WHERE, Given, command, globs_of
 from s3unzip.cli.run import asking_for_a_prefix
+from s3unzip.context import Context
 from s3unzip.errors import UsageError
 from s3unzip.estimate import (
     Estimate,
@@ -36,16 +38,17 @@ from s3unzip.estimate import (
     local,
     show_dollars,
 )
-from s3unzip.model import Location, Options, Request, encode
+from s3unzip.explanations import describe
+from s3unzip.model import Location, Request, encode
+from s3unzip.planning.cut import choose_workers
+from s3unzip.planning.plan import preview_plan
+from s3unzip.planning.select import compile_glob
+from s3unzip.runs.records import RunRecords
+from s3unzip.stores.calls import LocalClock
+from s3unzip.stores.factory import open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import TextIO
-
-    from s3unzip import Archive, ArchiveMember
-    from s3unzip.context import Context
-    from s3unzip.operate.runs import DeployedRuns
     from s3unzip.verification import Verification
 
 NOT_TEXT = (".zip", ".gz", ".png", ".jpg", ".exe")
@@ -114,8 +117,6 @@ def ls(given: Given) -> int:
 
 
 def _describe(member: ArchiveMember) -> ListedMember:
-    from s3unzip.explanations import describe
-
     sizes, problem = (member.name, member.size, member.compressed_size), member.problem
     if problem is not None:
         words = describe(problem.code, problem.message)
@@ -158,8 +159,6 @@ def _saved(size: int, compressed: int) -> str:
 @command("src names", ODD, SOURCE, names={"required": True})
 def cat(given: Given) -> int:
     """Write members to stdout, checked; reads only their ranges."""
-    from s3unzip.planning.select import compile_glob
-
     archive = _open(given)
     if sys.stdout.isatty() and any(name.lower().endswith(NOT_TEXT) for name in given.names):
         raise UsageError(f"{given.names[0]}: not text; redirect it: s3unzip cat ... > file")
@@ -187,9 +186,8 @@ def test(given: Given) -> int:
 
     Exit code: 0 all members are sound, 1 some are not, 3 archive rejected.
     """
-    from s3unzip.api.options import judge_selection, make_policy
     from s3unzip.cli.output import RunDisplay, print_test
-    from s3unzip.local.machine import Machine
+    from s3unzip.local.machine import open_machine
     from s3unzip.stores.memory import NOWHERE
 
     where, options = parse_source(given.src), replace(given.options(), key_template="{member}")
@@ -200,7 +198,7 @@ def test(given: Given) -> int:
         stores = replace(given.config(), work=Location("file", "", f"{home}/"))
         tuning = given.tuning(given.processes)
         with (
-            Machine(stores, policy, tuning, given.processes, display) as machine,
+            open_machine(stores, policy, tuning, given.processes, display) as machine,
             display,
             asking_for_a_prefix(where),
         ):
@@ -222,22 +220,29 @@ def test(given: Given) -> int:
 )
 def plan(given: Given) -> int:
     """Estimate a run: its work, time and cost; nothing is written."""
-    from s3unzip.api.options import make_policy
-    from s3unzip.context import Context
-    from s3unzip.stores.calls import LocalClock
-    from s3unzip.stores.factory import open_stores
-
-    deployed, base, limit = None, None, given.max_cost
+    base, limit = None, given.max_cost
     options, target = given.options(), parse_destination(given.dest or ".")
     if given.env is not None:
         if given.platform not in {None, "aws"}:
             raise UsageError(f"--env {given.env} is on aws, not on {given.platform}")
-        deployed = given.deployed()
-        options = _add_ruled(given, options, deployed.defaults.options)
-        target = target if given.dest else deployed.defaults.destination
-        base = deployed.defaults.tuning
-        limit = deployed.defaults.max_cost if limit is None else limit
-    platform = _platform(given, deployed)
+        known = given.deployed().defaults
+        base, ruled = known.tuning, known.options
+        options = replace(  # what is typed, else what the environment has
+            options,
+            key_template=given.template() or ruled.key_template,
+            lenient=options.lenient or ruled.lenient,
+            encoding=options.encoding or ruled.encoding,
+            as_gzip=options.as_gzip or ruled.as_gzip,
+        )
+        target = target if given.dest else known.destination
+        limit = known.max_cost if limit is None else limit
+        platform = replace(known.platform, workers=given.workers or base.max_workers)
+    elif given.platform in {None, "local"}:
+        platform = local(workers=given.processes)
+    elif given.platform == "aws":
+        platform = aws(workers=given.workers or aws().workers)
+    else:
+        raise UsageError(f"--on takes aws or local, not {given.platform!r}")
     policy = make_policy(options, given.password(), target)
     request = Request(parse_source(given.src), target, options)
     given.check_places(request.source)
@@ -253,34 +258,7 @@ def plan(given: Given) -> int:
     return 0
 
 
-def _add_ruled(given: Given, typed: Options, ruled: Options) -> Options:
-    """Return the options that are typed, else those of the environment."""
-    return replace(
-        typed,
-        key_template=given.template() or ruled.key_template,
-        lenient=typed.lenient or ruled.lenient,
-        encoding=typed.encoding or ruled.encoding,
-        as_gzip=typed.as_gzip or ruled.as_gzip,
-    )
-
-
-def _platform(given: Given, deployed: DeployedRuns | None) -> Platform:
-    """Return the platform with its usual limits, or that of the environment."""
-    if deployed is not None:
-        known = deployed.defaults
-        return replace(known.platform, workers=given.workers or known.tuning.max_workers)
-    if given.platform in {None, "local"}:
-        return local(workers=given.processes)
-    if given.platform == "aws":
-        return aws(workers=given.workers or aws().workers)
-    raise UsageError(f"--on takes aws or local, not {given.platform!r}")
-
-
 def _estimate(request: Request, context: Context, platform: Platform) -> Estimate:
-    from s3unzip.api.options import judge_selection
-    from s3unzip.planning.cut import choose_workers
-    from s3unzip.planning.plan import preview_plan
-
     reading, tasks = preview_plan(request, context)
     judge_selection(request.options, warn)(reading)
     sizes = [member.size for member in reading.selected]
@@ -332,26 +310,18 @@ def _estimate_tables(made: Estimate) -> list[list[tuple[str, ...]]]:
         for a, b, members in spans
     )
     whole = made.duration.expected or 1.0
-    steps = (
+    steps = [
         (one.name, show_seconds(one.seconds), f"{one.seconds / whole:.0%}", one.detail)
         for one in made.steps
         if one.seconds >= 0.05
-    )
-    bounds = (
-        (one.name, show_seconds(one.seconds), one.detail)
-        for one in made.bounds
-        if one.seconds >= 0.05
-    )
-    paid = [
-        (
-            show_dollars(line.dollars),
-            f"{line.quantity:,.0f} {line.unit}"
-            + ("" if line.unit == "GB-s" or line.quantity == 1 else "s"),
-            f"{line.service} {line.item}".rstrip(),
-        )
-        for line in made.cost.lines
-        if line.quantity
     ]
+    long = [one for one in made.bounds if one.seconds >= 0.05]
+    bounds = [(one.name, show_seconds(one.seconds), one.detail) for one in long]
+    paid: list[tuple[str, ...]] = []
+    for line in filter(lambda one: one.quantity, made.cost.lines):
+        units = line.unit if line.unit == "GB-s" or line.quantity == 1 else f"{line.unit}s"
+        what = f"{line.quantity:,.0f} {units}", f"{line.service} {line.item}".rstrip()
+        paid.append((show_dollars(line.dollars), *what))
     total = [(show_dollars(made.cost.total), "", "total")] if made.cost.lines else []
     return [
         [("from", "below", "members", ""), *sizes],
@@ -378,10 +348,11 @@ def verify(given: Given) -> int:
 
     where = parse_source(given.src)
     given.check_places(where, parse_destination(given.dest))
-    config, runs, wanted = given.config(), None, given.objects
+    config, wanted = given.config(), given.objects
+    records: Iterable[RunRecords] | None = () if given.no_records else None  # of this machine
     if given.env is not None and not given.no_records:
         runs = given.deployed()
-    here = () if given.no_records else None  # None: the runs of this machine
+        records = map(runs.records, runs.of_archive(where))
     try:
         file = Path(os.devnull if wanted is None else wanted).open("wb")  # noqa: SIM115 - closed below
     except OSError as error:
@@ -393,7 +364,7 @@ def verify(given: Given) -> int:
             given.dest,
             given.options(),
             deep=given.deep,
-            records=here if runs is None else map(runs.records, runs.of_archive(where)),
+            records=records,
             at_once=given.at_once,
             max_listed=given.listed,
             each=None if wanted is None else lambda one: file.write(encode(one) + b"\n"),
@@ -409,7 +380,7 @@ def verify(given: Given) -> int:
     return found.verdict.exit_code
 
 
-def print_verification(found: Verification, out: TextIO) -> None:
+def print_verification(found: "Verification", out: TextIO) -> None:
     """Print the verdict, the counts and the listed differences."""
     counts = "".join(f", {count:,} {COUNTED[kind]}" for kind, count in found.counts.items())
     rate = found.members / max(found.seconds, 0.001)

@@ -1,13 +1,12 @@
 """``s3unzip``: the commands, what is said of mistyped ones, and how they end."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
 import traceback
+from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -26,9 +25,6 @@ from s3unzip.errors import (
     is_out_of_memory,
 )
 from s3unzip.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 COMPLETION = "_S3UNZIP_COMPLETE"  # set by the script of a shell

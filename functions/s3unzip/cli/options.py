@@ -297,9 +297,6 @@ class Given:
 
     def _properties(self) -> ObjectProperties | None:
         """Return what is set on objects in S3."""
-        lists = self.tag, self.metadata, self.content_type
-        if (self.storage_class, self.cache_control) == (None, None) and not any(lists):
-            return None
         # Another order of names is the same run; of types the first that fits counts.
         chosen = ObjectProperties(
             storage_class=self.storage_class,
@@ -309,7 +306,7 @@ class Given:
             tags=dict(sorted(_read_pairs("--tag", self.tag).items())),
         )
         chosen.check()
-        return chosen
+        return None if chosen == ObjectProperties() else chosen
 
     def password(self) -> bytes | None:
         """Return the password of encrypted members, None if there is none."""
@@ -426,24 +423,22 @@ def command(
             _start_logging(given.verbose)
             return act(given)
 
-        taken = " ".join((*names, "verbose")).split()
+        params: list[click.Parameter] = []
+        for name in " ".join((*names, "verbose")).split():
+            declared = Given.__dataclass_fields__[name].metadata
+            settings, words = declared["settings"] | changes.get(name, {}), declared["names"]
+            if settings.get("required"):
+                settings.pop("default", None)
+            params.append((click.Option if words else click.Argument)([name, *words], **settings))
         return GroupedCommand(
             act.__name__,
-            params=[_make_parameter(name, changes.get(name, {})) for name in taken],
+            params=params,
             callback=start,
             help=act.__doc__,
             context_settings={"help_option_names": ["-h", "--help"]},
         )
 
     return make
-
-
-def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
-    declared = Given.__dataclass_fields__[name].metadata
-    settings, names = declared["settings"] | changes, declared["names"]
-    if settings.get("required"):
-        settings.pop("default", None)
-    return (click.Option if names else click.Argument)([name, *names], **settings)
 
 
 def _start_logging(verbose: int) -> None:

@@ -22,8 +22,6 @@ from s3unzip.cli.figures import (
     show_bytes,
     show_count,
     show_seconds,
-    warn,
-    write_table,
 )
 from s3unzip.context import Progress
 from s3unzip.explanations import advise, describe, explain
@@ -41,10 +39,9 @@ if TYPE_CHECKING:
 
     from s3unzip.context import Reached
     from s3unzip.errors import Finding
-    from s3unzip.model import ArchiveEnd, Batch, NestedRun, PlanSummary
+    from s3unzip.model import NestedRun, PlanSummary
     from s3unzip.stores.factory import StoreConfig
 
-ARCHIVE_TITLES = ("STATE", "MEMBERS", "FAILED", "RUN", "SOURCE")
 FAILURES_SHOWN = 5  # of each reason
 RATE_SECONDS = 10.0  # the rates shown are means of so long
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
@@ -84,7 +81,7 @@ def print_report(
     _print_head(report, title, out, found_by)
     if report.verdict is not Verdict.REJECTED:
         _print_totals(report, out, rates=rates)
-    _print_failures(report, out, found_by)
+    print_failures(report, out, found_by)
     if report.after_success is not None:
         out.write(f"  {printable(str(report.after_success))}\n")
     out.write(f"  run {report.run}\n")
@@ -105,7 +102,7 @@ def print_test(report: Report) -> None:
             f"{report.failed:,} {verbs[1]} not; {show_bytes(report.bytes_out)} decoded in "
             f"{show_seconds(max(report.finished - report.started, 1e-9))}\n"
         )
-    _print_failures(report, out, None)
+    print_failures(report, out, None)
 
 
 def _print_head(report: Report, title: str, out: TextIO, where: str | None) -> None:
@@ -179,7 +176,7 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
     )
 
 
-def _print_failures(report: Report, out: TextIO, where: str | None) -> None:
+def print_failures(report: Report, out: TextIO, where: str | None) -> None:
     """Print the reasons, each with its first members."""
     for code, count in report.reasons.items() if report.failed else ():
         advice = _advise(code, report.run, where)
@@ -224,7 +221,7 @@ class Figures(NamedTuple):
 
 
 class RunDisplay(Progress):
-    """Shows phase, share, members, failures and the time left; of several archives their number."""
+    """Shows phase, share, members, failures and the time left."""
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
         self._given = console
@@ -236,7 +233,7 @@ class RunDisplay(Progress):
         self._phase = "plan"
         self._since = time.monotonic()  # of the phase
         self.note = self._trouble = ""
-        self._failures = self._archives = self._ended_archives = 0
+        self._failures = 0
         self._live: Live | None = None
         self._ended = threading.Event()
         self._lines: threading.Thread | None = None
@@ -272,17 +269,6 @@ class RunDisplay(Progress):
             self._since = time.monotonic() - gone
         self._start()
 
-    def found(self, archives: int, size: int) -> None:  # noqa: ARG002 - shown as archives
-        """Show the work ahead."""
-        self._archives, self._since = archives, time.monotonic()
-        self._start()
-
-    def ended(self, end: ArchiveEnd) -> None:
-        """Count an archive; say what is wrong with one that ended without a report."""
-        self._ended_archives += 1
-        if end.error is not None:
-            self.say(_name_once(end))
-
     def finished(self, counts: Mapping[str, int]) -> None:
         """Take increments."""
         with self._lock:
@@ -315,14 +301,19 @@ class RunDisplay(Progress):
         with self._lock:
             counts, plan, now = Counter(self.counts), self.plan, time.monotonic()
             done = counts["extracted"] + counts["unchanged"] + counts["failed"]
+            elapsed = max(now - self._since, 1e-3)
+            if self._phase == VERIFYING and done:
+                read = f"{show_bytes(counts['bytes_read'])} read" if counts["bytes_read"] else ""
+                rate, equal = f"{done / elapsed:,.0f} objects/s", f"{counts['extracted']:,} equal"
+                return Figures("comparing", None, equal, f"{counts['failed']:,} not", read, rate)
             if plan is None or self._phase != EXTRACTING:
-                return self._figures_without_plan(counts, done, max(now - self._since, 1e-3))
+                return Figures(WORDS.get(self._phase, self._phase), None, note=self.note)
             share = min(1.0, max(0.0, counts["bytes_done"] / max(1, plan.work)))
             self._history.append((now, share, done, counts["bytes_written"]))
             while len(self._history) > 2 and now - self._history[1][0] > RATE_SECONDS:
                 self._history.pop(0)
             then, share_then, done_then, written_then = self._history[0]
-            elapsed, passed = now - self._since, max(now - then, 1e-3)
+            passed = max(now - then, 1e-3)
         speed, left = (share - share_then) / passed, ""
         if speed > 0 and elapsed >= MIN_SECONDS and MIN_SHARE <= share < 1:
             left = f"about {show_seconds((1 - share) / speed)} left"
@@ -337,24 +328,6 @@ class RunDisplay(Progress):
             left,
             self.note,
         )
-
-    def _figures_without_plan(self, counts: Counter[str], done: int, seconds: float) -> Figures:
-        """Return the figures of several archives, of a verify, or of another phase."""
-        failed, size = counts["failed"], counts["bytes_written"]
-        if self._archives:
-            return Figures(
-                f"{self._ended_archives:,}/{self._archives:,} archives",
-                self._ended_archives / self._archives,
-                f"{done:,} members",
-                f"{failed:,} failed",
-                show_bytes(size),
-                f"{done / seconds:,.0f} members/s, {show_bytes(size / seconds)}/s",
-            )
-        if self._phase == VERIFYING and done:
-            read = f"{show_bytes(counts['bytes_read'])} read" if counts["bytes_read"] else ""
-            rate, equal = f"{done / seconds:,.0f} objects/s", f"{counts['extracted']:,} equal"
-            return Figures("comparing", None, equal, f"{failed:,} not", read, rate)
-        return Figures(WORDS.get(self._phase, self._phase), None, note=self.note)
 
     def _console(self) -> Console:
         from rich.console import Console
@@ -436,52 +409,6 @@ class RunOutput(RunDisplay):
         lines += [f"  {printable(said)}\n"] if said else []
         lines += [f"  run {run.run}\n"] if run.run is not None else []
         sys.stderr.writelines(lines)
-
-    def print_batch(self, batch: Batch, stores: StoreConfig) -> None:
-        """Print the end of all archives: a table and what is to do next, or one JSON object."""
-        self.stop()
-        warnings = [(end.source, text) for end in batch.archives for text in end.warnings]
-        for source, text in warnings:
-            warn(f"{source}: {text}")
-        if self._json:
-            print_json(batch)
-        if self._quiet:
-            return
-        write_table([ARCHIVE_TITLES, *map(_archive_cells, batch.archives)], sys.stderr)
-        reports = [end.report for end in batch.archives if end.report is not None]
-        for report in reports:
-            reached = shown_connections(stores, report.source, report.destination)
-            following = next_command(report, None, reached)
-            if report.failed or following:
-                sys.stderr.write(f"{printable(str(report.source))}\n")
-                _print_failures(report, sys.stderr, "")
-            if following:
-                sys.stderr.write(f"  next: {printable(following)}\n")
-        done = sum(report.extracted + report.unchanged for report in reports)
-        failed = sum(report.failed + report.missing for report in reports)
-        right = sum(end.exit_code == 0 for end in batch.archives)
-        size = show_bytes(sum(report.bytes_out for report in reports))
-        sys.stderr.write(
-            f"{right:,} of {show_count(len(batch.archives), 'archive')} "
-            f"{'is' if len(batch.archives) == 1 else 'are'} extracted: "
-            f"{show_count(done, 'member')}, {size}; {show_count(failed, 'member')} failed\n"
-        )
-
-
-def _name_once(end: ArchiveEnd) -> str:
-    """Return an error with the archive that it is about; most of them name it themselves."""
-    error = end.error or ""
-    return error if error.startswith(f"{end.source}:") else f"{end.source}: {error}"
-
-
-def _archive_cells(end: ArchiveEnd) -> tuple[str, ...]:
-    report = end.report
-    if report is None:
-        return ("ERROR", "", "", "", printable(_name_once(end)))
-    count = f"{report.extracted + report.unchanged:,}"
-    failed = f"{report.failed + report.missing:,}"
-    why = f": {printable(report.message)}" if report.message else ""
-    return (report.verdict.value, count, failed, report.run, printable(end.source) + why)
 
 
 def shown_connections(config: StoreConfig, *places: Location) -> StoreConfig:

@@ -1,11 +1,9 @@
 """``run``: extract an archive, or several, on this machine."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 
 import s3unzip
 from s3unzip.cli.figures import print_json, printable, printable_name, show_bytes, warn
@@ -14,11 +12,7 @@ from s3unzip.cli.terminal import confirm
 from s3unzip.errors import AccessDeniedError, NotFoundError, UsageError
 from s3unzip.model import Location, Request
 from s3unzip.stores.locations import parse_destination, parse_source
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from s3unzip.stores.ports import ListedObject
+from s3unzip.stores.ports import ListedObject
 
 EXTRA_SHOWN = 10  # keys before the question
 
@@ -52,7 +46,9 @@ def run(given: Given) -> int:
             "so it cannot be changed; leave out one of them"
         )
     if len(given.sources) > 1 or names_several(given.sources[0]):
-        return _extract_several(given)
+        from s3unzip.cli.several import extract_several
+
+        return extract_several(given)
     return _extract_one(given, parse_source(given.sources[0]), parse_destination(given.dest))
 
 
@@ -62,10 +58,9 @@ def _extract_one(given: Given, where: Location, target: Location) -> int:
 
     given.check_places(where, target)
     if given.dry_run:
-        return _decide(given, Request(where, target, given.options()))
-    how = _how(given)
-    output = RunOutput(quiet=given.quiet, json=given.json)
-    output.reached = shown_connections(how["stores"], where, target)
+        return list_decisions(given, Request(where, target, given.options()))
+    stores, output = given.config(), RunOutput(quiet=given.quiet, json=given.json)
+    output.reached = shown_connections(stores, where, target)
     kept: list[str] = []
 
     def may_delete(found: Sequence[ListedObject]) -> bool:
@@ -77,7 +72,17 @@ def _extract_one(given: Given, where: Location, target: Location) -> int:
     question = None if given.delete_extra is None else may_delete
     with output, asking_for_a_prefix(where):
         report = s3unzip.extract(
-            given.sources[0], given.dest, progress=output, warn=warn, delete_extra=question, **how
+            given.sources[0],
+            given.dest,
+            given.options(),
+            password=given.password(),
+            workers=given.processes,
+            tuning=given.tuning(given.processes),
+            after_success=given.after_success,
+            stores=stores,
+            progress=output,
+            warn=warn,
+            delete_extra=question,
         )
     if report.verdict.exit_code:
         return report.verdict.exit_code
@@ -86,41 +91,7 @@ def _extract_one(given: Given, where: Location, target: Location) -> int:
     return AccessDeniedError.exit_code if report.archive_left else 0
 
 
-def _how(given: Given) -> dict[str, Any]:
-    """Return the arguments of `extract` and `extract_all` that are the same."""
-    return {
-        "stores": given.config(),
-        "options": given.options(),
-        "password": given.password(),
-        "workers": given.processes,
-        "tuning": given.tuning(given.processes),
-        "after_success": given.after_success,
-    }
-
-
-def _extract_several(given: Given) -> int:
-    """Extract several archives, each as its own run; return the highest exit code."""
-    from s3unzip.api.extraction import check_apart, extract_all, find_archives
-    from s3unzip.cli.output import RunOutput
-
-    if given.delete_extra:
-        raise UsageError("--delete-extra: is for one archive; run them one by one")
-    target, how = parse_destination(given.dest), _how(given)
-    for word in given.sources:
-        scheme, separator, _ = word.partition("://")
-        given.check_places(Location(scheme.lower() if separator else "file", "", word), target)
-    if given.dry_run:
-        found = find_archives(given.sources, how["stores"])
-        requests = [Request(one, target, how["options"]) for one in found]
-        check_apart(requests)
-        return max([_decide(given, request) for request in requests])
-    with RunOutput(quiet=given.quiet, json=given.json) as output:
-        batch = extract_all(given.sources, given.dest, progress=output, **how)
-    output.print_batch(batch, how["stores"])
-    return batch.exit_code
-
-
-def _decide(given: Given, request: Request) -> int:
+def list_decisions(given: Given, request: Request) -> int:
     """Print what a run would do about each member; return 1 if it could not do all of it."""
     from s3unzip.api.options import judge_selection, make_policy
     from s3unzip.context import Context

@@ -3,11 +3,10 @@
 The runs are this machine's, or those of a deployed environment.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 import webbrowser
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -30,26 +29,23 @@ from s3unzip.cli.output import RunDisplay, failed_line, print_report
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.local.locking import LOCK, is_at_work, known_runs
-from s3unzip.model import STEM_AT, Outcome, PlanSummary, Status, Verdict, run_of_execution
-from s3unzip.runs.records import PAGE, Items, RunRecords, RunWatcher
+from s3unzip.model import Outcome, PlanSummary, Report, Status, Verdict, run_of_execution
+from s3unzip.runs.records import PAGE, Items, RunRecords, RunSnapshot, RunWatcher, pick_run
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import OPTIONS, StoreConfig, check_reachable, open_stores
 from s3unzip.stores.files import PRIVATE, make_folders
 from s3unzip.stores.locations import runs_home
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from s3unzip.model import Report
+if TYPE_CHECKING:  # it loads botocore
     from s3unzip.operate.runs import DeployedRuns
-    from s3unzip.runs.records import RunSnapshot
 
 TITLES = ("STARTED (UTC)", "STATE", "TOOK", "MEMBERS", "FAILED", "RUN", "SOURCE -> DESTINATION")
 RIGHT = {"TOOK", "MEMBERS", "FAILED"}
 LATEST = {"metavar": "[RUN]", "required": False, "default": "latest"}
 # Of two options that exclude each other, the one that is typed counts.
 RIVALS = {"unsigned": "request_payer", "request_payer": "unsigned"}
+FIGURES = ("extracted", "unchanged", "failed", "bytes_written")
 RUNNING = "RUNNING"  # states of runs
 ENDED = "ENDED"
 REPORT_SECONDS = 90.0  # an execution that failed gets its report a little later
@@ -77,17 +73,12 @@ class LocalRuns:
         known, name = known_runs(self.work_location), run_of_execution(name)
         if name in known:
             return name
-        if name == "latest":
-            for latest in filter(self._is_run, known):
-                return latest
-            raise NotFoundError("there are no runs yet: s3unzip run SRC DEST begins one")
-        named = [run for run in known if run.startswith(name) or run[STEM_AT:].startswith(name)]
-        found = list(filter(self._is_run, named))
-        if not found:
-            raise NotFoundError(f"{name}: no such run here; see s3unzip runs")
-        if len(found) > 1:
-            raise UsageError(f"{name}: {len(found)} runs begin with it; see s3unzip runs")
-        return found[0]
+        runs = filter(self._is_run, known)
+        if name != "latest":
+            return pick_run(name, runs, "here")
+        for latest in runs:
+            return latest
+        raise NotFoundError("there are no runs yet: s3unzip run SRC DEST begins one")
 
     def _is_run(self, run: str) -> bool:
         """Return whether anything is on record of a run; it has its lock before its plan."""
@@ -196,10 +187,16 @@ def runs(given: Given) -> int:
     """List runs, the latest first."""
     known = open_runs(given)
     rows: list[tuple[str, ...]] = [TITLES]
-    for one in _list_runs(known, given.newest):
-        if given.json:
+    for run, state, started in known.recent(given.newest):
+        try:
+            one = _list_run(run, state, started, known)
+        except UsageError as error:  # foreign, truncated or of tomorrow
+            place = f"{known.work_location}runs/{run}/"
+            one = ListedRun(run, "UNREADABLE", started, source=place)
+            warn(f"{place}: {error}")
+        if one is not None and given.json:
             print_json(one)
-        else:
+        elif one is not None:
             rows.append(_cells(one))
     if len(rows) > 1:
         write_table(rows, sys.stdout, RIGHT)
@@ -208,31 +205,17 @@ def runs(given: Given) -> int:
     return 0
 
 
-def _list_runs(known: AnyRuns, limit: int) -> Iterator[ListedRun]:
-    """Yield the latest runs first."""
-    for run, state, started in known.recent(limit):
-        try:
-            found = _list_run(run, state, started, known)
-        except UsageError as error:  # foreign, truncated or of tomorrow
-            place = f"{known.work_location}runs/{run}/"
-            found = ListedRun(run, "UNREADABLE", started, source=place)
-            warn(f"{place}: {error}")
-        if found is not None:
-            yield found
-
-
 def _list_run(run: str, at_work: str, started: float, known: AnyRuns) -> ListedRun | None:
     records = known.records(run)
     report = records.find_report()
     # A run that is refused has ended; the note of its end is written a little later.
-    refused = report is not None and report.verdict is Verdict.REJECTED
-    if report is None or (at_work == RUNNING and not refused):
-        state, plan = at_work, records.find_plan()
-        if not state and plan is None and known.environment is None:
+    if report is None or (at_work == RUNNING and report.verdict is not Verdict.REJECTED):
+        plan = records.find_plan()
+        if not at_work and plan is None and known.environment is None:
             return None  # it is being planned, or was refused before there was a record
-        state = state or known.state(run) or "UNFINISHED"
-        ends = ("", "") if plan is None else (str(plan.run.source), str(plan.run.destination))
-        state = "UNFINISHED" if state == ENDED else state
+        state = at_work or known.state(run)
+        state = "UNFINISHED" if state in {None, ENDED} else str(state)
+        ends = (str(plan.run.source), str(plan.run.destination)) if plan else ()
         return ListedRun(run, state, started, None, *ends)
     return ListedRun(
         run,
@@ -293,9 +276,9 @@ def _page_of(report: Report, known: AnyRuns) -> Path:
     run, home = report.run, Path(runs_home().key)
     if known.environment is None:
         page = home / "runs" / run / PAGE
-        if page.is_file():
-            return page
-        raise NotFoundError(f"{run}: has no page; s3unzip resume {run} writes it")
+        if not page.is_file():
+            raise NotFoundError(f"{run}: has no page; s3unzip resume {run} writes it")
+        return page
     page = home / "pages" / f"{run}.html"
     make_folders(page.parent, PRIVATE)
     try:
@@ -328,7 +311,7 @@ def resume(given: Given) -> int:
 def _resume_here(given: Given, known: LocalRuns) -> int:
     """Do what is left of a run of this machine, print its report; return the exit code."""
     from s3unzip.api.options import make_policy
-    from s3unzip.local.machine import Machine
+    from s3unzip.local.machine import open_machine
 
     tuning, secret = given.tuning(given.processes), given.password()
     name = known.find(given.run)
@@ -340,7 +323,7 @@ def _resume_here(given: Given, known: LocalRuns) -> int:
     policy = make_policy(planned.options, secret, planned.destination)
     display, stores = RunDisplay(), _recall_config(given, known.connections(name))
     check_reachable(stores, planned.source, planned.destination)
-    with Machine(stores, policy, tuning, given.processes, display) as machine, display:
+    with open_machine(stores, policy, tuning, given.processes, display) as machine, display:
         report = machine.resume(name, display.planned, failed=given.failed)
     if given.json:
         print_json(report)
@@ -373,10 +356,12 @@ def _read_plan(run: str, known: AnyRuns) -> PlanSummary:
 
 def _recall_config(given: Given, known: StoreConfig) -> StoreConfig:
     """Return how the stores of a run are reached: as is typed now, else as its records say."""
-    source_of, typed = click.get_current_context().get_parameter_source, set[str]()
-    for name, text in OPTIONS.items():
-        if source_of(text.lstrip("-").replace("-", "_")) is ParameterSource.COMMANDLINE:
-            typed.add(name)
+    source_of = click.get_current_context().get_parameter_source
+    typed = {
+        name
+        for name, option in OPTIONS.items()
+        if source_of(option.lstrip("-").replace("-", "_")) is ParameterSource.COMMANDLINE
+    }
     recalled = {
         name: getattr(known, name)
         for name in (*OPTIONS, "other_hosts")
@@ -462,7 +447,11 @@ def _follow(run: str, known: AnyRuns, display: RunDisplay, given: Given) -> Repo
             print_json(line)
             sys.stdout.flush()
         if seen.summary is not None:
-            _show(display, seen.summary, seen, items)
+            if display.plan is None:
+                display.planned(seen.summary, gone=max(0.0, time.time() - seen.summary.started))
+            display.finished(seen.counts - display.counts)
+            display.failed([failure for _, failure in seen.failures])
+            display.note = _note(seen.summary, seen, items)
         if state != RUNNING and report is not None:
             return report
         if state not in {RUNNING, None}:
@@ -474,35 +463,22 @@ def _follow(run: str, known: AnyRuns, display: RunDisplay, given: Given) -> Repo
         time.sleep(given.every)
 
 
-def _show(display: RunDisplay, plan: PlanSummary, seen: RunSnapshot, items: Items | None) -> None:
-    """Show what is new."""
-    if display.plan is None:
-        display.planned(plan, gone=max(0.0, time.time() - plan.started))
-    display.finished(seen.counts - display.counts)
-    display.failed([failure for _, failure in seen.failures])
-    display.note = _note(plan, seen, items)
-
-
 def _progress(run: str, state: str | None, seen: RunSnapshot, items: Items | None) -> RunProgress:
     """Return what is known of a run as a line of JSON has it."""
-    plan, counts = seen.summary, seen.counts
+    figures = {name: seen.counts[name] for name in FIGURES}
+    if seen.summary is not None:
+        figures |= {"members": seen.summary.selected, "tasks": seen.summary.tasks}
+    if items is not None:
+        figures |= {"running": items.running, "waiting": items.waiting, "lost": items.failed}
     return RunProgress(
         run,
         state or "",
-        None if plan is None else plan.selected,
-        counts["extracted"],
-        counts["unchanged"],
-        counts["failed"],
-        counts["bytes_written"],
-        0 if plan is None else plan.tasks,
-        seen.tasks,
-        seen.rounds,
-        None if items is None else items.running,
-        None if items is None else items.waiting,
-        None if items is None else items.failed,
-        seen.throttled,
-        seen.retries,
-        seen.first_object,
+        **figures,
+        tasks_done=seen.tasks,
+        rounds=seen.rounds,
+        throttled=seen.throttled,
+        retries=seen.retries,
+        first_object=seen.first_object,
     )
 
 

@@ -14,7 +14,7 @@ from s3unzip.context import Context
 from s3unzip.errors import ServiceFaultError, UsageError
 from s3unzip.extraction.objects import BEYOND, PAGE, list_pages
 from s3unzip.local.locking import known_runs
-from s3unzip.model import Location, Report, Request, Run, Verdict
+from s3unzip.model import Location, Report, Request, Verdict
 from s3unzip.planning.select import MARKER, parse_template
 from s3unzip.runs.records import RunRecords
 from s3unzip.stores.ports import ListedObject, Stores
@@ -23,10 +23,7 @@ OPTION = "--delete-extra"
 
 
 def check_extra(request: Request, home: Location, stores: Stores) -> None:
-    """Refuse a request of which it is not certain what is extra.
-
-    Args:
-        home: where this machine keeps its runs.
+    """Refuse a request of which it is not certain what is extra; `home` has this machine's runs.
 
     `UsageError`: not all members are extracted; the prefix is none, or holds the archive, the
     records of runs or what another archive's run wrote.
@@ -41,10 +38,23 @@ def check_extra(request: Request, home: Location, stores: Stores) -> None:
         raise UsageError(
             f"{OPTION}: leave out --nested, because members of archives inside would be deleted"
         )
-    prefix = parse_template(request).prefix
-    _check_prefix(request, prefix)
-    _check_contents(request, prefix, home)
-    _check_others(request, prefix, home, stores)
+    target, prefix = request.destination, parse_template(request).prefix
+    if not prefix or (target.scheme == "file" and prefix == target.key):
+        what = "bucket" if target.scheme == "s3" else "folder"
+        raise UsageError(
+            f"{OPTION}: would delete in the whole {what} {target}; extract below it, for example "
+            "with --prefix NAME"
+        )
+    if not prefix.endswith("/"):
+        raise UsageError(
+            f"{OPTION}: the keys begin with {prefix!r}, which may be the beginning of other keys, "
+            "too; end the prefix with a slash"
+        )
+    below = Location(target.scheme, target.bucket, prefix)
+    for what, place in {"the archive": request.source, "the records of runs": home}.items():
+        if _is_below(place, below):
+            raise UsageError(f"{OPTION}: {what} ({place}) is below {prefix}")
+    _check_others(request, below, home, stores)
 
 
 def clear_extra(
@@ -63,9 +73,12 @@ def clear_extra(
     calls = context.calls()
     records = RunRecords.open(context.stores, report.run, calls)
     run = records.read_plan().run
-    members = _member_keys(run, report, records)
-    destination = context.stores.destination(run.destination)
-    first = run.key_prefix
+    members = {outcome.key for outcome in records.outcome_lines()}
+    if len(members) != report.extracted + report.unchanged:
+        raise ServiceFaultError(f"{OPTION}: the records of {run.id} do not have all members")
+    if run.options.marker:
+        members.add(run.key_prefix + MARKER)
+    destination, first = context.stores.destination(run.destination), run.key_prefix
     pages = list_pages(destination, first, first, first + BEYOND, calls)
     found = [one for page in pages for one in page if one.key not in members]
     if found and confirm(found):
@@ -77,30 +90,6 @@ def clear_extra(
     return report
 
 
-def _check_prefix(request: Request, prefix: str) -> None:
-    destination = request.destination
-    if not prefix or (destination.scheme == "file" and prefix == destination.key):
-        what = "bucket" if destination.scheme == "s3" else "folder"
-        raise UsageError(
-            f"{OPTION}: would delete in the whole {what} {destination}; extract below it, for "
-            "example with --prefix NAME"
-        )
-    if not prefix.endswith("/"):
-        raise UsageError(
-            f"{OPTION}: the keys begin with {prefix!r}, which may be the beginning of other keys, "
-            "too; end the prefix with a slash"
-        )
-
-
-def _check_contents(request: Request, prefix: str, home: Location) -> None:
-    """Check that neither the archive nor the records of runs are or will be below the prefix."""
-    below = Location(request.destination.scheme, request.destination.bucket, prefix)
-    places = {"the archive": request.source, "the records of runs": home}
-    for what, place in places.items():
-        if _is_below(place, below):
-            raise UsageError(f"{OPTION}: {what} ({place}) is below {prefix}")
-
-
 def _is_below(place: Location, above: Location) -> bool:
     """Return whether `place` is below `above`; of files, whatever links lead there."""
     if (place.scheme, place.bucket) != (above.scheme, above.bucket):
@@ -110,33 +99,16 @@ def _is_below(place: Location, above: Location) -> bool:
     return (os.path.realpath(place.key) + "/").startswith(os.path.realpath(above.key) + "/")
 
 
-def _check_others(request: Request, prefix: str, home: Location, stores: Stores) -> None:
-    """Check that no run of another archive wrote below the prefix, as far as this machine knows."""
-    place = request.destination
+def _check_others(request: Request, below: Location, home: Location, stores: Stores) -> None:
+    """Check that no run of another archive wrote there, as far as this machine knows."""
     for name in known_runs(home):
         plan = RunRecords.open(stores, name).find_plan()
-        if plan is None:
+        if plan is None or plan.run.source.public == request.source.public:
             continue
-        other = plan.run
-        there = other.destination
-        overlaps = other.key_prefix.startswith(prefix) or prefix.startswith(other.key_prefix)
-        if (
-            overlaps
-            and (there.scheme, there.bucket) == (place.scheme, place.bucket)
-            and other.source.public != request.source.public
-        ):
+        there, prefix = plan.run.destination, plan.run.key_prefix
+        same_place = (there.scheme, there.bucket) == (below.scheme, below.bucket)
+        if same_place and (prefix.startswith(below.key) or below.key.startswith(prefix)):
             raise UsageError(
-                f"{OPTION}: the run {name} extracted another archive, {other.source}, to "
-                f"{other.key_prefix}; give each archive a prefix of its own"
+                f"{OPTION}: the run {name} extracted another archive, {plan.run.source}, to "
+                f"{prefix}; give each archive a prefix of its own"
             )
-
-
-def _member_keys(run: Run, report: Report, records: RunRecords) -> set[str]:
-    """Return the keys that the run wrote or found unchanged, and its marker.
-
-    `ServiceFaultError`: the records do not have all of them.
-    """
-    keys = {outcome.key for outcome in records.outcome_lines()}
-    if len(keys) != report.extracted + report.unchanged:
-        raise ServiceFaultError(f"{OPTION}: the records of {run.id} do not have all members")
-    return keys | {run.key_prefix + MARKER} if run.options.marker else keys

@@ -9,11 +9,9 @@ import fcntl
 import os
 import re
 import time
-from contextlib import ExitStack
 from functools import partial
 from io import BufferedWriter
 from pathlib import Path
-from typing import Self
 
 from s3unzip.errors import AccessDeniedError, UsageError
 from s3unzip.model import Location, run_stem
@@ -28,10 +26,7 @@ TRIES, PAUSE = 5, 0.02  # seconds: `is_at_work` holds the lock of an idle run fo
 def lock_run(home: str, run: str) -> BufferedWriter:
     """Lock `run` against other processes until the returned file is closed.
 
-    `UsageError`: another process works on the run.
-
-    Args:
-        home: the folder of all runs.
+    `UsageError`: another process works on the run. `home` is the folder of all runs.
     """
     folder = Path(home, "runs", run)
     try:
@@ -53,38 +48,8 @@ def lock_run(home: str, run: str) -> BufferedWriter:
     )
 
 
-class RunLocks:
-    """The runs that this process works on; a context manager that releases them at its end.
-
-    Args:
-        home: the folder of all runs.
-    """
-
-    def __init__(self, home: str) -> None:
-        self._home = home
-        self._held = ExitStack()
-        self._runs: set[str] = set()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._held.close()
-        self._runs.clear()
-
-    def take(self, run: str) -> None:
-        """Lock a run, unless it is locked here already."""
-        if run not in self._runs:
-            self._held.enter_context(lock_run(self._home, run))
-            self._runs.add(run)
-
-
 def is_at_work(home: str, run: str) -> bool:
-    """Return whether a process on this machine works on `run`.
-
-    Args:
-        home: the folder of all runs.
-    """
+    """Return whether a process on this machine works on `run`."""
     try:
         with Path(home, "runs", run, LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -96,10 +61,7 @@ def is_at_work(home: str, run: str) -> bool:
 
 
 def known_runs(home: Location) -> list[str]:
-    """Return the ids of the runs below `home`, the latest first: by the times of their folders.
-
-    `AccessDeniedError`: this user may not read the folder.
-    """
+    """Return the ids of the runs below `home`, the latest first: by the times of their folders."""
     folder = Path(home.key, "runs")
     try:
         days = [day for day in os.scandir(folder) if DAY.fullmatch(day.name)]

@@ -33,10 +33,13 @@ from msgspec.structs import replace
 from s3unzip.context import Context, Progress
 from s3unzip.errors import S3UnzipError, ServiceFaultError, is_out_of_memory
 from s3unzip.extraction.task import run_task
+from s3unzip.local.logs import start_logging
 from s3unzip.local.processors import tune_allocator, yield_to_others
 from s3unzip.model import Outcome, Run, Task
-from s3unzip.settings import MIB
+from s3unzip.settings import MIB, Tuning
 from s3unzip.stores.calls import LocalClock
+from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.zip import Policy
 
 _log = logging.getLogger("s3unzip.workers")
 
@@ -51,6 +54,18 @@ NO_MEMORY = (
 )
 DEATHS = (EOFError, OSError, pickle.UnpicklingError)  # what a pipe from the dead raises
 OpenContext = Callable[[LocalClock, Progress], Context]  # picklable
+
+
+def open_context(
+    config: StoreConfig,
+    policy: Policy,
+    tuning: Tuning,
+    clock: LocalClock,
+    progress: Progress | None,
+) -> Context:
+    """Return the context of this process; its stores are opened when they are first asked for."""
+    start_logging()
+    return Context(open_stores(config), clock, policy, tuning, progress, reached=config)
 
 
 class Counted(Struct, frozen=True):
@@ -70,11 +85,7 @@ class Ended(Struct, frozen=True):
 
 
 class Counting(Progress):
-    """The progress of a worker: it sends what a task counts.
-
-    Args:
-        send: takes each message; called from any thread, by one at a time.
-    """
+    """The progress of a worker: it sends what a task counts, from any thread, one at a time."""
 
     def __init__(self, send: Callable[[Counted], object] = lambda _: None) -> None:
         self.send = send
@@ -102,15 +113,11 @@ class Tally:
 
     What a lost attempt counted is taken out of the sum, and the progress hears of the sum again
     when it is higher than before.
-
-    Args:
-        progress: takes increments, from any thread.
     """
 
     def __init__(self, progress: Progress | None) -> None:
-        self._progress = progress
-        self._running: list[Counter[str]] = []  # of attempts
-        self._recorded: Counter[str] = Counter()  # by attempts that ended
+        self._progress = progress or Progress()
+        self._sum: Counter[str] = Counter()  # of all attempts but the lost ones
         self._told: Counter[str] = Counter()
         self._failed: set[str] = set()  # keys
         self._troubles: dict[str, float] = {}  # when each was passed on
@@ -122,49 +129,38 @@ class Tally:
             if new_run:
                 self._told.clear()
                 self._failed.clear()
-            self._recorded = Counter(counts)
+            self._sum = Counter(counts)
             self._tell()
 
-    def begin(self) -> Counter[str]:
-        """Note that an attempt of a task begins; return what it counts."""
-        with self._lock:
-            self._running.append(Counter())
-            return self._running[-1]
-
     def take(self, attempt: Counter[str], message: Counted) -> None:
-        """Take what an attempt counted."""
+        """Take what an attempt of a task counted, and add it to the sum of the attempt."""
         with self._lock:
             if message.trouble:
                 self._tell_trouble(message.trouble)
             attempt.update(message.counts)
-            self._tell(message.failed)
-
-    def end(self, attempt: Counter[str], ended: Ended) -> None:
-        """Note that an attempt ended; what it counted stays, if it is on record."""
-        with self._lock:
-            self._running = [one for one in self._running if one is not attempt]
-            if not ended.lost:
-                self._recorded.update(attempt)
+            self._sum.update(message.counts)
             self._tell()
+            fresh = [one for one in message.failed if one.key not in self._failed]
+            if fresh:
+                self._failed.update(outcome.key for outcome in fresh)
+                self._progress.failed(fresh)
 
-    def _tell(self, failed: Sequence[Outcome] = ()) -> None:
-        total = sum(self._running, Counter(self._recorded))
-        new = total - self._told  # what is higher than ever before
+    def lose(self, attempt: Counter[str]) -> None:
+        """Take out what an attempt counted that is not on record."""
+        with self._lock:
+            self._sum.subtract(attempt)
+
+    def _tell(self) -> None:
+        new = self._sum - self._told  # what is higher than ever before
         self._told.update(new)
-        if self._progress is None:
-            return
         if new:
             self._progress.finished(new)
-        fresh = [outcome for outcome in failed if outcome.key not in self._failed]
-        if fresh:
-            self._failed.update(outcome.key for outcome in fresh)
-            self._progress.failed(fresh)
 
     def _tell_trouble(self, message: str) -> None:
         """Pass a line on, once for all workers: they meet the same store."""
         about = message.partition(" (")[0].partition(", retrying")[0]  # not the cause
         since = time.monotonic() - self._troubles.get(about, -math.inf)
-        if since > TROUBLE_SECONDS and self._progress is not None:
+        if since > TROUBLE_SECONDS:
             self._troubles[about] = time.monotonic()
             self._progress.trouble(message)
 
@@ -183,34 +179,26 @@ class Workers:
         self.processes = processes if open_context is not None else 1
         self._here = here
         self._open_context = open_context
-        self._tally = Tally(here.progress)
+        self.tally = Tally(here.progress)
         self._workers: list[_Here | _Process] = []
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
+    def close(self, *_: object) -> None:
         """End the idle workers."""
         for worker in self._workers:
             worker.close()
         self._workers = []
 
-    def note_recorded(self, counts: Mapping[str, int], *, new_run: bool) -> None:
-        """Tell the progress what is on record of a run before one of its rounds begins."""
-        self._tally.note_recorded(counts, new_run=new_run)
+    __exit__ = close
 
     def do_all(self, run: Run, tasks: Sequence[Task]) -> ServiceFaultError | None:
         """Do each task once; what a service fault leaves of one is for the next round.
 
         An error that ends the run is on record: tasks that have not begun stay undone. On Ctrl-C
-        the workers stop and write their outcomes, and KeyboardInterrupt propagates.
-
-        Returns:
-            The fault that must end the run, because a store or the workers fail again and again;
-            None if there is none.
+        the workers stop and write their outcomes, and KeyboardInterrupt propagates. Return the
+        fault that must end the run, because a store or the workers fail again and again.
         """
         todo = _Round(tasks, max(2, self.processes))
         workers = self._take_workers(tasks)
@@ -257,9 +245,10 @@ class Workers:
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             while (task := todo.take()) is not None:
-                attempt = self._tally.begin()
-                ended = worker.do(run, task, partial(self._tally.take, attempt))
-                self._tally.end(attempt, ended)
+                attempt = Counter[str]()
+                ended = worker.do(run, task, partial(self.tally.take, attempt))
+                if ended.lost:
+                    self.tally.lose(attempt)
                 todo.ended(task, ended)
         except BaseException as error:  # noqa: BLE001 - `do_all` raises it
             future.set_exception(error)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, structs
 
-from s3unzip.aws.environment import RunDefaults
+from s3unzip.aws.environment import LambdaConfig
 from s3unzip.errors import NotFoundError
-from s3unzip.model import Location, Request, SourceState, Verdict, run_id
+from s3unzip.model import Location, SourceState, Verdict, run_id
 from s3unzip.operate.runs import RUNNING, DeployedRuns, asking
 from s3unzip.operate.submit import send_events
 from s3unzip.planning.plan import read_whole_tail
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 
     from mypy_boto3_s3.type_defs import ObjectTypeDef
 
-    from s3unzip.model import Pin, Report
-    from s3unzip.stores.ports import Source
+    from s3unzip.model import Report
 
 THREADS = 32  # archives that are looked up concurrently
 # The longest time of a function: an action that is pending for longer was cut off.
@@ -68,13 +68,9 @@ def reconcile(runs: DeployedRuns, since: float) -> Reconciliation:
     Sends one LIST for each thousand objects, and one HEAD and one GET for each archive. If the GET
     finds no report, another one finds out whether the archive is split, and a HEAD each its parts.
     """
-    defaults = runs.defaults
-
-    def look(archive: ObjectTypeDef) -> Unsettled | str | None:
-        return _look(archive, defaults, runs)
-
+    look = partial(_look, runs=runs, defaults=runs.defaults)
     with ThreadPoolExecutor(THREADS, thread_name_prefix="reconcile") as pool:
-        found = list(pool.map(look, _archives(runs, defaults, since)))
+        found = list(pool.map(look, _archives(runs, since)))
     unsettled = tuple(one for one in found if isinstance(one, Unsettled))
     return Reconciliation(len(found), found.count(RUNNING), unsettled)
 
@@ -83,7 +79,8 @@ def start(runs: DeployedRuns, archives: Iterable[Unsettled]) -> int:
     """Queue the events of archives without a run, and resume the other runs; return how many."""
     found = list(archives)
     events = [(one.source, one.put) for one in found if one.state == "no run"]
-    send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events, "reconcile")
+    for _ in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events, "reconcile"):
+        pass
     for one in found:
         if one.state != "no run":
             runs.resume(one.run)
@@ -91,11 +88,11 @@ def start(runs: DeployedRuns, archives: Iterable[Unsettled]) -> int:
 
 
 def _look(
-    archive: ObjectTypeDef, defaults: RunDefaults, runs: DeployedRuns
+    archive: ObjectTypeDef, runs: DeployedRuns, defaults: LambdaConfig
 ) -> Unsettled | str | None:
     """Return the problem of an archive's run, the state of an active run, or None."""
-    source = Location("s3", defaults.trigger.bucket, archive["Key"])
-    request = Request(source, defaults.destination, defaults.options)
+    request = defaults.request(archive["Key"])
+    source = request.source
     store, put = runs.stores.source(source), archive["LastModified"].timestamp()
     try:
         pin = store.head(source)
@@ -103,7 +100,9 @@ def _look(
         report = runs.records(run).find_report()
         if report is not None:
             return _after(report, Unsettled(source, pin.size, put, run, "archive left"))
-        pin = _join(store, source)
+        # The run of a split archive is named by all of its parts.
+        calls = Calls(LocalClock(), Tuning().retry_seconds, 1)
+        pin = read_whole_tail(store, source, TAIL_LENGTH, Limits().parts, calls).pin
     except NotFoundError:  # deleted after the listing
         return None
     run = run_id(request, pin, put)
@@ -131,15 +130,9 @@ def _after(report: Report, left: Unsettled) -> Unsettled | str | None:
     return RUNNING if after.state is SourceState.PENDING and recent else left
 
 
-def _join(store: Source, source: Location) -> Pin:
-    """Return the pin of all parts of an archive: the run of a split one is named by them."""
-    calls = Calls(LocalClock(), Tuning().retry_seconds, 1)
-    return read_whole_tail(store, source, TAIL_LENGTH, Limits().parts, calls).pin
-
-
-def _archives(runs: DeployedRuns, defaults: RunDefaults, since: float) -> Iterator[ObjectTypeDef]:
+def _archives(runs: DeployedRuns, since: float) -> Iterator[ObjectTypeDef]:
     """Yield the current objects of the ingest bucket that start runs."""
-    trigger = defaults.trigger
+    trigger = runs.defaults.trigger
     # A separate client, because the stores' client does not parse times.
     pages = runs.client("s3").get_paginator("list_objects_v2")
     with asking("s3:ListBucket"):

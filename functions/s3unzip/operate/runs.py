@@ -6,8 +6,6 @@ id; each execution that goes on with it has a name of its own, ``-r2``, ``-r3``,
 AWS control plane become errors of the package here.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import time
@@ -15,8 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from botocore import xform_name
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -28,10 +27,11 @@ from botocore.exceptions import (
 )
 from msgspec.structs import replace
 
-from s3unzip.aws.environment import RunDefaults, read_defaults
+from s3unzip.aws.environment import LambdaConfig, read_worker
 from s3unzip.errors import (
     AccessDeniedError,
     NotFoundError,
+    S3UnzipError,
     ServiceFaultError,
     StorageError,
     ThrottledError,
@@ -39,25 +39,16 @@ from s3unzip.errors import (
 )
 from s3unzip.model import (
     AGAIN,
-    STEM_AT,
     Location,
     Report,
     execution_name,
     run_of_execution,
     run_stem,
 )
-from s3unzip.runs.records import RUNS, Items, RunRecords
+from s3unzip.runs.records import RUNS, Items, RunRecords, pick_run
 from s3unzip.settling.report import in_environment
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.s3.session import AwsSession, Session
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mypy_boto3_cloudformation import CloudFormationClient
-    from mypy_boto3_stepfunctions import SFNClient
-
-    from s3unzip.errors import S3UnzipError
 
 STACK = "s3unzip-{}"  # as the files in infra/environments name it
 RUNNING, STOPPED = "RUNNING", "ABORTED"
@@ -65,81 +56,112 @@ MAX_RUNS = 1_000  # that are searched for the beginning of an id
 STOP_SECONDS = 60.0  # limit of waiting for a stopped execution to end
 
 
-class Stack(NamedTuple):
-    """A deployed stack."""
+class Resource(NamedTuple):
+    """One resource of a stack."""
 
-    name: str
-    status: str  # of CloudFormation: CREATE_COMPLETE, UPDATE_ROLLBACK_COMPLETE, ...
-    outputs: dict[str, str]
-
-
-def find_stack(stacks: CloudFormationClient, environment: str) -> Stack:
-    """Return the stack of `environment`, which is an environment's name or a stack's name."""
-    for name in (STACK.format(environment), environment):
-        try:
-            found = stacks.describe_stacks(StackName=name)["Stacks"][0]
-        except (BotoCoreError, ClientError) as error:
-            if isinstance(error, ClientError) and "does not exist" in str(error):
-                continue
-            raise read_fault(error, "cloudformation:DescribeStacks") from None
-        outputs = {one["OutputKey"]: one["OutputValue"] for one in found.get("Outputs", ())}
-        if {"StateMachineArn", "WorkBucket"} <= outputs.keys():
-            return Stack(name, found["StackStatus"], outputs)
-        raise NotFoundError(f"stack {name} has no outputs of s3unzip; is it deployed?")
-    raise NotFoundError(
-        f"environment {environment}: no stack {STACK.format(environment)} here; "
-        "check --env, --profile and --region"
-    )
+    logical: str  # its name in the template: "FunctionsExtract1A2B3C4D"
+    kind: str  # "AWS::Lambda::Function"
+    physical: str  # its name in AWS; for a queue its URL
 
 
 class DeployedRuns:
-    """The runs of one stack."""
+    """The runs of one stack, and what its operator asks of AWS.
+
+    Args:
+        environment: the name of an environment, or of a stack.
+    """
 
     def __init__(self, environment: str, access: StoreConfig) -> None:
         self._endpoint_url = access.endpoint_url
         self.environment = environment
         self._connections = access.typed()
         self._session = AwsSession(access.profile, access.region)
-        try:
-            stacks: CloudFormationClient = self.client("cloudformation")
-            self._states: SFNClient = self.client("stepfunctions")
-        except BotoCoreError as error:
-            raise read_fault(error, f"environment {environment}") from None
-        self.stack = find_stack(stacks, environment)
-        self.outputs = self.stack.outputs
+        self._clients: dict[str, Any] = {}
+        with asking(f"environment {environment}"):
+            self.client("cloudformation")
+        self.stack = self._find_stack()
+        self.outputs = {one["OutputKey"]: one["OutputValue"] for one in self.stack["Outputs"]}
         self._machine = self.outputs["StateMachineArn"]
+        self.region, self.account = self._machine.split(":")[3:5]
         self._prefix = self.outputs.get("WorkPrefix", "")
         self.work_location = Location("s3", self.outputs["WorkBucket"], self._prefix)
         # The stores that the runs' records are in, and the operator's way to the rest.
-        self._s3 = Session(access, self._session)
-        self.stores = open_stores(replace(access, work=self.work_location), self._s3)
+        session = Session(access, self._session)
+        self.stores = open_stores(replace(access, work=self.work_location), session)
+
+    def _find_stack(self) -> Any:
+        """Return the stack, as CloudFormation describes it."""
+        names = STACK.format(self.environment), self.environment
+        for name in names:
+            try:
+                stack = self.ask("cloudformation:DescribeStacks", StackName=name)["Stacks"][0]
+            except NotFoundError:
+                continue
+            outputs = {one["OutputKey"] for one in stack.get("Outputs", ())}
+            if {"StateMachineArn", "WorkBucket"} <= outputs:
+                return stack
+            raise NotFoundError(f"stack {name} has no outputs of s3unzip; is it deployed?")
+        raise NotFoundError(
+            f"environment {self.environment}: no stack {names[0]} here; "
+            "check --env, --profile and --region"
+        )
 
     def client(self, service: str) -> Any:
-        """Return a new client of a service of the stack's account and region."""
-        return self._session.client(
-            service,
-            endpoint_url=self._endpoint_url,
-            connect_timeout=5,
-            read_timeout=20,
-            retries={"total_max_attempts": 6, "mode": "standard"},
-        )
+        """Return the client of a service of the stack's account and region."""
+        if service not in self._clients:
+            self._clients[service] = self._session.client(
+                service,
+                endpoint_url=self._endpoint_url,
+                connect_timeout=5,
+                read_timeout=20,
+                retries={"total_max_attempts": 6, "mode": "standard"},
+            )
+        return self._clients[service]
+
+    def ask(self, action: str, **given: object) -> Any:
+        """Return the answer to one request that needs the IAM action `action`.
+
+        Args:
+            action: ``service:Operation``, of an operation with that name.
+            given: the parameters of the operation.
+        """
+        service, _, operation = action.partition(":")
+        with asking(action):
+            client = self.client("stepfunctions" if service == "states" else service)
+            return getattr(client, xform_name(operation))(**given)
+
+    @cached_property
+    def resources(self) -> tuple[Resource, ...]:
+        """The resources of the stack."""
+        pages = self.client("cloudformation").get_paginator("list_stack_resources")
+        with asking("cloudformation:ListStackResources"):
+            return tuple(
+                Resource(one["LogicalResourceId"], one["ResourceType"], one["PhysicalResourceId"])
+                for page in pages.paginate(StackName=self.stack["StackName"])
+                for one in page["StackResourceSummaries"]
+                if "PhysicalResourceId" in one  # missing while the resource is being created
+            )
+
+    def names(self, kind: str, logical: str | tuple[str, ...] = "") -> list[str]:
+        """Return the names in AWS of the resources of a kind whose logical names begin so."""
+        found = (one for one in self.resources if one.kind == kind)
+        return [one.physical for one in found if one.logical.startswith(logical)]
 
     @cached_property
     def variables(self) -> dict[str, str]:
         """The environment variables of the plan function."""
-        name = self.outputs.get("PlanFunction")
-        if name is None:
+        if "PlanFunction" not in self.outputs:
             raise UsageError(
                 f"environment {self.environment}: its stack is too old, deploy it again"
             )
-        with asking("lambda:GetFunctionConfiguration"):
-            configuration = self.client("lambda").get_function_configuration(FunctionName=name)
-        return dict(configuration.get("Environment", {}).get("Variables", {}))
+        given = {"FunctionName": self.outputs["PlanFunction"]}
+        found = self.ask("lambda:GetFunctionConfiguration", **given)
+        return dict(found.get("Environment", {}).get("Variables", {}))
 
     @cached_property
-    def defaults(self) -> RunDefaults:
+    def defaults(self) -> LambdaConfig:
         """What all runs of the environment have in common."""
-        return read_defaults(self.variables)
+        return read_worker(self.variables)
 
     def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - of all runs
         """Return how the environment is reached; its functions know how runs reach their stores."""
@@ -159,7 +181,9 @@ class DeployedRuns:
 
         Each with the state of its execution, if it is at work, and its time in Unix seconds.
         """
-        begun = self._running()
+        given = {"stateMachineArn": self._machine, "statusFilter": RUNNING}
+        working = self.ask("states:ListExecutions", **given)["executions"]
+        begun = {run_of_execution(one["name"]) for one in working}
         listed = (
             run for day in reversed(self._folders("")) for run in reversed(self._folders(day))
         )
@@ -167,25 +191,13 @@ class DeployedRuns:
         for run in sorted(known, reverse=True)[:limit]:
             yield run, RUNNING if run in begun else "", _time_of(run)
 
-    def _running(self) -> set[str]:
-        """Return the runs whose executions are at work; at most so many as one answer has."""
-        with asking("states:ListExecutions"):
-            answer = self._states.list_executions(
-                stateMachineArn=self._machine, statusFilter="RUNNING"
-            )
-        return {run_of_execution(one["name"]) for one in answer["executions"]}
-
     def _folders(self, day: str) -> list[str]:
         """Return the days that have runs, or the ids of the runs of one day, in order."""
-        root = f"{self._prefix}{RUNS}"
-        pages = self._s3.control.get_paginator("list_objects_v2").paginate(
-            Bucket=self.work_location.bucket,
-            Prefix=f"{root}{day}{'/' if day else ''}",
-            Delimiter="/",
-        )
+        root, pages = f"{self._prefix}{RUNS}", self.client("s3").get_paginator("list_objects_v2")
+        where = {"Bucket": self.work_location.bucket, "Prefix": f"{root}{day}{'/' if day else ''}"}
         with asking("s3:ListBucket"):
-            found = [one["Prefix"] for page in pages for one in page.get("CommonPrefixes", ())]
-        return [prefix.removeprefix(root).rstrip("/") for prefix in found]
+            found = pages.paginate(**where, Delimiter="/").search("CommonPrefixes[].Prefix")
+            return [prefix.removeprefix(root).rstrip("/") for prefix in found if prefix]
 
     def find(self, name: str) -> str:
         """Return the full id of a run.
@@ -196,19 +208,16 @@ class DeployedRuns:
         """
         name = run_of_execution(name)
         if name == "latest":
-            latest = next(self.recent(1), None)
-            if latest is None:
-                raise NotFoundError(f"no run of {self.environment} has begun yet")
-            return latest[0]
-        ids = [run for run, *_ in self.recent(MAX_RUNS)]
-        found = [one for one in ids if one.startswith(name) or one[STEM_AT:].startswith(name)]
-        if name in found or (not found and self.state(name) is not None):
+            for latest, *_ in self.recent(1):
+                return latest
+            raise NotFoundError(f"no run of {self.environment} has begun yet")
+        try:
+            known = (run for run, *_ in self.recent(MAX_RUNS))
+            return pick_run(name, known, f"in {self.environment}")
+        except NotFoundError:
+            if self.state(name) is None:
+                raise
             return name
-        if not found:
-            raise NotFoundError(f"{name}: no such run in {self.environment}; see s3unzip runs")
-        if len(found) > 1:
-            raise UsageError(f"{name}: {len(found)} runs begin with it; see s3unzip runs")
-        return found[0]
 
     def of_archive(self, source: Location) -> list[str]:
         """Return the ids of the runs of the archive that is at `source` now, the earliest first.
@@ -231,20 +240,18 @@ class DeployedRuns:
         name, state, _ = self._last(run)
         if state is None:
             return None
-        with asking("states:DescribeMapRun"):
-            maps = self._states.list_map_runs(executionArn=self._arn(name))["mapRuns"]
-            if not maps:
-                return None
-            latest = max(maps, key=lambda one: one["startDate"])
-            counts = self._states.describe_map_run(mapRunArn=latest["mapRunArn"])["itemCounts"]
+        maps = self.ask("states:ListMapRuns", executionArn=self._arn(name))["mapRuns"]
+        if not maps:
+            return None
+        latest = max(maps, key=lambda one: one["startDate"])["mapRunArn"]
+        counts = self.ask("states:DescribeMapRun", mapRunArn=latest)["itemCounts"]
         lost = counts["failed"] + counts["timedOut"] + counts["aborted"]
         return Items(counts["pending"], counts["running"], counts["succeeded"], lost)
 
     def resume(self, run: str, *, failed: bool = False) -> str:
         """Start an execution that goes on with a run; return its name.
 
-        Args:
-            failed: whether the members that failed are done again, too.
+        With `failed` the members that failed are done again, too.
         """
         last, state, number = self._last(run)
         if state == RUNNING:
@@ -253,11 +260,11 @@ class DeployedRuns:
         if records.find_plan() is None and records.find_report() is None:
             if state is None:
                 raise NotFoundError(f"{run}: nothing is on record of it; put the archive again")
-            with asking("states:DescribeExecution"):  # it ended before it had a plan
-                given = self._states.describe_execution(executionArn=self._arn(last))["input"]
+            # It ended before it had a plan.
+            given = self.ask("states:DescribeExecution", executionArn=self._arn(last))["input"]
         name = execution_name(f"{run}-r{number + 1}")
-        with asking("states:StartExecution"):
-            self._states.start_execution(stateMachineArn=self._machine, name=name, input=given)
+        again = {"stateMachineArn": self._machine, "name": name, "input": given}
+        self.ask("states:StartExecution", **again)
         return name
 
     def stop(self, run: str) -> bool:
@@ -266,10 +273,11 @@ class DeployedRuns:
         if state != RUNNING:
             return False
         try:
-            self._states.stop_execution(executionArn=self._arn(name), cause="s3unzip abort")
-        except (BotoCoreError, ClientError) as error:
+            given = {"executionArn": self._arn(name), "cause": "s3unzip abort"}
+            self.ask("states:StopExecution", **given)
+        except S3UnzipError:
             if self._describe(name) == RUNNING:  # else it ended at that moment
-                raise read_fault(error, "states:StopExecution") from None
+                raise
         until = time.monotonic() + STOP_SECONDS
         while (state := self._describe(name)) == RUNNING:
             if time.monotonic() > until:
@@ -279,25 +287,23 @@ class DeployedRuns:
 
     def _last(self, run: str) -> tuple[str, str | None, int]:
         """Return name and state of the run's last execution, and its number; the first is 1."""
-        name = execution_name(run)
-        last = name, self._describe(name), 1
-        for number in itertools.count(2):
+        name = again = execution_name(run)
+        state, number = self._describe(name), 1
+        while (later := self._describe(f"{name}-r{number + 1}")) is not None:
+            state, number = later, number + 1
             again = f"{name}-r{number}"
-            state = self._describe(again)
-            if state is None:
-                break
-            last = again, state, number
-        return last
+        return again, state, number
 
     def _arn(self, name: str) -> str:
         return f"{self._machine.replace(':stateMachine:', ':execution:')}:{name}"
 
     def _describe(self, name: str) -> str | None:
-        with asking("states:DescribeExecution"):
-            try:
-                return self._states.describe_execution(executionArn=self._arn(name))["status"]
-            except self._states.exceptions.ExecutionDoesNotExist:
-                return None
+        try:
+            answer = self.ask("states:DescribeExecution", executionArn=self._arn(name))
+        except NotFoundError:
+            return None
+        state: str = answer["status"]
+        return state
 
 
 def _time_of(run: str) -> float:
@@ -316,6 +322,21 @@ def find_end(runs: DeployedRuns, run: str) -> Report | None:
     return None if state == RUNNING else report
 
 
+class UnsupportedActionError(S3UnzipError):
+    """The endpoint is not AWS and does not have this action."""
+
+
+# Error codes of emulators for an operation that they do not have. AWS has all operations.
+_UNKNOWN_CODES = frozenset(
+    {
+        "InvalidAction",
+        "NotImplemented",
+        "NotImplementedException",
+        "UnknownOperation",
+        "UnknownOperationException",
+        "UnsupportedOperation",
+    }
+)
 _CREDENTIALS = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException"}
 )
@@ -326,30 +347,35 @@ def asking(action: str) -> Iterator[None]:
     """Translate the errors of a request that needs the IAM action `action`."""
     try:
         yield
-    except (BotoCoreError, ClientError) as error:
-        raise read_fault(error, action) from None
-
-
-def read_fault(error: Exception, action: str) -> S3UnzipError:
-    """Return an operator's error for an error of CloudFormation, Step Functions or S3."""
-    if isinstance(error, NoCredentialsError | PartialCredentialsError | CredentialRetrievalError):
-        return AccessDeniedError(f"{action}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
-    if isinstance(error, NoRegionError | ProfileNotFound):
-        return UsageError(
+    except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
+        text = f"{action}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID"
+        raise AccessDeniedError(text) from None
+    except (NoRegionError, ProfileNotFound) as error:
+        raise UsageError(
             f"{action}: {str(error).rstrip('.')}; give --region and --profile, or set AWS_REGION"
-        )
-    if not isinstance(error, ClientError):
-        return ServiceFaultError(f"{action}: {error}")
-    return _read_answer(error, action)
+        ) from None
+    except ClientError as error:
+        raise _read_answer(error, action) from None
+    except BotoCoreError as error:
+        raise ServiceFaultError(f"{action}: {error}") from None
 
 
 def _read_answer(error: ClientError, action: str) -> S3UnzipError:
+    """Return an operator's error for an answer of the AWS control plane."""
     fault = error.response.get("Error", {})
     code, message = fault.get("Code", ""), fault.get("Message", "")
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     text = f"{action}: {code}: {message}"
+    # A HEAD has no body, so its code is its status. Some emulators know no path of an operation.
+    missing = code.startswith("NoSuch") or "DoesNotExist" in code or "does not exist" in message
+    if code in _UNKNOWN_CODES or code == "404" or "not yet implemented" in str(error).lower():
+        return UnsupportedActionError(f"this endpoint does not have {action}")
+    if code == "403":
+        return AccessDeniedError(f"{action}: access denied")
     if "AccessDenied" in code or "Unauthorized" in code or code in _CREDENTIALS:
         return AccessDeniedError(text)
     if "Throttl" in code or code == "TooManyRequestsException":
         return ThrottledError(text)
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if missing or code == "NotFoundException":
+        return NotFoundError(text)
     return ServiceFaultError(text) if status >= 500 else StorageError(text)

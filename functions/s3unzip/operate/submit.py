@@ -3,27 +3,25 @@
 An event starts no second run, because a run is known by its id: a submission can be repeated.
 """
 
-from __future__ import annotations
-
+import contextlib
 import json
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from itertools import accumulate
+from typing import Any, Final
 
 from msgspec import Struct
 
-from s3unzip.api.extraction import GLOB, SUFFIX, names_several
+from s3unzip.api.extraction import SUFFIX, fixed_part, list_objects, names_several
 from s3unzip.aws.environment import Trigger
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import Location
-from s3unzip.operate.runs import asking
-from s3unzip.planning.select import compile_glob
-
-if TYPE_CHECKING:
-    from s3unzip.operate.runs import DeployedRuns
+from s3unzip.operate.runs import DeployedRuns, asking
+from s3unzip.stores.locations import parse_source
+from s3unzip.stores.ports import Stores
 
 VISIBLE: Final = "ApproximateNumberOfMessages"
 IN_FLIGHT: Final = "ApproximateNumberOfMessagesNotVisible"
@@ -47,36 +45,20 @@ class Submission(Struct):
 def find_archives(words: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, int], int]:
     """List the archives that `words` name: keys, prefixes, globs.
 
-    Returns:
-        The sizes of archives by their keys, and how many the environment does not take.
+    Return their sizes by their keys, and how many the environment does not take.
     """
-    trigger, client = runs.defaults.trigger, runs.client("s3")
-    keys = [_parse(word, trigger, runs.environment) for word in words]
-    sizes: dict[str, int] = {}
-    outside: set[str] = set()
-    for word, key in zip(words, keys, strict=True):
-        is_empty = True
-        for found, size in _list(client, trigger.bucket, key, several=names_several(word)):
-            if trigger.covers(trigger.bucket, found):
-                sizes[found], is_empty = size, False
-            elif found.lower().endswith(SUFFIX):
-                outside.add(found)
-                is_empty = False
-        if is_empty:
+    trigger, sizes, outside = runs.defaults.trigger, dict[str, int](), set[str]()
+    for word in words:
+        _check(word, trigger, runs.environment)
+    for word in words:
+        found = dict(_list(word, runs.stores))
+        taken = {key: size for key, size in found.items() if trigger.covers(trigger.bucket, key)}
+        others = {key for key in found if key.lower().endswith(SUFFIX)} - taken.keys()
+        if not taken and not others:
             raise NotFoundError(f"{word}: no archive is there that {runs.environment} takes")
+        sizes |= taken
+        outside |= others
     return sizes, len(outside)
-
-
-def queue_archives(
-    runs: DeployedRuns, keys: Sequence[str], told: Callable[[int], object] = lambda _: None
-) -> int:
-    """Queue the events of archives of the ingest bucket; return how many.
-
-    The events have the time of now: archives that were put long ago are not ahead of new ones.
-    """
-    bucket, now = runs.defaults.trigger.bucket, time.time()
-    events = [(Location("s3", bucket, key), now) for key in keys]
-    return send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events, "submit", told)
 
 
 def send_events(
@@ -84,16 +66,14 @@ def send_events(
     queue: str,
     events: Sequence[tuple[Location, float]],
     sender: str,
-    told: Callable[[int], object] = lambda _: None,
     *,
     sleep: Callable[[float], None] = time.sleep,
-) -> int:
-    """Queue events, ten with one request and several requests at once; return how many.
+) -> Iterator[int]:
+    """Queue events, ten with one request and several requests at once; yield how many are sent.
 
     Args:
         events: archives, and the times that their events tell (Unix seconds).
         sender: who sends them, as the events say: "reconcile", "submit".
-        told: is given the number of queued events after each request.
         sleep: waits some seconds between two attempts.
     """
 
@@ -105,32 +85,29 @@ def send_events(
         _send(client, queue, entries, sleep)
         return len(entries)
 
-    count = 0
     with ThreadPoolExecutor(SENDERS, thread_name_prefix="send") as pool:
         try:
-            for sent in pool.map(send, range(0, len(events), MAX_BATCH)):
-                count += sent
-                told(count)
+            yield from accumulate(pool.map(send, range(0, len(events), MAX_BATCH)))
         finally:  # after a fault or Ctrl-C no further request begins
             pool.shutdown(cancel_futures=True)
-    return count
 
 
-def read_depth(client: Any, queue: str) -> tuple[int, int]:
+def read_depth(runs: DeployedRuns, queue: str) -> tuple[int, int]:
     """Return how many messages of a queue wait, and how many are in flight."""
-    answer = client.get_queue_attributes(QueueUrl=queue, AttributeNames=[VISIBLE, IN_FLIGHT])
-    counts = answer["Attributes"]
-    return int(counts.get(VISIBLE, "0")), int(counts.get(IN_FLIGHT, "0"))
+    names = [VISIBLE, IN_FLIGHT]
+    answer = runs.ask("sqs:GetQueueAttributes", QueueUrl=queue, AttributeNames=names)
+    waiting, flying = (int(answer["Attributes"].get(name, "0")) for name in names)
+    return waiting, flying
 
 
-def _parse(word: str, trigger: Trigger, environment: str) -> str:
-    """Return the key, prefix or glob of a word, if the environment may take what it names."""
+def _check(word: str, trigger: Trigger, environment: str) -> None:
+    """Check that the environment may take what a word names."""
     scheme, separator, rest = word.partition("://")
     bucket, _, key = rest.partition("/")
     if not separator or scheme.lower() != "s3" or not bucket:
         raise UsageError(f"{word}: archives of an environment are in S3: s3://bucket/prefix/")
-    start = _prefix(key)
     if names_several(word):
+        start = fixed_part(key)
         inside = trigger.prefix.startswith(start) or start.startswith(trigger.prefix)
     else:
         inside = trigger.covers(bucket, key)
@@ -140,46 +117,27 @@ def _parse(word: str, trigger: Trigger, environment: str) -> str:
             f"{word}: the environment {environment} takes only {takes}; copy the "
             "archives there, or extract them on this machine with s3unzip run"
         )
-    return key
 
 
-def _prefix(key: str) -> str:
-    """Return what all keys that fit a glob begin with."""
-    return key[: min((key.find(one) for one in GLOB if one in key), default=len(key))]
-
-
-def _fits(key: str, word: str) -> Callable[[str], object]:
-    """Return what tells whether a key is one that a word names."""
-    if not names_several(word):
-        return key.__eq__
-    if GLOB & set(key):
-        return compile_glob(key).match
-    return lambda found: found.startswith(key) and not found.endswith("/")
-
-
-def _list(client: Any, bucket: str, key: str, *, several: bool) -> Iterator[tuple[str, int]]:
+def _list(word: str, stores: Stores) -> Iterator[tuple[str, int]]:
     """Yield keys and sizes of the objects that a word names."""
-    fits = _fits(key, f"s3://{bucket}/{key}")
-    pages = client.get_paginator("list_objects_v2")
-    start = _prefix(key) if several else key
-    with asking(f"s3:ListBucket of {bucket}"):
-        for page in pages.paginate(Bucket=bucket, Prefix=start):
-            yield from ((o["Key"], o["Size"]) for o in page.get("Contents", ()) if fits(o["Key"]))
+    if names_several(word):
+        yield from ((one.key, one.size) for one in list_objects(word, stores))
+        return
+    source = parse_source(word)
+    with contextlib.suppress(NotFoundError):
+        yield source.key, stores.source(source).head(source).size
 
 
 def _body(source: Location, put: float, sender: str) -> str:
     """Return the event in the form of EventBridge's "Object Created" of S3."""
-    return json.dumps(
-        {
-            "detail-type": "Object Created",
-            "source": f"s3unzip.{sender}",
-            "time": datetime.fromtimestamp(put, UTC).isoformat(),
-            "detail": {
-                "bucket": {"name": source.bucket},
-                "object": {"key": source.key},
-            },
-        }
-    )
+    event = {
+        "detail-type": "Object Created",
+        "source": f"s3unzip.{sender}",
+        "time": datetime.fromtimestamp(put, UTC).isoformat(),
+        "detail": {"bucket": {"name": source.bucket}, "object": {"key": source.key}},
+    }
+    return json.dumps(event)
 
 
 def _send(

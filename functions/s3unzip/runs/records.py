@@ -40,6 +40,7 @@ from s3unzip.errors import (
 )
 from s3unzip.model import (
     RECORDS_FORMAT,
+    STEM_AT,
     NestedRun,
     Outcome,
     PlannedMember,
@@ -393,6 +394,18 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
             )
         counts.update(bytes_read=report.bytes_read)
     return counts
+
+
+def pick_run(name: str, known: Iterable[str], place: str) -> str:
+    """Return the one run that begins with a name, or whose archive's name does."""
+    found = [run for run in known if run.startswith(name) or run[STEM_AT:].startswith(name)]
+    if name in found:
+        return name
+    if len(found) > 1:
+        raise UsageError(f"{name}: {len(found)} runs begin with it; see s3unzip runs")
+    for run in found:
+        return run
+    raise NotFoundError(f"{name}: no such run {place}; see s3unzip runs")
 
 
 class Items(NamedTuple):

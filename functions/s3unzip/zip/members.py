@@ -176,6 +176,10 @@ class Members(Sequence[M]):
     def _at(self, places: Sequence[int]) -> Members[M]:
         return Members(self._table, places, self._make)
 
+    def in_order(self) -> Members[M]:
+        """Return them in the order of the directory."""
+        return self._at(array("I", sorted(self._places)))
+
     @property
     def size(self) -> int:
         """The sum of the members' sizes."""

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -30,20 +29,12 @@ RAW = build(
 )
 
 
-class Bytes(io.RawIOBase):
+class Bytes(io.BytesIO):
     """A reader that returns at most 1,000 bytes for each call."""
 
-    def __init__(self, data: bytes) -> None:
-        super().__init__()
-        self._file = io.BytesIO(data)
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        """Seek."""
-        return self._file.seek(offset, whence)
-
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int | None = -1) -> bytes:
         """Read a little."""
-        return self._file.read(min(size, 1_000))
+        return super().read(min(size or 0, 1_000))
 
 
 def test_members_in_order_with_their_facts() -> None:
@@ -52,14 +43,12 @@ def test_members_in_order_with_their_facts() -> None:
     one, evil, large = archive.members()
     assert (one.name, one.size, one.method, one.index) == ("a/one.txt", 150, "Defl", 0)
     assert evil.problem is not None
-    assert (evil.problem.code, evil.method, evil.crc32, evil.index) == (
-        "name-dotdot",
-        None,
-        None,
-        2,
-    )
+    assert evil.problem.code == "name-dotdot"
+    assert (evil.method, evil.crc32, evil.index) == (None, None, 2)
     assert (large.size, large.compressed_size, large.problem) == (len(LARGE), len(LARGE), None)
     assert (len(archive), archive.refused, archive.size) == (3, 1, len(RAW))
+    with pytest.raises(MemberError, match="name-dotdot"):
+        evil.read()
 
 
 def test_content_is_read_and_streamed() -> None:
@@ -82,8 +71,9 @@ def test_an_archive_is_a_mapping_from_names() -> None:
         assert archive.get("no-such") is None
         assert archive.read("a/one.txt") == b"one" * 50
         assert repr(archive) == "<Archive reader:///archive: 3 members>"
-        with pytest.raises(KeyError, match="no such member"):
-            archive["no-such"]
+        for kind in (KeyError, NotFoundError):
+            with pytest.raises(kind, match="no such member"):
+                archive["no-such"]
 
 
 def test_a_member_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,23 +89,6 @@ def test_a_member_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = RAW.replace(LARGE[:16], b"0123456789abcdeF", 1)
     with pytest.raises(MemberError, match="crc-mismatch"):
         s3unzip.open_archive(io.BytesIO(broken)).open("large.bin")
-
-
-def test_refused_member_raises_its_problem() -> None:
-    """Reading a member that the directory condemns raises what `problem` says."""
-    archive = s3unzip.open_archive(io.BytesIO(RAW))
-    with pytest.raises(MemberError, match="name-dotdot"):
-        archive["../evil.txt"].read()
-    with pytest.raises(NotFoundError, match="no-such"):
-        archive["no-such"]
-
-
-def test_corrupt_content_raises_after_the_last_piece() -> None:
-    """A wrong CRC-32 is found when the content has been read."""
-    raw = RAW.replace(LARGE[:16], b"0123456789abcdeF", 1)
-    pieces: list[bytes] = []
-    with pytest.raises(MemberError, match="crc-mismatch"):
-        pieces.extend(s3unzip.open_archive(io.BytesIO(raw))["large.bin"].stream())
 
 
 def test_password_opens_encrypted_members() -> None:
@@ -143,17 +116,12 @@ def test_options_select_members() -> None:
         s3unzip.open_archive(io.BytesIO(RAW), s3unzip.Options(names=("nobody",)))
 
 
-def test_limits_refuse_an_archive() -> None:
-    """A caller's limits replace the defaults."""
-    limits = s3unzip.Limits(members=2)
-    with pytest.raises(RejectedError, match="too-many-entries"):
-        s3unzip.open_archive(io.BytesIO(RAW), limits=limits)
-
-
 def test_bad_input_is_told_in_plain_words() -> None:
-    """No ZIP, an unknown encoding and a reader that cannot seek are errors of the tree."""
+    """No ZIP, too many members, an unknown encoding and a reader that cannot seek."""
     with pytest.raises(RejectedError, match="no-eocd"):
         s3unzip.open_archive(io.BytesIO(b"not a zip"))
+    with pytest.raises(RejectedError, match="too-many-entries"):
+        s3unzip.open_archive(io.BytesIO(RAW), limits=s3unzip.Limits(members=2))
     with pytest.raises(UsageError, match="'klingon' is unknown to Python"):
         s3unzip.open_archive(io.BytesIO(RAW), s3unzip.Options(encoding="klingon"))
     closed = io.BytesIO(RAW)
@@ -171,16 +139,15 @@ def test_a_reader_that_shrinks_is_a_changed_source() -> None:
         archive["large.bin"].read()
 
 
-def test_files_and_urls() -> None:
+def test_files_and_urls(tmp_path: Path) -> None:
     """The same members come from a path and from a web server."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "a.zip")
-        path.write_bytes(RAW)
-        archive = s3unzip.open_archive(path)
-        assert archive["large.bin"].read() == LARGE
-        path.write_bytes(RAW + b" ")
-        with pytest.raises(SourceChangedError):
-            archive["large.bin"].read()
+    path = tmp_path / "a.zip"
+    path.write_bytes(RAW)
+    archive = s3unzip.open_archive(path)
+    assert archive["large.bin"].read() == LARGE
+    path.write_bytes(RAW + b" ")
+    with pytest.raises(SourceChangedError):
+        archive["large.bin"].read()
     with HttpServer(WebFiles({"a.zip": RAW})) as server:
         archive = s3unzip.open_archive(f"{server.url}/a.zip?secret=1")
         assert archive["large.bin"].read() == LARGE

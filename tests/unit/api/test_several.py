@@ -9,7 +9,7 @@ from s3unzip.stores.factory import StoreConfig
 from tests.account import Account
 
 
-def names(found: dict[Location, int | None]) -> list[str]:
+def names(found: list[Location]) -> list[str]:
     """Return the last parts of the archives' keys."""
     return [one.key.rsplit("/", 1)[-1] for one in found]
 
@@ -22,7 +22,6 @@ def test_prefixes_and_globs_of_a_bucket(account: Account) -> None:
     config = StoreConfig(endpoint_url=account.url)
     found = find_archives(["s3://arrivals/in/"], config)
     assert names(found) == ["a.zip", "B.ZIP"]
-    assert set(found.values()) == {5}
     assert names(find_archives(["s3://arrivals"], config)) == ["a.zip", "B.ZIP", "other.zip"]
     assert names(find_archives(["s3://arrivals/in/*.zip"], config)) == ["a.zip"]
     assert names(find_archives(["s3://arrivals/*/**.ZIP"], config)) == ["B.ZIP"]

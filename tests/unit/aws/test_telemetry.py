@@ -4,10 +4,12 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import botocore.session
 import pytest
 from msgspec.structs import replace
 
 from s3unzip.aws.telemetry import (
+    CLIENT_LIBRARIES,
     ENDS,
     metrics,
     record_archive,
@@ -61,19 +63,14 @@ def emitted() -> dict[str, list[float]]:
     return {metric["Name"]: line[metric["Name"]] for metric in directive["Metrics"]}
 
 
-def measure_all() -> None:
-    """Measure a run with every step."""
+def test_every_metric_is_emitted() -> None:
+    """A run with every step emits all that `METRICS` names."""
     record_plan(PLANNED)
     record_task(TASK)
     record_handover()
     with timed("SettleDuration"):
         record_archive(report_of(Verdict.COMPLETED))
     record_source(SourceResult(SourceAction.DELETE, SourceState.DONE))
-
-
-def test_every_metric_is_emitted() -> None:
-    """A run with every step emits all that `METRICS` names."""
-    measure_all()
     assert emitted().keys() == METRICS.keys()
 
 
@@ -117,29 +114,23 @@ def test_plan_without_an_event() -> None:
     assert "QueueDelay" not in emitted()
 
 
-def test_durations_of_runs(caplog: pytest.LogCaptureFixture) -> None:
-    """The duration counts from the event, and the failures are logged by reason."""
-    caplog.set_level(logging.INFO, SERVICE)
-    record_archive(replace(REPORT, event_time=60.0, reasons={"crc-mismatch": 2}))
-    record_archive(REPORT)  # started by hand: no event, no duration
-    record_archive(replace(REPORT, event_time=60.0))
-    record_archive(replace(REPORT, event_time=60.0), first=False)  # resumed: no duration
-    assert caplog.messages == ["archive", "failures", "archive", "archive", "archive"]
-    assert emitted()["ArchiveDuration"] == [50.0, 50.0]
-
-
 @pytest.mark.parametrize("verdict", Verdict)
-def test_one_end_is_counted(verdict: Verdict) -> None:
-    """The metric of the verdict is 1, the others are 0; the durations go with them."""
-    record_archive(report_of(verdict))
+def test_one_end_is_counted(verdict: Verdict, caplog: pytest.LogCaptureFixture) -> None:
+    """The metric of the verdict is 1, the others are 0; failures are logged by reason."""
+    caplog.set_level(logging.INFO, SERVICE)
+    record_archive(replace(report_of(verdict), reasons={"crc-mismatch": 2}))
     found = emitted()
-    assert {name for name in ENDS.values() if found[name] == [1.0]} == {ENDS[verdict]}
+    assert [name for name in ENDS.values() if found[name] == [1.0]] == [ENDS[verdict]]
     assert sum(found[name][0] for name in ENDS.values()) == 1.0
     assert (found["ArchiveDuration"], found["RunDuration"]) == ([12.0], [10.0])
+    assert caplog.messages == ["archive", "failures"]
 
 
-def test_later_ends_have_no_duration() -> None:
-    """The end of a resumed run is counted, and its durations are not measured."""
+def test_durations_that_mean_nothing() -> None:
+    """A run without an event waited for none; a resumed one, days later, was not slow."""
+    record_archive(REPORT)
+    assert emitted().keys() == {*ENDS.values(), "RunDuration"}
+    metrics.clear_metrics()
     record_archive(report_of(Verdict.COMPLETED), first=False)
     assert emitted().keys() == set(ENDS.values())
 
@@ -149,3 +140,18 @@ def test_a_step_that_fails_has_no_duration() -> None:
     with pytest.raises(ValueError, match="no link"), timed("SettleDuration"):
         raise ValueError("no link")
     assert metrics.metric_set == {}
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
+def test_client_libraries_log_warnings_only(caplog: pytest.LogCaptureFixture, level: int) -> None:
+    """With the root logger at Lambda's level a client adds no line; its warnings come through."""
+    caplog.set_level(level)
+    session = botocore.session.get_session()
+    session.set_credentials("id", "secret")
+    session.create_client("sqs", region_name="eu-west-1")
+    logging.getLogger("another.library").info("heard")
+    for name in CLIENT_LIBRARIES:
+        logging.getLogger(f"{name}.part").warning("warned")
+    heard = [(record.name, record.message) for record in caplog.records]
+    warned = [(f"{name}.part", "warned") for name in CLIENT_LIBRARIES]
+    assert heard == [("another.library", "heard"), *warned]

@@ -11,14 +11,15 @@ ROOT = "1-5759e988-bd862e3fe1be46a994272793"
 # Lambda's mode of the SDK is chosen when it is imported, so the functions have their own process.
 FUNCTION = """
 import os, sys
-from s3unzip.aws.telemetry import bind_run, trace
+from s3unzip.aws.telemetry import bind_run, lambda_function
+from tests.unit.aws.contexts import Invocation
 
-@trace
+@lambda_function
 def handler(event, context):
     bind_run(event)
     if event == "bad":
         raise ValueError(event)
-    return event + context
+    return event
 
 def invoke(event, header):
     if header is None:
@@ -26,7 +27,7 @@ def invoke(event, header):
     else:
         os.environ["_X_AMZN_TRACE_ID"] = header
     try:
-        print(handler(event, "!"), "aws_xray_sdk" in sys.modules)
+        print(handler(event, Invocation()), "aws_xray_sdk" in sys.modules)
     except ValueError as error:
         print("raised", error)
 
@@ -64,30 +65,20 @@ def run(invocations: list[tuple[str, str | None]]) -> tuple[list[str], list[dict
     return done.stdout.splitlines(), [json.loads(one.partition(b"\n")[2]) for one in sent]
 
 
-def test_an_invocation_that_is_not_sampled_imports_no_sdk() -> None:
-    """Nothing is sent if the header says no, says nothing, or is missing."""
-    answers, sent = run([("a", header("0")), ("b", header("?")), ("c", None)])
-    assert answers == ["a! False", "b! False", "c! False"]
-    assert sent == []
+def test_only_a_sampled_invocation_imports_the_sdk() -> None:
+    """Nothing is sent if the header says no, nothing, or is missing; a later one is not cold."""
+    answers, sent = run([("a", header("0")), ("b", header("?")), ("c", None), ("d", header("1"))])
+    assert answers == ["a False", "b False", "c False", "d True"]
+    assert [one["annotations"] for one in sent] == [
+        {"run": "d", "ColdStart": False, "Service": "s3unzip"}
+    ]
 
 
 def test_a_sampled_invocation_is_a_subsegment_with_its_run() -> None:
-    """It is named after the handler, found by its run, and says that the start was cold."""
-    answers, (sent,) = run([("a", header("1"))])
-    assert answers == ["a! True"]
-    assert (sent["name"], sent["trace_id"]) == ("## handler", ROOT)
-    assert sent["annotations"] == {"run": "a", "ColdStart": True, "Service": "s3unzip"}
-
-
-def test_a_later_invocation_is_no_cold_start() -> None:
-    """The first that is sampled need not be the first of the process."""
-    _, sent = run([("a", header("0")), ("b", header("1"))])
-    assert [one["annotations"]["ColdStart"] for one in sent] == [False]
-
-
-def test_the_error_of_a_sampled_invocation_is_in_its_trace() -> None:
-    """It is raised as well, as Lambda must see it."""
-    answers, (sent,) = run([("bad", header("1"))])
-    assert answers == ["raised bad"]
-    assert sent["fault"] is True
-    assert "bad" in json.dumps(sent["cause"])
+    """It is named after the handler, says that the start was cold, and has the error, if any."""
+    answers, (good, bad) = run([("a", header("1")), ("bad", header("1"))])
+    assert answers == ["a True", "raised bad"]
+    assert (good["name"], good["trace_id"]) == ("## handler", ROOT)
+    assert good["annotations"] == {"run": "a", "ColdStart": True, "Service": "s3unzip"}
+    assert bad["fault"] is True
+    assert "bad" in json.dumps(bad["cause"])

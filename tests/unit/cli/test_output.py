@@ -72,16 +72,6 @@ def plan() -> PlanSummary:
     return PlanSummary(run, SELECTED, selected=SELECTED, bytes_in=BYTES, bytes_out=2 * BYTES)
 
 
-@pytest.mark.parametrize("phase", ["plan", "scan", "link", "report"])
-def test_other_phases_are_named_and_have_no_share(phase: str) -> None:
-    """Reading the directory and scanning are no part of what extraction has done."""
-    shown, _ = display(quiet=True, gone=0.0)
-    shown.finished({"bytes_read": BYTES // 2})
-    shown.phase(phase)
-    now = shown.figures()
-    assert (now.phase, now.share, now.left) == (output.WORDS[phase], None, "")
-
-
 @pytest.mark.parametrize(
     ("counts", "percent"),
     [
@@ -100,6 +90,10 @@ def test_the_share_has_one_basis(counts: Mapping[str, int], percent: str) -> Non
     shown.planned(plan())  # what was told before the plan of a retry is of another plan
     now = shown.figures()
     assert (now.percent, now.members) == ("0%", f"0/{SELECTED:,} members")
+    for phase in ("plan", "scan", "link", "report"):
+        shown.phase(phase)  # none of them is part of what extraction has done
+        now = shown.figures()
+        assert (now.phase, now.share, now.left) == (output.WORDS[phase], None, "")
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 
 from s3unzip.context import Progress
 from s3unzip.errors import ServiceFaultError
-from s3unzip.local.machine import FAULT, resume_run, run_archive
-from s3unzip.local.workers import Workers
-from s3unzip.model import Report, Verdict
+from s3unzip.local.machine import FAULT, Machine
+from s3unzip.model import Verdict
 from s3unzip.stores.ports import Buffer, ObjectFacts
 from tests.memory import MemoryBucket
 from tests.runs import World
@@ -59,52 +58,29 @@ def small_tasks() -> World:
     return world
 
 
-def extract(world: World) -> Report:
-    """Extract the archive in this process."""
-    context = world.context
-    with Workers(1, context) as workers:
-        return run_archive(world.request(ARCHIVE), context, workers)
-
-
-def resume(world: World, run: str) -> Report:
-    """Do what is left of a run in this process."""
-    context = world.context
-    with Workers(1, context) as workers:
-        return resume_run(run, context, workers)
-
-
 def test_a_dead_store_ends_the_run_once() -> None:
     """Not each task and each round asks it for its whole budget; `resume` does the rest."""
     world = small_tasks()
     dead = world.buckets.buckets["out"] = Dying(puts=12)
-    report = extract(world)
+    report = Machine(world.context).run(world.request(ARCHIVE))
     assert (report.verdict, report.reason) == (Verdict.FAILED, FAULT)
     assert "connection refused" in str(report.message)
     assert len(dead.objects) == 12
     assert world.records(report.run).list_rounds() == [0]  # there is no other round
     dead.left = MEMBERS
     world.progress = shown = Shown()
-    assert resume(world, report.run).verdict is Verdict.COMPLETED
+    assert Machine(world.context).resume(report.run).verdict is Verdict.COMPLETED
     assert len(dead.objects) == shown.counts["extracted"] == MEMBERS
 
 
-def test_phases_are_told() -> None:
-    """The plan, the work and the report, in this order."""
-    world = small_tasks()
-    assert extract(world).verdict is Verdict.COMPLETED
-    assert isinstance(world.progress, Shown)
-    assert world.progress.phases == ["plan", "extract", "report"]
-
-
 def test_a_second_run_of_an_archive_begins_anew() -> None:
-    """What the first run left is forgotten, and its objects are written again."""
+    """What the first run left is forgotten, its objects are written again, in the same phases."""
     world = small_tasks()
-    first = extract(world)
+    first = Machine(world.context).run(world.request(ARCHIVE))
     world.out.objects.clear()
-    again = extract(world)
-    assert again.run == first.run
-    assert (again.verdict, again.extracted, len(world.out.objects)) == (
-        Verdict.COMPLETED,
-        MEMBERS,
-        MEMBERS,
-    )
+    again = Machine(world.context).run(world.request(ARCHIVE))
+    assert (first.verdict, first.run) == (Verdict.COMPLETED, again.run)
+    assert (again.verdict, again.extracted) == (Verdict.COMPLETED, MEMBERS)
+    assert len(world.out.objects) == MEMBERS
+    assert isinstance(world.progress, Shown)
+    assert world.progress.phases == ["plan", "extract", "report"] * 2

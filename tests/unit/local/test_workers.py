@@ -7,8 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -17,9 +16,8 @@ import pytest
 
 from s3unzip.context import Context, Progress
 from s3unzip.errors import InterruptedRunError
-from s3unzip.local.contexts import open_context
-from s3unzip.local.machine import resume_run, run_archive
-from s3unzip.local.workers import Counted, Ended, Tally, Workers
+from s3unzip.local.machine import Machine
+from s3unzip.local.workers import Counted, Tally, Workers, open_context
 from s3unzip.model import Outcome, Report, Request, Status, Verdict
 from s3unzip.settings import make_tuning
 from s3unzip.stores.calls import LocalClock
@@ -62,9 +60,8 @@ class Shown(Progress):
 class Folder:
     """An archive in a folder, extracted into another by worker processes."""
 
-    def __init__(self, folder: Path, workers: int = 2) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.workers = workers
         archive = folder / "a.zip"
         entries = [Entry(f"f{n}", b"%d" % n * 100, method=8) for n in range(MEMBERS)]
         archive.write_bytes(build(*entries))
@@ -74,19 +71,15 @@ class Folder:
         self.shown = Shown()
         self.request = Request(parse_source(str(archive)), parse_destination(str(folder / "out")))
 
-    @contextmanager
-    def at_work(
-        self, opening: Callable[[LocalClock, Progress], Context] | None = None
-    ) -> Iterator[tuple[Context, Workers]]:
-        """Give the context of the program, and workers."""
+    def machine(self, opening: Callable[[LocalClock, Progress], Context] | None = None) -> Machine:
+        """Return a machine with the workers."""
         context = self.open_context(LocalClock(), self.shown)
-        with Workers(self.workers, context, opening or self.open_context) as workers:
-            yield context, workers
+        return Machine(context, Workers(2, context, opening or self.open_context))
 
     def run(self, opening: Callable[[LocalClock, Progress], Context] | None = None) -> Report:
         """Extract."""
-        with self.at_work(opening) as (context, workers):
-            return run_archive(self.request, context, workers)
+        with self.machine(opening) as machine:
+            return machine.run(self.request)
 
     def written(self) -> int:
         """Count the files that are there, whole."""
@@ -100,28 +93,18 @@ def pids() -> list[int]:
     return [pid for pid in found if b"workers" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
-def test_processes_extract_an_archive(tmp_path: Path) -> None:
-    """Two workers do many tasks; each member counts once, and no process is left."""
-    folder = Folder(tmp_path)
-    report = folder.run()
-    assert report.verdict is Verdict.COMPLETED
-    assert folder.written() == report.extracted == folder.shown.counts["extracted"] == MEMBERS
-    assert pids() == []
-
-
 def test_one_worker_is_a_thread(tmp_path: Path) -> None:
     """A program that asks for one worker starts no process."""
     folder = Folder(tmp_path)
     context = folder.open_context(LocalClock(), folder.shown)
     started: set[int] = set()
     folder.shown.each = lambda: started.update(pids())
-    with Workers(1, context) as workers:
-        assert run_archive(folder.request, context, workers).verdict is Verdict.COMPLETED
+    assert Machine(context).run(folder.request).verdict is Verdict.COMPLETED
     assert started == set()
 
 
 def test_killed_workers_are_replaced(tmp_path: Path) -> None:
-    """A worker that is killed costs an attempt of some tasks; each member counts once."""
+    """A killed worker costs an attempt; each member counts once, and no process is left."""
     folder = Folder(tmp_path)
 
     def kill() -> None:
@@ -133,7 +116,8 @@ def test_killed_workers_are_replaced(tmp_path: Path) -> None:
     report = folder.run()
     killer.join()
     assert report.verdict is Verdict.COMPLETED
-    assert folder.written() == folder.shown.counts["extracted"] == MEMBERS
+    assert folder.written() == report.extracted == folder.shown.counts["extracted"] == MEMBERS
+    assert pids() == []
 
 
 def test_workers_that_die_at_once_end_the_run(
@@ -174,8 +158,8 @@ def test_ctrl_c_stops_cleanly_and_resume_continues(tmp_path: Path) -> None:
         folder.run()
     stopper.join()
     run = str(stopped.value).rpartition(" ")[2]
-    with folder.at_work() as (context, workers):
-        report = resume_run(run, context, workers)
+    with folder.machine() as machine:
+        report = machine.resume(run)
     assert report.verdict is Verdict.COMPLETED
     assert folder.written() == MEMBERS
 
@@ -190,28 +174,27 @@ print(s3unzip.extract(sys.argv[1], sys.argv[2], workers=2, stores=stores, tuning
 """
 
 
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    """Start the script on the archive of a folder."""
+    script = folder / "script.py"
+    script.write_text(SCRIPT)
+    words = [script, folder / "a.zip", folder / "out", folder / "home"]
+    return subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
 def test_a_script_needs_no_guard(tmp_path: Path) -> None:
     """Workers do not import the program's main module, so a script may call `extract` at once."""
     folder = Folder(tmp_path)
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    words = [tmp_path / "a.zip", tmp_path / "out", tmp_path / "home"]
-    done = subprocess.run(
-        [sys.executable, script, *words], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert (done.stdout.strip(), done.stderr) == (str(MEMBERS), "")
+    assert start(tmp_path).communicate(timeout=120) == (b"%d\n" % MEMBERS, b"")
     assert folder.written() == MEMBERS
 
 
 def test_workers_end_with_a_killed_program(tmp_path: Path) -> None:
     """After SIGKILL of the program no worker goes on, and nothing is printed."""
     Folder(tmp_path)
-    script = tmp_path / "script.py"
-    script.write_text(f"import os\nprint(os.getpid(), flush=True)\n{SCRIPT}")
-    words = [tmp_path / "a.zip", tmp_path / "out", tmp_path / "home"]
-    program = subprocess.Popen(
-        [sys.executable, script, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    program = start(tmp_path)
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("out/a/*")) and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -220,22 +203,14 @@ def test_workers_end_with_a_killed_program(tmp_path: Path) -> None:
     assert errors == b""
 
 
-def failure(index: int) -> Outcome:
-    """Return the outcome of a member that failed."""
-    return Outcome(index, f"k{index}", Status.FAILED)
-
-
 def test_counts_of_a_lost_attempt_count_once() -> None:
     """What is done again counts from where the lost attempt was; a failure is shown once."""
     shown = Shown()
-    tally = Tally(shown)
-    first = tally.begin()
-    tally.take(first, Counted({"extracted": 7}))
-    tally.take(first, Counted(failed=[failure(1)]))
-    tally.end(first, Ended(lost=True))
-    second = tally.begin()
-    tally.take(second, Counted({"extracted": 6}))
-    tally.take(second, Counted(failed=[failure(1)]))
+    tally, first, second = Tally(shown), Counter[str](), Counter[str]()
+    failure = [Outcome(1, "k1", Status.FAILED)]
+    tally.take(first, Counted({"extracted": 7}, failure))
+    tally.lose(first)
+    tally.take(second, Counted({"extracted": 6}, failure))
     assert (shown.counts["extracted"], shown.failures) == (7, [1])
     tally.take(second, Counted({"extracted": 3}))
     assert shown.counts["extracted"] == 9
@@ -244,23 +219,12 @@ def test_counts_of_a_lost_attempt_count_once() -> None:
 def test_attempts_that_are_on_record_add_up() -> None:
     """A fault ends an attempt: the next one counts only what it adds, and messages count once."""
     shown = Shown()
-    tally = Tally(shown)
-    first = tally.begin()
+    tally, first, second = Tally(shown), Counter[str](), Counter[str]()
     tally.take(first, Counted({"extracted": 4, "bytes_done": 50}))
     tally.take(first, Counted({"bytes_done": -10}))  # a large member begins again
-    tally.end(first, Ended())
-    second = tally.begin()
-    tally.take(second, Counted({"extracted": 3, "bytes_done": 20}))
-    tally.end(second, Ended())
+    for seconds in (58, 57):  # two workers meet the same dead store: one line
+        trouble = f"no answer from http://s3, retrying for {seconds} s"
+        tally.take(second, Counted({"extracted": 1}, trouble=trouble))
+    tally.take(second, Counted({"extracted": 1, "bytes_done": 20}))
     assert shown.counts == {"extracted": 7, "bytes_done": 60}
-
-
-def test_trouble_is_shown_once() -> None:
-    """Two workers that meet the same dead store say so in one line."""
-    shown = Shown()
-    tally = Tally(shown)
-    for seconds in (58, 57):
-        tally.take(
-            tally.begin(), Counted(trouble=f"no answer from http://s3, retrying for {seconds} s")
-        )
     assert shown.troubles == ["no answer from http://s3, retrying for 58 s"]

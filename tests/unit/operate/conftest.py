@@ -2,7 +2,7 @@
 
 import pytest
 
-from s3unzip.operate.doctor import Deployment
+from s3unzip.operate.runs import DeployedRuns
 from tests.account import Account
 from tests.unit.aws.contexts import Invocation
 from tests.unit.operate.site import Site
@@ -18,6 +18,6 @@ def site(account: Account, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 
 @pytest.fixture
-def deployment(site: Site) -> Deployment:
-    """The environment dev; tests add resources to it, or change outputs and variables."""
-    return Deployment(site.runs)
+def runs(site: Site) -> DeployedRuns:
+    """The runs of dev; tests add resources to it, or change outputs and variables."""
+    return site.runs

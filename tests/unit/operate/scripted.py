@@ -3,24 +3,16 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
 
 import boto3
 from botocore.config import Config
 
-from s3unzip.operate.doctor import (
-    ALARM,
-    FUNCTION,
-    RULE,
-    CheckStatus,
-    Deployment,
-    Resource,
-    run_check,
-)
+from s3unzip.operate.doctor import ALARM, CHECKS, FUNCTION, OK, RULE, CheckStatus, run_check
+from s3unzip.operate.runs import DeployedRuns, Resource
 from tests.account import REGION
 from tests.servers import Asked, HttpServer, Reply
 
-OK, WARNING, FAILURE = CheckStatus
 SERVICES = (
     *("cloudformation", "cloudwatch", "events", "kms"),
     *("iam", "lambda", "s3", "secretsmanager", "sns", "sqs"),
@@ -52,30 +44,25 @@ def refuse(asked: Asked, code: str, status: int) -> Reply:
 
 @contextmanager
 def answering(
-    deployment: Deployment, answer: Callable[[Asked], Reply], *services: str
+    runs: DeployedRuns, answer: Callable[[Asked], Reply], *services: str
 ) -> Iterator[None]:
-    """Let these services of a deployment be answered by a function."""
+    """Let these services of an environment be answered by a function."""
     with HttpServer(answer) as server:
         for service in services:
-            deployment._clients[service] = make_client(service, server.url)
+            runs._clients[service] = boto3.client(
+                service,  # type: ignore[call-overload]  # the stubs want each name spelt out
+                endpoint_url=server.url,
+                region_name=REGION,
+                config=Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}),
+            )
         yield
     for service in services:
-        del deployment._clients[service]  # the account's own is made when it is next asked for
+        del runs._clients[service]  # the account's own is made when it is next asked for
 
 
-def make_client(service: str, url: str) -> Any:
-    """Return a client that asks once."""
-    return boto3.client(
-        service,  # type: ignore[call-overload]  # the stubs want each name spelt out
-        endpoint_url=url,
-        region_name=REGION,
-        config=Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}),
-    )
-
-
-def check(deployment: Deployment, name: str, status: CheckStatus, *words: str) -> None:
+def check(runs: DeployedRuns, name: str, status: CheckStatus, *words: str) -> None:
     """Assert what a check says: its status, words of its message and advice."""
-    found = run_check(name, deployment)
+    found = run_check(name, partial(CHECKS[name], runs))
     assert (found.name, found.status) == (name, status), found
     text = f"{found.message} -> {found.advice}"
     assert all(word in text for word in words), text

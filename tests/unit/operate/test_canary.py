@@ -7,25 +7,24 @@ import pytest
 
 from s3unzip.errors import AccessDeniedError
 from s3unzip.operate.canary import Canary, remove_versions, try_canary
-from s3unzip.operate.doctor import CheckStatus, Deployment
+from s3unzip.operate.doctor import FAILURE, OK, WARNING
+from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Variable
 from tests.account import Account
-from tests.servers import Asked, HttpServer, Reply
+from tests.servers import Asked, Reply
 from tests.unit.aws.contexts import Invocation
-from tests.unit.operate.scripted import answering, deny, make_client
+from tests.unit.operate.scripted import answering, deny
 from tests.unit.operate.site import Site
 
-OK, WARNING, FAILURE = CheckStatus
 PATIENCE = 60.0  # seconds; the report is there before it is waited for
+Deploy = Callable[..., tuple[DeployedRuns, Site]]
 
 
 @pytest.fixture
-def deploy(
-    account: Account, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[Deployment, Site]]:
+def deploy(account: Account, monkeypatch: pytest.MonkeyPatch) -> Deploy:
     """A function that deploys the environment with variables of its own."""
 
-    def make(**variables: str) -> tuple[Deployment, Site]:
+    def make(**variables: str) -> tuple[DeployedRuns, Site]:
         account.deploy(**variables)
         for bucket in ("arrivals", "members"):
             account.client("s3").put_bucket_versioning(
@@ -34,24 +33,29 @@ def deploy(
         for name, value in account.variables.items():
             monkeypatch.setenv(name, value)
         site = Site(account, Invocation())
-        return Deployment(site.runs), site
+        return site.runs, site
 
     return make
 
 
-def plan(site: Site) -> str | None:
-    """Take the event of the archive that lies there; return its run, None if it was refused."""
-    ((key, body),) = site.account.objects("arrivals").items()
-    del body
+def put(runs: DeployedRuns) -> Canary:
+    """Put a canary."""
+    canary = Canary(runs)
+    assert canary.put()[0] is OK
+    return canary
+
+
+def begin(site: Site) -> str:
+    """Take the event of the archive that lies there; return its run if it is not done at once."""
+    (key,) = site.account.objects("arrivals")
     return site.notify(key)
 
 
-def run(site: Site) -> str:
+def run(site: Site) -> None:
     """Do the whole run of the archive that lies there."""
-    run = plan(site)
-    assert run
-    site.work(run)
-    return run
+    begun = begin(site)
+    assert begun
+    site.work(begun)
 
 
 def left(account: Account) -> list[str]:
@@ -75,133 +79,109 @@ def left(account: Account) -> list[str]:
     ],
 )
 def test_it_is_extracted_and_nothing_is_left(
-    deploy: Callable[..., tuple[Deployment, Site]], account: Account, options: dict[str, object]
+    deploy: Deploy, account: Account, options: dict[str, object]
 ) -> None:
     """This holds for all options of the environment."""
-    deployment, site = deploy(**{Variable.OPTIONS: json.dumps(options)})
-    canary = Canary(deployment)
-    canary.put()
+    runs, site = deploy(**{Variable.OPTIONS: json.dumps(options)})
+    canary = put(runs)
     run(site)
-    found = canary.check(PATIENCE)
-    assert (found.status, found.message[:14]) == (OK, "5 of 5 members"), found
-    removed = canary.remove(keep_run=False)
-    assert removed.status is OK
+    status, message, _ = canary.check(PATIENCE)
+    assert (status, message[:14]) == (OK, "5 of 5 members")
+    assert canary.remove(keep_run=False)[0] is OK
     assert left(account) == []
 
 
-def test_a_run_that_is_refused(
-    deploy: Callable[..., tuple[Deployment, Site]], account: Account
-) -> None:
+def test_a_run_that_is_refused(deploy: Deploy, account: Account) -> None:
     """The result has the report's message, and the run's records are kept."""
-    deployment, site = deploy(**{Variable.LIMITS: '{"members": 2}'})
-    canary = Canary(deployment)
-    canary.put()
-    assert not plan(site)
-    found = canary.check(PATIENCE)
-    assert found.status is FAILURE
-    assert "REJECTED" in found.message
-    assert "5 declared, the limit is 2" in found.message
-    assert "is kept for diagnosis" in canary.remove(keep_run=True).message
+    runs, site = deploy(**{Variable.LIMITS: '{"members": 2}'})
+    canary = put(runs)
+    assert not begin(site)
+    status, message, _ = canary.check(PATIENCE)
+    assert status is FAILURE
+    assert "REJECTED" in message
+    assert "5 declared, the limit is 2" in message
+    assert "is kept for diagnosis" in canary.remove(keep_run=True)[1]
     assert all(key.startswith("runs/") for key in left(account))
     assert any(key.endswith("report.json") for key in left(account))
 
 
-def test_an_object_that_is_not_what_was_put(
-    deploy: Callable[..., tuple[Deployment, Site]], account: Account
-) -> None:
-    """The objects are read, not only listed."""
-    deployment, site = deploy()
-    canary = Canary(deployment)
-    canary.put()
+def test_an_object_that_is_not_what_was_put(deploy: Deploy, account: Account) -> None:
+    """The objects are read, not only listed; one that may not be read leaves the run unjudged."""
+    runs, site = deploy()
+    canary = put(runs)
     run(site)
+    with answering(runs, deny, "s3"), pytest.raises(AccessDeniedError, match="s3:GetObject"):
+        canary.check(PATIENCE)
     key = next(key for key in account.objects("members") if key.endswith("stored.bin"))
     account.put(key, b"something else", bucket="members")
-    found = canary.check(PATIENCE)
-    assert found.status is FAILURE
-    assert key in found.message
-
-
-def test_filters_that_select_nothing(
-    deploy: Callable[..., tuple[Deployment, Site]], account: Account
-) -> None:
-    """The run completes but proves little, which is a warning."""
-    deployment, site = deploy(**{Variable.OPTIONS: '{"include": ["*.none"]}'})
-    canary = Canary(deployment)
-    canary.put()
-    assert not plan(site)  # a run without tasks ends at once
-    assert canary.check(PATIENCE).status is WARNING
+    status, message, _ = canary.check(PATIENCE)
+    assert status is FAILURE
+    assert key in message
     canary.remove(keep_run=False)
     assert left(account) == []
 
 
-def test_a_run_that_does_not_end(deploy: Callable[..., tuple[Deployment, Site]]) -> None:
+def test_filters_that_select_nothing(deploy: Deploy, account: Account) -> None:
+    """The run completes but proves little, which is a warning."""
+    runs, site = deploy(**{Variable.OPTIONS: '{"include": ["*.none"]}'})
+    canary = put(runs)
+    assert not begin(site)  # a run without tasks ends at once
+    assert canary.check(PATIENCE)[0] is WARNING
+    canary.remove(keep_run=False)
+    assert left(account) == []
+
+
+def test_a_run_that_does_not_end(deploy: Deploy) -> None:
     """The result has its state, and the command to watch it."""
-    deployment, site = deploy()
-    canary = Canary(deployment)
-    canary.put()
-    plan(site)
-    found = canary.check(0.0)
-    assert found.status is FAILURE
-    assert "its run is RUNNING" in found.message
-    assert found.advice.startswith("s3unzip watch ")
+    runs, site = deploy()
+    canary = put(runs)
+    begin(site)
+    status, message, advice = canary.check(0.0)
+    assert status is FAILURE
+    assert "its run is RUNNING" in message
+    assert advice.startswith("s3unzip watch ")
 
 
-def test_a_marker_that_archives_share(
-    deploy: Callable[..., tuple[Deployment, Site]], account: Account
-) -> None:
+def test_a_marker_that_archives_share(deploy: Deploy, account: Account) -> None:
     """The canary would replace it, so it is not tried."""
     options = json.dumps({"marker": True, "key_template": "{member}"})
-    deployment, _ = deploy(**{Variable.OPTIONS: options})
-    (found,) = try_canary(deployment, 1.0)
+    runs, _ = deploy(**{Variable.OPTIONS: options})
+    (found,) = try_canary(runs, 1.0)
     assert found.status is WARNING
     assert "_SUCCESS" in found.message
     assert left(account) == []
 
 
-def test_an_archive_that_may_not_be_put(deploy: Callable[..., tuple[Deployment, Site]]) -> None:
+def test_an_archive_that_may_not_be_put(deploy: Deploy) -> None:
     """The missing action is named, and nothing is to be removed."""
-    deployment, _ = deploy()
-    with answering(deployment, deny, "s3"):
-        (found,) = try_canary(deployment, 1.0)
+    runs, _ = deploy()
+    with answering(runs, deny, "s3"):
+        (found,) = try_canary(runs, 1.0)
     assert (found.status, found.message[:31]) == (WARNING, "not checked: s3:PutObject: Acce"), found
 
 
-def test_objects_that_may_not_be_deleted(deploy: Callable[..., tuple[Deployment, Site]]) -> None:
+def test_objects_that_may_not_be_deleted(deploy: Deploy) -> None:
     """The result names what is left, with the token to search for."""
-    deployment, _ = deploy()
-    results = try_canary(deployment, 0.1)
+    runs, _ = deploy()
+    results = try_canary(runs, 0.1)
     assert next(results).status is FAILURE
-    with answering(deployment, deny, "s3"):
+    with answering(runs, deny, "s3"):
         found = next(results)
     assert found.status is WARNING
     assert "s3unzip-doctor-" in found.advice
     assert "s3:ListBucketVersions" in found.message
 
 
-def test_a_run_that_cannot_be_judged(
-    deploy: Callable[..., tuple[Deployment, Site]], account: Account
-) -> None:
-    """Members that the operator may not read leave the run unjudged, and are removed."""
-    deployment, site = deploy()
-    canary = Canary(deployment)
-    canary.put()
-    run(site)
-    with answering(deployment, deny, "s3"), pytest.raises(AccessDeniedError, match="s3:GetObject"):
-        canary.check(PATIENCE)
-    canary.remove(keep_run=False)
-    assert left(account) == []
-
-
-def test_no_run_begins(deploy: Callable[..., tuple[Deployment, Site]], account: Account) -> None:
+def test_no_run_begins(deploy: Deploy, account: Account) -> None:
     """Where no event arrives the checks before the canary say why; the archive is removed."""
-    deployment, _ = deploy()
-    canary, removal = try_canary(deployment, 0.1)
+    runs, _ = deploy()
+    canary, removal = try_canary(runs, 0.1)
     assert (canary.status, removal.status) == (FAILURE, OK)
     assert "no run began for the canary" in canary.message
     assert left(account) == []
 
 
-def test_a_refused_delete_is_not_silent(account: Account) -> None:
+def test_a_refused_delete_is_not_silent(runs: DeployedRuns) -> None:
     """DeleteObjects answers 200 with errors inside."""
     listing = (
         "<ListVersionsResult><Version><Key>a</Key><VersionId>1</VersionId></Version>"
@@ -215,9 +195,8 @@ def test_a_refused_delete_is_not_silent(account: Account) -> None:
             return Reply(200, refusal.encode())
         return Reply(200, listing.encode())
 
-    del account  # its credentials
     with (
-        HttpServer(answer) as server,
+        answering(runs, answer, "s3"),
         pytest.raises(AccessDeniedError, match="1 objects of bucket stay: AccessDenied for a"),
     ):
-        remove_versions(make_client("s3", server.url), "bucket", "a", "a".__eq__)
+        remove_versions(runs, "bucket", "a", "a".__eq__)

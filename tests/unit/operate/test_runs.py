@@ -25,15 +25,6 @@ def test_all_runs_are_one_list(site: Site) -> None:
     assert len(list(runs.recent(1))) == 1
 
 
-def test_a_run_without_records_is_listed(site: Site) -> None:
-    """A large directory is still being read: its execution is at work."""
-    run = site.begin("a.zip")
-    for key in site.account.objects("work"):
-        site.account.client("s3").delete_object(Bucket="work", Key=key)
-    assert [one[:2] for one in site.runs.recent(5)] == [(run, "RUNNING")]
-    assert site.runs.find(run[:14]) == run
-
-
 def test_a_run_is_found_by_its_beginning(site: Site) -> None:
     """`latest`, an id, an execution's name, the beginning of an id or of the archive's name."""
     runs = site.runs
@@ -58,17 +49,6 @@ def test_the_runs_of_an_archive(site: Site) -> None:
     assert site.runs.of_archive(Location("s3", "arrivals", "in/a.zip")) == [run]
 
 
-def test_state_and_stop(site: Site) -> None:
-    """A run is stopped once; a run without execution has no state."""
-    run, runs = site.begin("a.zip"), site.runs
-    assert runs.state("2026-01-01/000000-nothing-0") is None
-    assert runs.items("2026-01-01/000000-nothing-0") is None
-    assert runs.state(run) == "RUNNING"
-    assert runs.stop(run) is True
-    assert runs.state(run) == "ABORTED"
-    assert runs.stop(run) is False
-
-
 def test_a_stop_that_comes_too_late(site: Site) -> None:
     """A run that ends just before its stop was not stopped; a refusal of any other is an error."""
     run, runs = site.begin("a.zip"), site.runs
@@ -83,7 +63,7 @@ def test_a_stop_that_comes_too_late(site: Site) -> None:
         execution.status = "SUCCEEDED"
         raise refusal
 
-    events = runs._states.meta.events
+    events = runs.client("stepfunctions").meta.events
     events.register_first("before-call.sfn.StopExecution", refuse)
     with pytest.raises(S3UnzipError, match="states:StopExecution"):
         runs.stop(run)
@@ -98,7 +78,10 @@ def test_a_stopped_run_is_resumed(site: Site) -> None:
     run, runs = site.begin("a.zip"), site.runs
     with pytest.raises(UsageError, match="is running; wait for its end: s3unzip watch"):
         runs.resume(run)
-    runs.stop(run)
+    assert (runs.state(run), runs.stop(run), runs.stop(run)) == ("RUNNING", True, False)
+    assert runs.state(run) == "ABORTED"
+    assert runs.state("2026-01-01/000000-nothing-0") is None
+    assert runs.items("2026-01-01/000000-nothing-0") is None
     runs.resume(run)
     assert set(site.account.executions()) == {execution_name(run), f"{execution_name(run)}-r2"}
     assert (runs.state(run), find_end(runs, run)) == ("RUNNING", None)
@@ -116,16 +99,18 @@ def test_failed_members_are_done_again(site: Site) -> None:
         runs.resume(run, failed=True)
         assert site.given(f"{execution_name(run)}-r{number}") == {"failed": True, "run": run}
         site.work(run, number)
-        report = runs.records(run).find_report()
+        report = find_end(runs, run)
         assert report is not None
         assert (report.verdict, report.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
 
 
-def test_a_run_that_ended_before_its_plan_is_resumed(site: Site) -> None:
-    """Its new execution is given what the first one was."""
+def test_a_run_without_records(site: Site) -> None:
+    """While a large directory is read it is listed; stopped, its execution is repeated."""
     run = site.begin("a.zip")
     for key in site.account.objects("work"):
         site.account.client("s3").delete_object(Bucket="work", Key=key)
+    assert [one[:2] for one in site.runs.recent(5)] == [(run, "RUNNING")]
+    assert site.runs.find(run[:14]) == run
     site.runs.stop(run)
     site.runs.resume(run)
     first, second = (site.given(f"{execution_name(run)}{more}") for more in ("", "-r2"))
@@ -143,30 +128,18 @@ def test_the_functions_say_what_runs_have_in_common(site: Site) -> None:
         _ = site.runs.variables
 
 
-def test_a_stack_of_another_age(account: Account) -> None:
-    """A stack without the function's name is too old, and one by its own name is found."""
+def test_stacks_that_are_not_as_they_should_be(account: Account) -> None:
+    """A stack of its own name is found and may be too old; what is not there is named."""
+    with pytest.raises(NotFoundError, match="no stack s3unzip-dev here; check --env"):
+        DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
+    with pytest.raises(UsageError, match="nobody"):
+        DeployedRuns("dev", StoreConfig(endpoint_url=account.url, profile="nobody"))
+    account.make_stack("s3unzip-dev", {"Other": "x"})
+    with pytest.raises(NotFoundError, match="stack s3unzip-dev has no outputs"):
+        DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
     outputs = {"StateMachineArn": "arn:aws:states:us-east-1:1:stateMachine:m", "WorkBucket": "w"}
     account.make_stack("mine", outputs)
     runs = DeployedRuns("mine", StoreConfig(endpoint_url=account.url))
-    assert runs.stack.name == "mine"
+    assert runs.stack["StackName"] == "mine"
     with pytest.raises(UsageError, match="too old"):
         _ = runs.variables
-
-
-def test_no_stack(account: Account) -> None:
-    """The line names the stack that was looked for, and where to look."""
-    with pytest.raises(NotFoundError, match="no stack s3unzip-dev here; check --env"):
-        DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
-
-
-def test_a_stack_that_is_not_ours(account: Account) -> None:
-    """A stack without the outputs is named."""
-    account.make_stack("s3unzip-dev", {"Other": "x"})
-    with pytest.raises(NotFoundError, match="s3unzip-dev"):
-        DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
-
-
-def test_a_profile_that_is_not_there(account: Account) -> None:
-    """The message is one line and names the profile."""
-    with pytest.raises(UsageError, match="nobody"):
-        DeployedRuns("dev", StoreConfig(endpoint_url=account.url, profile="nobody"))

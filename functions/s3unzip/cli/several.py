@@ -1,0 +1,164 @@
+"""``run`` of several archives: each is a run of its own, and a table says how they ended."""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from s3unzip.api.extraction import check_apart, extract_one, find_archives, make_request
+from s3unzip.api.options import make_policy
+from s3unzip.cli.figures import print_json, printable, show_bytes, show_count, warn, write_table
+from s3unzip.cli.options import Given
+from s3unzip.cli.output import Figures, RunDisplay, print_failures, shown_connections
+from s3unzip.cli.run import list_decisions
+from s3unzip.errors import InterruptedRunError, S3UnzipError, UsageError
+from s3unzip.local.machine import Machine, open_machine
+from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, PlanSummary, Request
+from s3unzip.settling.report import next_command
+from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.locations import parse_destination
+
+TITLES = ("STATE", "MEMBERS", "FAILED", "RUN", "SOURCE")
+
+
+class BatchDisplay(RunDisplay):
+    """Shows how many archives ended, in place of the plans and phases of each."""
+
+    def __init__(self, archives: int, *, quiet: bool) -> None:
+        super().__init__(quiet=quiet)
+        self._archives = archives
+        self.ends: list[ArchiveEnd] = []
+        self.inside: list[NestedRun] = []  # the archives inside the one at work
+        self._start()
+
+    def phase(self, name: str) -> None:
+        """Show nothing."""
+
+    def planned(self, plan: PlanSummary, gone: float = 0.0) -> None:
+        """Show nothing."""
+
+    def nested(self, run: NestedRun) -> None:
+        """Keep what became of an archive inside the archive."""
+        self.inside.append(run)
+
+    def ended(self, end: ArchiveEnd) -> None:
+        """Count an archive; say what is wrong with one that ended without a report."""
+        self.ends.append(end)
+        if end.error is not None:
+            self.say(_name_once(end))
+
+    def figures(self) -> Figures:
+        """Return what is known now."""
+        with self._lock:
+            counts, seconds = Counter(self.counts), max(time.monotonic() - self._since, 1e-3)
+        done = counts["extracted"] + counts["unchanged"] + counts["failed"]
+        size = counts["bytes_written"]
+        return Figures(
+            f"{len(self.ends):,}/{self._archives:,} archives",
+            len(self.ends) / self._archives,
+            f"{done:,} members",
+            f"{counts['failed']:,} failed",
+            show_bytes(size),
+            f"{done / seconds:,.0f} members/s, {show_bytes(size / seconds)}/s",
+        )
+
+
+def extract_several(given: Given) -> int:
+    """Extract several archives, each as its own run; return the highest exit code."""
+    if given.delete_extra:
+        raise UsageError("--delete-extra: is for one archive; run them one by one")
+    target, options, stores = parse_destination(given.dest), given.options(), given.config()
+    for word in given.sources:
+        scheme, separator, _ = word.partition("://")
+        given.check_places(Location(scheme.lower() if separator else "file", "", word), target)
+    found = find_archives(given.sources, stores)
+    requests = [make_request(one, target, options, given.after_success) for one in found]
+    check_apart(requests)
+    if given.dry_run:
+        return max([list_decisions(given, request) for request in requests])
+    policy, tuning = make_policy(options, given.password(), target), given.tuning(given.processes)
+    with (
+        BatchDisplay(len(requests), quiet=given.quiet) as display,
+        open_machine(stores, policy, tuning, given.processes, display) as machine,
+    ):
+        for request in requests:
+            try:
+                display.ended(_end_one(machine, request, display))
+            except (InterruptedRunError, KeyboardInterrupt) as interrupt:
+                raise _interrupted(len(display.ends), len(requests), interrupt) from interrupt
+    batch = Batch(max(one.exit_code for one in display.ends), tuple(display.ends))
+    for end in batch.archives:
+        for text in end.warnings:
+            warn(f"{end.source}: {text}")
+    if given.json:
+        print_json(batch)
+    if not given.quiet:
+        _print_batch(batch.archives, stores)
+    return batch.exit_code
+
+
+def _end_one(machine: Machine, request: Request, display: BatchDisplay) -> ArchiveEnd:
+    """Extract one of several archives; what goes wrong is in the result."""
+    warnings: list[str] = []
+    display.inside = []
+    source = str(request.source.public)
+    try:
+        report = extract_one(machine, request, display, warnings.append)
+    except InterruptedRunError:
+        raise
+    except S3UnzipError as error:
+        return ArchiveEnd(source, error.exit_code, error=str(error))
+    inside = tuple(display.inside)
+    code = report.verdict.exit_code or (0 if all(one.is_right for one in inside) else 1)
+    return ArchiveEnd(source, code, report, nested=inside, warnings=tuple(warnings))
+
+
+def _interrupted(ended: int, archives: int, interrupt: BaseException) -> InterruptedRunError:
+    """Return the error that says how to go on."""
+    begun = isinstance(interrupt, InterruptedRunError)
+    words = f"stopped: {ended:,} of {archives:,} archives ended"
+    if begun:
+        words += f"; of the next one: {interrupt}"
+    left = archives - ended - begun
+    if left > 0:
+        words += f"\n{left:,} archives had not begun: start the same command again"
+    return InterruptedRunError(words)
+
+
+def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
+    """Print how all archives ended, and what is to do next."""
+    write_table([TITLES, *map(_cells, archives)], sys.stderr)
+    reports = [end.report for end in archives if end.report is not None]
+    for report in reports:
+        reached = shown_connections(stores, report.source, report.destination)
+        following = next_command(report, None, reached)
+        if report.failed or following:
+            sys.stderr.write(f"{printable(str(report.source))}\n")
+            print_failures(report, sys.stderr, "")
+        if following:
+            sys.stderr.write(f"  next: {printable(following)}\n")
+    done = sum(report.extracted + report.unchanged for report in reports)
+    failed = sum(report.failed + report.missing for report in reports)
+    right = sum(end.exit_code == 0 for end in archives)
+    sys.stderr.write(
+        f"{right:,} of {show_count(len(archives), 'archive')} "
+        f"{'is' if len(archives) == 1 else 'are'} extracted: "
+        f"{show_count(done, 'member')}, {show_bytes(sum(one.bytes_out for one in reports))}; "
+        f"{show_count(failed, 'member')} failed\n"
+    )
+
+
+def _name_once(end: ArchiveEnd) -> str:
+    """Return an error with the archive that it is about; most of them name it themselves."""
+    error = end.error or ""
+    return error if error.startswith(f"{end.source}:") else f"{end.source}: {error}"
+
+
+def _cells(end: ArchiveEnd) -> tuple[str, ...]:
+    report = end.report
+    if report is None:
+        return ("ERROR", "", "", "", printable(_name_once(end)))
+    count = f"{report.extracted + report.unchanged:,}"
+    failed = f"{report.failed + report.missing:,}"
+    why = f": {printable(report.message)}" if report.message else ""
+    return (report.verdict.value, count, failed, report.run, printable(end.source) + why)
