@@ -76,7 +76,7 @@ _ADVICE = {
     + NEW_COPY,
     "unsupported-method": EXTRACT_LATER,
     "patch-data": EXTRACT_LATER,
-    "symlink": "S3 has no links. --lenient writes the text of the link, its target, as an object.",
+    "symlink": "Links are not made. --lenient writes the text of the link, its target.",
     "device": "Leave it out with --exclude.",
     "dir-with-data": LENIENT,
     "memory-bound": EXTRACT_LATER,
