@@ -19,6 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import partial
 from itertools import islice
+from threading import get_ident
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from msgspec import Struct
@@ -262,7 +263,7 @@ class Calls:
                 return value
             finally:
                 _current.reset(token)
-                self._faults.waiting.pop(threading.get_ident(), None)
+                self._faults.waiting.pop(get_ident(), None)
 
     def end(self) -> None:
         """Stop all retries: the step has failed, and its other threads need not wait."""
@@ -297,7 +298,7 @@ class Calls:
             try:
                 for piece in archive.stream(want._replace(start=position)):
                     position += len(piece)
-                    self._faults.waiting.pop(threading.get_ident(), None)
+                    self._faults.waiting.pop(get_ident(), None)
                     self._faults.note_success(store, self._clock.now())
                     yield piece
                     retry = _Retry()
@@ -306,7 +307,7 @@ class Calls:
                 if not self._may_retry(retry, store, fault, began):
                     raise
             finally:
-                self._faults.waiting.pop(threading.get_ident(), None)
+                self._faults.waiting.pop(get_ident(), None)
 
     def count(self, kind: Kind | Literal["retries", "throttled"], times: int = 1) -> None:
         """Count requests; `run` counts its own."""
@@ -329,7 +330,7 @@ class Calls:
     def _wait_for(self, store: Store) -> float:
         """Note that this thread waits for `store` from now on; return the time."""
         now = self._clock.now()
-        self._faults.waiting[threading.get_ident()] = store, now
+        self._faults.waiting[get_ident()] = store, now
         return now
 
     def _may_retry(
