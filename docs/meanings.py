@@ -138,9 +138,8 @@ archive; the others go on. A warning is counted. `--lenient` softens the codes w
 column and no others. Several codes can belong to one numbered check. The command line and the
 report page say the same words.
 
-Two limits of the decoders: deflate data whose literal or distance code is incomplete is accepted by
-ISA-L, though zlib refuses it, if size and CRC-32 are the declared ones. Deflate64 data with a block
-that has no distance code at all (RFC 1951, 3.2.7) fails as `corrupt-stream`.
+Two limits of the decoders: incomplete deflate codes, which zlib refuses, pass if size and CRC-32
+are right; a Deflate64 block without distance codes (RFC 1951, 3.2.7) fails as `corrupt-stream`.
 """,
     "metrics": """\
 Namespace `s3unzip`; dimensions `service` and `environment`. The functions write the metrics into

@@ -20,6 +20,7 @@ from s3unzip.aws import events
 from s3unzip.cli.main import COMMANDS, INTERNAL_ERROR, PROGRAM, load_command
 from s3unzip.cli.terminal import OUTPUT_LOST, STOPPING
 from s3unzip.explanations import OTHER, explain
+from s3unzip.local.machine import FAULT
 from s3unzip.runs.step import REASONS, STOPPED
 from s3unzip.settling.loop import EXECUTION_FAILED
 from s3unzip.settling.report import TASKS_FAILED
@@ -235,7 +236,7 @@ def _shown(text: str) -> str:
 def make_checks() -> str:
     """Return checks.md."""
     codes = (
-        finding_codes() | set(REASONS.values()) | {EXECUTION_FAILED, TASKS_FAILED, STOPPED}
+        finding_codes() | set(REASONS.values()) | {EXECUTION_FAILED, FAULT, TASKS_FAILED, STOPPED}
     ) - CHECKS.keys()
     check_described("functions/s3unzip/explanations.py", codes, OTHER.keys())
     rows = (

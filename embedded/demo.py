@@ -9,11 +9,11 @@ import contextlib
 import io
 import json
 import random
+import signal
 import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -24,9 +24,11 @@ from embedded.pipeline import DeployedPipeline
 from infra.bundle import BundleError
 from s3unzip.cli.output import RunDisplay, print_report
 from s3unzip.model import Report, Verdict
+from s3unzip.runs.records import RUNS
 
 MEMBERS = 3_000
 RUN_SECONDS = 600.0
+PAGE = Path("build/demo-report.html")
 
 
 def make_archive(members: int = MEMBERS, seed: int = 1) -> bytes:
@@ -87,14 +89,18 @@ def show_around(console: Console, aws: EmbeddedAws, pipeline: DeployedPipeline) 
         console.print(f"  {command}", soft_wrap=True)
 
 
-def run_demo(archive: Path | None, *, keep: bool, port: int, console: Console) -> Report:
+def run_demo(archive: Path | None, *, keep: bool, console: Console) -> Report:
     """Run the demo once; return the report."""
-    step = _stopwatch(console)
+    started = time.monotonic()
+
+    def step(what: str) -> None:
+        console.print(f"{time.monotonic() - started:6.1f} s  {what}", soft_wrap=True)
+
     with (
         tempfile.TemporaryDirectory(prefix="s3unzip-demo-") as folder,
         contextlib.ExitStack() as on,
     ):
-        aws = start_aws(port=port)
+        aws = start_aws()
         step("dependencies of the functions installed")
         assembly = synthesize("dev", Path(folder))
         step("stack synthesized (infra/environments/dev.toml)")
@@ -111,22 +117,17 @@ def run_demo(archive: Path | None, *, keep: bool, port: int, console: Console) -
         step("run ended")
         console.print()
         print_report(report)
+        PAGE.parent.mkdir(exist_ok=True)
+        PAGE.write_bytes(pipeline.read(f"{RUNS}{report.run}/report.html") or b"")
+        console.print(f"  its page: {PAGE}")
         if keep:
             show_around(console, aws, pipeline)
             console.print("\nRunning until Ctrl-C.")
             with contextlib.suppress(KeyboardInterrupt):
-                while True:
-                    time.sleep(3_600)
+                signal.pause()
+        else:
+            console.print("  make demo KEEP=1 keeps the pipeline running; docs/deploy.md: on AWS")
     return report
-
-
-def _stopwatch(console: Console) -> Callable[[str], None]:
-    started = time.monotonic()
-
-    def step(what: str) -> None:
-        console.print(f"{time.monotonic() - started:6.1f} s  {what}", soft_wrap=True)
-
-    return step
 
 
 def main() -> None:
@@ -134,13 +135,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="embedded.demo", description=__doc__)
     parser.add_argument("--archive", type=Path, help="a ZIP of yours; default: a generated one")
     parser.add_argument("--keep", action="store_true", help="keep it running until Ctrl-C")
-    parser.add_argument("--port", type=int, default=0, help="of MiniStack; default: a free one")
     chosen = parser.parse_args()
     if chosen.archive is not None and not chosen.archive.is_file():
         sys.exit(f"{chosen.archive}: no such file")
     console = Console(stderr=True, highlight=False)
     try:
-        report = run_demo(chosen.archive, keep=chosen.keep, port=chosen.port, console=console)
+        report = run_demo(chosen.archive, keep=chosen.keep, console=console)
     except (EmbeddedAwsError, BundleError) as error:
         sys.exit(str(error))
     except KeyboardInterrupt:

@@ -49,6 +49,7 @@ def _shim() -> str:
         "# Written by `make cdk`.\n"
         f"[ -f {script} ] || {{ echo 'cdk: not installed, run: make cdk' >&2; exit 1; }}\n"
         f"export NODE_COMPILE_CACHE={compiled}\n"
+        "export CDK_DISABLE_VERSION_CHECK=1\n"  # the pinned one fits; a later one may not
         f'exec {node} {script} "$@"\n'
     )
 

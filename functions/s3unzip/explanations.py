@@ -76,7 +76,7 @@ _ADVICE = {
     + NEW_COPY,
     "unsupported-method": EXTRACT_LATER,
     "patch-data": EXTRACT_LATER,
-    "symlink": "S3 has no links. --lenient writes the text of the link, its target, as an object.",
+    "symlink": "Links are not made. --lenient writes the text of the link, its target.",
     "device": "Leave it out with --exclude.",
     "dir-with-data": LENIENT,
     "memory-bound": EXTRACT_LATER,
@@ -122,6 +122,7 @@ OTHER = {
         "The member is larger than the store takes as one object.",
         "Extract it into a folder or into a store with a higher limit.",
     ),
+    "service-fault": Explanation("A store does not answer.", MEND_AND_RESUME),
     "slice-refused": Explanation(
         "A slice of a split member did not hold, so the member is streamed whole.", NOTHING_TO_DO
     ),

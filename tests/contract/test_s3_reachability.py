@@ -13,7 +13,7 @@ from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.ports import ObjectFacts
 from s3unzip.stores.s3.session import Session
 from tests.contract.places import raw_server, stores_at, untrusted_context
-from tests.servers import HOST, HttpServer, Reply, nobody
+from tests.servers import HOST, HttpServer, Reply, nobody, s3_error
 
 WHERE = Location("s3", "bucket", "a.zip")
 NO_URLS = ["127.0.0.1:9000", "localhost:9000", "ftp://x", "http:/x", "http://", "http://h:99999"]
@@ -72,9 +72,25 @@ def test_an_endpoint_that_says_nothing() -> None:
 
 @pytest.mark.parametrize("by", ["obstore", "boto3"])
 def test_a_proxy_is_not_passed_by(monkeypatch: pytest.MonkeyPatch, by: str) -> None:
-    """Only the proxy may know the endpoint."""
-    monkeypatch.setenv("http_proxy", "http://proxy.invalid:3128")
-    assert isinstance(ask("http://no-such-host.invalid", by=by), ServiceFaultError)
+    """Only the proxy may know the endpoint; an error names both, and no user of the proxy."""
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with nobody() as proxy:
+        monkeypatch.setenv("http_proxy", proxy.replace("//", "//me:SECRET@"))
+        found = ask("http://no-such-host.invalid", by=by)
+    assert isinstance(found, ServiceFaultError)
+    where = f"http://no-such-host.invalid through the proxy {proxy}"
+    assert str(found).endswith(f"; no answer from {where}")
+    assert found.unanswered.startswith(f"{where} (")
+    assert "SECRET" not in f"{found}{found.unanswered}"
+
+
+def test_a_store_of_errors_is_named() -> None:
+    """The line that tells the user has the host, also where it answers."""
+    with HttpServer(lambda asked: s3_error(503, "SlowDown")) as server:
+        found = ask(server.url, by="obstore")
+    assert isinstance(found, ServiceFaultError)
+    assert found.unanswered == f"{server.url} (only SlowDown)"
 
 
 @pytest.mark.parametrize("beginning", [True, False])

@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -31,11 +32,12 @@ aws_secret_access_key = secret
 
 
 class FaultyS3(MemoryS3):
-    """A store that denies to write some keys, or hangs up on everything after some PUTs."""
+    """A store that denies some keys, keeps one waiting, or hangs up on all after some PUTs."""
 
     def __init__(self) -> None:
         super().__init__()
         self.denied: set[str] = set()
+        self.hung = ""  # a key
         self.dies_after: int | None = None  # objects
         self.in_vain = 0
 
@@ -49,6 +51,8 @@ class FaultyS3(MemoryS3):
         ):
             self.in_vain += 1
             raise ConnectionAbortedError
+        if asked.key == self.hung:
+            time.sleep(3)
         return super().answer(asked)
 
 
@@ -275,6 +279,19 @@ def test_a_destination_that_dies(places: Places) -> None:
     again = places.program.run("resume", "latest", "-w", "1")
     assert again.code == 0, again.err
     assert len(places.out.objects) == 400
+
+
+def test_a_destination_that_says_nothing(places: Places) -> None:
+    """A line names it long before a call times out."""
+    places.add("a.zip", build(Entry("a", b"1"), Entry("hung", b"2")))
+    places.program.variables["S3UNZIP_TUNING"] = json.dumps({"retry_seconds": 6})
+    places.there.hung = "to/a/hung"
+    ended = places.extract(*places.two)
+    assert ended.code == 0, ended.err
+    lines = [line for line in ended.err.splitlines() if line.startswith("no answer from")]
+    assert len(lines) == 1
+    assert lines[0].startswith("no answer from s3://out/to/ (--endpoint-url")
+    assert places.there_url in lines[0]
 
 
 def test_every_object_has_its_properties(places: Places) -> None:

@@ -69,6 +69,8 @@ def test_an_unreadable_record_does_not_end_the_list(program: Program) -> None:
         assert "COMPLETED" in ended.out
         assert "UNREADABLE" in ended.out
         assert str(foreign) in ended.out
+    assert "--limit" not in ended.err
+    assert program.run("runs", "--limit", "1").err.endswith("the latest 1; --limit N lists more\n")
 
 
 def test_what_is_shown_of_a_run_that_ended(program: Program, run: str) -> None:

@@ -70,7 +70,7 @@ def test_listing_builds_no_asset(tmp_path: Path) -> None:
 
 
 def test_the_command_is_the_pinned_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`.venv/bin/cdk` starts the version of package.json and its lock.
+    """`.venv/bin/cdk` starts the version of package.json and its lock, and recommends no other.
 
     It names the files themselves, not the links of the checkout that wrote it.
     """
@@ -82,6 +82,7 @@ def test_the_command_is_the_pinned_one(tmp_path: Path, monkeypatch: pytest.Monke
     cdk_cli.install_cdk()
     assert str(NODE.resolve()) in command.read_text()
     assert str(tmp_path / "checkout") not in command.read_text()
+    assert "export CDK_DISABLE_VERSION_CHECK=1\n" in command.read_text()
     wanted = json.loads((ROOT / "package.json").read_text())["devDependencies"]["aws-cdk"]
     lock = json.loads((ROOT / "package-lock.json").read_text())
     assert lock["packages"]["node_modules/aws-cdk"]["version"] == wanted

@@ -200,6 +200,8 @@ def runs(given: Given) -> int:
             rows.append(_cells(one))
     if len(rows) > 1:
         write_table(rows, sys.stdout, RIGHT)
+        if len(rows) > given.newest:
+            sys.stderr.write(f"the latest {given.newest:,}; --limit N lists more\n")
     elif not given.json:
         sys.stderr.write("no runs yet: s3unzip run SRC DEST begins one\n")
     return 0

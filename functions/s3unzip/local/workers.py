@@ -383,6 +383,8 @@ def _start_process() -> subprocess.Popen[bytes]:
 
 def _do_task(run: Run, task: Task, context: Context) -> Ended:
     """Do one attempt of a task; an error of the project is a value, because others go on."""
+    over = threading.Event()
+    threading.Thread(target=_watch, args=(run, context, over), daemon=True).start()
     try:
         run_task(run, task, context)
     except S3UnzipError as failure:
@@ -391,7 +393,23 @@ def _do_task(run: Run, task: Task, context: Context) -> Ended:
         if not is_out_of_memory(failure):
             raise
         return Ended(ServiceFaultError(f"{task.id}: {NO_MEMORY}"), lost=True)
+    finally:
+        over.set()
     return Ended()
+
+
+def _watch(run: Run, context: Context, over: threading.Event) -> None:
+    """Tell of a silent store: its calls may wait for minutes until they are faults."""
+    faults, progress, reached = context.faults, context.progress, context.reached
+    if faults is None or progress is None:
+        return
+    how = f" ({' '.join(reached.recorded().words())})" if reached is not None else ""
+    while not over.wait(1.0):
+        for store in faults.silent(context.clock.now()):
+            place = run.source if store == "source" else run.destination
+            progress.trouble(
+                f"no answer from {place}{how} for seconds: a slow link, or a dead store"
+            )
 
 
 # In a worker process -----------------------------------------------------------------------

@@ -19,6 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import partial
 from itertools import islice
+from threading import get_ident
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from msgspec import Struct
@@ -44,6 +45,7 @@ LONGEST_DELAY = 10.0
 FIRST_CALLS = 4  # at once, at the beginning
 CUT = 0.7  # of the calls at once that are left after a throttled one
 TELL_AFTER = 2.0  # seconds without a success
+SILENT_AFTER = 1 / 8  # of the budget without an answer
 FORGET = 5  # budgets without a fault, after which the next fault is a first one
 
 
@@ -125,7 +127,8 @@ class _Health(Struct):
     """The faults of one store since its last success."""
 
     since: float | None = None  # the first fault; None: the last call succeeded
-    latest: float = 0.0  # the last fault
+    latest: float = 0.0  # when the last fault was
+    fault: ServiceFaultError | None = None
     tries: int = 0
     next_try: float = 0.0
     told: bool = False
@@ -146,23 +149,43 @@ class FaultBudget:
         self.seconds = seconds
         self._tell = tell
         self._stores: dict[Store, _Health] = {store: _Health() for store in get_args(Store)}
+        self._answered: dict[Store, float] = {}  # when each answered last
+        self.waiting: dict[int, tuple[Store, float]] = {}  # threads in a call, and since when
         self._lock = threading.Lock()
 
-    def note_success(self, store: Store) -> None:
+    def note_success(self, store: Store, now: float) -> None:
         """Note that a store answered."""
+        self._answered[store] = now
         if self._stores[store].since is not None:
             with self._lock:
                 self._stores[store] = _Health()
 
-    def note_fault(self, store: Store, now: float) -> float:
-        """Note that a store failed at `now`; return when it began to fail."""
+    def note_fault(self, store: Store, fault: ServiceFaultError, now: float, began: float) -> float:
+        """Note that a call that `began` then failed at `now`; return when the store began to fail.
+
+        A call that timed out counts from when it began.
+        """
         with self._lock:
             health = self._stores[store]
             if health.since is None or now - health.latest > FORGET * self.seconds:
                 health = self._stores[store] = _Health()
-                health.since = now
-            health.latest = now
+                health.since = max(began, self._answered.get(store, 0.0))
+            health.latest, health.fault = now, fault
             return health.since
+
+    def spent(self, store: Store, now: float) -> ServiceFaultError | None:
+        """Return the fault of a store whose budget is spent, if it failed just now."""
+        health = self._stores[store]
+        if health.since is None or now - health.since <= self.seconds:
+            return None
+        return health.fault if now - health.latest < LONGEST_DELAY else None
+
+    def silent(self, now: float) -> Iterator[Store]:
+        """Yield the stores that let calls wait for seconds, and have not failed."""
+        for store, began in tuple(self.waiting.values()):
+            seconds = now - max(began, self._answered.get(store, 0.0))
+            if seconds > self.seconds * SILENT_AFTER and self._stores[store].since is None:
+                yield store
 
     def may_try(self, store: Store, now: float) -> bool:
         """Return whether a call that waited may be repeated; it is noted as the turn's one."""
@@ -207,6 +230,7 @@ class Calls:
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._ended = threading.Event()
+        self._spent: ServiceFaultError | None = None  # the fault that ended a call of this step
         self.pace = AimdLimiter(at_once, first)
 
     def run(self, kind: Kind, call: Callable[[], T], store: Store | None = None) -> T:
@@ -225,19 +249,21 @@ class Calls:
         while True:
             self.count(kind)
             token = _current.set(self)
+            began = self._wait_for(where)
             try:
                 value = self._logged(kind, call) if _log.isEnabledFor(logging.DEBUG) else call()
             except ServiceFaultError as fault:
-                if not self._may_retry(retry, where, fault):
+                if not self._may_retry(retry, where, fault, began):
                     raise
             except S3UnzipError:  # an answer
-                self._faults.note_success(where)
+                self._faults.note_success(where, self._clock.now())
                 raise
             else:
-                self._faults.note_success(where)
+                self._faults.note_success(where, self._clock.now())
                 return value
             finally:
                 _current.reset(token)
+                self._faults.waiting.pop(get_ident(), None)
 
     def end(self) -> None:
         """Stop all retries: the step has failed, and its other threads need not wait."""
@@ -246,10 +272,19 @@ class Calls:
     def reopen(self) -> None:
         """Allow retries again, once the other threads have ended: the outcomes must be written."""
         self._ended.clear()
+        self._spent = None
 
     def paced(self, kind: Kind, call: Callable[[], T]) -> T:
-        """Like `run`, at most `pace.limit` at once over all threads."""
-        return self.run(kind, partial(self.pace.run, call))
+        """Like `run` of the destination, at most `pace.limit` at once over all threads."""
+
+        def begin() -> T:  # it has waited for its place
+            spent = self._spent or self._faults.spent("destination", self._clock.now())
+            if spent is not None:
+                self._spent = spent
+                raise ServiceFaultError(str(spent))
+            return call()
+
+        return self.run(kind, partial(self.pace.run, begin))
 
     def stream(
         self, archive: Archive, want: ByteRange, store: Store = "source"
@@ -259,15 +294,20 @@ class Calls:
         retry = _Retry()
         while position < want.stop:
             self.count("get")
+            began = self._wait_for(store)
             try:
                 for piece in archive.stream(want._replace(start=position)):
                     position += len(piece)
-                    self._faults.note_success(store)
+                    self._faults.waiting.pop(get_ident(), None)
+                    self._faults.note_success(store, self._clock.now())
                     yield piece
                     retry = _Retry()
+                    began = self._wait_for(store)
             except ServiceFaultError as fault:
-                if not self._may_retry(retry, store, fault):
+                if not self._may_retry(retry, store, fault, began):
                     raise
+            finally:
+                self._faults.waiting.pop(get_ident(), None)
 
     def count(self, kind: Kind | Literal["retries", "throttled"]) -> None:
         """Count a request; `run` counts its own."""
@@ -287,18 +327,31 @@ class Calls:
         finally:
             _log.debug("%s took %.0f ms", kind, 1000 * (self._clock.now() - began))
 
-    def _may_retry(self, retry: _Retry, store: Store, fault: ServiceFaultError) -> bool:
+    def _wait_for(self, store: Store) -> float:
+        """Note that this thread waits for `store` from now on; return the time."""
+        now = self._clock.now()
+        self._faults.waiting[get_ident()] = store, now
+        return now
+
+    def _may_retry(
+        self, retry: _Retry, store: Store, fault: ServiceFaultError, began: float
+    ) -> bool:
         """Wait for the next attempt; return False if the budget, the time or the step is over."""
+        if self._spent is not None:
+            return False
         if isinstance(fault, ThrottledError):
             self.count("throttled")
         now, budget = self._clock.now(), self._faults.seconds
-        since = self._faults.note_fault(store, now)
+        since = self._faults.note_fault(store, fault, now, began)
         retry.began = now if retry.began is None else retry.began
         began = min(since, retry.began)
         while not self._ended.is_set():
             delay = draw_delay(retry.attempt, self._random)
             spent = self._clock.now() - began + delay
-            if spent > budget or self._clock.remaining() < delay:
+            if spent > budget:
+                self._spent = fault
+                return False
+            if self._clock.remaining() < delay:
                 return False
             retry.attempt += 1
             _log.info("attempt %d failed, the next one in %.1f s: %s", retry.attempt, delay, fault)

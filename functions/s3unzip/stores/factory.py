@@ -88,7 +88,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
     connect_seconds: float = 5.0
     stall_seconds: float = 20.0  # without a byte
     # One PUT of at most some MiB, the sending included; of a part, the sending of 128 KiB.
-    put_seconds: float = 120.0
+    put_seconds: float = 80.0
     slow_seconds: float = 600.0  # UploadPart, UploadPartCopy, Complete: silent while S3 works
 
     def at_destination(self) -> StoreConfig:

@@ -252,7 +252,7 @@ class DirectoryReader:
         name = names.check_name(text, self._policy)
         self._warnings.update(name.warnings)
         if name.failure:
-            self._find(name.failure, "the name cannot be a key")
+            self._find(name.failure, "the name cannot be written")
         is_own = name.path.isascii() and name.path.encode("ascii") == raw
         return name.path, None if is_own else raw, name.is_directory, name.failure is None
 

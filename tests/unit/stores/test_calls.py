@@ -104,7 +104,7 @@ def test_the_failing_calls_count_in_the_budget() -> None:
     call = Faults(clock, 100, seconds=10.0)
     with pytest.raises(ServiceFaultError):
         Calls(clock, 25.0, 4).run("get", call)
-    assert call.calls == 4  # the faults come 0, 10, 20 and 30 s after the first one
+    assert call.calls == 3  # the faults come 10, 20 and 30 s after the first call began
 
 
 @pytest.mark.parametrize(("left", "attempts"), [(0.0, 1), (LONGEST_DELAY, 3)])
@@ -156,6 +156,18 @@ def test_one_budget_for_all_calls_of_a_process() -> None:
     assert calls.run("get", Faults(clock, 3)) == "done"  # another store
     assert calls.run("put", lambda: 1) == 1
     assert calls.run("put", Faults(clock, 3)) == "done"
+
+
+def test_calls_that_wait_for_their_place_do_not_begin_when_the_budget_is_spent() -> None:
+    """A dead store is not asked by a wave of calls after the other, each until it times out."""
+    clock, faults = ManualClock(), FaultBudget(25.0, lambda _: None)
+    dead = Faults(clock, 10_000, seconds=10.0)
+    for _ in range(20):  # of one task, and the next
+        with pytest.raises(ServiceFaultError):
+            Calls(clock, 25.0, 4, faults=faults).paced("put", dead)
+    assert dead.calls == 3
+    clock.slept += 2 * LONGEST_DELAY  # it may have recovered
+    assert Calls(clock, 25.0, 4, faults=faults).paced("put", lambda: 1) == 1
 
 
 def test_a_call_that_always_fails_ends_although_others_succeed() -> None:

@@ -162,11 +162,15 @@ class Session:
             if not self._relocate(call.bucket):
                 return NotFoundError(f"{found}; {self._advice}")
         elif isinstance(found, ServiceFaultError):
-            answer = read_answer(error)
-            if answer.status is None:
+            answer, url = read_answer(error), self._endpoint(call.bucket)[0]
+            if answer.status is not None:
+                found.unanswered = f"{url} (only {answer.code or f'HTTP {answer.status}'})"
+            else:
+                proxy = _find_proxy(url)
+                where = url if proxy is None else f"{url} through the proxy {proxy}"
                 cause = answer.message.rpartition(": ")[2].partition(" (os error")[0].lower()
-                cause = why_unreachable(error) or cause or "no answer"
-                found.unanswered = f"{self._endpoint(call.bucket)[0]} ({cause})"
+                found.unanswered = f"{where} ({why_unreachable(error) or cause or 'no answer'})"
+                found.args = (f"{found}; no answer from {where}",)
                 if self.access.check_reachable and time.monotonic() - self._began <= BEGINNING:
                     return self._unreachable(error, call.bucket, str(call)) or found
         return found
@@ -183,9 +187,7 @@ class Session:
     def _unreachable(self, error: Exception, bucket: str, whose: str) -> StorageError | None:
         """Return the error for an endpoint that is not there; with a proxy that is not known."""
         url = self._endpoint(bucket)[0]
-        parts = urlsplit(url)
-        proxied = parts.scheme in getproxies() and not proxy_bypass(parts.netloc)
-        cause = None if proxied else why_unreachable(error)
+        cause = None if _find_proxy(url) is not None else why_unreachable(error)
         if cause is None:
             return None
         return StorageError(f"{whose}: cannot reach {url}: {cause}; {self._advice}")
@@ -316,6 +318,16 @@ class Session:
                 "AWS_ACCESS_KEY_ID, or read a public archive with --no-sign-request"
             )
         return found
+
+
+def _find_proxy(url: str) -> str | None:
+    """Return the proxy that the environment names for `url`, without its user."""
+    parts = urlsplit(url)
+    proxy = getproxies().get(parts.scheme)
+    if proxy is None or proxy_bypass(parts.netloc):
+        return None
+    scheme, mark, rest = proxy.rpartition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}"
 
 
 def advice_for(config: StoreConfig, *, destination: bool) -> str:
