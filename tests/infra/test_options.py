@@ -32,7 +32,7 @@ def variables_of(made: Synthesized, function: str = "intake") -> dict[str, str]:
     [
         ("options", "in/", AfterSuccess(SourceAction.DELETE), {"s3:DeleteObjectVersion"}),
         (
-            "tag",
+            "nested",
             "",
             AfterSuccess(SourceAction.TAG, tags={"state": "extracted"}),
             {"s3:GetObjectVersionTagging", "s3:PutObjectVersionTagging"},
