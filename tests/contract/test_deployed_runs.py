@@ -8,10 +8,8 @@ import pytest
 
 from s3unzip.errors import (
     AccessDeniedError,
-    NotFoundError,
     S3UnzipError,
     ServiceFaultError,
-    UsageError,
 )
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.runs.records import Items
@@ -72,19 +70,6 @@ def _refusal(answer: dict[str, object]) -> tuple[int, bytes]:
 def runs_at(server: HttpServer) -> DeployedRuns:
     """Return the runs of the scripted account."""
     return DeployedRuns("dev", StoreConfig(endpoint_url=server.url))
-
-
-@pytest.mark.parametrize(
-    ("run", "kind", "words"),
-    [
-        (RUN, UsageError, f"s3unzip watch {RUN}"),  # it is active: the command that helps
-        ("2026-11-23/203532-b-00000000", NotFoundError, "nothing is on record"),
-    ],
-)
-def test_what_is_not_resumed(run: str, kind: type[S3UnzipError], words: str) -> None:
-    """An active run, and one without an execution and records."""
-    with HttpServer(Account()) as server, pytest.raises(kind, match=words):
-        runs_at(server).resume(run)
 
 
 @pytest.mark.parametrize(
