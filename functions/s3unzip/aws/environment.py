@@ -16,14 +16,8 @@ import msgspec
 from botocore.exceptions import BotoCoreError, ClientError
 from msgspec import Struct
 
+from s3unzip import errors
 from s3unzip.context import Context
-from s3unzip.errors import (
-    AccessDeniedError,
-    NotFoundError,
-    S3UnzipError,
-    ServiceFaultError,
-    UsageError,
-)
 from s3unzip.estimate import Platform, aws
 from s3unzip.model import AfterSuccess, Location, Options, Request, decode
 from s3unzip.rates import LAMBDA_VCPU_MB
@@ -41,13 +35,13 @@ if TYPE_CHECKING:  # a stub
 SCHEME = "secretsmanager:"
 
 # https://docs.aws.amazon.com/secretsmanager/latest/apireference/API_GetSecretValue.html
-_SECRET_FAULTS: dict[str, type[S3UnzipError]] = {
-    "AccessDeniedException": AccessDeniedError,
-    "DecryptionFailure": AccessDeniedError,
-    "ResourceNotFoundException": NotFoundError,
-    "InvalidParameterException": UsageError,
-    "InvalidRequestException": NotFoundError,  # the secret is being deleted
-    "ValidationException": UsageError,
+_SECRET_FAULTS: dict[str, type[errors.S3UnzipError]] = {
+    "AccessDeniedException": errors.AccessDeniedError,
+    "DecryptionFailure": errors.AccessDeniedError,
+    "ResourceNotFoundException": errors.NotFoundError,
+    "InvalidParameterException": errors.UsageError,
+    "InvalidRequestException": errors.NotFoundError,  # the secret is being deleted
+    "ValidationException": errors.UsageError,
 }
 
 
@@ -169,7 +163,7 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
     ours, theirs = trigger.prefix, destination.key
     overlaps = ours.startswith(theirs) or theirs.startswith(ours)
     if destination.bucket == trigger.bucket and overlaps:
-        raise UsageError(
+        raise errors.UsageError(
             f"the destination {destination} is inside the trigger's scope "
             f"(s3://{trigger.bucket}/{ours}*{trigger.suffix}), so its members could start runs: "
             "deploy with another bucket or prefix"
@@ -180,7 +174,7 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
     try:
         limits = Limits(**_table(variables, Variable.LIMITS))
     except TypeError as error:
-        raise UsageError(f"the environment variable {Variable.LIMITS}: {error}") from error
+        raise errors.UsageError(f"the environment variable {Variable.LIMITS}: {error}") from error
     return LambdaConfig(
         environment=variables.get(Variable.ENVIRONMENT, ""),
         trigger=trigger,
@@ -207,7 +201,9 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
 def _needed(variables: Mapping[str, str], name: Variable) -> str:
     value = variables.get(name, "")
     if not value:
-        raise UsageError(f"the environment variable {name} is not set: deploy with the stack")
+        raise errors.UsageError(
+            f"the environment variable {name} is not set: deploy with the stack"
+        )
     return value
 
 
@@ -218,16 +214,20 @@ def _number(variables: Mapping[str, str], name: Variable) -> float | None:
     try:
         return float(value)
     except ValueError:
-        raise UsageError(f"the environment variable {name} is no number: {value!r}") from None
+        raise errors.UsageError(
+            f"the environment variable {name} is no number: {value!r}"
+        ) from None
 
 
 def _table(variables: Mapping[str, str], name: Variable) -> dict[str, Any]:
     try:
         value = json.loads(variables.get(name) or "{}")
     except ValueError as error:
-        raise UsageError(f"the environment variable {name} is not JSON: {error}") from error
+        raise errors.UsageError(f"the environment variable {name} is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise UsageError(f"the environment variable {name} must be a JSON object, not {value!r}")
+        raise errors.UsageError(
+            f"the environment variable {name} must be a JSON object, not {value!r}"
+        )
     return value
 
 
@@ -242,18 +242,18 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
     """
     name, _, field = ref.removeprefix(SCHEME).partition("#")
     if not ref.startswith(SCHEME) or not name:
-        raise UsageError(f"password reference {ref!r}: only {SCHEME}NAME is known here")
+        raise errors.UsageError(f"password reference {ref!r}: only {SCHEME}NAME is known here")
     try:
         answer = client.get_secret_value(SecretId=name)
     except ClientError as error:
         code = error.response.get("Error", {}).get("Code", "")
-        kind, advice = _SECRET_FAULTS.get(code, ServiceFaultError), ""
-        if kind is AccessDeniedError:
+        kind, advice = _SECRET_FAULTS.get(code, errors.ServiceFaultError), ""
+        if kind is errors.AccessDeniedError:
             needs = "secretsmanager:GetSecretValue, and kms:Decrypt of its key"
             advice = f"; the function needs {needs}"
         raise kind(f"secret {name}: {code}{advice}") from error
     except BotoCoreError as error:
-        raise ServiceFaultError(f"secret {name}: {type(error).__name__}") from error
+        raise errors.ServiceFaultError(f"secret {name}: {type(error).__name__}") from error
     is_text = "SecretString" in answer
     value = answer["SecretString"].encode() if is_text else answer["SecretBinary"]
     if field:
@@ -263,8 +263,8 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
             fields = None  # the error would quote the value
         found = fields.get(field) if isinstance(fields, dict) else None
         if not isinstance(found, str):
-            raise UsageError(f"secret {name}: is no JSON object with a text field {field!r}")
+            raise errors.UsageError(f"secret {name}: is no JSON object with a text field {field!r}")
         value = found.encode()
     if not value:
-        raise UsageError(f"secret {name}: is empty")
+        raise errors.UsageError(f"secret {name}: is empty")
     return value

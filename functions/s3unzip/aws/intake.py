@@ -18,6 +18,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from botocore.exceptions import BotoCoreError, ClientError
 from msgspec.structs import asdict, replace
 
+from s3unzip import errors
 from s3unzip.aws.environment import LambdaConfig, open_client, open_worker
 from s3unzip.aws.events import read_requests
 from s3unzip.aws.executions import end_run, request_of, start, start_again, state_of
@@ -30,14 +31,6 @@ from s3unzip.aws.telemetry import (
     record_task,
 )
 from s3unzip.context import Context
-from s3unzip.errors import (
-    ConflictError,
-    NotFoundError,
-    RejectedError,
-    RunStoppedError,
-    S3UnzipError,
-    UsageError,
-)
 from s3unzip.extraction.task import ATTEMPT_FAULTS, run_task
 from s3unzip.model import Request, TaskKind, Verdict, run_id
 from s3unzip.planning.plan import disks_of, read_tail
@@ -57,7 +50,7 @@ MAX_WAIT = 110  # a fault is retried within 2 minutes
 USAGE_WAIT = 1  # of a message without a valid event
 FIRST_PUTS = 16  # at once: one worker begins, and not a thousand together
 KEPT = (OUTCOMES, REPORT)  # what stays of a small run that is COMPLETED
-TASK_FAULTS: tuple[type[S3UnzipError], ...] = (*ATTEMPT_FAULTS, RunStoppedError)
+TASK_FAULTS: tuple[type[errors.S3UnzipError], ...] = (*ATTEMPT_FAULTS, errors.RunStoppedError)
 NEW_SECONDS = 600  # an older event has come before: from the dead letters, or by hand
 BRIEF_SECONDS = 1.0  # a run that took no longer cannot have been overtaken by a newer archive
 
@@ -98,7 +91,7 @@ def retry_wait(attempts: int, error: Exception) -> int:
     215 s plus the time of its attempts. Each wait is shortened by up to half at random, so that a
     burst of messages does not return at the same moment.
     """
-    if isinstance(error, UsageError):
+    if isinstance(error, errors.UsageError):
         return USAGE_WAIT
     wait = min(MAX_WAIT, FIRST_WAIT << min(attempts - 1, 10))
     return round(wait * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
@@ -127,7 +120,7 @@ def take_archive(
     source = context.stores.source(request.source)
     try:
         tail = read_tail(source, request.source, context, calls)
-    except NotFoundError:
+    except errors.NotFoundError:
         logger.info("archive is gone", source=str(request.source))
         return
     run = run_id(request, tail.pin, tail.modified)
@@ -149,7 +142,7 @@ def _count_held(tail: Tail, context: Context) -> int | None:
         next(locate_directory(tail.data, tail.pin.size, context.policy, disks_of(tail.pin)))
     except StopIteration as done:
         return None if done.value.missing.length else done.value.entries
-    except RejectedError:  # the plan says so again, and how
+    except errors.RejectedError:  # the plan says so again, and how
         return 0
     return None  # it asks for what is before these bytes
 
@@ -249,7 +242,7 @@ class _SmallRun:
         elif last is not None:
             try:
                 store.create(REPORT, last)
-            except ConflictError:
+            except errors.ConflictError:
                 return False
         return True
 

@@ -10,19 +10,13 @@ from typing import Any, NoReturn
 
 import click
 
+from s3unzip import errors
 from s3unzip.cli.figures import printable
 from s3unzip.cli.terminal import (
     OUTPUT_LOST,
     OutputLostError,
     Stopping,
     drop_output,
-)
-from s3unzip.errors import (
-    ArchiveError,
-    InterruptedRunError,
-    S3UnzipError,
-    ServiceFaultError,
-    is_out_of_memory,
 )
 from s3unzip.version import __version__
 
@@ -123,8 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             code = _invoke(sys.argv[1:] if arguments is None else list(arguments))
         sys.stdout.flush()
         code = stopping.exit_code if stopping.heard else code
-    except (KeyboardInterrupt, EOFError, InterruptedRunError) as stopped:
-        said = stopped if isinstance(stopped, InterruptedRunError) else "stopped"
+    except (KeyboardInterrupt, EOFError, errors.InterruptedRunError) as stopped:
+        said = stopped if isinstance(stopped, errors.InterruptedRunError) else "stopped"
         code = _say(said, stopping.exit_code)
     except Exception as error:  # noqa: BLE001 - the command line's outermost edge
         code = _end_badly(error)
@@ -159,7 +153,7 @@ def _end_badly(error: Exception) -> int:
     """Say what ended the command, if anything is wrong at all; return the exit code."""
     code: int = getattr(error, "exit_code", INTERNAL_ERROR)
     words: object = error
-    if isinstance(error, ArchiveError):
+    if isinstance(error, errors.ArchiveError):
         from s3unzip.cli.output import tell_finding
 
         sys.stderr.write(f"s3unzip: {tell_finding(error.finding)}\n")
@@ -178,10 +172,10 @@ def _end_badly(error: Exception) -> int:
     elif isinstance(error, OutputLostError):
         drop_output()
         words, code = f"standard output: {error.strerror}; not all of it is written", OUTPUT_LOST
-    elif is_out_of_memory(error):
+    elif errors.is_out_of_memory(error):
         words = "no memory left: give fewer --workers, or raise the limit (ulimit -v)"
-        code = ServiceFaultError.exit_code
-    elif not isinstance(error, S3UnzipError):
+        code = errors.ServiceFaultError.exit_code
+    elif not isinstance(error, errors.S3UnzipError):
         if os.environ.get("S3UNZIP_DEBUG"):
             traceback.print_exc()
         words = f"internal error, please report it: {type(error).__name__}: {error}"

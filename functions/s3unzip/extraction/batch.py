@@ -12,14 +12,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
-from s3unzip.errors import (
-    ConflictError,
-    Finding,
-    MemberError,
-    S3UnzipError,
-    ServiceFaultError,
-    StorageError,
-)
+from s3unzip import errors
 from s3unzip.extraction.objects import (
     decode_small,
     explain_refusal,
@@ -119,9 +112,9 @@ def _extract_group(attempt: TaskAttempt, group: list[PlannedMember], pool: PutPo
         try:
             if row.member.offset < reach:
                 message = f"it begins inside of the member before it, which ends at {reach}"
-                raise MemberError(row.finding("overlap", message))  # noqa: TRY301 - as any other
+                raise errors.MemberError(row.finding("overlap", message))  # noqa: TRY301 - as any other
             body, crc, reach = extract_small(attempt, row, bound, window)
-        except MemberError as error:
+        except errors.MemberError as error:
             attempt.failed(row, error.finding)
         else:
             done = with_crc(row, crc)
@@ -192,7 +185,9 @@ class Window:
         while position < stop:
             piece = next(self._pieces, None)
             if piece is None:
-                raise ServiceFaultError(f"the archive's stream ended at {position}, not at {stop}")
+                raise errors.ServiceFaultError(
+                    f"the archive's stream ended at {position}, not at {stop}"
+                )
             self.bytes_read += len(piece)
             if position + len(piece) > start:
                 kept.append(memoryview(piece)[max(0, start - position) :])
@@ -213,13 +208,13 @@ class _Writer:
         self._attempt = attempt
         self._if_absent = attempt.run.options.on_conflict is OnConflict.NEVER
         self._taken = False  # whether the store took any member
-        self._refused: list[tuple[PlannedMember, StorageError]] = []
+        self._refused: list[tuple[PlannedMember, errors.StorageError]] = []
         self._lock = threading.Lock()
 
     def finish(self) -> None:
         """Note the members that were refused."""
         for row, refusal in self._refused:
-            self._attempt.failed(row, Finding("store-refused", str(refusal), member=row.key))
+            self._attempt.failed(row, errors.Finding("store-refused", str(refusal), member=row.key))
 
     def put(self, ready: Ready, body: Buffer) -> None:
         """Write one member and note its outcome."""
@@ -230,17 +225,17 @@ class _Writer:
         try:
             put = partial(attempt.destination.put, row.key, body, facts, if_absent=self._if_absent)
             etag = calls.paced("put", put)
-        except ConflictError:
+        except errors.ConflictError:
             attempt.note(row, explain_refusal(row, attempt))
         except RUN_FAULTS:
             raise
-        except StorageError as refusal:
+        except errors.StorageError as refusal:
             self._refuse(row, refusal)
         else:
             self._taken = True
             attempt.extracted(row, clock.now() - started, len(body), etag)
 
-    def _refuse(self, row: PlannedMember, refusal: StorageError) -> None:
+    def _refuse(self, row: PlannedMember, refusal: errors.StorageError) -> None:
         """Keep the refusal until it is known whose it is."""
         with self._lock:
             self._refused.append((row, refusal))
@@ -316,7 +311,7 @@ class PutPool(Generic[T]):
         """Drop what is queued and wait for the PUTs that are on the wire."""
         with self._lock:
             if self._error is None:
-                self._error = S3UnzipError("abandoned")
+                self._error = errors.S3UnzipError("abandoned")
             self._changed.notify_all()
         self._end()
 

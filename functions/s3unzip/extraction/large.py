@@ -18,16 +18,8 @@ from isal.isal_zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
+from s3unzip import errors
 from s3unzip.deflate import Span, crc32_combine
-from s3unzip.errors import (
-    ConflictError,
-    Finding,
-    MemberError,
-    NotFoundError,
-    S3UnzipError,
-    ServiceFaultError,
-    StorageError,
-)
 from s3unzip.extraction.batch import MAX_HEADER
 from s3unzip.extraction.objects import (
     explain_refusal,
@@ -64,7 +56,7 @@ def choose_part_size(size: int, min_part: int, limits: PartLimits) -> int:
     """Return the part size with which an object of `size` bytes fits the store's limits."""
     if size > limits.object_bytes:
         message = f"{size} bytes; the destination takes objects up to {limits.object_bytes}"
-        raise MemberError(Finding("object-too-large", message))
+        raise errors.MemberError(errors.Finding("object-too-large", message))
     needed = math.ceil(size / limits.max_parts)
     part = max(min_part, limits.min_bytes)
     if needed > part:
@@ -98,13 +90,13 @@ def check_whole(parts: Iterable[Part], row: PlannedMember) -> None:
             f"the parts have {size} bytes with CRC-32 {crc:08x}, "
             f"the directory says {row.member.size} and {row.member.crc32:08x}"
         )
-        raise MemberError(row.finding("crc-mismatch", message))
+        raise errors.MemberError(row.finding("crc-mismatch", message))
 
 
-class UploadGoneError(ServiceFaultError):
+class UploadGoneError(errors.ServiceFaultError):
     """The upload was aborted elsewhere: the task begins another one."""
 
-    def __init__(self, error: NotFoundError) -> None:
+    def __init__(self, error: errors.NotFoundError) -> None:
         super().__init__(f"{error}; the upload was dropped by somebody else")
 
 
@@ -191,7 +183,7 @@ class PartWriter:
                 "part",
                 lambda: self._destination.upload_part(self._upload, number, offset, body, crc),
             )
-        except NotFoundError as gone:
+        except errors.NotFoundError as gone:
             raise UploadGoneError(gone) from gone
 
 
@@ -241,9 +233,9 @@ def finish_upload(
     started = clock.now()
     try:
         etag = complete_once(attempt, row, upload, parts)
-    except NotFoundError as gone:
+    except errors.NotFoundError as gone:
         raise UploadGoneError(gone) from gone
-    except ConflictError:
+    except errors.ConflictError:
         abort_upload(attempt, upload)
         attempt.note(row, explain_refusal(row, attempt))
         return
@@ -254,7 +246,7 @@ def finish_upload(
 def abort_quietly(step: Step, upload: Upload) -> None:
     """Drop the upload while another error is on its way; a lifecycle rule drops what stays."""
     step.calls.count("abort")
-    with suppress(S3UnzipError):
+    with suppress(errors.S3UnzipError):
         step.destination.abort_upload(upload)
 
 
@@ -292,7 +284,7 @@ def complete_once(
         attempts += 1
         try:
             return destination.complete_upload(upload, parts, if_absent=if_absent)
-        except NotFoundError:
+        except errors.NotFoundError:
             if attempts > 1 and is_member(row, options, destination, step.calls):
                 return None
             raise
@@ -358,7 +350,7 @@ def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Polic
         opened = open_member(member, head, policy)
         if not isinstance(opened, int):
             return opened
-    raise ServiceFaultError(f"the local header at {member.offset} was cut short")
+    raise errors.ServiceFaultError(f"the local header at {member.offset} was cut short")
 
 
 def stream_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
@@ -376,13 +368,13 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
         limits = attempt.destination.part_limits
         part_size = choose_part_size(size, attempt.context.tuning.part_bytes, limits)
         data = open_data(attempt, row)
-    except MemberError as error:
+    except errors.MemberError as error:
         attempt.failed(row, error.finding)
         return
     upload = begin_upload(attempt, row)
     try:
         whole, parts = _upload(attempt, upload, data, part_size)
-    except MemberError as error:
+    except errors.MemberError as error:
         abort_upload(attempt, upload)
         attempt.failed(row, error.finding)
     except BaseException:
@@ -411,14 +403,14 @@ def _upload(
         check_whole(parts, whole)
     elif found != size:
         message = f"the parts have {found} bytes, not {size}"
-        raise MemberError(row.finding("size-mismatch", message))
+        raise errors.MemberError(row.finding("size-mismatch", message))
     return whole, parts
 
 
 # Copy
 
 
-class CopyRefusedError(StorageError):
+class CopyRefusedError(errors.StorageError):
     """The store will not copy this range: the member is streamed instead."""
 
 
@@ -450,7 +442,7 @@ def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
     try:
         data = open_data(attempt, row)
         data.check_after()
-    except MemberError as error:
+    except errors.MemberError as error:
         attempt.failed(row, error.finding)
         return
     limits = attempt.destination.part_limits
@@ -461,7 +453,7 @@ def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
         # Emulators return no part checksum or a wrong one; the range itself is the arbiter.
         if combine_parts(parts) != (row.member.size, row.member.crc32):
             check_whole(_with_crcs(parts, data, 0), row)
-    except MemberError as error:
+    except errors.MemberError as error:
         abort_upload(attempt, upload)
         attempt.failed(row, error.finding)
     except CopyRefusedError:
@@ -475,7 +467,7 @@ def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
             finish_upload(attempt, row, upload, parts)
         except RUN_FAULTS:
             raise
-        except StorageError:  # it copied the parts, but will not have them
+        except errors.StorageError:  # it copied the parts, but will not have them
             abort_upload(attempt, upload)
             stream_whole(attempt, row)
 
@@ -515,11 +507,11 @@ def _copy_parts(
                 "copy",
                 lambda: destination.copy_part(upload, number, at, run.source, run.pin, span),
             )
-        except NotFoundError as gone:
+        except errors.NotFoundError as gone:
             raise UploadGoneError(gone) from gone
         except RUN_FAULTS:
             raise
-        except StorageError as refusal:
+        except errors.StorageError as refusal:
             raise CopyRefusedError(str(refusal)) from refusal
         # VersityGW gives the source's own checksum, "...-3" of one uploaded in parts, which
         # neither it nor anybody else takes on Complete.

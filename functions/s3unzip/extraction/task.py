@@ -3,16 +3,8 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from s3unzip import errors
 from s3unzip.context import Context
-from s3unzip.errors import (
-    DeadlineError,
-    RunStoppedError,
-    S3UnzipError,
-    ServiceFaultError,
-    SourceChangedError,
-    StorageError,
-    StoreRefusesError,
-)
 from s3unzip.extraction.batch import extract_batch
 from s3unzip.extraction.large import copy_member, stream_member
 from s3unzip.extraction.slices import extract_slice, scan_segment
@@ -27,7 +19,7 @@ WORKERS: dict[TaskKind, Callable[[TaskAttempt, list[PlannedMember]], None]] = {
     TaskKind.SLICE: extract_slice,
 }
 # What ends an attempt; its outcomes are written first.
-ATTEMPT_FAULTS: tuple[type[S3UnzipError], ...] = (*RUN_FAULTS, ServiceFaultError)
+ATTEMPT_FAULTS: tuple[type[errors.S3UnzipError], ...] = (*RUN_FAULTS, errors.ServiceFaultError)
 
 
 def run_task(run: Run, task: Task, context: Context) -> TaskReport:
@@ -51,14 +43,14 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
     try:
         met = stop.result()
         if met is not None:
-            raise RunStoppedError(f"{task.id}: not begun, for the run met {met.reason}")
+            raise errors.RunStoppedError(f"{task.id}: not begun, for the run met {met.reason}")
         _do(attempt, rows.result())
-    except DeadlineError:
+    except errors.DeadlineError:
         pass  # what the time did not suffice for is in the next round
     except ATTEMPT_FAULTS as fault:
         if isinstance(fault, RUN_FAULTS):
             attempt.records.write_stop(stop_for(fault))
-        if isinstance(fault, SourceChangedError):
+        if isinstance(fault, errors.SourceChangedError):
             return attempt.write()
         there = attempt.records.find_outcomes(task.id)
         if there is not None and there.complete:  # another attempt ended meanwhile
@@ -82,9 +74,9 @@ def _do(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         WORKERS[attempt.task.kind](attempt, left)
     except RUN_FAULTS:
         raise
-    except StorageError as refusal:
+    except errors.StorageError as refusal:
         if attempt.task.kind is TaskKind.BATCH:
-            raise StoreRefusesError(str(refusal)) from refusal
+            raise errors.StoreRefusesError(str(refusal)) from refusal
         for row in left:  # settling drops the upload
             attempt.failed(row, row.finding("store-refused", str(refusal)))
         attempt.has_no_outcome = not attempt.task.is_whole

@@ -15,16 +15,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from botocore import xform_name
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    CredentialRetrievalError,
-    NoCredentialsError,
-    NoRegionError,
-    PartialCredentialsError,
-    ProfileNotFound,
-)
+from botocore import exceptions, xform_name
 from msgspec.structs import replace
 
 from s3unzip.aws.environment import LambdaConfig, read_worker
@@ -347,20 +338,24 @@ def asking(action: str) -> Iterator[None]:
     """Translate the errors of a request that needs the IAM action `action`."""
     try:
         yield
-    except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
+    except (
+        exceptions.NoCredentialsError,
+        exceptions.PartialCredentialsError,
+        exceptions.CredentialRetrievalError,
+    ) as error:
         text = f"{action}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID"
         raise AccessDeniedError(text) from None
-    except (NoRegionError, ProfileNotFound) as error:
+    except (exceptions.NoRegionError, exceptions.ProfileNotFound) as error:
         raise UsageError(
             f"{action}: {str(error).rstrip('.')}; give --region and --profile, or set AWS_REGION"
         ) from None
-    except ClientError as error:
+    except exceptions.ClientError as error:
         raise _read_answer(error, action) from None
-    except BotoCoreError as error:
+    except exceptions.BotoCoreError as error:
         raise ServiceFaultError(f"{action}: {error}") from None
 
 
-def _read_answer(error: ClientError, action: str) -> S3UnzipError:
+def _read_answer(error: exceptions.ClientError, action: str) -> S3UnzipError:
     """Return an operator's error for an answer of the AWS control plane."""
     fault = error.response.get("Error", {})
     code, message = fault.get("Code", ""), fault.get("Message", "")

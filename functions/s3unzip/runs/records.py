@@ -32,12 +32,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from msgspec import Struct, field
 
-from s3unzip.errors import (
-    ConflictError,
-    NotFoundError,
-    ServiceFaultError,
-    UsageError,
-)
+from s3unzip import errors
 from s3unzip.model import (
     RECORDS_FORMAT,
     STEM_AT,
@@ -113,10 +108,10 @@ class RunRecords:
         data, why = self.store.read(RUN), None
         try:
             plan = decode(data, PlanSummary)
-        except UsageError as error:
+        except errors.UsageError as error:
             why = error
         if why is not None or plan.format != RECORDS_FORMAT:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{self.run}: its records are of another version of s3unzip; start the run again, "
                 "or use the version that began it"
             ) from why
@@ -126,7 +121,7 @@ class RunRecords:
         """Return what the plan found, None while there is no whole plan."""
         try:
             return self.read_plan()
-        except NotFoundError:
+        except errors.NotFoundError:
             return None
 
     def write_plan(self, plan: PlanSummary) -> None:
@@ -154,7 +149,7 @@ class RunRecords:
         """Yield the keys of the archive's folders; none if the destination has no folders."""
         try:
             yield from read_lines(self.store.stream(FOLDERS), str)
-        except NotFoundError:
+        except errors.NotFoundError:
             return
 
     def write_folders(self, keys: Iterable[str]) -> None:
@@ -235,7 +230,7 @@ class RunRecords:
         """Return a task's report without its outcomes, None where it is being written again."""
         try:
             head = next(split_lines(self.store.stream(outcomes_name(task))), None)
-        except NotFoundError:
+        except errors.NotFoundError:
             return None
         return None if head is None else decode(head, TaskReport)
 
@@ -277,10 +272,10 @@ class RunRecords:
     def create_report(self, report: Report, page: bytes) -> bool:
         """Write page and, last, report of a run that has no report yet; say whether it had none."""
         try:
-            with suppress(ConflictError):  # somebody was killed between the two
+            with suppress(errors.ConflictError):  # somebody was killed between the two
                 self.store.create(PAGE, page)
             self.store.create(REPORT, encode(report))
-        except ConflictError:
+        except errors.ConflictError:
             return False
         return True
 
@@ -315,7 +310,7 @@ class RunRecords:
     def _find_bytes(self, name: str) -> bytes | None:
         try:
             return self.store.read(name)
-        except NotFoundError:
+        except errors.NotFoundError:
             return None
 
     def _write(self, name: str, value: object) -> None:
@@ -402,10 +397,10 @@ def pick_run(name: str, known: Iterable[str], place: str) -> str:
     if name in found:
         return name
     if len(found) > 1:
-        raise UsageError(f"{name}: {len(found)} runs begin with it; see s3unzip runs")
+        raise errors.UsageError(f"{name}: {len(found)} runs begin with it; see s3unzip runs")
     for run in found:
         return run
-    raise NotFoundError(f"{name}: no such run {place}; see s3unzip runs")
+    raise errors.NotFoundError(f"{name}: no such run {place}; see s3unzip runs")
 
 
 class Items(NamedTuple):
@@ -473,5 +468,5 @@ class RunWatcher:
     def _find_report(self, task: str) -> TaskReport | None:
         try:
             return self._records.find_task_report(task)
-        except ServiceFaultError:  # it is read at the next time
+        except errors.ServiceFaultError:  # it is read at the next time
             return None

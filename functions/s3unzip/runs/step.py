@@ -3,18 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from s3unzip import errors
 from s3unzip.context import Context
-from s3unzip.errors import (
-    AccessDeniedError,
-    DeadlineError,
-    Finding,
-    NotFoundError,
-    SourceChangedError,
-    StorageError,
-    StoreFullError,
-    StoreRefusesError,
-    UsageError,
-)
 from s3unzip.model import (
     Outcome,
     Part,
@@ -63,7 +53,9 @@ class Step:
         """Check that the worker may go on."""
         margin = self.context.tuning.margin_seconds
         if self.context.clock.remaining() < margin:
-            raise DeadlineError(f"{self.name}: {margin:.0f} s before the worker's time limit")
+            raise errors.DeadlineError(
+                f"{self.name}: {margin:.0f} s before the worker's time limit"
+            )
 
 
 class TaskAttempt(Step):
@@ -93,7 +85,7 @@ class TaskAttempt(Step):
     def slice(self) -> Slice:
         """The slice of a task that has one."""
         if self.task.slice is None:
-            raise UsageError(f"{self.task.id}: the task has no slice")
+            raise errors.UsageError(f"{self.task.id}: the task has no slice")
         return self.task.slice
 
     def extracted(
@@ -118,7 +110,7 @@ class TaskAttempt(Step):
             self._works.append(row.work)
             self._passed = 0
 
-    def failed(self, row: PlannedMember, finding: Finding) -> None:
+    def failed(self, row: PlannedMember, finding: errors.Finding) -> None:
         """Note why a member is not in the destination."""
         self.note(row, Outcome.failed(row.member.index, row.key, finding))
 
@@ -214,18 +206,18 @@ class TaskAttempt(Step):
 
 SOURCE_CHANGED = "source-changed"
 STOPPED = "stopped"  # the reason of a run that its user stopped
-REASONS: dict[type[StorageError], str] = {
-    SourceChangedError: SOURCE_CHANGED,
-    AccessDeniedError: "access-denied",
-    NotFoundError: "not-found",
-    StoreFullError: "store-full",
-    StoreRefusesError: "storage",
+REASONS: dict[type[errors.StorageError], str] = {
+    errors.SourceChangedError: SOURCE_CHANGED,
+    errors.AccessDeniedError: "access-denied",
+    errors.NotFoundError: "not-found",
+    errors.StoreFullError: "store-full",
+    errors.StoreRefusesError: "storage",
 }
 RUN_FAULTS = tuple(REASONS)
 
 
-def stop_for(fault: StorageError) -> Stop:
+def stop_for(fault: errors.StorageError) -> Stop:
     """Return why a run must end that met `fault`."""
-    changed = isinstance(fault, SourceChangedError)
+    changed = isinstance(fault, errors.SourceChangedError)
     verdict = Verdict.SOURCE_CHANGED if changed else Verdict.FAILED
     return Stop(verdict, REASONS[type(fault)], str(fault))

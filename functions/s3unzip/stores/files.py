@@ -11,15 +11,7 @@ from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 
-from s3unzip.errors import (
-    AccessDeniedError,
-    NotFoundError,
-    S3UnzipError,
-    ServiceFaultError,
-    SourceChangedError,
-    StorageError,
-    StoreFullError,
-)
+from s3unzip import errors
 from s3unzip.model import Location, Pin
 from s3unzip.stores.factory import ArchiveSource
 from s3unzip.stores.ports import Buffer, Tail
@@ -29,24 +21,33 @@ PIECE = 1024**2
 PRIVATE = 0o700
 FILE_IN_THE_WAY = "a file is where a folder is needed"
 MAX_NAMES = 10_000  # names of a folder that are looked through for near ones
-_KINDS: dict[int, tuple[type[S3UnzipError], str]] = {
-    errno.ENOENT: (NotFoundError, "no such file or folder"),
-    errno.EACCES: (AccessDeniedError, "permission denied: change its rights, or use another place"),
-    errno.EPERM: (AccessDeniedError, "not permitted: change its rights, or use another place"),
-    errno.EROFS: (AccessDeniedError, "the file system is read-only: use another place"),
-    errno.ENOSPC: (StoreFullError, "no space left: make room, or use another place"),
-    errno.EDQUOT: (StoreFullError, "the disk quota is reached: make room, or use another place"),
-    errno.EFBIG: (StoreFullError, "too large for this file system"),
-    errno.ENAMETOOLONG: (StorageError, "the name is too long for this file system"),
-    errno.EISDIR: (StorageError, "a folder is where a file is needed"),
-    errno.ENOTDIR: (StorageError, FILE_IN_THE_WAY),
-    errno.EEXIST: (StorageError, FILE_IN_THE_WAY),
-    errno.ENOTEMPTY: (StorageError, "a folder is where a file is needed"),
-    errno.EILSEQ: (StorageError, "the name is not allowed on this file system"),
-    errno.EINVAL: (StorageError, "the name is not allowed on this file system"),
-    errno.ELOOP: (StorageError, "a symbolic link is in the way"),
-    errno.EMFILE: (ServiceFaultError, "too many open files: raise `ulimit -n`"),
-    errno.ENFILE: (ServiceFaultError, "too many open files on this machine"),
+_KINDS: dict[int, tuple[type[errors.S3UnzipError], str]] = {
+    errno.ENOENT: (errors.NotFoundError, "no such file or folder"),
+    errno.EACCES: (
+        errors.AccessDeniedError,
+        "permission denied: change its rights, or use another place",
+    ),
+    errno.EPERM: (
+        errors.AccessDeniedError,
+        "not permitted: change its rights, or use another place",
+    ),
+    errno.EROFS: (errors.AccessDeniedError, "the file system is read-only: use another place"),
+    errno.ENOSPC: (errors.StoreFullError, "no space left: make room, or use another place"),
+    errno.EDQUOT: (
+        errors.StoreFullError,
+        "the disk quota is reached: make room, or use another place",
+    ),
+    errno.EFBIG: (errors.StoreFullError, "too large for this file system"),
+    errno.ENAMETOOLONG: (errors.StorageError, "the name is too long for this file system"),
+    errno.EISDIR: (errors.StorageError, "a folder is where a file is needed"),
+    errno.ENOTDIR: (errors.StorageError, FILE_IN_THE_WAY),
+    errno.EEXIST: (errors.StorageError, FILE_IN_THE_WAY),
+    errno.ENOTEMPTY: (errors.StorageError, "a folder is where a file is needed"),
+    errno.EILSEQ: (errors.StorageError, "the name is not allowed on this file system"),
+    errno.EINVAL: (errors.StorageError, "the name is not allowed on this file system"),
+    errno.ELOOP: (errors.StorageError, "a symbolic link is in the way"),
+    errno.EMFILE: (errors.ServiceFaultError, "too many open files: raise `ulimit -n`"),
+    errno.ENFILE: (errors.ServiceFaultError, "too many open files on this machine"),
 }
 
 
@@ -55,9 +56,11 @@ def is_known(error: OSError) -> bool:
     return error.errno in _KINDS
 
 
-def translate_error(error: OSError, path: str) -> S3UnzipError:
+def translate_error(error: OSError, path: str) -> errors.S3UnzipError:
     """Return the error that says what `error` means for `path`."""
-    kind, text = _KINDS.get(error.errno or 0, (ServiceFaultError, error.strerror or str(error)))
+    kind, text = _KINDS.get(
+        error.errno or 0, (errors.ServiceFaultError, error.strerror or str(error))
+    )
     if text == FILE_IN_THE_WAY:
         path = _file_in_the_way(path)
     return kind(f"{path}: {text}")
@@ -81,15 +84,15 @@ def _file_in_the_way(path: str) -> str:
     return path
 
 
-def explain_archive(error: OSError, path: str) -> S3UnzipError:
+def explain_archive(error: OSError, path: str) -> errors.S3UnzipError:
     """Return the error that says why the archive `path` cannot be opened."""
     if error.errno == errno.EISDIR:
-        return StorageError(
+        return errors.StorageError(
             f"{path}: is a folder; name an archive in it (s3unzip run takes folders too)"
         )
     explained = translate_error(error, path)
     near = _near_names(Path(path)) if error.errno == errno.ENOENT else ""
-    return NotFoundError(f"{explained}; near: {near}") if near else explained
+    return errors.NotFoundError(f"{explained}; near: {near}") if near else explained
 
 
 def _near_names(path: Path) -> str:
@@ -145,15 +148,15 @@ class FileSource(ArchiveSource):
         Between the check and the deletion another program can replace it: a file system has no
         condition on that.
         """
-        with suppress(NotFoundError):
+        with suppress(errors.NotFoundError):
             if self.head(location) != pin:
-                raise SourceChangedError(f"{location.key}: a newer file is there")
+                raise errors.SourceChangedError(f"{location.key}: a newer file is there")
             with explaining(location.key):
                 Path(location.key).unlink(missing_ok=True)
 
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - of the port
         """Refuse: a file has no tags."""
-        raise StorageError(f"{location.key}: a file has no tags; delete it instead")
+        raise errors.StorageError(f"{location.key}: a file has no tags; delete it instead")
 
 
 class FileArchive:
@@ -168,7 +171,7 @@ class FileArchive:
             data = _read(file, want.start, want.stop)
             self._check(file)
         if len(data) != want.length:
-            raise StorageError(
+            raise errors.StorageError(
                 f"{self._path}: wanted {want.length} bytes at {want.start}, "
                 f"the file is {self._pin.size}"
             )
@@ -188,12 +191,14 @@ class FileArchive:
             with _opened(self._path) as file:
                 self._check(file)
                 yield file
-        except NotFoundError as error:
-            raise SourceChangedError(f"{self._path}: deleted since it was planned") from error
+        except errors.NotFoundError as error:
+            raise errors.SourceChangedError(
+                f"{self._path}: deleted since it was planned"
+            ) from error
 
     def _check(self, file: BufferedReader) -> None:
         if _pin_of(file) != self._pin:
-            raise SourceChangedError(f"{self._path}: changed since it was planned")
+            raise errors.SourceChangedError(f"{self._path}: changed since it was planned")
 
 
 @contextmanager

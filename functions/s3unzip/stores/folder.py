@@ -26,15 +26,7 @@ from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
-from s3unzip.errors import (
-    AccessDeniedError,
-    ConflictError,
-    NotFoundError,
-    S3UnzipError,
-    ServiceFaultError,
-    StorageError,
-    StoreFullError,
-)
+from s3unzip import errors
 from s3unzip.model import Part, decode, encode
 from s3unzip.stores.files import PRIVATE, explaining, make_folders, translate_error
 from s3unzip.stores.ports import Buffer, ListedObject, ObjectFacts, PartLimits, StoredObject, Upload
@@ -78,9 +70,11 @@ class FolderDestination:
         below = key[len(self.start) :]
         parts = below.split("/")
         if not key.startswith(self.start) or {"", ".", ".."}.intersection(parts) or "\0" in key:
-            raise StorageError(f"{key!r}: not a path below {self.root}")
+            raise errors.StorageError(f"{key!r}: not a path below {self.root}")
         if OWN in below and any(part.startswith(OWN) for part in parts):
-            raise StorageError(f"{key!r}: names that begin with {OWN} are for s3unzip's own files")
+            raise errors.StorageError(
+                f"{key!r}: names that begin with {OWN} are for s3unzip's own files"
+            )
         return Place(below.rpartition("/")[0], parts[-1], key)
 
     def own_place(self, name: str) -> Place:
@@ -121,7 +115,7 @@ class FolderDestination:
                 raise
         except NotADirectoryError:  # Linux's word for a link, too; others say ELOOP
             if stat.S_ISLNK(os.lstat(name, dir_fd=parent).st_mode):
-                raise StorageError(
+                raise errors.StorageError(
                     f"{path}: a symbolic link ({name!r}) would lead out of the folder"
                 ) from None
             raise
@@ -135,21 +129,21 @@ class FolderDestination:
             with self.directory(place.folder) as directory:
                 # A FIFO would let the caller wait for a writer.
                 file = os.open(place.name, flags | _FILE | os.O_NONBLOCK, dir_fd=directory)
-        except NotFoundError as error:
-            raise NotFoundError(f"{place.path}: no such file or folder") from error
+        except errors.NotFoundError as error:
+            raise errors.NotFoundError(f"{place.path}: no such file or folder") from error
         except OSError as error:
             if error.errno in {errno.ELOOP, errno.ENXIO}:
-                raise NotFoundError(f"{place.path}: not a file") from error
+                raise errors.NotFoundError(f"{place.path}: not a file") from error
             raise translate_error(error, place.path) from error
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
-            raise NotFoundError(f"{place.path}: not a file")
+            raise errors.NotFoundError(f"{place.path}: not a file")
         return FileIO(file, "rb" if flags == os.O_RDONLY else "wb")
 
     def unlink(self, place: Place) -> None:
         """Delete a file or a link; nothing happens if it is gone."""
         with (
-            contextlib.suppress(NotFoundError),
+            contextlib.suppress(errors.NotFoundError),
             explaining(place.path),
             self.directory(place.folder) as directory,
         ):
@@ -180,7 +174,7 @@ class FolderDestination:
                 rename(own, directory, place.name, directory, if_absent=if_absent)
             except OSError as error:
                 if if_absent and isinstance(error, FileExistsError):
-                    raise ConflictError(f"{place.path}: exists already") from error
+                    raise errors.ConflictError(f"{place.path}: exists already") from error
                 raise _fault(error, place.path, create=True) from error
             finally:
                 os.close(file)
@@ -215,9 +209,9 @@ class FolderDestination:
                         yield from entries
                 finally:
                     os.close(file)
-        except AccessDeniedError:
+        except errors.AccessDeniedError:
             raise
-        except StorageError:
+        except errors.StorageError:
             return
 
     # The port
@@ -234,7 +228,7 @@ class FolderDestination:
             there = next(one for one in (root, *root.parents) if one.is_dir())
             free = shutil.disk_usage(there).free
             if wanted > free:
-                raise StoreFullError(
+                raise errors.StoreFullError(
                     f"{root}: {wanted:,} bytes are to be written, {free:,} are free: make room, or "
                     f"use another place"
                 )
@@ -255,7 +249,7 @@ class FolderDestination:
     def head(self, key: str) -> StoredObject | None:
         """Return size and CRC-32 of a file, None if there is none; reads all of it."""
         size, crc = 0, 0
-        with contextlib.suppress(NotFoundError):
+        with contextlib.suppress(errors.NotFoundError):
             for piece in self.read(key):
                 size += len(piece)
                 crc = zlib.crc32(piece, crc)
@@ -328,7 +322,7 @@ class FolderDestination:
             with self._opened(place, os.O_WRONLY) as file:
                 wanted, size = sum(part.size for part in parts), os.fstat(file.fileno()).st_size
                 if size != wanted:
-                    raise StorageError(
+                    raise errors.StorageError(
                         f"{target.path}: its parts make {wanted} bytes, {size} are there"
                     )
                 restore(file.fileno(), self._note(note)[1].metadata)
@@ -340,7 +334,7 @@ class FolderDestination:
             if not if_absent:
                 raise translate_error(error, target.path) from error
             self.abort_upload(upload)
-            raise ConflictError(f"{target.path}: exists already") from error
+            raise errors.ConflictError(f"{target.path}: exists already") from error
         except OSError as error:
             raise translate_error(error, target.path) from error
 
@@ -354,7 +348,7 @@ class FolderDestination:
         for name in sorted(entry.name for entry in self.scan("")):
             if name.startswith(OWN) and name.endswith(NOTE):
                 upload_id = name.removeprefix(OWN).removesuffix(NOTE)
-                with contextlib.suppress(NotFoundError):  # it is complete meanwhile
+                with contextlib.suppress(errors.NotFoundError):  # it is complete meanwhile
                     key = self._note(self.own_place(upload_id + NOTE))[0]
                     if key.startswith(prefix):
                         yield Upload(key, upload_id)
@@ -362,7 +356,7 @@ class FolderDestination:
     def _upload_places(self, upload: Upload) -> tuple[Place, Place]:
         """Return where an upload's file is, and where its note is."""
         if not upload.upload_id.isalnum():
-            raise StorageError(f"{upload.upload_id!r}: not an upload of {self.root}")
+            raise errors.StorageError(f"{upload.upload_id!r}: not an upload of {self.root}")
         return self.own_place(upload.upload_id), self.own_place(upload.upload_id + NOTE)
 
     def _opened(self, place: Place, flags: int) -> FileIO:
@@ -370,7 +364,9 @@ class FolderDestination:
         file = self.open_file(place, flags)
         if os.fstat(file.fileno()).st_nlink != 1:  # somebody laid a link to another file there
             file.close()
-            raise StorageError(f"{place.path}: this file has another name, too; it is not ours")
+            raise errors.StorageError(
+                f"{place.path}: this file has another name, too; it is not ours"
+            )
         return file
 
     def _note(self, place: Place) -> tuple[str, ObjectFacts]:
@@ -419,10 +415,10 @@ def write_at(file: int, body: Buffer, offset: int) -> None:
         offset += done
 
 
-def _fault(error: OSError, path: str, *, create: bool) -> S3UnzipError:
+def _fault(error: OSError, path: str, *, create: bool) -> errors.S3UnzipError:
     """Return the error for `path`; a write makes the folders that it needs, so ENOENT is a race."""
     if create and error.errno == errno.ENOENT:
-        return ServiceFaultError(f"{path}: its folder was deleted or replaced meanwhile")
+        return errors.ServiceFaultError(f"{path}: its folder was deleted or replaced meanwhile")
     if not create and error.errno == errno.ENOTDIR:
-        return NotFoundError(f"{path}: a file is where a folder is needed")
+        return errors.NotFoundError(f"{path}: a file is where a folder is needed")
     return translate_error(error, path)

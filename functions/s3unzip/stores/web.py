@@ -33,16 +33,7 @@ from urllib3.exceptions import (
 )
 from urllib3.util import Url, make_headers, parse_url
 
-from s3unzip.errors import (
-    AccessDeniedError,
-    NotFoundError,
-    RangesUnsupportedError,
-    S3UnzipError,
-    ServiceFaultError,
-    SourceChangedError,
-    StorageError,
-    ThrottledError,
-)
+from s3unzip import errors
 from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.factory import ArchiveSource, StoreConfig
@@ -98,7 +89,7 @@ class WebSource(ArchiveSource):
                 raise _refusal(answer.status, location)
             size = answer.headers.get("Content-Length", "")
             if not _LENGTH.fullmatch(size):
-                raise RangesUnsupportedError(
+                raise errors.RangesUnsupportedError(
                     f"{show(location)}: the server does not tell the size; {DOWNLOAD}"
                 )
             return Pin(int(size), _validator(answer))
@@ -147,17 +138,19 @@ class WebSource(ArchiveSource):
                 return answer
             answer.close()
             target = self._redirected(location, first, target, where)
-        raise StorageError(f"{show(location)}: more than {MAX_REDIRECTS} redirects")
+        raise errors.StorageError(f"{show(location)}: more than {MAX_REDIRECTS} redirects")
 
     def _redirected(self, location: Location, first: Url, target: Url, where: str) -> Url:
         try:
             found = _parse(urljoin(target.url, where))
         except (HTTPError, ValueError):
-            raise StorageError(f"{show(location)}: redirects to what is not a URL") from None
+            raise errors.StorageError(f"{show(location)}: redirects to what is not a URL") from None
         if target.scheme == "https" and found.scheme != "https":
-            raise StorageError(f"{show(location)}: redirects from https to http; not followed")
+            raise errors.StorageError(
+                f"{show(location)}: redirects from https to http; not followed"
+            )
         if not (_reaches(first, found) or self._config.other_hosts):
-            raise StorageError(
+            raise errors.StorageError(
                 f"{show(location)}: redirects to another host, {str(found.host)[:253]}: give the "
                 f"URL there, or add --allow other-hosts"
             )
@@ -171,7 +164,7 @@ class WebSource(ArchiveSource):
                 self._pools[proxy] = pools(maxsize=CONNECTIONS)
             return self._pools[proxy]
 
-    def _fault(self, error: Exception, location: Location) -> S3UnzipError:
+    def _fault(self, error: Exception, location: Location) -> errors.S3UnzipError:
         name = show(location)
         proxy = _proxy_of(location.scheme, location.bucket.rpartition("@")[2])
         through = ""
@@ -180,7 +173,7 @@ class WebSource(ArchiveSource):
         cause = error.original_error if isinstance(error, ProxyError) else error
         refused = _why_never(cause, via_proxy=proxy is not None)
         if refused is not None:
-            return StorageError(f"{name}: {refused}")
+            return errors.StorageError(f"{name}: {refused}")
         unreachable = isinstance(cause, NewConnectionError | ConnectTimeoutError)
         if isinstance(error, ReadTimeoutError):
             text = words = f"the server sent nothing for {self._config.stall_seconds:g} s"
@@ -193,8 +186,8 @@ class WebSource(ArchiveSource):
                 text = f"cannot connect{through}: {words}"
         beginning = self._config.check_reachable and time.monotonic() - self._began < BEGINNING
         if unreachable and beginning:
-            return StorageError(f"{name}: {text}; check the URL, the port and the network")
-        found = ServiceFaultError(f"{name}: {text}")
+            return errors.StorageError(f"{name}: {text}; check the URL, the port and the network")
+        found = errors.ServiceFaultError(f"{name}: {text}")
         found.unanswered = f"{name}{through} ({words.lower()})"
         return found
 
@@ -223,12 +216,12 @@ class WebArchive:
     def _check(self, answer: BaseHTTPResponse, want: ByteRange) -> None:
         name = show(self._location)
         if answer.status == 200:
-            raise RangesUnsupportedError(
+            raise errors.RangesUnsupportedError(
                 f"{name}: the server does not answer range requests; {DOWNLOAD}"
             )
         changed = "the archive changed since it was planned"
         if answer.status in {404, 410, 416}:
-            raise SourceChangedError(f"{name}: HTTP {answer.status}; {changed}")
+            raise errors.SourceChangedError(f"{name}: HTTP {answer.status}; {changed}")
         if answer.status == 412:
             raise self._changed("HTTP 412; ")
         if answer.status != 206:
@@ -236,16 +229,16 @@ class WebArchive:
         span, size = _answered(answer, self._location)
         found = _validator(answer)
         if size != self._pin.size:
-            raise SourceChangedError(f"{name}: {changed}")
+            raise errors.SourceChangedError(f"{name}: {changed}")
         if self._pin.etag and found and found != self._pin.etag:
             raise self._changed("")
         if span != want:
-            raise RangesUnsupportedError(
+            raise errors.RangesUnsupportedError(
                 f"{name}: asked for bytes {want.start:,} to {want.stop:,}, "
                 f"got {span.start:,} to {span.stop:,}; {DOWNLOAD}"
             )
 
-    def _changed(self, status: str) -> S3UnzipError:
+    def _changed(self, status: str) -> errors.S3UnzipError:
         """Return the error for another ETag: the server is asked whether it is a steady one."""
         name = show(self._location)
         etags = []
@@ -253,11 +246,13 @@ class WebArchive:
             count_request("head")
             etags.append(self._source.head(self._location).etag)
         if etags[0] != etags[1] or self._pin.etag in etags:
-            return StorageError(
+            return errors.StorageError(
                 f"{name}: {status}the server's ETag differs from answer to answer, so it is not "
                 f"known whether the archive is still the same; {DOWNLOAD}"
             )
-        return SourceChangedError(f"{name}: {status}the archive changed since it was planned")
+        return errors.SourceChangedError(
+            f"{name}: {status}the archive changed since it was planned"
+        )
 
 
 def _proxy_of(scheme: str, host: str) -> str | None:
@@ -325,7 +320,7 @@ def _answered(answer: BaseHTTPResponse, location: Location) -> tuple[ByteRange, 
     """Return the range that was answered, and the size of the whole."""
     found = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
     if found is None:
-        raise RangesUnsupportedError(
+        raise errors.RangesUnsupportedError(
             f"{show(location)}: the server's Content-Range makes no sense; {DOWNLOAD}"
         )
     return ByteRange(int(found[1]), int(found[2]) + 1), int(found[3])
@@ -338,22 +333,24 @@ def _body(answer: BaseHTTPResponse, length: int, location: Location) -> Iterator
         left -= len(piece)
         yield piece
     if left:
-        raise ServiceFaultError(f"{show(location)}: {length - left:,} of {length:,} bytes came")
+        raise errors.ServiceFaultError(
+            f"{show(location)}: {length - left:,} of {length:,} bytes came"
+        )
 
 
-def _refusal(status: int, location: Location) -> S3UnzipError:
+def _refusal(status: int, location: Location) -> errors.S3UnzipError:
     text = f"{show(location)}: HTTP {status}"
     if status == 401:
-        return AccessDeniedError(
+        return errors.AccessDeniedError(
             f"{text}: the server wants a login: give https://USER:PASSWORD@HOST/..., or, with a "
             f"token, {DOWNLOAD} -H 'Authorization: Bearer ...'"
         )
     if status == 403:
-        return AccessDeniedError(f"{text}; the link may have expired")
+        return errors.AccessDeniedError(f"{text}; the link may have expired")
     if status in {404, 410}:
-        return NotFoundError(f"{text}; check the URL")
+        return errors.NotFoundError(f"{text}; check the URL")
     if status in {429, 503}:
-        return ThrottledError(text)
+        return errors.ThrottledError(text)
     if status >= 500 or status == 408:
-        return ServiceFaultError(text)
-    return StorageError(text)
+        return errors.ServiceFaultError(text)
+    return errors.StorageError(text)

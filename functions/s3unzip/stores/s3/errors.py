@@ -12,18 +12,7 @@ from collections.abc import Collection
 from html import unescape
 from typing import NamedTuple
 
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    ConnectTimeoutError,
-    CredentialRetrievalError,
-    EndpointConnectionError,
-    NoCredentialsError,
-    PartialCredentialsError,
-    ProfileNotFound,
-    SSLError,
-    SSOError,
-)
+from botocore import exceptions
 from botocore.parsers import ResponseParserError
 from msgspec import Struct
 from obstore.exceptions import BaseError, UnauthenticatedError
@@ -56,8 +45,8 @@ class Answer(NamedTuple):
 # size of a chunk), and RecursionError (no answer of botocore's search for the region says it).
 S3_ERRORS = (
     BaseError,
-    BotoCoreError,
-    ClientError,
+    exceptions.BotoCoreError,
+    exceptions.ClientError,
     FileNotFoundError,
     OverflowError,
     RecursionError,
@@ -160,11 +149,11 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
     """Return the error that says what `error` means to `call`; a lost Ctrl-C is raised again."""
     if isinstance(error, UnauthenticatedError) and _STOPPED.match(str(error)):
         raise KeyboardInterrupt from error
-    if isinstance(error, ProfileNotFound):
+    if isinstance(error, exceptions.ProfileNotFound):
         return UsageError(f"{error}; see aws configure list-profiles")
-    if isinstance(error, NoCredentialsError | PartialCredentialsError):
+    if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
         return AccessDeniedError(f"{call}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
-    if isinstance(error, CredentialRetrievalError | SSOError):
+    if isinstance(error, exceptions.CredentialRetrievalError | exceptions.SSOError):
         return AccessDeniedError(f"{call}: {error}; log in again")
     answer = read_answer(error)
     return _kind(answer, call)(_describe(answer, call))
@@ -172,7 +161,7 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
 
 def read_answer(error: Exception) -> Answer:
     """Return the status, code and message in an exception of botocore or obstore."""
-    if isinstance(error, ClientError):
+    if isinstance(error, exceptions.ClientError):
         told = error.response.get("Error", {})
         about = error.response.get("ResponseMetadata", {})
         code = told.get("Code", "")
@@ -182,7 +171,7 @@ def read_answer(error: Exception) -> Answer:
             told.get("Message", ""),
             about.get("RequestId", ""),
         )
-    if isinstance(error, SSLError) and "certificate" in str(error):
+    if isinstance(error, exceptions.SSLError) and "certificate" in str(error):
         return Answer(None, UNTRUSTED, str(error).rpartition("] ")[2][:200])
     text, _, details = str(error).partition("\n\nDebug source:")
     if _NO_LOCATION in text:
@@ -201,7 +190,10 @@ def read_answer(error: Exception) -> Answer:
 
 def why_unreachable(error: Exception) -> str | None:
     """Return why no connection was made; None: one was made, or the error is about no request."""
-    if isinstance(error, EndpointConnectionError | ConnectTimeoutError | SSLError):
+    if isinstance(
+        error,
+        exceptions.EndpointConnectionError | exceptions.ConnectTimeoutError | exceptions.SSLError,
+    ):
         text = str(error.kwargs["error"])
     elif isinstance(error, BaseError) and _CONNECTING.search(str(error)):
         text = str(error)

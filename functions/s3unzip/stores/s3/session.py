@@ -26,14 +26,7 @@ from botocore.credentials import ReadOnlyCredentials
 from botocore.exceptions import ClientError
 from obstore.store import S3Store
 
-from s3unzip.errors import (
-    AccessDeniedError,
-    NotFoundError,
-    S3UnzipError,
-    ServiceFaultError,
-    StorageError,
-    UsageError,
-)
+from s3unzip import errors
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.ports import ListedObject
@@ -137,8 +130,10 @@ class Session:
             self.control.head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
         except S3_ERRORS as error:
             found = translate_error(error, Call("ListBucket", bucket))
-            if isinstance(found, AccessDeniedError):
-                found = AccessDeniedError(f"{found}; or account {owner} does not own the bucket")
+            if isinstance(found, errors.AccessDeniedError):
+                found = errors.AccessDeniedError(
+                    f"{found}; or account {owner} does not own the bucket"
+                )
             raise found from None
         self._owned[bucket, owner] = now + OWNER_CHECK_LASTS
 
@@ -150,7 +145,7 @@ class Session:
         except S3_ERRORS as error:
             raise self.understand(error, call) from None
 
-    def understand(self, error: Exception, call: Call) -> S3UnzipError:
+    def understand(self, error: Exception, call: Call) -> errors.S3UnzipError:
         """Return the error that says what `error` means to `call`.
 
         After a `MisplacedError` the next attempt goes to the bucket's region, if the server
@@ -160,8 +155,8 @@ class Session:
         found = translate_error(error, call)
         if isinstance(found, MisplacedError):
             if not self._relocate(call.bucket):
-                return NotFoundError(f"{found}; {self._advice}")
-        elif isinstance(found, ServiceFaultError):
+                return errors.NotFoundError(f"{found}; {self._advice}")
+        elif isinstance(found, errors.ServiceFaultError):
             answer, url = read_answer(error), self._endpoint(call.bucket)[0]
             if answer.status is not None:
                 found.unanswered = f"{url} (only {answer.code or f'HTTP {answer.status}'})"
@@ -184,13 +179,13 @@ class Session:
             if refusal is not None:
                 raise refusal from None
 
-    def _unreachable(self, error: Exception, bucket: str, whose: str) -> StorageError | None:
+    def _unreachable(self, error: Exception, bucket: str, whose: str) -> errors.StorageError | None:
         """Return the error for an endpoint that is not there; with a proxy that is not known."""
         url = self._endpoint(bucket)[0]
         cause = None if _find_proxy(url) is not None else why_unreachable(error)
         if cause is None:
             return None
-        return StorageError(f"{whose}: cannot reach {url}: {cause}; {self._advice}")
+        return errors.StorageError(f"{whose}: cannot reach {url}: {cause}; {self._advice}")
 
     def _relocate(self, bucket: str) -> bool:
         """Ask for the bucket's region; return False if the server does not say it."""
@@ -313,7 +308,7 @@ class Session:
             return None
         found = self._aws.credentials()
         if found is None:
-            raise AccessDeniedError(
+            raise errors.AccessDeniedError(
                 f"s3://{bucket}: no AWS credentials; set AWS_PROFILE or "
                 "AWS_ACCESS_KEY_ID, or read a public archive with --no-sign-request"
             )
@@ -401,7 +396,7 @@ class AwsSession:
                     service, region_name=region, endpoint_url=endpoint_url, config=config
                 )
         except ValueError as error:  # an endpoint from ~/.aws/config or a variable
-            raise UsageError(f"{error}: it must begin with http:// or https://") from None
+            raise errors.UsageError(f"{error}: it must begin with http:// or https://") from None
 
 
 PAGE = "Page"  # of an answer to ListObjectsV2: the `ListPage` that takes the place of the rest

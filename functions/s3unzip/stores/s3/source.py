@@ -24,13 +24,7 @@ import obstore
 from botocore.exceptions import HTTPClientError
 from urllib3.exceptions import HTTPError
 
-from s3unzip.errors import (
-    ConflictError,
-    NotFoundError,
-    ServiceFaultError,
-    SourceChangedError,
-    StorageError,
-)
+from s3unzip import errors
 from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.factory import ArchiveSource
@@ -102,7 +96,7 @@ class S3Source(ArchiveSource):
         version = self._version(meta["version"])
         pin = make_pin(call, meta["size"], meta["e_tag"], meta["last_modified"], version)
         if len(data) != min(length, pin.size):
-            raise ServiceFaultError(f"{call}: {len(data)} of the last {length} bytes came")
+            raise errors.ServiceFaultError(f"{call}: {len(data)} of the last {length} bytes came")
         return Tail(data, pin, meta["last_modified"].timestamp())
 
     def head(self, location: Location) -> Pin:
@@ -122,7 +116,7 @@ class S3Source(ArchiveSource):
         """Delete the version; nothing happens if it is gone."""
         version, request = _which(location, pin)
         if version is None and (pin.etag is None or date_of(pin) is not None):
-            raise StorageError(
+            raise errors.StorageError(
                 f"{location}: the store gives neither versions nor ETags, so a newer archive could "
                 "be taken for the one that was extracted"
             )
@@ -133,29 +127,29 @@ class S3Source(ArchiveSource):
         action = "DeleteObjectVersion"
         if version is None:
             if found["ETag"] != pin.etag:
-                raise SourceChangedError(newer)
+                raise errors.SourceChangedError(newer)
             action, request = "DeleteObject", request | {"IfMatch": pin.etag}
         call = Call(action, location.bucket, location.key, conditional=True)
         count_request("delete")
         try:
             with self._session.explaining(call):
                 self._session.control.delete_object(**request)
-        except NotFoundError:  # another attempt was quicker
+        except errors.NotFoundError:  # another attempt was quicker
             return
-        except ConflictError as refusal:
-            raise SourceChangedError(newer) from refusal
+        except errors.ConflictError as refusal:
+            raise errors.SourceChangedError(newer) from refusal
 
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
         """Add `tags` to those of the version."""
         version, request = _which(location, pin)
         if version is None:
-            raise StorageError(
+            raise errors.StorageError(
                 f"{location}: S3 cannot tag one version in a bucket without versioning: turn "
                 "versioning on, or delete the archive"
             )
         control = self._session.control
         if self._find(location, request) is None:
-            raise SourceChangedError(f"{location}: the version that was extracted is gone")
+            raise errors.SourceChangedError(f"{location}: the version that was extracted is gone")
         count_request("get")
         where = location.bucket, location.key
         with self._session.explaining(Call("GetObjectVersionTagging", *where, pinned=True)):
@@ -163,7 +157,9 @@ class S3Source(ArchiveSource):
         old = {tag["Key"]: tag["Value"] for tag in answer["TagSet"]}
         new = {**old, **tags}
         if len(new) > MAX_TAGS:
-            raise StorageError(f"{location}: would have {len(new)} tags, and S3 allows {MAX_TAGS}")
+            raise errors.StorageError(
+                f"{location}: would have {len(new)} tags, and S3 allows {MAX_TAGS}"
+            )
         if new == old:
             return
         request["Tagging"] = {"TagSet": [{"Key": key, "Value": new[key]} for key in new]}
@@ -175,7 +171,7 @@ class S3Source(ArchiveSource):
         """Return what HEAD says of the version; None if nothing is there."""
         action = "GetObjectVersion" if "VersionId" in request else "GetObject"
         with (
-            suppress(NotFoundError),
+            suppress(errors.NotFoundError),
             self._session.explaining(Call(action, location.bucket, location.key)),
         ):
             return self._session.control.head_object(**request)
@@ -222,7 +218,7 @@ class S3Archive:
                 yield piece
         except S3_ERRORS as error:
             if came:
-                raise ServiceFaultError(
+                raise errors.ServiceFaultError(
                     f"{self._call}: the body broke after {came:,} of {want.length:,} bytes"
                 ) from None
             raise self._session.understand(error, self._call) from None
@@ -258,7 +254,7 @@ class S3Archive:
 
     def _check(self, came: int, want: ByteRange) -> None:
         if came != want.length:
-            raise ServiceFaultError(
+            raise errors.ServiceFaultError(
                 f"{self._call}: {came:,} bytes came, not {want.length:,} from {want.start:,}"
             )
 
@@ -268,7 +264,7 @@ def make_pin(
 ) -> Pin:
     """Return the pin of what a store described."""
     if not (etag or date or version):
-        raise StorageError(
+        raise errors.StorageError(
             f"{call}: the store gives neither an ETag nor a version nor a date, so a change in the "
             f"midst of a run could not be seen; copy the archive elsewhere"
         )
@@ -285,7 +281,7 @@ def date_of(pin: Pin) -> datetime | None:
 def check_answer(call: Call, pin: Pin, size: int | None, date: datetime | None) -> None:
     """Check size and date of an answer where there is no ETag to ask for."""
     if date_of(pin) is not None and (size, date) != (pin.size, date_of(pin)):
-        raise SourceChangedError(f"{call}: the archive was overwritten since it was planned")
+        raise errors.SourceChangedError(f"{call}: the archive was overwritten since it was planned")
 
 
 def header_date(headers: Mapping[str, str]) -> datetime | None:
