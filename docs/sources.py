@@ -28,7 +28,7 @@ def finding_codes() -> set[str]:
         for node in ast.walk(ast.parse(file.read_text())):
             match node:
                 case ast.Call(
-                    func=ast.Name(id="Finding") | ast.Attribute(attr="finding"),
+                    func=ast.Name(id="Finding") | ast.Attribute(attr="finding" | "Finding"),
                     args=[ast.Constant(value=code), *_],
                 ):
                     codes.add(str(code))
@@ -46,7 +46,7 @@ def finding_codes() -> set[str]:
 
 def host_variables() -> set[str]:
     """Return the environment variables that a run on one machine reads."""
-    found = {"AWS_ENDPOINT_URL", "NO_COLOR", "FORCE_COLOR"}  # read by Typer and by Rich
+    found = {"AWS_ENDPOINT_URL", "NO_COLOR", "FORCE_COLOR"}  # read by boto3 and Rich
     package = ROOT / "functions" / "s3unzip"
     folders = (package / name for name in ("cli", "local", "stores"))
     for file in (file for folder in folders for file in folder.rglob("*.py")):
