@@ -37,6 +37,7 @@ from tests.simulation.stores import SimulatedStores
 from tests.simulation.substitution import substituted
 from tests.simulation.world import World
 
+RETRIED = 0.3  # of the schedules whose runs have failed members
 MENDED = 4  # times that an operator resumes what failed, once nothing goes wrong any more
 OVERLAPS, NESTED, TURNS, DELETED, VERSIONED, MANY = 2, 3, 4, 5, 6, 7  # last digits of seeds
 EVENT = {  # EventBridge's, of an archive that was put
@@ -156,7 +157,7 @@ def _put_older(world: World, older: Mapping[str, bytes], recipes: Iterable[Recip
 
 
 def _run_to_the_end(world: World, services: Services) -> None:
-    """Run until all is quiet; then mend what was broken, and resume what failed."""
+    """Run until all is quiet; then mend what was broken, resume what failed, and maybe retry."""
     scheduler, promises = world.scheduler, world.promises
     world.abort = services.abort
     scheduler.run()
@@ -170,6 +171,8 @@ def _run_to_the_end(world: World, services: Services) -> None:
         world.outages.clear()
         if promises.violations or not services.mend():
             break
+        scheduler.run()
+    if world.faults.rng.random() < RETRIED and not promises.violations and services.retry():
         scheduler.run()
 
 

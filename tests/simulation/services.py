@@ -18,7 +18,7 @@ from botocore.exceptions import ConnectionClosedError
 from tests.simulation.faults import Fault
 from tests.simulation.functions import NamedError, invoke
 from tests.simulation.machine import MACHINE, Execution
-from tests.simulation.promises import RUN_FAILED
+from tests.simulation.promises import RUN_FAILED, WITH_ERRORS
 from tests.simulation.scheduler import Process
 from tests.simulation.threads import Waiters
 from tests.simulation.world import World
@@ -249,11 +249,33 @@ class Services:
         elif last is None or last.status != "RUNNING":
             # A run without a plan is planned as it was asked for.
             given = last.given if last is not None and "request" in last.given else {}
-            name = run.replace("/", "-")
-            numbers = (f"{name}-r{number}" for number in itertools.count(2))
-            self.world.note(f"resume {run}")
-            free = next(one for one in numbers if one not in self.executions)
-            self.start(free, {**given, "run": run})
+            self._start_next(run, {**given, "run": run})
+
+    def retry(self) -> bool:
+        """Remove what is in the way of members and resume runs with them; say whether any has."""
+        promises, members = self.world.promises, self.world.members
+        newest = promises.versions[str(promises.current)]
+        runs = [
+            run
+            for run, one in promises.runs.items()
+            if one.verdict == WITH_ERRORS and one.versions == [newest]
+        ]
+        for run in runs:
+            for one in newest.members:
+                found = promises.objects.get(one.key)
+                if one.right and found and found.run is None and found.body != one.body:
+                    members.delete([one.key])
+                    del promises.objects[one.key]
+            promises.reopened.add(run)
+            again = partial(self._start_next, run, {"run": run, "failed": True})
+            self.world.scheduler.spawn(Process("operator"), again)
+        return bool(runs)
+
+    def _start_next(self, run: str, given: Json) -> None:
+        name = run.replace("/", "-")
+        numbers = (f"{name}-r{number}" for number in itertools.count(2))
+        self.world.note(f"resume {run}")
+        self.start(next(one for one in numbers if one not in self.executions), given)
 
 
 def run_of(execution: str) -> str:
