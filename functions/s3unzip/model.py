@@ -24,6 +24,9 @@ from s3unzip.object_properties import ObjectProperties
 from s3unzip.zip import Member
 
 T = TypeVar("T")
+KEY_FIELD = re.compile(r"\{([^{}]*)\}")  # of a key template
+MEMBER_FIELDS = frozenset({"member", "dir", "name", "stem", "suffix"})
+ARCHIVE_FIELDS = frozenset({"archive_stem", "archive_dir", "archive_key", "bucket"})
 STEM_AT = len("2026-11-23/201532-")  # where the stem begins in the id of a run
 
 
@@ -152,6 +155,20 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
                 if isinstance(value, str) and kind == tuple[str, ...]:
                     words = f"option {name}: give a list of texts, ({value!r},), not one text"
                 raise UsageError(words) from None
+        _check_template(self.key_template)
+        try:
+            "".encode(self.encoding or "utf-8")
+        except LookupError as error:
+            raise UsageError(f"encoding {self.encoding!r} is unknown to Python") from error
+
+
+def _check_template(text: str) -> None:
+    names = set(KEY_FIELD.findall(text))
+    if names - MEMBER_FIELDS - ARCHIVE_FIELDS or re.search(r"[{}]", KEY_FIELD.sub("", text)):
+        known = ", ".join(sorted(MEMBER_FIELDS | ARCHIVE_FIELDS))
+        raise UsageError(f"key template {text!r}: unknown or broken field; known: {known}")
+    if not names & {"member", "name", "stem"}:
+        raise UsageError(f"key template {text!r} gives every member one key: add {{member}}")
 
 
 @cache

@@ -42,6 +42,10 @@ SIMPLE[AfterSuccess] = st.one_of(  # what fits the action
         tags=st.dictionaries(SIMPLE[str], SIMPLE[str], min_size=1, max_size=2),
     ),
 )
+CHECKED = {  # options that are checked when they are made
+    "key_template": st.sampled_from(["{member}", "x/{name}"]),
+    "encoding": st.sampled_from([None, "cp437"]),
+}
 
 
 def values(hint: Any) -> st.SearchStrategy[Any]:
@@ -64,7 +68,9 @@ def _composed(hint: Any) -> st.SearchStrategy[Any]:
     if origin is dict:
         return st.dictionaries(values(arguments[0]), values(arguments[1]), max_size=2)
     if issubclass(hint, Struct) or hasattr(hint, "_fields"):  # or a named tuple
-        return st.builds(hint, **{n: values(h) for n, h in get_type_hints(hint).items()})
+        return st.builds(
+            hint, **{n: CHECKED.get(n, values(h)) for n, h in get_type_hints(hint).items()}
+        )
     assert issubclass(hint, StrEnum)
     return st.sampled_from(list(hint))
 

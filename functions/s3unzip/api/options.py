@@ -51,11 +51,6 @@ def make_policy(
 
     If the destination is a folder, its own path does not count in the limit of keys.
     """
-    if options.encoding is not None:
-        try:
-            "".encode(options.encoding)
-        except LookupError as error:
-            raise UsageError(f"encoding {options.encoding!r} is unknown to Python") from error
     limits = limits or Limits()
     if destination is not None and destination.scheme == "file":
         folder_bytes = len(os.fsencode(destination.key))

@@ -11,13 +11,10 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from s3unzip.errors import NothingSelectedError, UsageError
-from s3unzip.model import GzipForm, Options, Request, archive_stem
+from s3unzip.model import KEY_FIELD, MEMBER_FIELDS, GzipForm, Options, Request, archive_stem
 
-MEMBER_FIELDS = frozenset({"member", "dir", "name", "stem", "suffix"})
-ARCHIVE_FIELDS = frozenset({"archive_stem", "archive_dir", "archive_key", "bucket"})
 GZIP_ENDING = ".gz"
 MARKER = "_SUCCESS"  # below the run's prefix, where the option `marker` asks for it
-_FIELD = re.compile(r"\{([^{}]*)\}")
 MAX_COMPARED = 20_000  # names that are looked through for near ones
 MAX_NEAR = 3
 
@@ -78,12 +75,6 @@ PATHS = KeyTemplate("", "{member}", {})  # each member's key is its path
 def parse_template(request: Request) -> KeyTemplate:
     """Return the key template of `request`."""
     text = request.options.key_template
-    names = set(_FIELD.findall(text))
-    if names - MEMBER_FIELDS - ARCHIVE_FIELDS or re.search(r"[{}]", _FIELD.sub("", text)):
-        known = ", ".join(sorted(MEMBER_FIELDS | ARCHIVE_FIELDS))
-        raise UsageError(f"key template {text!r}: unknown or broken field; known: {known}")
-    if not names & {"member", "name", "stem"}:
-        raise UsageError(f"key template {text!r} gives every member one key: add {{member}}")
     source = request.source
     archive = {
         "archive_stem": archive_stem(source),
@@ -91,7 +82,7 @@ def parse_template(request: Request) -> KeyTemplate:
         "archive_key": source.key.strip("/"),
         "bucket": source.bucket,
     }
-    cut = min(match.start() for match in _FIELD.finditer(text) if match[1] in MEMBER_FIELDS)
+    cut = min(match.start() for match in KEY_FIELD.finditer(text) if match[1] in MEMBER_FIELDS)
     prefix = _fill(text[:cut], archive)
     if text.startswith("/") or ".." in (prefix + _fill(text[cut:], archive)).split("/"):
         raise UsageError(f"key template {text!r} leaves the destination's prefix")
@@ -104,7 +95,7 @@ def parse_template(request: Request) -> KeyTemplate:
 
 
 def _fill(text: str, values: dict[str, str]) -> str:
-    return _FIELD.sub(lambda match: values.get(match[1], match[0]), text)
+    return KEY_FIELD.sub(lambda match: values.get(match[1], match[0]), text)
 
 
 # Globs and names

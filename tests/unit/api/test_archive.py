@@ -123,7 +123,9 @@ def test_bad_input_is_told_in_plain_words() -> None:
     with pytest.raises(RejectedError, match="too-many-entries"):
         s3unzip.open_archive(io.BytesIO(RAW), limits=s3unzip.Limits(members=2))
     with pytest.raises(UsageError, match="'klingon' is unknown to Python"):
-        s3unzip.open_archive(io.BytesIO(RAW), s3unzip.Options(encoding="klingon"))
+        s3unzip.Options(encoding="klingon")
+    with pytest.raises(UsageError, match="gives every member one key"):
+        s3unzip.Options(key_template="fixed")
     closed = io.BytesIO(RAW)
     closed.close()
     with pytest.raises(StorageError, match="cannot seek"):
