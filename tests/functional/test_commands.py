@@ -92,6 +92,7 @@ def test_run_extracts_and_reports(program: Program) -> None:
     assert ended.err.startswith("COMPLETED")
     assert ended.err.splitlines()[0].endswith(f"-> {program.folder}/out/app/")
     assert "3 members: 3 extracted" in ended.err
+    assert "PUT" not in ended.err  # files alone
     assert program.files("out/app") == CONTENTS
     ended = program.extract("app.jar", "out", "--json", "--quiet")
     (report,) = ended.lines

@@ -117,6 +117,7 @@ def test_a_public_archive_into_a_bucket(places: Places) -> None:
     ways = (*places.two, "--no-sign-request")
     ended = places.extract(*ways)
     assert ended.code == 0, ended.err
+    assert " GET, " in ended.err
     assert places.out.objects.keys() == NAMES
     assert (signers(places.here), signers(places.there)) == ({""}, {"test"})
     places.there.asked.clear()

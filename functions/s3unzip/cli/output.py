@@ -166,10 +166,13 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
     out.write(
         f"  {show_count(report.members, 'member')}: {shown or 'none'}\n"
         f"  {show_bytes(report.bytes_in)} read, {show_bytes(report.bytes_out)} written{speed}\n"
-        f"  requests: {asked.get:,} GET, {asked.put:,} PUT, "
-        f"{show_count(asked.part + asked.copy, 'part')}, "
-        f"{asked.head + asked.list:,} HEAD and LIST{retried}{slowed}\n"
     )
+    if {report.source.scheme, report.destination.scheme} != {"file"}:
+        out.write(
+            f"  requests: {asked.get:,} GET, {asked.put:,} PUT, "
+            f"{show_count(asked.part + asked.copy, 'part')}, "
+            f"{asked.head + asked.list:,} HEAD and LIST{retried}{slowed}\n"
+        )
     out.writelines(
         f"  {count:,} with a warning: {explain(code).sentence}{_code(code)}\n"
         for code, count in report.warnings.items()
