@@ -68,7 +68,7 @@ def extract(  # noqa: PLR0913 - options of a public function
         after_success: ``delete`` or ``tag=NAME=VALUE``, done to the archive of a complete run.
         endpoint_url: URL of the S3 server. None: AWS, or the variable ``AWS_ENDPOINT_URL``.
         stores: how S3 and web servers are reached, and where records are kept.
-        progress: told of what happens.
+        progress: its methods are called as the run goes on.
         warn: takes a sentence for each glob that matches no member.
         delete_extra: given the objects below the prefix that are no members; True deletes them.
 
@@ -82,11 +82,11 @@ def extract(  # noqa: PLR0913 - options of a public function
     secret = options.password_ref or (None if password is None else "argument")  # where it is
     request = make_request(where, target, replace(options, password_ref=secret), after_success)
     reached = at_endpoint(stores, endpoint_url)
-    policy, told = make_policy(options, password, target), progress or Progress()
+    policy, shown = make_policy(options, password, target), progress or Progress()
     if delete_extra is not None:
         check_extra(request, reached.work, open_stores(reached))
-    with open_machine(reached, policy, tuning, workers, told) as machine:
-        return extract_one(machine, request, told, warn, delete_extra, max_cost)
+    with open_machine(reached, policy, tuning, workers, shown) as machine:
+        return extract_one(machine, request, shown, warn, delete_extra, max_cost)
 
 
 def make_request(
@@ -107,7 +107,7 @@ def _as_text(location: object) -> str:
 def extract_one(
     machine: Machine,
     request: Request,
-    told: Progress,
+    progress: Progress,
     warn: Callable[[str], object] | None,
     confirm: Callable[[Sequence[ListedObject]], bool] | None = None,
     max_cost: float | None = None,
@@ -117,14 +117,14 @@ def extract_one(
     def planned(plan: Plan) -> None:
         if max_cost is not None:
             machine.check_cost(plan, max_cost)
-        told.planned(plan.summary)
+        progress.planned(plan.summary)
 
     report = machine.run(request, judge_selection(request.options, warn), planned)
     if confirm is not None:
         report = clear_extra(report, machine.context, confirm)
-    told.reported(report)
+    progress.reported(report)
     for one in machine.run_nested(report):
-        told.nested(one)
+        progress.nested(one)
     return report
 
 

@@ -69,7 +69,7 @@ def verify(  # noqa: PLR0913 - options of a public function
         password: opens encrypted members. A string is used as UTF-8.
         endpoint_url: URL of the S3 server. None: AWS, or the variable ``AWS_ENDPOINT_URL``.
         stores: how S3 and web servers are reached. None: the defaults of boto3.
-        progress: told of ``extracted`` (equal), ``failed`` (different) and ``bytes_read``.
+        progress: gets ``extracted`` (equal), ``failed`` (different) and ``bytes_read``.
         warn: takes a sentence for each glob that matches no member.
 
     Raises:

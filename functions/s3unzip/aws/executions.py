@@ -64,12 +64,14 @@ def start_again(config: LambdaConfig, run: str, request: Request, pin: Pin) -> N
     logger.error("run was resumed too often", run=run)
 
 
-def end_run(report: Report, config: LambdaConfig, context: Context, *, look: bool = True) -> None:
+def end_run(
+    report: Report, config: LambdaConfig, context: Context, *, check_replaced: bool = True
+) -> None:
     """Do what follows the end of a run whose report is written; it may be repeated.
 
     Args:
         context: of the step that ended the run; its stores have the run's records.
-        look: whether the archive may have been replaced while the run was at work.
+        check_replaced: whether the archive may have been replaced while the run was at work.
     """
     bind_run(report.run, str(report.source))
     if has_nested(report):
@@ -78,7 +80,7 @@ def end_run(report: Report, config: LambdaConfig, context: Context, *, look: boo
         for request in requests:
             _start_nested(request, config, context)
         logger.info("nested archives", started=len(requests))
-    if look:
+    if check_replaced:
         _follow_newer(report, config, context)
     record_archive(report)
     announce(open_client("events"), config, report)

@@ -280,4 +280,4 @@ def _plan_here(
         return
     is_brief = report.finished - report.started < BRIEF_SECONDS and not report.requests.retries
     # The records are complete in memory only.
-    end_run(report, config, planned.context, look=not is_brief)
+    end_run(report, config, planned.context, check_replaced=not is_brief)

@@ -58,8 +58,8 @@ def _end_failed(detail: dict[str, Any], config: LambdaConfig, step: Context) -> 
     known = RunRecords.open(step.stores, run, step.calls()).find_report()
     began, ended = (detail.get(name, 0) / 1_000 for name in ("startDate", "stopDate"))
     if report is not None:
-        end_run(report, config, step, look=False)
+        end_run(report, config, step, check_replaced=False)
     elif known and (known.verdict is Verdict.FAILED or began <= known.finished <= ended):
-        end_run(known, config, step, look=False)
+        end_run(known, config, step, check_replaced=False)
     else:
         logger.info("run has a report", status=detail["status"])

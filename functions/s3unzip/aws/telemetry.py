@@ -144,8 +144,8 @@ def record_task(report: TaskReport) -> None:
     puts = report.requests.put + report.requests.part + report.requests.copy
     if puts:
         _add("PutLatency", report.put_seconds / puts * 1_000)
-    told = ("task", "extracted", "unchanged", "failed", "unfinished", "seconds")
-    logger.info("task", **{name: getattr(report, name) for name in told})
+    fields = ("task", "extracted", "unchanged", "failed", "unfinished", "seconds")
+    logger.info("task", **{name: getattr(report, name) for name in fields})
 
 
 def record_handover() -> None:

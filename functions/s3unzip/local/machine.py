@@ -191,8 +191,8 @@ class Machine:
                     result = NestedRun(outcome.key, reason="not-begun", message=str(error))
                 else:
                     left = spend(left, below, context)
-                    told = below.run, below.verdict, below.reason, below.message
-                    result = NestedRun(outcome.key, *told)
+                    ended = below.run, below.verdict, below.reason, below.message
+                    result = NestedRun(outcome.key, *ended)
                     above.append(below)
                 results.append(result)
                 yield result

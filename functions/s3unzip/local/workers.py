@@ -417,7 +417,7 @@ def _watch(run: Run, context: Context, over: threading.Event) -> None:
 
 def work() -> None:
     """Do the tasks that come by standard input until it ends."""
-    told = os.fdopen(os.dup(1), "wb")
+    answers = os.fdopen(os.dup(1), "wb")
     with contextlib.suppress(OSError):  # standard error is closed
         os.dup2(2, 1)  # what a library prints is not a message
     tune_allocator()
@@ -427,8 +427,8 @@ def work() -> None:
 
     def send(message: Counted | Ended) -> None:
         with contextlib.suppress(BrokenPipeError):  # the program has ended
-            pickle.dump(message, told)
-            told.flush()
+            pickle.dump(message, answers)
+            answers.flush()
 
     counting.send = send
     context: Context = pickle.load(sys.stdin.buffer)(clock, counting)  # noqa: S301 - our own

@@ -68,9 +68,9 @@ def reconcile(runs: DeployedRuns, since: float) -> Reconciliation:
     Sends one LIST for each thousand objects, and one HEAD and one GET for each archive. If the GET
     finds no report, another one finds out whether the archive is split, and a HEAD each its parts.
     """
-    look = partial(_look, runs=runs, defaults=runs.defaults)
+    find = partial(_find_unsettled, runs=runs, defaults=runs.defaults)
     with ThreadPoolExecutor(THREADS, thread_name_prefix="reconcile") as pool:
-        found = list(pool.map(look, _archives(runs, since)))
+        found = list(pool.map(find, _archives(runs, since)))
     unsettled = tuple(one for one in found if isinstance(one, Unsettled))
     return Reconciliation(len(found), found.count(RUNNING), unsettled)
 
@@ -87,7 +87,7 @@ def start(runs: DeployedRuns, archives: Iterable[Unsettled]) -> int:
     return len(found)
 
 
-def _look(
+def _find_unsettled(
     archive: ObjectTypeDef, runs: DeployedRuns, defaults: LambdaConfig
 ) -> Unsettled | str | None:
     """Return the problem of an archive's run, the state of an active run, or None."""

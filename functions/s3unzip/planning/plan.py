@@ -401,7 +401,7 @@ def read_whole_tail(
 ) -> Tail:
     """Return the last bytes and the pin of an archive, which may have several parts.
 
-    A part that is missing is told in the `refusal` of the tail, so that the run can be named.
+    A missing part is named in the `refusal` of the tail, so that the run can be named.
     """
     if is_first_piece(location):
         return _read_pieces(source, location, length, max_parts, calls)
@@ -432,7 +432,9 @@ def _join_parts(
         message = f"it has {count:,} parts; name it NAME.zip, beside NAME.z01 and the others"
         return tail._replace(refusal=Finding("part-missing", message))
     others = range(1, count)
-    found = list(map_ahead(lambda n: _look(source, location, n, count, calls), others, THREADS))
+    found = list(
+        map_ahead(lambda n: _find_part(source, location, n, count, calls), others, THREADS)
+    )
     missing = [number for number, pin in zip(others, found, strict=True) if pin is None]
     if missing:
         name = _name(location, missing[0], count)
@@ -449,7 +451,9 @@ def _read_pieces(
     """Return the tail of an archive that was cut into pieces, of which the first is named."""
     pins = [calls.run("head", lambda: source.head(location))]
     following = range(2, max_parts + 2)
-    for found in map_ahead(lambda n: _look(source, location, n, n + 1, calls), following, THREADS):
+    for found in map_ahead(
+        lambda n: _find_part(source, location, n, n + 1, calls), following, THREADS
+    ):
         if found is None:
             break
         pins.append(found)
@@ -474,7 +478,9 @@ def _join_pins(pins: Sequence[Pin], named: Pin) -> Pin:
     return replace(named, size=sum(pin.size for pin in pins), parts=tuple(pins))
 
 
-def _look(source: Source, location: Location, number: int, count: int, calls: Calls) -> Pin | None:
+def _find_part(
+    source: Source, location: Location, number: int, count: int, calls: Calls
+) -> Pin | None:
     """Return the pin of part `number`; None if it is not there."""
     where = locate_part(location, number, count)
     if where is None:

@@ -208,15 +208,15 @@ def check_selection(
         selected: members that were selected.
         excluded: members that were not.
     """
-    told = list(unmatched)
-    wrong = [one for one in told if one.is_name] or (told if not selected else [])
+    missing = list(unmatched)
+    wrong = [one for one in missing if one.is_name] or (missing if not selected else [])
     if wrong:
         raise NothingSelectedError("; ".join(map(str, wrong)) + "; s3unzip ls lists them all")
     if not selected and excluded:
         globs = " ".join(f"--exclude {pattern}" for pattern in options.exclude)
         why = f"all {excluded:,} members are excluded by {globs or 'the options'}"
         raise NothingSelectedError(f"nothing is selected: {why}")
-    return [str(one) for one in told]
+    return [str(one) for one in missing]
 
 
 def _near(name: str, paths: Iterable[str]) -> tuple[str, ...]:

@@ -366,7 +366,7 @@ def _parse_outcomes(data: bytes) -> TaskOutcomes:
 
 
 def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = ()) -> Counter[str]:
-    """Return what the progress is told of tasks on record.
+    """Return the counts of tasks on record, for the progress.
 
     A scan has no members of its own, nor has a slice: settling gives the split member its outcome.
     The slices of a member that is streamed in the end do not count.

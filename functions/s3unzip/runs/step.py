@@ -20,7 +20,7 @@ from s3unzip.model import (
 from s3unzip.runs.records import RunRecords, TaskOutcomes
 from s3unzip.stores.calls import Calls
 
-MAX_FAILURES = 50  # told of one update; the report counts them all
+MAX_FAILURES = 50  # shown of one update; the report counts them all
 PROGRESS_SECONDS = 0.2  # between two updates of the progress display
 
 

@@ -131,7 +131,7 @@ class _Health(Struct):
     fault: ServiceFaultError | None = None
     tries: int = 0
     next_try: float = 0.0
-    told: bool = False
+    was_told: bool = False
 
 
 class FaultBudget:
@@ -201,8 +201,8 @@ class FaultBudget:
     def tell_once(self, store: Store, fault: ServiceFaultError, seconds: float) -> None:
         """Tell the user that calls are repeated for `seconds`, once until the store recovers."""
         with self._lock:
-            told, self._stores[store].told = self._stores[store].told, True
-        if not told:
+            was_told, self._stores[store].was_told = self._stores[store].was_told, True
+        if not was_told:
             where = f"no answer from {fault.unanswered}" if fault.unanswered else str(fault)
             self._tell(f"{where}, retrying for {max(1.0, seconds):.0f} s")
 

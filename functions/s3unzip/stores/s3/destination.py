@@ -126,8 +126,8 @@ class S3Destination:
         answer = self._session.control.head_object(
             Bucket=self._bucket, Key=key, ChecksumMode="ENABLED", **self._owner
         )
-        told = answer["ResponseMetadata"]["HTTPHeaders"].get("content-length", "")
-        if not _LENGTH.fullmatch(told):
+        length = answer["ResponseMetadata"]["HTTPHeaders"].get("content-length", "")
+        if not _LENGTH.fullmatch(length):
             raise ServiceFaultError(f"{key}: the answer to HEAD came without its Content-Length")
         crc, checksum = answer["Metadata"].get(CRC, ""), answer.get("ChecksumCRC32", "")
         return StoredObject(
@@ -268,9 +268,9 @@ class S3Destination:
         """Make the object visible, whole; return its ETag without quotes."""
         listed = []
         for part in sorted(parts, key=lambda part: part.number):
-            told = {"PartNumber": part.number, "ETag": part.etag}
+            entry = {"PartNumber": part.number, "ETag": part.etag}
             checksum = {"ChecksumCRC32": part.checksum_crc32} if part.checksum_crc32 else {}
-            listed.append(told | checksum)
+            listed.append(entry | checksum)
         request = self._of(upload) | {"MultipartUpload": {"Parts": listed}}
         request["MpuObjectSize"] = sum(part.size for part in parts)
         if if_absent:

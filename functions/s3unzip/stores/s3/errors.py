@@ -162,13 +162,13 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
 def read_answer(error: Exception) -> Answer:
     """Return the status, code and message in an exception of botocore or obstore."""
     if isinstance(error, exceptions.ClientError):
-        told = error.response.get("Error", {})
+        answer = error.response.get("Error", {})
         about = error.response.get("ResponseMetadata", {})
-        code = told.get("Code", "")
+        code = answer.get("Code", "")
         return Answer(
             about.get("HTTPStatusCode"),
             "" if code.isdigit() else code,  # a HEAD has no body: boto3 repeats the status
-            told.get("Message", ""),
+            answer.get("Message", ""),
             about.get("RequestId", ""),
         )
     if isinstance(error, exceptions.SSLError) and "certificate" in str(error):

@@ -177,13 +177,13 @@ class S3Source(ArchiveSource):
             return self._session.control.head_object(**request)
         return None
 
-    def _version(self, told: str | None) -> str | None:
+    def _version(self, version: str | None) -> str | None:
         """Return the version to ask for; None: the ETag alone pins the archive.
 
         A GET that names a version needs s3:GetObjectVersion (API_GetObject). Policies of public
         buckets allow s3:GetObject only.
         """
-        return None if self._session.access.unsigned else told
+        return None if self._session.access.unsigned else version
 
 
 class S3Archive:
