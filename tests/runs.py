@@ -1,6 +1,7 @@
 """Whole runs over stores in memory, in this process: what functional tests start from."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from s3unzip.model import (
     Location,
     NestedRun,
     Options,
+    Outcome,
     PlanSummary,
     Report,
     Request,
@@ -44,6 +46,33 @@ TINY = Tuning(
     read_piece=8 * KIB,
 )
 WHOLE = replace(TINY, split_from=1 << 40)  # nothing is split
+
+
+class Told(Progress):
+    """Keeps what a run tells."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.failures: list[Outcome] = []
+        self.phases: list[str] = []
+        self.troubles: list[str] = []
+
+    def finished(self, counts: Mapping[str, int]) -> None:
+        """Add increments."""
+        assert all(count > 0 for count in counts.values()), "progress never goes back"
+        self.counts.update(counts)
+
+    def failed(self, outcomes: Sequence[Outcome]) -> None:
+        """Keep failures."""
+        self.failures += outcomes
+
+    def phase(self, name: str) -> None:
+        """Note it."""
+        self.phases.append(name)
+
+    def trouble(self, message: str) -> None:
+        """Note it."""
+        self.troubles.append(message)
 
 
 @dataclass(slots=True)

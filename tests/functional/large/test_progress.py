@@ -2,14 +2,13 @@
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import pytest
 from msgspec.structs import replace
 
-from s3unzip.context import Progress
 from s3unzip.errors import StorageError, ThrottledError
-from s3unzip.model import OnConflict, Options, Outcome, Part, Report
+from s3unzip.model import OnConflict, Options, Part, Report
 from s3unzip.runs import step as attempt
 from s3unzip.runs.records import RunWatcher
 from s3unzip.settings import Tuning
@@ -19,7 +18,7 @@ from tests.functional.large.contents import log_lines
 from tests.functional.large.test_copy import RefusingCopies
 from tests.functional.large.test_segments import ten_segments
 from tests.memory import ManualClock, MemoryBucket, MemoryStores
-from tests.runs import TINY, WHOLE, World
+from tests.runs import TINY, WHOLE, Told, World
 
 LOG = log_lines(200_000)
 STORED = random.Random(5).randbytes(60_000)
@@ -36,26 +35,17 @@ def _every_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "PROGRESS_SECONDS", 0.0)
 
 
-class Told(Progress):
-    """Keeps what a run tells, and that the work done never leaves its bounds."""
+class Share(Told):
+    """Keeps what a run tells, and how much of the work was done each time."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.failures: list[Outcome] = []
+        super().__init__()
         self.shares: list[int] = []
 
     def finished(self, counts: Mapping[str, int]) -> None:
         """Add increments."""
-        assert all(count > 0 for count in counts.values()), "progress never goes back"
-        self.counts.update(counts)
+        super().finished(counts)
         self.shares.append(self.counts["bytes_done"])
-
-    def failed(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep failures."""
-        self.failures += outcomes
-
-    def trouble(self, message: str) -> None:
-        """Do nothing: no store fails here."""
 
     @property
     def members(self) -> tuple[int, int, int]:
@@ -69,7 +59,7 @@ class Shown:
     """A machine that extracts, and what its runs tell."""
 
     def __init__(self, tuning: Tuning = TINY, out: MemoryBucket | None = None) -> None:
-        self.told = Told()
+        self.told = Share()
         self.world = World(tuning, MemoryStores(out=out or MemoryBucket()), progress=self.told)
 
     def run(self, *members: zips.Entry, options: Options | None = None) -> Report:
@@ -78,7 +68,7 @@ class Shown:
 
     def resume(self, report: Report, *, failed: bool = False) -> Report:
         """Do what a run left; what is told begins anew."""
-        self.told = self.world.progress = Told()
+        self.told = self.world.progress = Share()
         return self.world.resume_here(report.run, failed=failed)
 
     def work(self, report: Report) -> int:
@@ -127,6 +117,7 @@ def test_what_is_kept_is_done(rule: OnConflict) -> None:
     report = shown.run(*SMALL, STREAMED, options=Options(on_conflict=rule))
     assert shown.watched(report)["unchanged"] == len(SMALL) + 1
     assert shown.told.members == (0, len(SMALL) + 1, 0)
+    assert report.requests.create == 0
     shown.assert_done(report)
 
 
@@ -237,8 +228,9 @@ def test_members_that_are_tried_again_count_once() -> None:
     first = shown.run(*SMALL)
     assert (first.failed, shown.watched(first)["failed"]) == (3, 3)
     out.refuses = False
+    puts = out.puts
     report = shown.resume(first, failed=True)
-    assert report.verdict == "COMPLETED"
+    assert (report.verdict, out.puts) == ("COMPLETED", puts + 3)
     assert shown.told.members == (len(SMALL), 0, 0)
     shown.assert_done(report)
     assert shown.watched(report)["failed"] == 0

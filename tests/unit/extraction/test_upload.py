@@ -12,7 +12,7 @@ from s3unzip.extraction.large import (
     finish_upload,
     stream_member,
 )
-from s3unzip.model import OnConflict, Options, Part, Status
+from s3unzip.model import Options, Part, Status
 from s3unzip.runs.step import TaskAttempt
 from s3unzip.settling.loop import begin as begin_run
 from s3unzip.stores.ports import Upload
@@ -36,15 +36,6 @@ def stream(attempt: TaskAttempt) -> list[Status]:
     """Do the task; return the outcomes' statuses."""
     stream_member(attempt, attempt.read_rows(attempt.task.rows))
     return [outcome.status for outcome in attempt.outcomes]
-
-
-def test_a_member_that_is_there_is_noted_and_not_written() -> None:
-    """With skip-unchanged a task of a large member begins no upload for it."""
-    world = World(WHOLE)
-    assert stream(begin(world)) == [Status.EXTRACTED]
-    kept = begin(world, options=Options(on_conflict=OnConflict.SKIP_UNCHANGED))
-    assert stream(kept) == [Status.UNCHANGED]
-    assert kept.calls.requests.create == 0
 
 
 def test_a_descriptor_that_disagrees_fails_a_streamed_member() -> None:

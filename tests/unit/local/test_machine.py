@@ -1,15 +1,11 @@
 """Runs on one machine: what ends them, and how they go on."""
 
-from collections import Counter
-from collections.abc import Mapping
-
-from s3unzip.context import Progress
 from s3unzip.errors import ServiceFaultError
 from s3unzip.local.machine import FAULT, Machine
 from s3unzip.model import Verdict
 from s3unzip.stores.ports import Buffer, ObjectFacts
 from tests.memory import MemoryBucket
-from tests.runs import World
+from tests.runs import Told, World
 from tests.zips import DEFLATE, Entry, build
 
 MEMBERS = 40
@@ -33,28 +29,11 @@ class Dying(MemoryBucket):
         return super().put(key, body, facts, if_absent=if_absent)
 
 
-class Shown(Progress):
-    """The progress of a run: what it was told."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.phases: list[str] = []
-
-    def finished(self, counts: Mapping[str, int]) -> None:
-        """Add up; progress never goes back."""
-        assert all(count > 0 for count in counts.values())
-        self.counts.update(counts)
-
-    def phase(self, name: str) -> None:
-        """Note it."""
-        self.phases.append(name)
-
-
 def small_tasks() -> World:
     """Return a world in which the archive has eight tasks."""
     world = World()
     world.tune(batch_members=5, batch_min_seconds=1e-9)
-    world.progress = Shown()
+    world.progress = Told()
     return world
 
 
@@ -68,7 +47,7 @@ def test_a_dead_store_ends_the_run_once() -> None:
     assert len(dead.objects) == 12
     assert world.records(report.run).list_rounds() == [0]  # there is no other round
     dead.left = MEMBERS
-    world.progress = shown = Shown()
+    world.progress = shown = Told()
     assert Machine(world.context).resume(report.run).verdict is Verdict.COMPLETED
     assert len(dead.objects) == shown.counts["extracted"] == MEMBERS
 
@@ -82,5 +61,5 @@ def test_a_second_run_of_an_archive_begins_anew() -> None:
     assert (first.verdict, first.run) == (Verdict.COMPLETED, again.run)
     assert (again.verdict, again.extracted) == (Verdict.COMPLETED, MEMBERS)
     assert len(world.out.objects) == MEMBERS
-    assert isinstance(world.progress, Shown)
+    assert isinstance(world.progress, Told)
     assert world.progress.phases == ["plan", "extract", "report"] * 2

@@ -5,9 +5,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -18,43 +17,33 @@ from s3unzip.context import Context, Progress
 from s3unzip.errors import InterruptedRunError
 from s3unzip.local.machine import Machine
 from s3unzip.local.workers import Counted, Tally, Workers, open_context
-from s3unzip.model import Outcome, Report, Request, Status, Verdict
+from s3unzip.model import Report, Request, Verdict
 from s3unzip.settings import make_tuning
 from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.zip import Policy
+from tests.runs import Told
 from tests.zips import Entry, build
 
 MEMBERS = 300
 LINUX = sys.platform == "linux"
 
 
-class Shown(Progress):
-    """The progress of a program: what it was told."""
+class Shown(Told):
+    """The progress of a program, which says that members are extracted."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.failures: list[int] = []
-        self.troubles: list[str] = []
+        super().__init__()
         self.seen = threading.Event()
         self.each: Callable[[], object] = lambda: None
 
     def finished(self, counts: Mapping[str, int]) -> None:
-        """Add up; progress never goes back."""
-        assert all(count > 0 for count in counts.values())
+        """Add up."""
         self.each()
-        self.counts.update(counts)
+        super().finished(counts)
         if self.counts["extracted"]:
             self.seen.set()
-
-    def failed(self, outcomes: Sequence[Outcome]) -> None:
-        """Note which members failed."""
-        self.failures += [outcome.index for outcome in outcomes]
-
-    def trouble(self, message: str) -> None:
-        """Note it."""
-        self.troubles.append(message)
 
 
 class Folder:
@@ -165,6 +154,7 @@ def test_ctrl_c_stops_cleanly_and_resume_continues(tmp_path: Path) -> None:
 
 
 SCRIPT = """
+import subprocess
 import sys
 import s3unzip
 from s3unzip.stores.locations import parse_destination
@@ -174,51 +164,24 @@ print(s3unzip.extract(sys.argv[1], sys.argv[2], workers=2, stores=stores, tuning
 """
 
 
-def start(folder: Path) -> subprocess.Popen[bytes]:
-    """Start the script on the archive of a folder."""
-    script = folder / "script.py"
-    script.write_text(SCRIPT)
-    words = [script, folder / "a.zip", folder / "out", folder / "home"]
-    return subprocess.Popen(
-        [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-
-
 def test_a_script_needs_no_guard(tmp_path: Path) -> None:
     """Workers do not import the program's main module, so a script may call `extract` at once."""
     folder = Folder(tmp_path)
-    assert start(tmp_path).communicate(timeout=120) == (b"%d\n" % MEMBERS, b"")
+    words = [tmp_path / "a.zip", tmp_path / "out", tmp_path / "home"]
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "script.py", *words],
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == (b"%d\n" % MEMBERS, b"")
     assert folder.written() == MEMBERS
-
-
-def test_workers_end_with_a_killed_program(tmp_path: Path) -> None:
-    """After SIGKILL of the program no worker goes on, and nothing is printed."""
-    Folder(tmp_path)
-    program = start(tmp_path)
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("out/a/*")) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    program.kill()
-    _, errors = program.communicate(timeout=60)  # workers hold standard error open until they end
-    assert errors == b""
-
-
-def test_counts_of_a_lost_attempt_count_once() -> None:
-    """What is done again counts from where the lost attempt was; a failure is shown once."""
-    shown = Shown()
-    tally, first, second = Tally(shown), Counter[str](), Counter[str]()
-    failure = [Outcome(1, "k1", Status.FAILED)]
-    tally.take(first, Counted({"extracted": 7}, failure))
-    tally.lose(first)
-    tally.take(second, Counted({"extracted": 6}, failure))
-    assert (shown.counts["extracted"], shown.failures) == (7, [1])
-    tally.take(second, Counted({"extracted": 3}))
-    assert shown.counts["extracted"] == 9
 
 
 def test_attempts_that_are_on_record_add_up() -> None:
     """A fault ends an attempt: the next one counts only what it adds, and messages count once."""
-    shown = Shown()
+    shown = Told()
     tally, first, second = Tally(shown), Counter[str](), Counter[str]()
     tally.take(first, Counted({"extracted": 4, "bytes_done": 50}))
     tally.take(first, Counted({"bytes_done": -10}))  # a large member begins again

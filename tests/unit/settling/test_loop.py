@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from s3unzip.errors import AccessDeniedError, UsageError
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Location, Request, TaskKind, Verdict, run_id
-from s3unzip.planning.plan import Reading, read_tail
-from s3unzip.runs.step import stop_for
+from s3unzip.planning.plan import read_tail
 from s3unzip.settling.loop import KnownArchive, begin, settle, settle_failed
 from s3unzip.stores.ports import Buffer, ObjectFacts, Tail
 from tests.functional.large.contents import log_lines
@@ -19,7 +18,6 @@ from tests.zips import DEFLATE, Entry, build
 
 SMALL = [Entry(f"d/{number}", b"%d" % number) for number in range(20)]
 ARCHIVE = build(*SMALL)
-CONTENTS = {str(entry.name): entry.content for entry in SMALL}
 
 
 def name_of(world: World, request: Request) -> str:
@@ -41,35 +39,6 @@ def test_few_tasks_travel_with_the_state_and_many_as_a_list() -> None:
     assert (many.next, many.tasks, many.list) == ("many", (), "rounds/00.jsonl")
     assert len(list(world.records(many.run).read_round(0))) == 20
     assert world.finish(settle(many, world.context)).verdict is Verdict.COMPLETED
-
-
-def test_a_run_that_was_planned_goes_on() -> None:
-    """A plan state that is repeated gives what is left, and plans nothing."""
-    world = World()
-    world.tune(batch_members=5)
-    request = world.request(ARCHIVE)
-    first = begin(request, world.context)
-    run = world.records(first.next.run).read_plan().run
-    run_task(run, first.next.tasks[0], world.context)
-    again = begin(request, world.context, KnownArchive(first.next.run))
-    assert len(again.next.tasks) == 3
-    assert world.finish(again).verdict is Verdict.COMPLETED
-    assert world.contents() == CONTENTS
-
-
-def test_a_task_that_fails_is_in_the_next_round() -> None:
-    """It is the only one there, and the run completes."""
-    world = World()
-    world.tune(batch_members=5)
-    first = begin(world.request(ARCHIVE), world.context)
-    run = world.records(first.next.run).read_plan().run
-    for task in first.next.tasks[1:]:
-        run_task(run, task, world.context)
-    second = settle(first.next, world.context)
-    assert [task.id for task in second.next.tasks] == [first.next.tasks[0].id]
-    assert (second.next.round, second.next.idle) == (1, 0)
-    report = world.finish(second)
-    assert (report.verdict, report.rounds) == (Verdict.COMPLETED, 2)
 
 
 class Overtaken(MemoryBucket):
@@ -123,42 +92,6 @@ def test_a_late_plan_replaces_no_report() -> None:
     assert world.records(late.report.run).find_report() == late.report
 
 
-def test_three_rounds_without_progress_end_a_run() -> None:
-    """The report says that tasks are left; a resumed run has three new rounds."""
-    world = World()
-    step = begin(world.request(ARCHIVE), world.context)
-    for idle in (1, 2):
-        step = settle(step.next, world.context)
-        assert (step.report, step.next.idle) == (None, idle)
-    step = settle(step.next, world.context)
-    assert step.report is not None
-    assert (step.report.verdict, step.report.reason) == (Verdict.FAILED, "tasks-failed")
-    assert step.report.message == "20 members have no outcome: their tasks did not end"
-    assert world.resume(step.report.run).verdict is Verdict.COMPLETED
-
-
-def test_a_stopped_run_is_reported_at_once() -> None:
-    """A fault that stops the run is its verdict; resume deletes it."""
-    world = World()
-    step = begin(world.request(ARCHIVE), world.context)
-    world.records(step.next.run).write_stop(stop_for(AccessDeniedError("no right")))
-    report = world.finish(settle(step.next, world.context))
-    assert (report.verdict, report.reason) == (Verdict.FAILED, "access-denied")
-    assert world.resume(report.run).verdict is Verdict.COMPLETED
-
-
-def test_what_refuses_a_plan_leaves_no_record() -> None:
-    """It is asked before anything is written."""
-    world = World()
-
-    def refuse(_: Reading) -> None:
-        raise UsageError("no")
-
-    with pytest.raises(UsageError):
-        begin(world.request(ARCHIVE), world.context, check=refuse)
-    assert not world.buckets.records.objects
-
-
 def test_another_version_than_the_one_named_is_a_verdict() -> None:
     """The run is of the version that its event was about; the newer one has its own."""
     world = World()
@@ -170,27 +103,6 @@ def test_another_version_than_the_one_named_is_a_verdict() -> None:
     assert step.report is not None
     assert (step.report.verdict, step.report.run) == (Verdict.SOURCE_CHANGED, run)
     assert world.contents() == {}
-
-
-def test_failed_members_are_done_again_and_no_others() -> None:
-    """The outcomes of the others stay; each member counts once."""
-    world = World()
-    step = begin(world.request(ARCHIVE), world.context)
-    run = world.records(step.next.run).read_plan().run
-    (task,) = step.next.tasks
-    run_task(run, task, world.context)
-    records = world.records(run.id)
-    found = records.find_outcomes(task.id)
-    assert found is not None
-    bad = replace(found.outcomes[3], status="failed", reason="store-refused")
-    outcomes = [*found.outcomes[:3], bad, *found.outcomes[4:]]
-    records.write_outcomes(replace(found.report, extracted=19, failed=1), outcomes)
-    first = world.finish(settle(step.next, world.context))
-    assert (first.verdict, first.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
-    puts = world.out.puts
-    report = world.resume(run.id, failed=True)
-    assert (report.verdict, report.extracted, report.failed) == (Verdict.COMPLETED, 20, 0)
-    assert world.out.puts == puts + 1
 
 
 def test_the_report_of_a_failed_execution_replaces_none() -> None:
@@ -207,18 +119,6 @@ def test_the_report_of_a_failed_execution_replaces_none() -> None:
     assert world.records(run).find_report() == ended
 
 
-def test_an_execution_that_failed_before_its_plan_is_reported() -> None:
-    """By what it was given; resume plans the run then."""
-    world = World()
-    request = world.request(ARCHIVE)
-    run = name_of(world, request)
-    failed = settle_failed(run, "the plan function timed out", world.context, request)
-    assert failed is not None
-    assert (failed.verdict, failed.message) == ("FAILED", "the plan function timed out")
-    assert settle_failed("unknown", "it failed", world.context) is None
-    assert world.resume(run).verdict is Verdict.COMPLETED
-
-
 def test_a_direct_run_is_resumed_by_its_report() -> None:
     """Its plan was in memory: it is made again for the same version."""
     world = World()
@@ -227,17 +127,6 @@ def test_a_direct_run_is_resumed_by_its_report() -> None:
     records.store.delete([name for name in records.store.names("") if name != "report.json"])
     again = world.resume(report.run)
     assert (again.verdict, again.run) == (Verdict.COMPLETED, report.run)
-
-
-def test_copies_over_several_tasks_begin_with_the_plan() -> None:
-    """Their upload is begun by the plan, and settling completes it."""
-    content = bytes(range(256)) * 800
-    world = World(replace(TINY, copy_task_bytes=48 * 1024))
-    report = world.run(build(Entry("stored", content)))
-    world.assert_clean(report, stored=content)
-    slices = [task.slice for task in sorted(world.tasks(report), key=lambda task: task.part)]
-    found = [(one.first_number, one.parts) for one in slices if one]
-    assert found == [(number, 3) for number in (1, 4, 7, 10, 13)]
 
 
 def test_a_member_that_settling_ends_is_progress_of_its_round_alone() -> None:
