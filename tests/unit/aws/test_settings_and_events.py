@@ -4,28 +4,23 @@ import json
 from typing import Any
 
 import boto3
-import msgspec
 import pytest
 from botocore.stub import Stubber
 from msgspec.structs import replace
 
-from s3unzip.aws.environment import Trigger, read_worker
+from s3unzip.aws.environment import read_worker
 from s3unzip.aws.events import (
     MESSAGE_CHARACTERS,
     TITLES,
     announce,
     event_detail,
-    parse_field,
     read_requests,
 )
-from s3unzip.aws.executions import request_of, state_of
 from s3unzip.errors import UsageError
-from s3unzip.model import Location, Next, OnConflict, Pin, Request, Task, TaskKind, Verdict
+from s3unzip.model import Location, OnConflict, Verdict
 from s3unzip.settings import Variable
 from tests.servers import HttpServer, Reply
-from tests.unit.aws.samples import REPORT, RUN
-
-TASK = Task("batch-0", TaskKind.BATCH, (0, 1), 1, (0, 1), 1, 1.0)
+from tests.unit.aws.samples import REPORT
 
 VARIABLES: dict[str, str] = {
     Variable.ENVIRONMENT: "test",
@@ -125,13 +120,15 @@ def record_of(key: str) -> dict[str, Any]:
         ({"Records": [record_of("zips/a+b%2Bc%C3%BC.zip")]}, ["zips/a b+cü.zip"]),
         ({"Records": [record_of("zips/1"), record_of("zips/2.zip")]}, ["zips/2.zip"]),
         ({"Event": "s3:TestEvent", "Bucket": "in"}, []),
+        *((event_of(f"zips/b/a.{end}"), [f"zips/b/a.{end}"]) for end in ("ZIP", "Zip")),
+        (event_of("zips/a.zIp"), []),
         (event_of("zips/a.txt"), []),
         (event_of("elsewhere/a.zip"), []),
         (event_of("zips/a.zip", "another"), []),
     ],
 )
 def test_events_name_archives(event: dict[str, Any], keys: list[str]) -> None:
-    """Keys are decoded as their event requires; a key out of scope gives no request."""
+    """Keys are decoded as events require; suffixes have the spellings of the rule's patterns."""
     worker = read_worker(VARIABLES)
     requests = list(read_requests(json.dumps(event), worker))
     assert [request.source.key for request in requests] == keys
@@ -147,26 +144,6 @@ def test_unknown_messages_are_refused(body: str) -> None:
         list(read_requests(body, read_worker(VARIABLES)))
 
 
-def test_data_of_the_state_machine_has_every_field() -> None:
-    """A path of the definition that is missing would fail the execution."""
-    config = read_worker(VARIABLES)
-    few = state_of(Next("d/a-0", "few", 0, (TASK,)), config)
-    assert (few["next"], few["workers"], few["tasks"][0]["id"]) == ("few", 1, "batch-0")
-    many = state_of(Next("d/a-0", "many", 1, list="rounds/01.jsonl", workers=9), config)
-    assert many["list"] == "s3unzip/runs/d/a-0/rounds/01.jsonl"
-    assert (many["tasks"], many["workers"]) == ([], 9)
-    assert state_of(Next("d/a-0", "done"), config)["next"] == "done"
-
-
-def test_input_of_an_execution_that_plans() -> None:
-    """It has what Plan needs, and nothing that the state machine takes for a plan."""
-    request = Request(RUN.source, RUN.destination)
-    given = request_of("d/a-0", request, Pin(1, '"e"'))
-    assert parse_field(given, "request", Request) == request
-    assert parse_field(given, "pin", Pin) == Pin(1, '"e"')
-    assert "next" not in given
-
-
 @pytest.mark.parametrize("verdict", Verdict)
 def test_event_of_a_run(verdict: Verdict) -> None:
     """Every verdict has a title, and the size of the event is bounded for every archive."""
@@ -175,35 +152,6 @@ def test_event_of_a_run(verdict: Verdict) -> None:
     assert TITLES[verdict].startswith("Archive ")
     assert len(detail["message"]) == MESSAGE_CHARACTERS
     assert detail["report"] == "s3://work/s3unzip/runs/a-0/report.json"
-
-
-def test_task_of_an_event() -> None:
-    """The item of the Map is validated when it is parsed."""
-    task = msgspec.to_builtins(TASK)
-    assert parse_field({"task": task}, "task", Task) == TASK
-    with pytest.raises(UsageError, match="no 'task'"):
-        parse_field({}, "task", Task)
-    with pytest.raises(UsageError, match="not a Task"):
-        parse_field({"task": {**task, "kind": "dance"}}, "task", Task)
-
-
-@pytest.mark.parametrize(
-    ("bucket", "key", "covered"),
-    [
-        ("in", "zips/a.zip", True),
-        ("in", "zips/a.ZIP", True),
-        ("in", "zips/a.Zip", True),
-        ("in", "zips/b/a.zip", True),
-        ("in", "zips/a.zIp", False),
-        ("in", "a.zip", False),
-        ("other", "zips/a.zip", False),
-    ],
-)
-def test_the_suffix_is_accepted_in_several_spellings(
-    bucket: str, key: str, *, covered: bool
-) -> None:
-    """A trigger covers what the rule's patterns match: as written, upper case, capitalised."""
-    assert Trigger("in", "zips/", ".zip").covers(bucket, key) is covered
 
 
 @pytest.mark.parametrize(("region", "aws"), [("eu-west-1", "aws"), ("cn-north-1", "aws-cn")])

@@ -55,20 +55,6 @@ def test_reading_ahead_gives_the_range_in_order(piece: int, ahead: int, a: int, 
     assert all(len(part) == piece for part in got[:-1])
 
 
-def test_an_error_of_a_read_ahead_reaches_the_consumer() -> None:
-    """The error of a piece comes at that piece."""
-
-    def read(want: ByteRange) -> bytes:
-        if want.start >= 300:
-            raise ServiceFaultError("gone")
-        return DATA[want.start : want.stop]
-
-    reading = read_ahead(read, ByteRange(0, 1000), 100, 2)
-    assert b"".join(next(reading) for _ in range(3)) == DATA[:300]
-    with pytest.raises(ServiceFaultError):
-        next(reading)
-
-
 def test_calls_ahead_run_at_once_and_give_their_results_in_order() -> None:
     """Three calls wait for each other; while the first one lasts, at most five are begun."""
     met, begun = threading.Barrier(3, timeout=HANG_SECONDS), []
