@@ -1,6 +1,7 @@
 """Key templates, globs and locations."""
 
 import fnmatch
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -110,12 +111,17 @@ def test_sources_are_parsed(text: str, wanted: Location) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["s3://", "s3://bucket", "s3://bucket/", "s3://b!/a.zip", "ftp://x/y", "https://host"]
+    ("parse", "text"),
+    [
+        *((parse_source, f"s3://{rest}") for rest in ("", "bucket", "bucket/", "b!/a.zip")),
+        *((parse_source, text) for text in ("ftp://x/y", "https://host")),
+        *((parse_destination, text) for text in ("https://host/x", "s3://out/../x")),
+    ],
 )
-def test_wrong_sources_are_refused(text: str) -> None:
-    """What names no archive is a usage error."""
+def test_wrong_places_are_refused(parse: Callable[[str], Location], text: str) -> None:
+    """What names no archive, and what is neither S3 nor a folder or above a prefix."""
     with pytest.raises(UsageError):
-        parse_source(text)
+        parse(text)
 
 
 def test_a_refused_address_does_not_show_its_query() -> None:
@@ -130,13 +136,6 @@ def test_an_address_is_shown_without_its_query() -> None:
     location = parse_source("https://user:pw@host/a.zip?X-Amz-Signature=secret")
     assert str(location) == "https://host/a.zip?..."
     assert "secret" not in repr(location.public)
-
-
-@pytest.mark.parametrize("text", ["https://host/x", "s3://out/../x"])
-def test_wrong_destinations_are_refused(text: str) -> None:
-    """Members are written to S3 or to folders, and not above a prefix."""
-    with pytest.raises(UsageError):
-        parse_destination(text)
 
 
 @pytest.mark.parametrize(

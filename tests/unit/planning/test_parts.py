@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import pytest
 from msgspec import structs
 
-from s3unzip.errors import RejectedError
 from s3unzip.model import Location, Pin, Report, Request, Verdict, decode, encode, run_id
-from s3unzip.planning.plan import read_archive, read_whole_tail
+from s3unzip.planning.plan import read_whole_tail
 from s3unzip.settling.loop import begin
 from s3unzip.stores.ports import ObjectFacts
 from s3unzip.zip import Limits, Policy
@@ -190,11 +189,3 @@ def test_the_pin_of_parts_is_kept() -> None:
     assert decode(encode(joined), Pin) == joined
     request = Request(Location("s3", "ingest", "in/a.zip"), OUT)
     assert run_id(request, joined, 0.0) != run_id(request, Pin(9, '"e"'), 0.0)
-
-
-def test_a_refusal_is_an_error_where_no_run_is_made() -> None:
-    """`ls` and the others get the same words."""
-    world = World()
-    request = fill(world, SPLIT[-1:], NAMES[-1:])
-    with pytest.raises(RejectedError, match=r"a\.z01, part 1 of 4, and 2 more"):
-        read_archive(request, world.context, world.context.calls())

@@ -2,11 +2,8 @@
 
 import pytest
 
-from s3unzip.errors import NothingSelectedError
 from s3unzip.model import Options
 from s3unzip.planning.select import (
-    Unmatched,
-    check_selection,
     compile_glob,
     find_unmatched,
     selector,
@@ -71,32 +68,3 @@ def test_what_fits_no_member_is_listed(
 ) -> None:
     """Each name and each glob by itself; one glob alone only if nothing was selected."""
     assert unmatched(options, selected) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "near"),
-    [
-        ("A.TXT", ("a.txt",)),
-        ("b.txt", ("d/b.txt",)),
-        ("c.bim", ("c.bin",)),
-        ("something else", ()),
-    ],
-)
-def test_near_names_are_offered(name: str, near: tuple[str, ...]) -> None:
-    """By case, by the end of the path, or by few letters."""
-    (found,) = find_unmatched(Options(names=(name,)), lambda: iter(PATHS), 0)
-    assert found.near == near
-
-
-def test_a_selection_of_nothing_is_refused() -> None:
-    """With what was asked for in vain, or what excludes all; else there is only a warning."""
-    wrong = Unmatched("--member", "x")
-    vain = Unmatched("--include", "*.zip")
-    with pytest.raises(NothingSelectedError, match="no member is called 'x'"):
-        check_selection([wrong, vain], Options(), 3, 0)
-    with pytest.raises(NothingSelectedError, match=r"no member matches '\*\.zip'"):
-        check_selection([vain], Options(), 0, 3)
-    with pytest.raises(NothingSelectedError, match=r"all 3 members are excluded by --exclude \*"):
-        check_selection([], Options(exclude=("*",)), 0, 3)
-    assert check_selection([vain], Options(), 1, 2) == ["no member matches '*.zip'"]
-    assert check_selection([], Options(), 0, 0) == []
