@@ -1,5 +1,7 @@
 """The runs of an environment that is deployed in moto's account."""
 
+from collections.abc import Callable
+
 import pytest
 
 from s3unzip.operate.runs import DeployedRuns
@@ -9,12 +11,22 @@ from tests.unit.operate.site import Site
 
 
 @pytest.fixture
-def site(account: Account, monkeypatch: pytest.MonkeyPatch) -> Site:
+def deploy(account: Account, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Site]:
+    """A function that deploys the environment dev with variables of its own."""
+
+    def make(**variables: str) -> Site:
+        account.deploy(**variables)
+        for name, value in account.variables.items():
+            monkeypatch.setenv(name, value)
+        return Site(account, Invocation())
+
+    return make
+
+
+@pytest.fixture
+def site(deploy: Callable[..., Site]) -> Site:
     """The environment dev, deployed."""
-    account.deploy()
-    for name, value in account.variables.items():
-        monkeypatch.setenv(name, value)
-    return Site(account, Invocation())
+    return deploy()
 
 
 @pytest.fixture

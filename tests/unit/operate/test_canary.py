@@ -12,7 +12,6 @@ from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Variable
 from tests.account import Account
 from tests.servers import Asked, Reply
-from tests.unit.aws.contexts import Invocation
 from tests.unit.operate.scripted import answering, deny
 from tests.unit.operate.site import Site
 
@@ -20,19 +19,16 @@ PATIENCE = 60.0  # seconds; the report is there before it is waited for
 Deploy = Callable[..., tuple[DeployedRuns, Site]]
 
 
-@pytest.fixture
-def deploy(account: Account, monkeypatch: pytest.MonkeyPatch) -> Deploy:
-    """A function that deploys the environment with variables of its own."""
+@pytest.fixture(name="deploy")
+def deploy_versioned(deploy: Callable[..., Site]) -> Deploy:
+    """A function that deploys the environment, whose buckets keep versions."""
 
     def make(**variables: str) -> tuple[DeployedRuns, Site]:
-        account.deploy(**variables)
+        site = deploy(**variables)
         for bucket in ("arrivals", "members"):
-            account.client("s3").put_bucket_versioning(
+            site.account.client("s3").put_bucket_versioning(
                 Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
             )
-        for name, value in account.variables.items():
-            monkeypatch.setenv(name, value)
-        site = Site(account, Invocation())
         return site.runs, site
 
     return make
@@ -181,8 +177,9 @@ def test_no_run_begins(deploy: Deploy, account: Account) -> None:
     assert left(account) == []
 
 
-def test_a_refused_delete_is_not_silent(runs: DeployedRuns) -> None:
+def test_a_refused_delete_is_not_silent(deploy: Deploy) -> None:
     """DeleteObjects answers 200 with errors inside."""
+    runs, _ = deploy()
     listing = (
         "<ListVersionsResult><Version><Key>a</Key><VersionId>1</VersionId></Version>"
         "<Version><Key>ab</Key><VersionId>2</VersionId></Version></ListVersionsResult>"

@@ -4,7 +4,7 @@ import pytest
 from botocore.exceptions import ClientError
 from moto.backends import get_backend
 
-from s3unzip.errors import NotFoundError, S3UnzipError, StorageError, UsageError
+from s3unzip.errors import NotFoundError, S3UnzipError, UsageError
 from s3unzip.model import Location, Verdict, execution_name
 from s3unzip.operate.runs import DeployedRuns, find_end
 from s3unzip.stores.factory import StoreConfig
@@ -117,15 +117,6 @@ def test_a_run_without_records(site: Site) -> None:
     assert first == second
     with pytest.raises(NotFoundError, match="nothing is on record of it"):
         site.runs.resume("2026-01-01/000000-nothing-0")
-
-
-def test_the_functions_say_what_runs_have_in_common(site: Site) -> None:
-    """Their variables are those that the stack gave them."""
-    assert site.runs.variables == site.account.variables
-    assert site.runs.defaults.trigger.bucket == "arrivals"
-    site.account.client("lambda").delete_function(FunctionName="plan")
-    with pytest.raises(StorageError, match="lambda:GetFunctionConfiguration"):
-        _ = site.runs.variables
 
 
 def test_stacks_that_are_not_as_they_should_be(account: Account) -> None:

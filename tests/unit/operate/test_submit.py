@@ -93,15 +93,6 @@ def test_what_words_name(shell: Shell, words: list[str], keys: list[str]) -> Non
     assert shell.queued() == keys
 
 
-def test_submitted_twice(shell: Shell) -> None:
-    """The same command again starts no second run."""
-    shell.put("a.zip")
-    for _ in range(2):
-        assert shell(BUCKET, "--yes") == 0
-        shell.site.take()
-    assert len(shell.site.account.executions()) == 1
-
-
 @pytest.mark.parametrize(
     ("word", "code", "says"),
     [
