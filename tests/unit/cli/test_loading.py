@@ -29,30 +29,20 @@ def modules_of(*words: str) -> set[str]:
     return set(modules)
 
 
-@pytest.fixture
-def archive(tmp_path: Path) -> str:
-    """Return the path of an archive."""
-    path = tmp_path / "a.zip"
-    path.write_bytes(build(Entry("a.txt", b"1"), Entry("b.txt", b"2")))
-    return str(path)
-
-
 def test_summaries_are_the_commands_own() -> None:
     """The list of commands says what the help of each command begins with."""
     found = {name: load_command(name).get_short_help_str(300) for name in COMMANDS}
     assert found == {name: summary for name, (_, summary) in COMMANDS.items()}
 
 
-def test_the_help_loads_no_command() -> None:
-    """The list of commands is shown without any of them."""
+def test_a_command_loads_only_what_it_needs(tmp_path: Path) -> None:
+    """The help shows no command's module; `ls` has neither the others nor unused libraries."""
     loaded = modules_of("--help")
     assert not [name for name in loaded if name.startswith("s3unzip.cli.options")]
     assert not loaded & {"rich", "boto3", "obstore", "numpy"}
-
-
-def test_a_command_loads_only_what_it_needs(archive: str) -> None:
-    """`ls` loads neither the commands on runs nor libraries that it does not use."""
-    loaded = modules_of("ls", archive, "--json", "--include", "*.txt", "--limit", "1")
+    archive = tmp_path / "a.zip"
+    archive.write_bytes(build(Entry("a.txt", b"1"), Entry("b.txt", b"2")))
+    loaded = modules_of("ls", str(archive), "--json", "--include", "*.txt", "--limit", "1")
     assert not loaded & {"s3unzip.cli.runs", "s3unzip.cli.deployed"}
     assert not loaded & {"pydantic", "botocore.session", "boto3", "rich.table", "numpy"}
 
