@@ -17,7 +17,6 @@ from tests.unit.settling.reports import (
     hostile_failures,
     page,
     plain_failures,
-    rejected,
     shown,
 )
 
@@ -96,7 +95,7 @@ def test_one_member_has_no_rate(screen: Screen, name: str, rate: int) -> None:
 
 def test_a_rejected_archive_has_no_member_counts(screen: Screen) -> None:
     """The page says that nothing was written, and the reason once."""
-    screen.show(page(rejected()))
+    screen.show(page(REPORTS["rejected"]))
     assert {"Members extracted", "Failed"}.isdisjoint(facts(screen))
     assert facts(screen)["Written"] == "nothing"
     cause = screen.ask("return document.getElementById('cause').innerText")

@@ -102,47 +102,33 @@ def failing(failures: tuple[Failure, ...] | None = None) -> Report:
     )
 
 
-def rejected() -> Report:
-    """Return a run that a broken directory ended."""
-    return replace(
+UNFINISHED = replace(  # its workers were stopped by a service fault
+    made_up("nightly", 20_000, 40),
+    verdict=Verdict.FAILED,
+    extracted=18_500,
+    missing=1_500,
+    tasks_failed=3,
+)
+REPORTS = {
+    "changed": replace(UNFINISHED, verdict=Verdict.SOURCE_CHANGED),
+    "single": made_up("backup", 1, 1),
+    "stopped": replace(UNFINISHED, reason="stopped", message="the run was stopped by a signal"),
+    "small": made_up("holiday-photos", 240, 3),
+    "million": made_up("made-up-million", 1_000_000, 2_000, 286.0),
+    "failing": failing(),
+    "rejected": replace(
         made_up("quarterly", 0, 0, 0.31),
         verdict=Verdict.REJECTED,
         reason="overlap",
-        message="Two members share bytes: member 'b.csv' at 4096 begins before member 'a.csv' at 0"
-        " ends at 9214",
+        message="Two members share bytes: member 'b.csv' at 4096 begins before member 'a.csv' at"
+        " 0 ends at 9214",
         offset=4_096,
         reasons={"overlap": 1},
         members=3,
         first_object=None,
-    )
-
-
-def unfinished() -> Report:
-    """Return a run whose workers were stopped by a service fault."""
-    run = made_up("nightly", 20_000, 40)
-    return replace(run, verdict=Verdict.FAILED, extracted=18_500, missing=1_500, tasks_failed=3)
-
-
-def stopped() -> Report:
-    """Return a run that its user stopped."""
-    return replace(unfinished(), reason="stopped", message="the run was stopped by a signal")
-
-
-def interrupted() -> Report:
-    """Return a run that was stopped and resumed eleven hours later."""
-    return replace(made_up("resumed", 900, 3, 40_000.0), task_seconds=30.0)
-
-
-REPORTS = {
-    "changed": replace(unfinished(), verdict=Verdict.SOURCE_CHANGED),
-    "single": made_up("backup", 1, 1),
-    "stopped": stopped(),
-    "small": made_up("holiday-photos", 240, 3),
-    "million": made_up("made-up-million", 1_000_000, 2_000, 286.0),
-    "failing": failing(),
-    "rejected": rejected(),
-    "interrupted": interrupted(),
-    "unfinished": unfinished(),
+    ),
+    "interrupted": replace(made_up("resumed", 900, 3, 40_000.0), task_seconds=30.0),
+    "unfinished": UNFINISHED,
 }
 
 

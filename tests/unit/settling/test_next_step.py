@@ -84,9 +84,12 @@ def test_how_the_stores_are_reached() -> None:
     assert next_command(changed, None, REACHED) == f"s3unzip {RUN_AGAIN} {options}"
 
 
-def test_a_password_that_was_given() -> None:
-    """The members are encrypted in a way that no password helps against."""
-    report = failed("encrypted", options=Options(password_ref="prompt"))
+@pytest.mark.parametrize(
+    "options", [Options(password_ref="prompt"), Options(names=("n" * 9,) * MAX_COMMAND)]
+)
+def test_a_command_that_would_not_help(options: Options) -> None:
+    """No password that was given helps, and nobody types a thousand names: failures are shown."""
+    report = failed("encrypted", options=options)
     assert next_command(report) == "s3unzip show run-1 --failures"
 
 
@@ -115,9 +118,3 @@ def test_all_options_are_repeated() -> None:
         "--lenient --marker --storage-class GLACIER_IR --cache-control no-store "
         "--content-type '*=a/b' --metadata m=1 --tag t=2"
     )
-
-
-def test_a_command_that_nobody_would_type() -> None:
-    """A thousand members by name: the failures are shown instead."""
-    report = failed("encrypted", options=Options(names=("n" * 9,) * MAX_COMMAND))
-    assert next_command(report) == "s3unzip show run-1 --failures"
