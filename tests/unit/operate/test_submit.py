@@ -184,15 +184,11 @@ def send(queue: Queue, count: int) -> list[float]:
     return slept
 
 
-def test_ten_messages_are_one_request() -> None:
-    """Twenty-one messages are three requests, without a pause."""
+def test_only_refused_messages_are_sent_again() -> None:
+    """After a pause, until all are taken; ten are one request, without a pause."""
     queue = Queue(lambda _, __: [])
     assert send(queue, 21) == []
     assert sorted(len(batch) for batch in queue.batches) == [1, 10, 10]
-
-
-def test_only_refused_messages_are_sent_again() -> None:
-    """After a pause, until all are taken."""
     queue = Queue(lambda attempt, keys: [(key, False) for key in keys[attempt:]])
     slept = send(queue, 4)
     assert queue.batches == [

@@ -29,6 +29,15 @@ def fill(world: World, parts: Sequence[bytes], names: Sequence[str]) -> Request:
     return Request(Location("s3", "ingest", f"in/{names[-1]}"), OUT)
 
 
+def fill_pieces(world: World, size: int) -> tuple[Request, int]:
+    """Store an archive in pieces; return its request, by the first one, and their number."""
+    pieces = cut_pieces(build(*ENTRIES), size)
+    names = [f"a.zip.{number:03}" for number in range(1, len(pieces) + 1)]
+    request = fill(world, pieces, names)
+    source = Location("s3", "ingest", "in/a.zip.001")
+    return structs.replace(request, source=source), len(pieces)
+
+
 def refuse(world: World, request: Request) -> str:
     """Return the code and the message with which a plan refuses."""
     report = begin(request, world.context).report
@@ -59,12 +68,9 @@ def test_a_run_extracts_all_parts(ending: str) -> None:
 
 def test_pieces_of_a_cut_file() -> None:
     """An archive that was cut into .001, .002 and so on is named by its first piece."""
-    pieces = cut_pieces(build(*ENTRIES), 300)
-    names = [f"a.zip.{number:03}" for number in range(1, len(pieces) + 1)]
-    assert len(names) > 16
     world = World()
-    request = fill(world, pieces, names)
-    request = structs.replace(request, source=Location("s3", "ingest", "in/a.zip.001"))
+    request, count = fill_pieces(world, 300)
+    assert count > 16
     report = world.run_request(request)
     assert report.verdict is Verdict.COMPLETED
     assert world.contents("a/") == CONTENTS
@@ -117,13 +123,10 @@ def test_the_number_of_parts_is_limited() -> None:
     assert "too-many-parts: " in refuse(world, request)
     limited(world, 4)
     assert world.run_request(request).verdict is Verdict.COMPLETED
-    pieces = cut_pieces(build(*ENTRIES), 1_000)
-    names = [f"a.zip.{number:03}" for number in range(1, len(pieces) + 1)]
-    request = fill(world, pieces, names)
-    request = structs.replace(request, source=Location("s3", "ingest", "in/a.zip.001"))
-    limited(world, len(pieces) - 1)
+    request, count = fill_pieces(world, 1_000)
+    limited(world, count - 1)
     assert "more than" in refuse(world, request)
-    limited(world, len(pieces))
+    limited(world, count)
     assert world.run_request(request).verdict is Verdict.COMPLETED
 
 
