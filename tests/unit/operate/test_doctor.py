@@ -47,11 +47,7 @@ def test_stack(runs: DeployedRuns, status: str, expected: CheckStatus) -> None:
         ({}, WARNING, "has no version output"),
         ({"Version": "0.0.0"}, WARNING, "version 0.0.0 is deployed"),
         ({"Version": __version__, "Fingerprint": "0"}, WARNING, "source files that differ"),
-        (
-            {"Version": __version__, "Fingerprint": source_fingerprint()},
-            OK,
-            "the same source files",
-        ),
+        ({"Version": __version__, "Fingerprint": source_fingerprint()}, OK, "the same source"),
     ],
 )
 def test_version(
@@ -111,11 +107,8 @@ def test_buckets(runs: DeployedRuns, account: Account, role: str) -> None:
 @pytest.mark.parametrize("status", [200, 301, 403])
 def test_a_bucket_elsewhere(runs: DeployedRuns, status: int) -> None:
     """S3 tells the region with every status, and the stack must be there too."""
-
-    def answer(_: Asked) -> Reply:
-        return Reply(status, b"", {"x-amz-bucket-region": "eu-west-1"})
-
-    with answering(runs, answer, "s3"):
+    reply = Reply(status, b"", {"x-amz-bucket-region": "eu-west-1"})
+    with answering(runs, lambda _: reply, "s3"):
         check(runs, "ingest bucket", FAILURE, "arrivals is in eu-west-1")
 
 
@@ -133,20 +126,18 @@ def test_a_bucket_of_somebody_else(runs: DeployedRuns, role: str, owner: str, wo
         runs.variables |= {Variable.DESTINATION_OWNER: owner}
 
     def answer(asked: Asked) -> Reply:
-        expected = asked.headers.get("x-amz-expected-bucket-owner")
-        return Reply(403 if expected == owner else 200)
+        return Reply(403 if asked.headers.get("x-amz-expected-bucket-owner") == owner else 200)
 
     with answering(runs, answer, "s3"):
         check(runs, f"{role} bucket", FAILURE, word)
 
 
-@pytest.mark.parametrize("asked_first", [False, True])
-def test_a_bucket_when_s3_fails(runs: DeployedRuns, *, asked_first: bool) -> None:
+@pytest.mark.parametrize("fault_of", ["host", "x-amz-expected-bucket-owner"])
+def test_a_bucket_when_s3_fails(runs: DeployedRuns, fault_of: str) -> None:
     """A fault of S3 says nothing of the bucket nor of its owner: not checked."""
 
     def answer(asked: Asked) -> Reply:
-        fails = asked_first or "x-amz-expected-bucket-owner" in asked.headers
-        return refuse(asked, "SlowDown", 500) if fails else Reply(200)
+        return refuse(asked, "SlowDown", 500) if fault_of in asked.headers else Reply(200)
 
     with answering(runs, answer, "s3"):
         check(runs, "work bucket", WARNING, "not checked", "run the command again")
@@ -208,8 +199,8 @@ def test_secret(
     check(runs, "password secret", expected, word)
 
 
+WAKE = "arn:aws:sns:us-east-1:123456789012:wake"
 ROLE = "arn:aws:iam::123456789012:role/one"
-OTHERS = {Variable.DESTINATION_OWNER.value: "999999999999"}
 TAGS = {Variable.OPTIONS.value: '{"objects":{"tags":{"team":"data"}}}'}
 
 
@@ -260,12 +251,8 @@ def test_a_destination_of_another_account(
     statement = {"Effect": "Allow", "Principal": {"AWS": [principal]}, "Action": "s3:PutObject"}
     policy = None if principal is None else json.dumps({"Statement": [statement]})
     runs.resources = RESOURCES
-    runs.variables |= OTHERS
-
-    def answer(asked: Asked) -> Reply:
-        return decide("allowed", policy, [], asked)
-
-    with answering(runs, answer, "iam", "lambda", "s3"):
+    runs.variables |= {Variable.DESTINATION_OWNER: "999999999999"}
+    with answering(runs, lambda one: decide("allowed", policy, [], one), "iam", "lambda", "s3"):
         check(runs, "rights", expected, word)
 
 
@@ -342,16 +329,15 @@ def test_alarms(runs: DeployedRuns, account: Account) -> None:
     runs.resources = RESOURCES
     put_alarm(account)
     check(runs, "alarms", WARNING, "1 of 1 have no action", "alarms.email")
-    topic = account.client("sns").create_topic(Name="wake")["TopicArn"]
-    put_alarm(account, topic)
+    put_alarm(account, WAKE)
     check(runs, "alarms", OK, "1 alarms")
     account.client("cloudwatch").set_alarm_state(
         AlarmName="DeadLetters", StateValue="ALARM", StateReason="because"
     )
     check(runs, "alarms", WARNING, "in ALARM: DeadLetters")
-    put_alarm(account, topic, ActionsEnabled=False)
+    put_alarm(account, WAKE, ActionsEnabled=False)
     check(runs, "alarms", WARNING, "no action")
-    put_alarm(account, topic)
+    put_alarm(account, WAKE)
     put_alarm(account, name="Other")
     runs.resources += (Resource("AlarmsOther1", ALARM, "Other"),)
     check(runs, "alarms", WARNING, "Other", "1 of 2")
@@ -360,7 +346,7 @@ def test_alarms(runs: DeployedRuns, account: Account) -> None:
 @pytest.mark.parametrize(
     ("arns", "expected", "word"),
     [
-        (["arn:aws:sns:us-east-1:123456789012:wake:1"], OK, "confirmed for"),
+        ([f"{WAKE}:1"], OK, "confirmed for"),
         (["PendingConfirmation"], WARNING, "not confirmed"),
         ([], WARNING, "has no subscription"),
     ],
@@ -370,34 +356,28 @@ def test_subscriptions(
 ) -> None:
     """Moto confirms e-mail at once, AWS when somebody follows the link."""
     runs.resources = RESOURCES
-    put_alarm(account, "arn:aws:sns:us-east-1:123456789012:wake")
+    put_alarm(account, WAKE)
     members = "".join(f"<member><SubscriptionArn>{arn}</SubscriptionArn></member>" for arn in arns)
     body = (
         "<ListSubscriptionsByTopicResponse><ListSubscriptionsByTopicResult>"
         f"<Subscriptions>{members}</Subscriptions>"
         "</ListSubscriptionsByTopicResult></ListSubscriptionsByTopicResponse>"
     )
-
-    def answer(_: Asked) -> Reply:
-        return Reply(200, body.encode(), {"Content-Type": "text/xml"})
-
-    with answering(runs, answer, "sns"):
+    reply = Reply(200, body.encode(), {"Content-Type": "text/xml"})
+    with answering(runs, lambda _: reply, "sns"):
         check(runs, "subscriptions", expected, word)
 
 
 @pytest.mark.parametrize("name", [name for name in CHECKS if name not in {"stack", "version"}])
 def test_a_right_that_is_missing(runs: DeployedRuns, account: Account, name: str) -> None:
     """A check that is denied is a warning that names the action, never a traceback."""
-    alarm_only = name == "subscriptions"
-    if alarm_only:
-        put_alarm(account, "arn:aws:sns:us-east-1:123456789012:wake")
+    services = ("sns",) if name == "subscriptions" else SERVICES
+    put_alarm(account, WAKE)
     runs.resources = (*RESOURCES, Resource("Dead", QUEUE, "https://sqs/1/dead"))
-    runs.variables |= {
-        Variable.OPTIONS: '{"objects":{"tags":{"team":"data"}}}',
+    runs.variables |= TAGS | {
         Variable.DESTINATION_KMS_KEY: "arn:aws:kms:us-east-1:123456789012:key/k",
         Variable.PASSWORD_SECRET: "arn:aws:secretsmanager:us-east-1:123456789012:secret:z-AAAAAA",
     }
-    services = ("sns",) if alarm_only else SERVICES
     with answering(runs, deny, *services):
         check(runs, name, WARNING, "not checked", "-> allow the action")
 
