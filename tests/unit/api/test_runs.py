@@ -1,7 +1,6 @@
 """`extract` and `verify`: runs on this machine from Python, over folders."""
 
 import io
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -9,10 +8,10 @@ import pytest
 import s3unzip
 from s3unzip import Comparison, OnConflict, Options, StoreConfig, Verdict
 from s3unzip.errors import UsageError, VerdictError
-from s3unzip.local.locking import known_runs
 from s3unzip.model import NestedRun, PlanSummary, Report
 from s3unzip.stores.locations import parse_destination
 from tests.encrypting import seal_aes
+from tests.runs import Told
 from tests.zips import DEFLATE, Entry, build
 
 FLAT = Options(key_template="{member}")
@@ -34,20 +33,16 @@ def archive(tmp_path: Path) -> Path:
     return path
 
 
-class Told(s3unzip.Progress):
-    """Notes what it is told."""
+class Events(Told):
+    """Notes what else it is told."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.events: list[str] = []
-        self.extracted = 0
 
     def planned(self, plan: PlanSummary) -> None:
         """Note the plan."""
         self.events.append(f"planned {plan.selected}")
-
-    def finished(self, counts: Mapping[str, int]) -> None:
-        """Count members."""
-        self.extracted += counts.get("extracted", 0)
 
     def reported(self, report: Report) -> None:
         """Note the verdict."""
@@ -76,21 +71,12 @@ def test_extracts_and_verifies(archive: Path, tmp_path: Path, stores: StoreConfi
     assert found.counts == {"crc": 1}
 
 
-def test_runs_are_on_record(archive: Path, tmp_path: Path, stores: StoreConfig) -> None:
-    """A run is known below `stores.work`; the same call is the same run."""
-    options = Options(key_template="{member}", on_conflict=OnConflict.SKIP_UNCHANGED)
-    first = s3unzip.extract(archive, tmp_path / "out", options, stores=stores)
-    again = s3unzip.extract(archive, tmp_path / "out", options, stores=stores, workers=1)
-    assert known_runs(stores.work) == [first.run] == [again.run]
-    assert (again.extracted, again.unchanged) == (0, 2)
-
-
 def test_archives_inside_are_extracted(archive: Path, tmp_path: Path, stores: StoreConfig) -> None:
     """With `nested_depth` they are extracted, and what happens is told."""
-    told, options = Told(), Options(key_template="{member}", nested_depth=1)
+    told, options = Events(), Options(key_template="{member}", nested_depth=1)
     s3unzip.extract(archive, tmp_path / "out", options, stores=stores, progress=told)
     assert told.events == ["planned 2", "COMPLETED_WITH_ERRORS", "nested COMPLETED"]
-    assert told.extracted == 3
+    assert told.counts["extracted"] == 3
     assert [path.read_bytes() for path in tmp_path.glob("out/**/inside.txt")] == [b"inside"]
 
 
