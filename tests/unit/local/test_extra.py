@@ -83,23 +83,6 @@ def test_nothing_is_asked_where_nothing_is_extra() -> None:
     assert world.contents("archive/").keys() == {"a", "d/b", "elsewhere/x"}
 
 
-def test_extra_objects_are_told_in_order() -> None:
-    """With their sizes, before they go."""
-    world = World()
-    for key in ("archive/z", "archive/d/b.old", "archive/d/c"):
-        world.out.put(key, b"123", FACTS, if_absent=False)
-    report = world.run(ARCHIVE)
-    seen: list[tuple[str, int]] = []
-
-    def note(found: Sequence[ListedObject]) -> bool:
-        seen.extend((one.key, one.size) for one in found)
-        return True
-
-    clear_extra(report, world.context, note)
-    assert seen == [("archive/d/b.old", 3), ("archive/d/c", 3), ("archive/z", 3)]
-    assert world.contents().keys() == {"a", "d/b"}
-
-
 def test_records_that_lack_a_member_delete_nothing() -> None:
     """Lost outcomes must not make a member extra."""
     world = World()

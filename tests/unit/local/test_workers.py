@@ -36,11 +36,9 @@ class Shown(Told):
     def __init__(self) -> None:
         super().__init__()
         self.seen = threading.Event()
-        self.each: Callable[[], object] = lambda: None
 
     def finished(self, counts: Mapping[str, int]) -> None:
         """Add up."""
-        self.each()
         super().finished(counts)
         if self.counts["extracted"]:
             self.seen.set()
@@ -80,16 +78,6 @@ def pids() -> list[int]:
     children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
     found = [int(word) for one in children for word in one.read_text().split()]
     return [pid for pid in found if b"workers" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-
-
-def test_one_worker_is_a_thread(tmp_path: Path) -> None:
-    """A program that asks for one worker starts no process."""
-    folder = Folder(tmp_path)
-    context = folder.open_context(LocalClock(), folder.shown)
-    started: set[int] = set()
-    folder.shown.each = lambda: started.update(pids())
-    assert Machine(context).run(folder.request).verdict is Verdict.COMPLETED
-    assert started == set()
 
 
 def test_killed_workers_are_replaced(tmp_path: Path) -> None:

@@ -47,12 +47,6 @@ def test_each_option_takes_away(options: Options, wanted: str) -> None:
 PATHS = ("a.txt", "d/b.txt", "c.bin")
 
 
-def unmatched(options: Options, selected: int) -> list[str]:
-    """Return the options that fit no member, as they are written."""
-    found = find_unmatched(options, lambda: iter(PATHS), selected)
-    return [f"{one.option} {one.pattern}" for one in found]
-
-
 @pytest.mark.parametrize(
     ("options", "selected", "expected"),
     [
@@ -67,4 +61,5 @@ def test_what_fits_no_member_is_listed(
     options: Options, selected: int, expected: list[str]
 ) -> None:
     """Each name and each glob by itself; one glob alone only if nothing was selected."""
-    assert unmatched(options, selected) == expected
+    found = find_unmatched(options, lambda: iter(PATHS), selected)
+    assert [f"{one.option} {one.pattern}" for one in found] == expected
