@@ -4,9 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from s3unzip.cli.main import COMMANDS, load_command, main
+from s3unzip.cli.main import COMMANDS, load_command
 from tests.zips import Entry, build
 
 LOADED = """
@@ -58,12 +56,3 @@ for found in pkgutil.walk_packages(s3unzip.__path__, "s3unzip."):
         importlib.import_module(found.name)
 """
     subprocess.run([sys.executable, "-c", script], check=True)
-
-
-def test_an_option_without_its_value_names_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    """Click's parser does not say of which command it is; the help of that one is named."""
-    with pytest.raises(SystemExit) as end:
-        main(["run", "a", "b", "-w"])
-    assert end.value.code == 2
-    said = "Option '-w' requires an argument (see s3unzip run --help)"
-    assert capsys.readouterr().err == f"s3unzip: {said}\n"
