@@ -146,8 +146,8 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
     objects: ObjectProperties | None = None  # what is set on the objects besides their content
 
     def __post_init__(self) -> None:
-        for name, kind in _option_types().items():
-            value = getattr(self, name)
+        for option in fields(self):
+            name, kind, value = option.name, option.type, getattr(self, option.name)
             try:
                 force_setattr(self, name, msgspec.convert(value, kind))
             except msgspec.ValidationError as error:
@@ -169,12 +169,6 @@ def _check_template(text: str) -> None:
         raise UsageError(f"key template {text!r}: unknown or broken field; known: {known}")
     if not names & {"member", "name", "stem"}:
         raise UsageError(f"key template {text!r} gives every member one key: add {{member}}")
-
-
-@cache
-def _option_types() -> dict[str, object]:
-    """Return the type of each option."""
-    return {option.name: option.type for option in fields(Options)}
 
 
 class SourceAction(StrEnum):

@@ -74,6 +74,16 @@ def test_head(place: Place) -> None:
     assert place.destination.head(place.key("a/b")) is None
 
 
+def test_put_if_absent(place: Place) -> None:
+    """The second of two conditional writes is refused, and changes nothing."""
+    place.destination.put(place.key("a"), b"first", FACTS, if_absent=True)
+    with pytest.raises(ConflictError):
+        place.destination.put(place.key("a"), b"second", FACTS, if_absent=True)
+    assert body_of(place, "a") == b"first"
+    place.destination.put(place.key("a"), b"third", FACTS, if_absent=False)
+    assert body_of(place, "a") == b"third"
+
+
 def test_eight_threads_race_for_one_key(place: Place) -> None:
     """Exactly one conditional write wins, and the object is the winner's."""
     won: list[bytes] = []

@@ -51,6 +51,20 @@ def test_a_pinned_version_outlives_an_overwrite(s3: Place) -> None:
     assert b"".join(s3.destination.read(s3.key("copy"))) == old
 
 
+def test_what_is_stored_beside_the_bytes(s3: Place) -> None:
+    """Type, encoding and metadata are kept by single and by multipart uploads."""
+    facts = FACTS.__class__("text/csv", {"zip-crc32": "cbf43926", "mode": "644"}, "gzip")
+    s3.fill("single", b"123456789", facts)
+    upload = Upload(s3.key("parts"), s3.destination.create_upload(s3.key("parts"), facts))
+    part = s3.destination.upload_part(upload, 1, 0, b"123456789", 0xCBF43926)
+    s3.destination.complete_upload(upload, [part], if_absent=True)
+    for name in ("single", "parts"):
+        answer = control(s3).head_object(Bucket=s3.root.bucket, Key=s3.key(name))
+        assert answer["ContentType"] == "text/csv"
+        assert answer["ContentEncoding"] == "gzip"
+        assert answer["Metadata"] == {"zip-crc32": "cbf43926", "mode": "644"}
+
+
 def test_the_store_verifies_what_it_gets(s3: Place) -> None:
     """A single PUT is stored with its CRC64NVME, a part with a wrong CRC-32 is refused."""
     s3.fill("a", b"123456789")

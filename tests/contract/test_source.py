@@ -40,6 +40,14 @@ def test_ranges_are_exact(place: Place) -> None:
         assert all(len(piece) <= 4 * 1024**2 for piece in pieces)
 
 
+def test_a_large_stream(place: Place) -> None:
+    """Tens of MiB come in order, in pieces."""
+    data = random.Random(2).randbytes(24 * 1024**2)
+    where = place.fill("large.zip", data)
+    archive = place.source.pinned(where, place.source.head(where))
+    assert b"".join(archive.stream(ByteRange(11, len(data)))) == data[11:]
+
+
 def test_overwritten_between_two_reads(place: Place) -> None:
     """The second range is refused, never mixed in."""
     where = place.fill("a.zip", DATA)

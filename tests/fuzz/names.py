@@ -71,11 +71,10 @@ def _check_index(index: Index) -> None:
 
 def _check_keys(index: Index, chance: Random) -> bool:
     """Make keys by a template; each is below the prefix. Return whether the template is refused."""
-    options = Options(
-        key_template=chance.choice(TEMPLATES), strip_components=chance.choice((0, 0, 1, 2))
-    )
+    text, strip = chance.choice(TEMPLATES), chance.choice((0, 0, 1, 2))
     source = Location("s3", "in", chance.choice(("a.zip", "d/e/a.zip", "a", "//a..zip")))
     try:
+        options = Options(key_template=text, strip_components=strip)
         template = parse_template(Request(source, Location("s3", "out", "base/"), options))
     except UsageError:
         return True
