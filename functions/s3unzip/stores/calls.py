@@ -149,13 +149,13 @@ class FaultBudget:
         self.seconds = seconds
         self._tell = tell
         self._stores: dict[Store, _Health] = {store: _Health() for store in get_args(Store)}
-        self._answered: dict[Store, float] = {}  # when each answered last
+        self._answered: dict[Store, float] = {}  # when the last answered call to each began
         self.waiting: dict[int, tuple[Store, float]] = {}  # threads in a call, and since when
         self._lock = threading.Lock()
 
-    def note_success(self, store: Store, now: float) -> None:
-        """Note that a store answered."""
-        self._answered[store] = now
+    def note_success(self, store: Store, began: float) -> None:
+        """Note that a store answered a call that `began` then."""
+        self._answered[store] = began
         if self._stores[store].since is not None:
             with self._lock:
                 self._stores[store] = _Health()
@@ -173,10 +173,10 @@ class FaultBudget:
             health.latest, health.fault = now, fault
             return health.since
 
-    def spent(self, store: Store, now: float) -> ServiceFaultError | None:
+    def spent(self, store: Store, clock: Clock) -> ServiceFaultError | None:
         """Return the fault of a store whose budget is spent, if it failed just now."""
         health = self._stores[store]
-        if health.since is None or now - health.since <= self.seconds:
+        if health.since is None or (now := clock.now()) - health.since <= self.seconds:
             return None
         return health.fault if now - health.latest < LONGEST_DELAY else None
 
@@ -256,10 +256,10 @@ class Calls:
                 if not self._may_retry(retry, where, fault, began):
                     raise
             except S3UnzipError:  # an answer
-                self._faults.note_success(where, self._clock.now())
+                self._faults.note_success(where, began)
                 raise
             else:
-                self._faults.note_success(where, self._clock.now())
+                self._faults.note_success(where, began)
                 return value
             finally:
                 _current.reset(token)
@@ -278,7 +278,7 @@ class Calls:
         """Like `run` of the destination, at most `pace.limit` at once over all threads."""
 
         def begin() -> T:  # it has waited for its place
-            spent = self._spent or self._faults.spent("destination", self._clock.now())
+            spent = self._spent or self._faults.spent("destination", self._clock)
             if spent is not None:
                 self._spent = spent
                 raise ServiceFaultError(str(spent))
