@@ -12,7 +12,7 @@ docs/deflate-splitting.md explains the method.
 
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -66,11 +66,32 @@ def scan_segment(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         layout = deflate.Segmentation(row.member.compressed_size, step)
         # A segment is inflated twice: beyond half of the member one stream is as quick.
         longest = max(1, layout.count // 2)
-        scanned = deflate.scan_segment(layout, task.part, data.read, longest)
+        scanned = deflate.scan_segment(layout, task.part, _reader(data), longest)
         if scanned is not None:
             record = scanned.to_bytes()
             attempt.records.write_segment(row.member.index, task.part, "scanned", record)
     attempt.has_no_outcome = True
+
+
+def _reader(data: MemberData) -> Callable[[deflate.Span], Iterator[bytes | memoryview]]:
+    """Return what reads a member; what was searched for a beginning is not read again."""
+    held, first = b"", 0
+
+    def read(span: deflate.Span) -> Iterator[bytes | memoryview]:
+        nonlocal held, first
+        start = span.start
+        if first <= start < first + len(held):
+            piece = held[start - first : span.stop - first]
+            start += len(piece)
+            yield piece
+        pieces = data.read(deflate.Span(start, span.stop))
+        if held:
+            yield from pieces
+        else:  # the first search: 1.5 MiB at most
+            first, held = start, b"".join(pieces)
+            yield held
+
+    return read
 
 
 # Link
