@@ -338,11 +338,11 @@ def read_state(step: Step, plan: PlanSummary) -> RunState:
         state.tally.add_all(records.plan_outcomes(), PLAN_TASK)
     tasks = {task.id: task for task in records.tasks()}
     state.large = [task for task in tasks.values() if task.kind is not TaskKind.BATCH]
-    known = set(records.list_outcomes())
+    known = dict.fromkeys(sorted(records.list_outcomes()))
     split: dict[tuple[int, int], list[tuple[Task, TaskOutcomes | None]]] = defaultdict(list)
     streamed = {task.rows for task in tasks.values() if task.kind is TaskKind.STREAM}
     absent = ((name, None) for name in tasks if name not in known)
-    for name, found in chain(records.read_outcomes(sorted(known & tasks.keys())), absent):
+    for name, found in chain(records.read_outcomes(one for one in known if one in tasks), absent):
         task = tasks[name]
         if found is not None:
             state.tally.add_task(found.report)
