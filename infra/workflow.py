@@ -42,7 +42,7 @@ THROTTLED = "Lambda.TooManyRequestsException"
 # About 40 hours: the waits have full jitter, so thousands do not retry at the same moment.
 WAITS, LONGEST_WAIT = 1_000, 300
 # An inline Map writes the retries of its 40 tasks into the history of the run, which has 25,000
-# events: three for each attempt, in three rounds without progress. These waits take 80 minutes each.
+# events: three for each attempt, in three rounds without progress. These waits take 80 minutes.
 INLINE_WAITS = 60
 
 
