@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Struct
 
 from s3unzip import model
-from s3unzip.model import AfterSuccess, Location, SourceAction, decode, encode
+from s3unzip.model import AfterSuccess, SourceAction, decode, encode
 
 VALUES = [
     kind
@@ -27,13 +27,11 @@ SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
     Any: st.none() | st.text(max_size=5),  # of JSON
 }
 
-ONE_PIN = st.builds(model.Pin, SIMPLE[int], *[st.none() | SIMPLE[str]] * 2)
-PARTS = st.lists(ONE_PIN, max_size=2).map(tuple)
+PARTS = st.lists(st.builds(model.Pin, SIMPLE[int], st.none(), SIMPLE[str]), max_size=2).map(tuple)
 SIMPLE[model.Pin] = st.builds(
     model.Pin, SIMPLE[int], *[st.none() | SIMPLE[str]] * 2, parts=st.just(UNSET) | PARTS
 )
 
-LOCATION = st.builds(Location, *[SIMPLE[str]] * 3)
 SIMPLE[AfterSuccess] = st.one_of(  # what fits the action
     st.just(AfterSuccess(SourceAction.DELETE)),
     st.builds(
