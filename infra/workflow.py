@@ -42,7 +42,7 @@ THROTTLED = "Lambda.TooManyRequestsException"
 # About 40 hours: the waits have full jitter, so thousands do not retry at the same moment.
 WAITS, LONGEST_WAIT = 1_000, 300
 # An inline Map writes the retries of its 40 tasks into the history of the run, which has 25,000
-# events: three for each attempt, in three rounds without progress. These waits take 80 minutes.
+# events: three for each attempt, in three rounds without progress. These waits take 2 hours each.
 INLINE_WAITS = 60
 
 
@@ -213,7 +213,7 @@ def _retry(task: tasks.LambdaInvoke, waits: int) -> None:
         errors=[THROTTLED],
         interval=cdk.Duration.seconds(1),
         max_attempts=waits,
-        backoff_rate=1.2,  # with 1.6, workers are idle for a third of a burst's time
+        backoff_rate=1.6,
         max_delay=cdk.Duration.seconds(LONGEST_WAIT),
         jitter_strategy=sfn.JitterType.FULL,
     )
