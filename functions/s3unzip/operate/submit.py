@@ -8,7 +8,6 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any, Final
@@ -20,6 +19,7 @@ from s3unzip.aws.environment import Trigger
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import Location
 from s3unzip.operate.runs import DeployedRuns, asking
+from s3unzip.stores.calls import map_ahead
 from s3unzip.stores.locations import parse_source
 from s3unzip.stores.ports import Stores
 
@@ -85,11 +85,7 @@ def send_events(
         _send(client, queue, entries, sleep)
         return len(entries)
 
-    with ThreadPoolExecutor(SENDERS, thread_name_prefix="send") as pool:
-        try:
-            yield from accumulate(pool.map(send, range(0, len(events), MAX_BATCH)))
-        finally:  # after a fault or Ctrl-C no further request begins
-            pool.shutdown(cancel_futures=True)
+    yield from accumulate(map_ahead(send, range(0, len(events), MAX_BATCH), SENDERS))
 
 
 def read_depth(runs: DeployedRuns, queue: str) -> tuple[int, int]:

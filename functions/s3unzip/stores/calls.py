@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import partial
 from itertools import islice
@@ -449,15 +449,14 @@ def map_ahead(
             stop the others; None: as many as `at_once`. This bounds the memory.
     """
     coming = iter(values)
-    with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="ahead") as pool:
-        pending: deque[Future[T]] = deque()
-        try:
-            first = islice(coming, ahead or at_once)
-            pending.extend(pool.submit(call, value) for value in first)
-            while pending:
-                result = pending.popleft().result()
-                pending.extend(pool.submit(call, value) for value in islice(coming, 1))
-                yield result
-        finally:
-            for future in pending:
-                future.cancel()
+    pool = ThreadPoolExecutor(at_once, thread_name_prefix="ahead")
+    try:
+        pending = deque(pool.submit(call, value) for value in islice(coming, ahead or at_once))
+        while pending:
+            result = pending.popleft().result()
+            pending.extend(pool.submit(call, value) for value in islice(coming, 1))
+            yield result
+    finally:
+        # A generator that is left behind is closed by the garbage collector, perhaps in a thread
+        # that is just starting. There a join never ends: `threading` wants a lock that it holds.
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -4,7 +4,6 @@ Each kind of task is killed at every call it makes, before the call is out and
 before its answer is in. What is left is finished by a worker that lives.
 """
 
-import gc
 import random
 import threading
 from collections.abc import Iterator
@@ -135,7 +134,6 @@ def test_a_killed_run_is_finished_by_the_next(kind: str, rule: OnConflict) -> No
             world.finish(step)
         except KilledError:
             deaths += 1
-        gc.collect(1)  # what the dead leave is closed here, not by a thread that begins
         world.stores = None
         report = world.resume(step.next.run)
         world.assert_clean(report, m=case.entry.content)

@@ -71,6 +71,22 @@ def test_calls_ahead_run_at_once_and_give_their_results_in_order() -> None:
     assert sorted(begun) == list(range(9))
 
 
+def test_who_closes_calls_ahead_waits_for_none() -> None:
+    """A collector of garbage closes what is left behind, where a thread must not be waited for."""
+    release, ended = threading.Event(), []
+
+    def call(number: int) -> None:
+        if number:
+            release.wait(HANG_SECONDS)
+            ended.append(number)
+
+    results = map_ahead(call, range(3), 2)
+    next(results)
+    results.close()  # type: ignore[attr-defined]
+    assert not ended
+    release.set()
+
+
 def test_a_put_pool_bounds_bytes_in_flight() -> None:
     """Submit waits while the bytes are used up; one body of any size may go alone."""
     release = threading.Event()
