@@ -39,11 +39,11 @@ RUN_DAYS = 7  # maximum of an execution; a Standard workflow may take a year
 FINAL = ["AccessDeniedError", "NotFoundError", "RunStoppedError", "StoreFullError", "UsageError"]
 # Lambda has no free concurrency (developer guide of Step Functions, "Handling errors").
 THROTTLED = "Lambda.TooManyRequestsException"
-# About 40 hours: the waits have full jitter, so thousands do not retry at the same moment.
-WAITS, LONGEST_WAIT = 1_000, 300
+# About 40 hours. The longest wait is a fifth of the time waited, so a free worker soon has a task.
+WAITS, LONGEST_WAIT = 400, 900
 # An inline Map writes the retries of its 40 tasks into the history of the run, which has 25,000
 # events: three for each attempt, in three rounds without progress. These waits take 2 hours each.
-INLINE_WAITS = 60
+INLINE_WAITS = 61
 
 
 class _RoundReader(sfn.S3JsonLItemReader):
@@ -211,9 +211,9 @@ def _retry(task: tasks.LambdaInvoke, waits: int) -> None:
     task.add_retry(errors=FINAL, max_attempts=0)
     task.add_retry(
         errors=[THROTTLED],
-        interval=cdk.Duration.seconds(1),
+        interval=cdk.Duration.seconds(5),
         max_attempts=waits,
-        backoff_rate=1.6,
+        backoff_rate=1.1,
         max_delay=cdk.Duration.seconds(LONGEST_WAIT),
         jitter_strategy=sfn.JitterType.FULL,
     )

@@ -32,12 +32,13 @@ from embedded.strict import rights
 sfn: Any = import_module("ministack.services.stepfunctions")
 
 START_SECONDS = 0.15  # MiniStack's own delay between StartExecution and the first state
+MAX_SLEEP = 60.0  # of a retrier in MiniStack
 PAYLOAD_BYTES = 262_144
 NAME_CHARACTERS = 80
 INLINE_MAP_CONCURRENCY = 40
 LIMIT_EXCEEDED = "States.DataLimitExceeded"
 RUNTIME = "States.Runtime"
-# Payloads of invocations whose environment ended; the documentation names all of them so.
+# Payloads of invocations whose environment ended, as the documentation names them.
 UNHANDLED = ("Sandbox.Timedout", "Runtime.ExitError", "Runtime.OutOfMemory")
 NOT_IN_NAMES = re.compile(
     r"[\s<>{}\[\]?*\"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f\ufffe\uffff\ud800-\udfff]"
@@ -221,12 +222,13 @@ def error_matches(wanted: list[str], error: str) -> bool:
 
 
 def with_delay(retrier: dict[str, Any], retries: int) -> dict[str, Any]:
-    """Return the retrier with the wait before its next retry as IntervalSeconds."""
+    """Return the retrier with its next wait; what MiniStack would cut off is waited for here."""
     wait = retrier.get("IntervalSeconds", 1) * retrier.get("BackoffRate", 2.0) ** retries
     wait = min(wait, retrier.get("MaxDelaySeconds", wait))
     if retrier.get("JitterStrategy") == "FULL":
         wait = random.uniform(0, wait)  # noqa: S311 - no secret
-    return {**retrier, "IntervalSeconds": wait, "BackoffRate": 1}
+    sfn._scaled_sleep(max(0.0, wait - MAX_SLEEP))
+    return {**retrier, "IntervalSeconds": min(wait, MAX_SLEEP), "BackoffRate": 1}
 
 
 def name_lambda_error(error: str, cause: str) -> tuple[str, str]:
@@ -251,11 +253,8 @@ def install() -> None:
 
 
 def _call_functions(names: dict[str, Any]) -> None:
-    find, call, invoke = (
-        names["_find_matching_retrier"],
-        names["_call_lambda"],
-        names["_invoke_resource"],
-    )
+    find, call = names["_find_matching_retrier"], names["_call_lambda"]
+    invoke = names["_invoke_resource"]
 
     def find_retrier(
         retriers: list[dict[str, Any]], error: str, counts: dict[int, int]

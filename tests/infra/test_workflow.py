@@ -96,12 +96,12 @@ def test_retries(dev: Synthesized) -> None:
         if state["Type"] != "Task":
             continue
         by_error = {error: one for one in state["Retry"] for error in one["ErrorEquals"]}
-        faults = by_error["Lambda.ServiceException"]
+        faults, full = by_error["Lambda.ServiceException"], by_error[THROTTLED]
         assert faults["IntervalSeconds"] * (2 ** faults["MaxAttempts"] - 1) >= 120
         assert by_error["UsageError"]["MaxAttempts"] == 0
-        full = by_error[THROTTLED]
-        assert full["JitterStrategy"] == "FULL"
-        assert full["MaxAttempts"] * full["MaxDelaySeconds"] / 2 >= 2 * 3_600, name
+        waits = (5 * full["BackoffRate"] ** n for n in range(full["MaxAttempts"]))
+        assert (full["JitterStrategy"], full["IntervalSeconds"]) == ("FULL", 5)
+        assert sum(min(wait, full["MaxDelaySeconds"]) for wait in waits) / 2 >= 7_200, name
 
 
 def test_history_of_full_functions(dev: Synthesized) -> None:
