@@ -112,8 +112,8 @@ class RunRecords:
             why = error
         if why is not None or plan.format != RECORDS_FORMAT:
             raise errors.UsageError(
-                f"{self.run}: its records are of another version of s3unzip; start the run again, "
-                "or use the version that began it"
+                f"{self.run}: its records are of another version of s3unzip, or damaged; start the "
+                "run again, or use the version that began it"
             ) from why
         return plan
 
