@@ -50,10 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Collect garbage less often, and never look again at what the import of the tests left.
-
-    That was a tenth of the processor time of the tests in `tests/unit/operate`.
-    """
+    """Collect garbage less often: it took a tenth of the processor time of some tests."""
     del session
     gc.collect()
     gc.freeze()
@@ -62,14 +59,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def process_is_as_a_user_has_it() -> None:
-    """Let the product's log go to the output that pytest keeps, and programs react to SIGINT.
+    """Let the product's log go to the output that pytest keeps, and programs react to signals.
 
-    If a conftest is the first to import a handler, pytest keeps no output yet. A shell's background
-    jobs inherit to ignore the signal.
+    If a conftest is the first to import a handler, pytest keeps no output yet. Background jobs
+    inherit to ignore SIGINT, and those of nohup SIGHUP.
     """
     print_log_to(sys.stdout)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
