@@ -39,7 +39,7 @@ RUN_DAYS = 7  # maximum of an execution; a Standard workflow may take a year
 FINAL = ["AccessDeniedError", "NotFoundError", "RunStoppedError", "StoreFullError", "UsageError"]
 # Lambda has no free concurrency (developer guide of Step Functions, "Handling errors").
 THROTTLED = "Lambda.TooManyRequestsException"
-# About 40 hours. The longest wait is a fifth of the time waited, so a free worker soon has a task.
+# About 40 hours. A wait is at most about a fifth of the time waited: a free worker soon has a task.
 WAITS, LONGEST_WAIT = 400, 900
 # An inline Map writes the retries of its 40 tasks into the history of the run, which has 25,000
 # events: three for each attempt, in three rounds without progress. These waits take 2 hours each.

@@ -228,7 +228,7 @@ def with_delay(retrier: dict[str, Any], retries: int) -> dict[str, Any]:
     if retrier.get("JitterStrategy") == "FULL":
         wait = random.uniform(0, wait)  # noqa: S311 - no secret
     sfn._scaled_sleep(max(0.0, wait - MAX_SLEEP))
-    return {**retrier, "IntervalSeconds": min(wait, MAX_SLEEP), "BackoffRate": 1}
+    return {**retrier, "IntervalSeconds": wait, "BackoffRate": 1}
 
 
 def name_lambda_error(error: str, cause: str) -> tuple[str, str]:

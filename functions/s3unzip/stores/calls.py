@@ -14,7 +14,7 @@ import random
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import partial
@@ -438,7 +438,7 @@ def read_ahead(
 
 def map_ahead(
     call: Callable[[S], T], values: Iterable[S], at_once: int, ahead: int | None = None
-) -> Iterator[T]:
+) -> Generator[T, None, None]:
     """Yield what `call` returns for each value, in order.
 
     Args:

@@ -82,7 +82,7 @@ def test_who_closes_calls_ahead_waits_for_none() -> None:
 
     results = map_ahead(call, range(3), 2)
     next(results)
-    results.close()  # type: ignore[attr-defined]
+    results.close()
     assert not ended
     release.set()
 
