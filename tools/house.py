@@ -1,8 +1,12 @@
-"""``python -m tools.house``: how large the project is, beside ceilings that only fall.
+"""``python -m tools.house``: how much the project says and how it reads, beside ceilings.
 
 ``make check`` runs it, and fails where a figure is above its ceiling in
-``tools/records/ceilings.json``. ``--lower`` writes the figures of today there; it raises none.
-Statements are those of `ast`, so that line breaks do not matter.
+``tools/records/ceilings.json``. ``--where`` prints each place that counts. ``--lower`` writes the
+figures of today where they are lower; it raises none.
+
+The size of code is counted in thoughts, not in lines. A statement is a thought. So is each further
+value of a tuple assignment, each conditional expression and each ``:=``. To split a dense line
+costs nothing.
 """
 
 import ast
@@ -11,56 +15,210 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORDS = ROOT / "tools" / "records"
-CEILINGS = RECORDS / "ceilings.json"
+CEILINGS = ROOT / "tools" / "records" / "ceilings.json"
 PACKAGE = "functions/s3unzip"
-FOLDERS = ("tests", "embedded", "bench", "infra", "acceptance", "tools")
+APPARATUS = ("embedded", "bench", "acceptance", "tools", "docs")
 SKIPPED = {"__pycache__", ".venv", "node_modules", "build"}
+ASSETS = {".js", ".css", ".html"}
+
+MAX_FILE_LINES = 450
+MAX_POSITIONAL = 4
+
+# Words that do not say what a name holds.
+GENERIC_WORDS = (
+    "found one place known given what kept left told said words way piece rest others other every "
+    "chosen wanted there seen before after following head group step asked noted here both"
+)
+GENERIC = frozenset(GENERIC_WORDS.split())
+
+
+@dataclass
+class House:
+    """The figures of a checkout, and a line for each place that counts in one of them."""
+
+    figures: dict[str, float] = field(default_factory=dict)
+    places: list[str] = field(default_factory=list)
 
 
 def list_files(root: Path, folder: str) -> list[Path]:
     """Return the Python files below a folder."""
-    found = sorted((root / folder).rglob("*.py"))
-    return [path for path in found if not SKIPPED & set(path.relative_to(root).parts)]
+    files = sorted((root / folder).rglob("*.py"))
+    return [path for path in files if not SKIPPED & set(path.relative_to(root).parts)]
 
 
-def count_lines(paths: list[Path]) -> int:
-    """Return the lines of all files."""
-    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+def count_lines(path: Path) -> int:
+    """Return the lines of a file."""
+    return len(path.read_text(encoding="utf-8").splitlines())
 
 
-def measure_package(root: Path) -> dict[str, float]:
-    """Return the figures of the package's code."""
-    files = list_files(root, PACKAGE)
-    nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text("utf-8")))]
-    names = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
-    lines = count_lines(files)
-    spans = [
-        ((node.end_lineno or 0) - node.lineno + 1, isinstance(node, ast.Import | ast.ImportFrom))
-        for node in nodes
-        if isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    imported = sum(span for span, is_import in spans if is_import)
-    return {
-        "package lines": lines,
-        "package statements": sum(isinstance(node, ast.stmt) for node in nodes),
-        "package modules": len(files),
-        "package classes": names.total(),
-        "class names used twice": sum(count > 1 for count in names.values()),
-        "longest file": max((count_lines([path]) for path in files), default=0),
-        "longest function": max((span for span, is_import in spans if not is_import), default=0),
-        "imports, % of package lines": round(100 * imported / max(1, lines), 1),
+def parse(path: Path) -> ast.Module:
+    """Return the syntax tree of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def count_thoughts(files: list[Path]) -> int:
+    """Return the thoughts of all files."""
+    return sum(weigh(node) for path in files for node in ast.walk(parse(path)))
+
+
+def weigh(node: ast.AST) -> int:
+    """Return how many thoughts a node is: ``a, b = x, y`` is two, so is ``x = a if c else b``."""
+    if isinstance(node, ast.Assign):
+        return count_assigned(node)
+    return int(isinstance(node, ast.stmt | ast.IfExp | ast.NamedExpr))
+
+
+def count_assigned(node: ast.Assign) -> int:
+    """Return how many names get a value each; an exchange of values counts as one."""
+    target = node.targets[0]
+    if not (isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)):
+        return 1
+    targets = {ast.unparse(name) for name in target.elts}
+    values = {ast.unparse(value) for value in node.value.elts}
+    return 1 if targets == values else len(node.value.elts)
+
+
+def asks_for_scheme(node: ast.Compare) -> bool:
+    """Say whether a comparison asks which kind of store a location has."""
+    sides = [node.left, *node.comparators]
+    return any(isinstance(side, ast.Attribute) and side.attr == "scheme" for side in sides)
+
+
+def find_places(path: Path, tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield a figure's name and a description for each node that counts in that figure."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and count_assigned(node) > 1:
+            yield "tuple assignments", describe(path, node)
+        elif isinstance(node, ast.Call) and len(node.args) > MAX_POSITIONAL:
+            yield "calls with 5 or more positional arguments", describe(path, node)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            if node.id.strip("_") in GENERIC:
+                yield "generic names", describe(path, node)
+        elif isinstance(node, ast.Compare) and "stores" not in path.parts and asks_for_scheme(node):
+            yield "questions by scheme outside of stores/", describe(path, node)
+
+
+def describe(path: Path, node: ast.expr | ast.stmt) -> str:
+    """Return the place and the text of a node."""
+    return f"{path.name}:{node.lineno}: {ast.unparse(node)[:80]}"
+
+
+def find_constants(trees: list[ast.Module]) -> dict[str, set[str]]:
+    """Return the values of each constant that a module declares, by its name."""
+    constants: dict[str, set[str]] = {}
+    for tree in trees:
+        for node in tree.body:
+            if isinstance(node, ast.Assign):
+                target: ast.expr = node.targets[0]
+            elif isinstance(node, ast.AnnAssign):
+                target = node.target
+            else:
+                continue
+            if isinstance(target, ast.Name) and target.id.isupper() and node.value is not None:
+                constants.setdefault(target.id, set()).add(ast.unparse(node.value))
+    return constants
+
+
+def find_imports(tree: ast.Module, modules: set[str]) -> Iterator[str]:
+    """Yield the modules that a module imports, inside of functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in modules else node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def find_circles(files: list[Path], root: Path) -> list[str]:
+    """Return the modules that import themselves by way of others; parent packages do not count."""
+    paths = {name_module(path, root): path for path in files}
+    imports = {
+        module: {
+            target
+            for target in find_imports(parse(path), set(paths))
+            if target in paths and target != module and not module.startswith(f"{target}.")
+        }
+        for module, path in paths.items()
     }
+    return sorted(module for module in imports if module in find_reachable(module, imports))
+
+
+def find_reachable(start: str, imports: dict[str, set[str]]) -> set[str]:
+    """Return all modules that a module imports, directly or by way of others."""
+    reachable: set[str] = set()
+    waiting = list(imports[start])
+    while waiting:
+        module = waiting.pop()
+        if module not in reachable:
+            reachable.add(module)
+            waiting.extend(imports[module])
+    return reachable
+
+
+def name_module(path: Path, root: Path) -> str:
+    """Return the dotted name of a module of the package."""
+    parts = path.relative_to(root / PACKAGE).with_suffix("").parts
+    return ".".join(["s3unzip", *(part for part in parts if part != "__init__")])
+
+
+def measure_package(root: Path, house: House) -> None:
+    """Add the figures of the package's code to the house."""
+    files = list_files(root, PACKAGE)
+    trees = [parse(path) for path in files]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    counts: Counter[str] = Counter()
+    for path, tree in zip(files, trees, strict=True):
+        for figure, place in find_places(path.relative_to(root), tree):
+            counts[figure] += 1
+            house.places.append(f"{figure}: {place}")
+    classes = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
+    functions = [
+        (node.end_lineno or 0) - node.lineno + 1
+        for node in nodes
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    statements = sum(isinstance(node, ast.stmt) for node in nodes)
+    conditionals = sum(isinstance(node, ast.IfExp) for node in nodes)
+    names = sum(isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) for node in nodes)
+    ambiguous = [name for name, values in find_constants(trees).items() if len(values) > 1]
+    circles = find_circles(files, root)
+    house.places += [f"constants of one name with two values: {name}" for name in ambiguous]
+    house.places += [f"modules in import circles: {name}" for name in circles]
+    house.figures |= {
+        "package thoughts": sum(map(weigh, nodes)),
+        "package modules": len(files),
+        "package classes": classes.total(),
+        "files above 450 lines": sum(count_lines(path) > MAX_FILE_LINES for path in files),
+        "longest function": max(functions, default=0),
+        "tuple assignments": counts["tuple assignments"],
+        "conditional expressions, per 1,000 statements": per(1000, conditionals, statements),
+        "calls with 5 or more positional arguments": counts[
+            "calls with 5 or more positional arguments"
+        ],
+        "generic names, % of names stored": per(100, counts["generic names"], names),
+        "questions by scheme outside of stores/": counts["questions by scheme outside of stores/"],
+        "modules in import circles": len(circles),
+        "class names used twice": sum(count > 1 for count in classes.values()),
+        "constants of one name with two values": len(ambiguous),
+    }
+
+
+def per(scale: int, part: int, whole: int) -> float:
+    """Return a share of a whole, to one decimal."""
+    return round(scale * part / max(1, whole), 1)
 
 
 def measure_commands(tool: Path) -> dict[str, float]:
     """Return how many commands the installed tool has, and how many options `run`."""
 
-    def ask(*words: str) -> str:
-        command = [str(tool), *words]
+    def ask(*arguments: str) -> str:
+        command = [str(tool), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603 - fixed arguments
 
     commands = ask("--help").partition("Commands:")[2]
@@ -71,40 +229,51 @@ def measure_commands(tool: Path) -> dict[str, float]:
     }
 
 
-def measure(root: Path) -> dict[str, float]:
+def measure(root: Path) -> House:
     """Return all figures of a checkout."""
-    found = measure_package(root)
-    found |= {f"{folder} lines": count_lines(list_files(root, folder)) for folder in FOLDERS}
-    found["docs lines (md)"] = count_lines(sorted((root / "docs").rglob("*.md")))
-    found["how-tos"] = len(list((root / "docs" / "howto").glob("*.md")))
+    house = House()
+    measure_package(root, house)
+    assets = [path for path in (root / PACKAGE).rglob("*") if path.suffix in ASSETS]
+    apparatus = [path for folder in APPARATUS for path in list_files(root, folder)]
+    house.figures |= {
+        "infra thoughts": count_thoughts(list_files(root, "infra")),
+        "tests thoughts": count_thoughts(list_files(root, "tests")),
+        "embedded, bench, acceptance, tools, docs: thoughts": count_thoughts(apparatus),
+        "lines of js, css and html in the package": sum(map(count_lines, assets)),
+        "how-tos": len(list((root / "docs" / "howto").glob("*.md"))),
+    }
     tool = root / ".venv" / "bin" / "s3unzip"
-    return found | (measure_commands(tool) if tool.exists() else {})
+    if tool.exists():
+        house.figures |= measure_commands(tool)
+    return house
 
 
-def find_faults(found: dict[str, float], ceilings: dict[str, float]) -> list[str]:
+def find_faults(figures: dict[str, float], ceilings: dict[str, float]) -> list[str]:
     """Return a sentence for each figure above its ceiling, or without one."""
     return [
         f"{name}: {value:g}, the ceiling is {ceilings.get(name, 0):g}"
-        for name, value in found.items()
+        for name, value in figures.items()
         if value > ceilings.get(name, 0)
     ]
 
 
-def lower(found: dict[str, float], ceilings: dict[str, float]) -> dict[str, float]:
+def lower(figures: dict[str, float], ceilings: dict[str, float]) -> dict[str, float]:
     """Return the ceilings, each as low as the figure of today; none is raised."""
-    return {name: min(value, ceilings.get(name, value)) for name, value in found.items()}
+    return {name: min(value, ceilings.get(name, value)) for name, value in figures.items()}
 
 
 def main() -> int:
     """Print the figures; return 1 where one is above its ceiling."""
-    found = measure(ROOT)
+    house = measure(ROOT)
     ceilings = json.loads(CEILINGS.read_text(encoding="utf-8")) if CEILINGS.exists() else {}
     if "--lower" in sys.argv:
-        ceilings = lower(found, ceilings)
+        ceilings = lower(house.figures, ceilings)
         CEILINGS.write_text(json.dumps(ceilings, indent=1) + "\n", encoding="utf-8")
-    for name, value in found.items():
-        sys.stdout.write(f"{name:30} {value:>8g} {ceilings.get(name, 0):>8g}\n")
-    faults = find_faults(found, ceilings)
+    if "--where" in sys.argv:
+        sys.stdout.write("".join(f"{place}\n" for place in house.places))
+    for name, value in house.figures.items():
+        sys.stdout.write(f"{name:50} {value:>8g} {ceilings.get(name, 0):>8g}\n")
+    faults = find_faults(house.figures, ceilings)
     sys.stdout.write("".join(f"error: {fault}\n" for fault in faults))
     return 1 if faults else 0
 
