@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from s3unzip.model import Budget, NestedRun, OnConflict, Options, Report, Verdict, decode
-from s3unzip.settling.after import nested_requests
 from s3unzip.settling.loop import begin
+from s3unzip.settling.nested import nested_requests
 from s3unzip.zip import Policy
 from tests.encrypting import seal_aes
 from tests.runs import World

@@ -135,7 +135,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "self._pending.append((sent, bytearray())); self._free.append(self._buffer)",
         ),
     ],
-    "settling/after.py": [
+    "settling/nested.py": [
         ("nested-members-elsewhere", 'key[: -len(SUFFIX)] + "/"', 'key + "/"'),
     ],
 }

@@ -18,7 +18,8 @@ from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError
 from s3unzip.model import Next, OnConflict, Pin, Report, Request, execution_name, run_id
 from s3unzip.planning.plan import read_tail
 from s3unzip.runs.records import RUNS, RunRecords
-from s3unzip.settling.after import finish_source, has_nested, nested_requests
+from s3unzip.settling.nested import has_nested, nested_requests
+from s3unzip.settling.source_actions import finish_source
 
 MAX_RESUMED = 100  # executions that go on with one run
 

@@ -37,8 +37,8 @@ from s3unzip.planning.plan import disks_of, read_tail
 from s3unzip.rates import DIRECT_MEMBER_BYTES
 from s3unzip.runs.records import OUTCOMES, REPORT, RunRecords
 from s3unzip.settings import Tuning
-from s3unzip.settling.after import has_nested
 from s3unzip.settling.loop import KnownArchive, Settled, begin, settle
+from s3unzip.settling.nested import has_nested
 from s3unzip.stores import ports
 from s3unzip.stores.calls import Calls, Store
 from s3unzip.stores.memory import HeldArchive, HeldStores, MemoryRunStore

@@ -27,7 +27,7 @@ from s3unzip.context import Progress
 from s3unzip.explanations import advise, describe, explain
 from s3unzip.model import Location, Outcome, Report, Request, Verdict
 from s3unzip.planning.select import parse_template
-from s3unzip.settling.report import in_environment, next_command
+from s3unzip.settling.next_command import in_environment, next_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -273,7 +273,7 @@ def show(given: Given) -> int:
 
 def _page_of(report: Report, known: AnyRuns) -> Path:
     """Return where the page of a run is on this machine, fetched or made if it is elsewhere."""
-    from s3unzip.settling.report import render_page
+    from s3unzip.settling.page import render_page
 
     run, home = report.run, Path(runs_home().key)
     if known.environment is None:

@@ -14,7 +14,7 @@ from s3unzip.cli.run import list_decisions
 from s3unzip.errors import InterruptedRunError, S3UnzipError, UsageError
 from s3unzip.local.machine import Machine, open_machine
 from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, PlanSummary, Request
-from s3unzip.settling.report import next_command
+from s3unzip.settling.next_command import next_command
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.locations import parse_destination
 

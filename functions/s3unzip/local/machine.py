@@ -37,14 +37,14 @@ from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords, count_progress
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.settings import Tuning, make_tuning
 from s3unzip.settling import loop
-from s3unzip.settling.after import (
+from s3unzip.settling.nested import (
     find_nested,
-    finish_source,
     first_budget,
     has_nested,
     nested_request,
     spend,
 )
+from s3unzip.settling.source_actions import finish_source
 from s3unzip.stores.calls import LocalClock, map_ahead
 from s3unzip.stores.factory import StoreConfig, check_reachable
 from s3unzip.stores.folder import FolderDestination

@@ -37,7 +37,7 @@ from s3unzip.model import (
     run_stem,
 )
 from s3unzip.runs.records import RUNS, Items, RunRecords, pick_run
-from s3unzip.settling.report import in_environment
+from s3unzip.settling.next_command import in_environment
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.s3.session import AwsSession, Session
 

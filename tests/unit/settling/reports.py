@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from s3unzip.estimate import aws, price_run
 from s3unzip.model import Failure, Location, Options, Pin, Report, Requests, Verdict, encode
-from s3unzip.settling.report import make_page, page_data
+from s3unzip.settling.page import make_page, page_data
 
 BEGAN = 1_760_000_000.0
 DESTINATION = Location("s3", "acme-extracted", "landing/")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from s3unzip.model import Location, Options
-from s3unzip.settling.report import CODES, encode_safely
+from s3unzip.settling.page import CODES, encode_safely
 from tests.unit.settling.reports import (
     HOSTILE,
     REPORTS,

@@ -1,8 +1,4 @@
-"""What follows a run that ended: its archive is deleted or tagged, and those inside are extracted.
-
-After success begins when ``report.json`` is written, with the state "pending" in it. Then the
-report is written once more, with what came of it. A failure changes no verdict; a resumed run or a
-repeated event does it again, and finds what is done.
+"""Archives inside an archive: which are extracted, below which prefix, within which budget.
 
 Each archive inside an archive has a separate run after the run that extracted it. A member counts
 as an archive if its name ends in ``.zip`` and its directory can be read; the plan of its run checks
@@ -16,10 +12,8 @@ from collections.abc import Collection, Iterator
 from msgspec.structs import replace
 
 from s3unzip.context import Context
-from s3unzip.errors import S3UnzipError, SourceChangedError
 from s3unzip.extraction.objects import is_same_object
 from s3unzip.model import (
-    AfterSuccess,
     Budget,
     Location,
     NestedRun,
@@ -28,9 +22,6 @@ from s3unzip.model import (
     Report,
     Request,
     Run,
-    SourceAction,
-    SourceResult,
-    SourceState,
     Status,
     Verdict,
 )
@@ -178,31 +169,3 @@ def _find_taken(records: RunRecords, prefixes: Collection[str]) -> dict[str, boo
                 taken.setdefault(key[: at + 1], False)
             at = key.find("/", at + 1)
     return taken
-
-
-# After success
-
-
-def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -> Report:
-    """Do what is to be done to the archive; return the report that says what came of it."""
-    source, pin, calls = report.source, report.pin, context.calls()
-    if rule is None or pin is None or not report.archive_left:
-        return report
-    result = SourceResult(rule.action, SourceState.DONE)
-
-    def act() -> None:
-        store = context.stores.source(source)
-        if rule.action is SourceAction.DELETE:
-            store.delete(source, pin)
-        else:
-            store.tag(source, pin, rule.tags)
-
-    try:
-        calls.run("head", act)
-    except S3UnzipError as error:
-        is_other = isinstance(error, SourceChangedError)
-        state = SourceState.KEPT if is_other else SourceState.FAILED
-        result = SourceResult(rule.action, state, str(error))
-    finished = replace(report, after_success=result)
-    RunRecords.open(context.stores, report.run, calls).amend_report(finished)
-    return finished

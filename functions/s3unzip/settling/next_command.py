@@ -1,0 +1,113 @@
+"""The command that goes on from a report, as a person types it."""
+
+import shlex
+from collections.abc import Iterator
+
+from s3unzip.context import Reached
+from s3unzip.explanations import Help, find_help
+from s3unzip.model import OnConflict, Options, Report, Run, Verdict
+from s3unzip.object_properties import ObjectProperties
+
+PASSWORD = "--password-file FILE"  # noqa: S105 - what to type
+MAX_COMMAND = 2_000  # characters; nobody types a longer one, and a page has room for it
+
+
+def next_command(
+    report: Report, environment: str | None = None, reached: Reached | None = None
+) -> str | None:
+    """Return the command to run after `report`, None if there is nothing left to do.
+
+    Args:
+        environment: the run's environment; None or empty for a run on this machine.
+        reached: how the run's stores are reached, or the environment; None: as the options'
+            defaults say. A run on this machine remembers it, so only a new run needs it.
+    """
+    where = in_environment(environment, reached)
+    match report.verdict:
+        case Verdict.COMPLETED_WITH_ERRORS:
+            return _after_failures(report, environment, reached) or (
+                f"s3unzip show {report.run} --failures{where}"
+            )
+        case Verdict.FAILED:
+            return f"s3unzip resume {report.run}{where}"
+        case Verdict.COMPLETED if report.archive_left:
+            return f"s3unzip resume {report.run}{where}"
+        case Verdict.SOURCE_CHANGED if report.source.scheme != "file" and not environment:
+            return _again(report, reached)
+        case _:
+            return None
+
+
+def in_environment(environment: str | None, reached: Reached | None = None) -> str:
+    """Return the options, with a space before them, that find an environment.
+
+    Args:
+        environment: None or empty: this machine, and there are none.
+        reached: how the environment is reached.
+    """
+    if not environment:
+        return ""
+    words = reached.words() if reached is not None else []
+    return f" {shlex.join(['--env', environment, *words])}"
+
+
+def _after_failures(report: Report, environment: str | None, reached: Reached | None) -> str | None:
+    """Return the command that may extract members that failed, None if there is none."""
+    helps = {find_help(code) for code in report.reasons}
+    retry = f"s3unzip resume {report.run} --failed{in_environment(environment, reached)}"
+    if Help.RUN_WITH_PASSWORD in helps and not report.options.password_ref and not environment:
+        return _again(report, reached, PASSWORD)
+    if Help.RETRY_WITH_PASSWORD in helps:
+        return retry if environment else f"{retry} {PASSWORD}"  # an environment has a secret
+    return retry if Help.RETRY in helps else None
+
+
+def _again(report: Report, reached: Reached | None, more: str = "") -> str | None:
+    """Return the command that starts the run again; None: it is too long for a person."""
+    command = f"{repeat_command(report, reached)} {more}".rstrip()
+    return command if len(command) <= MAX_COMMAND else None
+
+
+def repeat_command(run: Report | Run, reached: Reached | None = None) -> str:
+    """Return the command that extracts what is not extracted; a password's option may follow.
+
+    Args:
+        run: the run, or its report.
+        reached: how its stores are reached; None: as the options' defaults say.
+    """
+    words = ["s3unzip", "run", str(run.source), str(run.destination)]
+    words += [*_option_words(run.options), *(reached.words() if reached is not None else [])]
+    return shlex.join(words)
+
+
+def _option_words(options: Options) -> Iterator[str]:
+    """Yield the words that stand for options; members that are there already are left alone."""
+    again, objects = options.on_conflict, options.objects or ObjectProperties()
+    values: dict[str, object] = {
+        "--on-conflict": OnConflict.SKIP_UNCHANGED if again is OnConflict.OVERWRITE else again,
+        "--key-template": options.key_template,
+        "--include": options.include,
+        "--exclude": options.exclude,
+        "--member": options.names,
+        "--strip-components": options.strip_components,
+        "--limit": options.limit,
+        "--encoding": options.encoding,
+        "--as-gzip": options.as_gzip,
+        "--nested": options.nested_depth,
+        "--lenient": options.lenient,
+        "--marker": options.marker,
+        "--storage-class": objects.storage_class,
+        "--cache-control": objects.cache_control,
+        "--content-type": objects.content_types,
+        "--metadata": objects.metadata,
+        "--tag": objects.tags,
+    }
+    for name, value in values.items():
+        if value is True:
+            yield name
+        elif value and value != Options().key_template:
+            several = value if isinstance(value, tuple) else (value,)
+            if isinstance(value, dict):
+                several = tuple(f"{key}={one}" for key, one in value.items())
+            for one in several:
+                yield from (name, str(one))
