@@ -28,6 +28,8 @@ KEY_FIELD = re.compile(r"\{([^{}]*)\}")  # of a key template
 MEMBER_FIELDS = frozenset({"member", "dir", "name", "stem", "suffix"})
 ARCHIVE_FIELDS = frozenset({"archive_stem", "archive_dir", "archive_key", "bucket"})
 STEM_AT = len("2026-11-23/201532-")  # where the stem begins in the id of a run
+STEM_CHARACTERS = 32  # at most; the name of an execution has 80 characters
+DIGEST_DIGITS = 16  # hexadecimal: 64 bits
 
 
 def encode(value: object) -> bytes:
@@ -245,7 +247,8 @@ class Run(Struct, frozen=True):
 def run_id(request: Request, pin: Pin, modified: float | None) -> str:
     """Return the run's id: day, time and stem of the archive, and a hash; ids sort by time.
 
-    The same version gives the same id, so a repeated event starts nothing.
+    The same version gives the same id, so a repeated event starts nothing. Whoever finds records
+    under the id compares their archive with its own: equal hashes may be of two archives.
 
     Args:
         request: the archive, the destination and the options.
@@ -254,7 +257,7 @@ def run_id(request: Request, pin: Pin, modified: float | None) -> str:
     """
     identity = encode((request.source, pin, request.destination, request.options))
     identity += (request.again or "").encode()
-    digest = hashlib.sha256(identity).hexdigest()[:8]
+    digest = hashlib.sha256(identity).hexdigest()[:DIGEST_DIGITS]
     put = datetime.fromtimestamp(modified or 0.0, UTC)
     again = AGAIN if request.again is not None else ""
     return f"{put:%Y-%m-%d/%H%M%S}-{run_stem(request.source)}-{digest}{again}"
@@ -275,7 +278,10 @@ def run_of_execution(name: str) -> str:
 
 def run_stem(source: Location) -> str:
     """Return the readable part of the ids of an archive's runs."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", archive_stem(source)).strip("-")[:40] or "archive"
+    return (
+        re.sub(r"[^A-Za-z0-9]+", "-", archive_stem(source)).strip("-")[:STEM_CHARACTERS]
+        or "archive"
+    )
 
 
 def archive_stem(source: Location) -> str:

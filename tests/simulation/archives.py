@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tests.zips import Entry, Shape, build
 
-STEM = "an-archive-whose-name-has-forty-letters0"  # the longest that a run's id has of it
+STEM = "an-archive-of-thirty-two-letters"  # the longest that a run's id has of it
 KEY = f"{STEM}.zip"
 PREFIX = f"out/{STEM}/"  # of every key at the destination
 

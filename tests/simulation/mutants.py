@@ -79,8 +79,10 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "[records.write_report(report, render_page(report, context))] else",
         ),
     ],
-    "settling/report.py": [
+    "settling/source_actions.py": [
         ("archive-of-a-failed-run-deleted", "is not Verdict.COMPLETED:", "is Verdict.REJECTED:"),
+    ],
+    "settling/report.py": [
         (
             "premature-verdict",
             "missing = plan.failed + plan.selected - tally.members",

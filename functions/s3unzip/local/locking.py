@@ -77,5 +77,7 @@ def known_runs(home: Location) -> list[str]:
 
 def runs_of_archive(home: Location, source: Location) -> list[str]:
     """Return the ids of the runs below `home` that may be of `source`, the earliest first."""
-    of_it = re.compile(rf"[^/]+/\d+-{re.escape(run_stem(source))}-[0-9a-f]{{8}}")
-    return [run for run in reversed(known_runs(home)) if of_it.match(run)]
+    stem = re.escape(run_stem(source))
+    # The ids of older versions have more of the stem, and a hash of eight digits.
+    of_archive = re.compile(rf"[^/]+/\d+-{stem}[A-Za-z0-9-]*-[0-9a-f]{{8,16}}")
+    return [run for run in reversed(known_runs(home)) if of_archive.match(run)]
