@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from s3unzip.errors import UsageError
+from s3unzip.globs import compile_glob
 from s3unzip.object_properties import ARCHIVED_CLASSES, ObjectProperties
 from s3unzip.settings import MIB, Tuning, make_tuning
 
@@ -127,6 +128,11 @@ class OptionsSection(Section):
 
     @model_validator(mode="after")
     def _check_forms(self) -> Self:
+        try:
+            for pattern in self.include + self.exclude:
+                compile_glob(pattern)
+        except UsageError as error:
+            raise ValueError(str(error)) from error
         if self.trust_crc and self.as_gzip is None:
             raise ValueError(
                 "trust_crc: needs as_gzip, because inflated members are always checked"

@@ -20,6 +20,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import fields, force_setattr
 
 from s3unzip.errors import Finding, UsageError, VerdictError
+from s3unzip.globs import compile_glob
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.zip import Member
 
@@ -158,6 +159,8 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
                     words = f"option {name}: give a list of texts, ({value!r},), not one text"
                 raise UsageError(words) from None
         _check_template(self.key_template)
+        for pattern in self.include + self.exclude:
+            compile_glob(pattern)
         try:
             "".encode(self.encoding or "utf-8")
         except LookupError as error:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from s3unzip.errors import UsageError
+from s3unzip.globs import compile_glob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,6 +97,7 @@ def _check_type(glob: str, kind: str) -> None:
     _check_header(f"content type of {glob!r}:", kind)
     if not glob:
         raise UsageError(f"content type {kind!r}: its glob is empty; '**' fits all members")
+    compile_glob(glob)
     if not _TYPE.fullmatch(kind):
         raise UsageError(f"content type {kind!r}: not a media type; they look like text/csv")
 

@@ -26,11 +26,12 @@ from s3unzip.api.options import at_endpoint, judge_selection, make_policy, parse
 from s3unzip.context import Progress
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.extraction.objects import BEYOND
+from s3unzip.globs import compile_glob
 from s3unzip.local.extra import check_extra, clear_extra
 from s3unzip.local.machine import Machine, open_machine
 from s3unzip.model import Location, Options, Report, Request
 from s3unzip.planning.plan import Plan
-from s3unzip.planning.select import compile_glob, parse_template
+from s3unzip.planning.select import parse_template
 from s3unzip.settings import Tuning
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_destination, parse_source

@@ -39,10 +39,10 @@ from s3unzip.estimate import (
     show_dollars,
 )
 from s3unzip.explanations import describe
+from s3unzip.globs import compile_glob
 from s3unzip.model import Location, Request, encode
 from s3unzip.planning.cut import choose_workers
 from s3unzip.planning.plan import preview_plan
-from s3unzip.planning.select import compile_glob
 from s3unzip.runs.records import RunRecords
 from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import open_stores

@@ -14,7 +14,6 @@ many small members at once. An object is the member if its size and CRC-32 are t
 """
 
 import mimetypes
-import re
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
@@ -25,9 +24,9 @@ from isal.isal_zlib import crc32
 from msgspec.structs import replace
 
 from s3unzip.errors import NotFoundError
+from s3unzip.globs import compile_glob
 from s3unzip.model import GzipForm, OnConflict, Options, Outcome, PlannedMember, Run, Status
 from s3unzip.object_properties import ObjectProperties
-from s3unzip.planning.select import compile_glob
 from s3unzip.runs.step import Step
 from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.ports import Buffer, Destination, ListedObject, ObjectFacts, StoredObject
@@ -110,14 +109,8 @@ def _chosen_type(path: str, chosen: ObjectProperties) -> str | None:
     """Return the type of the first glob that fits a member's path."""
     if not chosen.content_types:
         return None
-    globs = _compile_globs(tuple(chosen.content_types))
-    fitting = (glob for glob, pattern in globs if pattern.match(path))
+    fitting = (glob for glob in chosen.content_types if compile_glob(glob).match(path))
     return next((chosen.content_types[glob] for glob in fitting), None)
-
-
-@lru_cache(maxsize=8)
-def _compile_globs(globs: tuple[str, ...]) -> list[tuple[str, re.Pattern[str]]]:
-    return [(glob, compile_glob(glob)) for glob in globs]
 
 
 def stored_size(member: Member, options: Options) -> int:

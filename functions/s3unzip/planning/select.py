@@ -11,11 +11,13 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from s3unzip.errors import NothingSelectedError, UsageError
+from s3unzip.globs import compile_glob
 from s3unzip.model import KEY_FIELD, MEMBER_FIELDS, GzipForm, Options, Request, archive_stem
 
 GZIP_ENDING = ".gz"
 MARKER = "_SUCCESS"  # below the run's prefix, where the option `marker` asks for it
 MAX_COMPARED = 20_000  # names that are looked through for near ones
+MAX_PAIRS = 25_000_000  # of characters that difflib compares: about a second
 MAX_NEAR = 3
 
 
@@ -99,37 +101,6 @@ def _fill(text: str, values: dict[str, str]) -> str:
 
 
 # Globs and names
-
-
-def compile_glob(pattern: str, *, any_case: bool = False) -> re.Pattern[str]:
-    """Return the regular expression of a glob; `any_case` takes upper for lower case.
-
-    ``*`` and ``?`` stay within one folder, ``**`` crosses them. A pattern
-    without a slash is matched against the last part of the path, as in
-    .gitignore; one that ends in a slash takes everything below that folder. Slashes at the
-    beginning of a pattern or of a name do not matter.
-    """
-    if pattern.endswith("/"):
-        pattern += "**"
-    anchored = "/" in pattern
-    text = re.sub(
-        r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|.",
-        lambda match: _translate(match[0]),
-        pattern.lstrip("/"),
-        flags=re.DOTALL,
-    )
-    whole = rf"\A/*(?:{text})\Z" if anchored else rf"\A(?:.*/)?(?:{text})\Z"
-    return re.compile(whole, re.DOTALL | re.IGNORECASE if any_case else re.DOTALL)
-
-
-def _translate(token: str) -> str:
-    wild = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    if token in wild:
-        return wild[token]
-    if len(token) > 1 and token.startswith("["):
-        inside = token[1:-1].replace("\\", "\\\\")
-        return f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"
-    return re.escape(token)
 
 
 class Unmatched(NamedTuple):
@@ -226,7 +197,7 @@ def _near(name: str, paths: Iterable[str]) -> tuple[str, ...]:
     ends = [path for path in known if path.lower() == low or path.lower().endswith("/" + low)]
     if ends:
         return tuple(ends[:MAX_NEAR])
-    by_low = {path.lower(): path for path in known}
+    by_low = {path.lower(): path for path in known[: MAX_PAIRS // max(1, len(low) ** 2)]}
     return tuple(by_low[one] for one in difflib.get_close_matches(low, by_low, MAX_NEAR))
 
 

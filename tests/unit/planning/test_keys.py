@@ -1,6 +1,5 @@
-"""Key templates, globs and locations."""
+"""Key templates and locations."""
 
-import fnmatch
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import strategies as st
 
 from s3unzip.errors import UsageError
 from s3unzip.model import GzipForm, Location, Options, Request
-from s3unzip.planning.select import KeyTemplate, compile_glob, parse_template
+from s3unzip.planning.select import KeyTemplate, parse_template
 from s3unzip.stores.locations import parse_destination, parse_source
 
 
@@ -62,38 +61,6 @@ def test_gzip_members_end_in_gz() -> None:
     options = Options(as_gzip=GzipForm.SUFFIX)
     source, target = parse_source("s3://bucket/a.zip"), parse_destination("s3://out")
     assert parse_template(Request(source, target, options)).key_of()("x.json") == "a/x.json.gz"
-
-
-@pytest.mark.parametrize(
-    ("pattern", "path", "match"),
-    [
-        ("*.json", "a/b/c.json", True),
-        ("*.json", "a/b/c.jsonl", False),
-        ("a/*.json", "a/b/c.json", False),
-        ("a/**/*.json", "a/c.json", True),
-        ("a/**/*.json", "a/x/y/c.json", True),
-        ("a/", "a/x/y", True),
-        ("/top", "top", True),
-        ("/top", "a/top", False),
-        ("//etc/a", "/etc/a", True),
-        ("etc/a", "/etc/a", True),
-        ("?.txt", "ab.txt", False),
-        ("[ab].txt", "b.txt", True),
-        ("[!ab].txt", "b.txt", False),
-        ("a.b", "aXb", False),
-        ("**", "any/thing", True),
-    ],
-)
-def test_globs_match_as_in_gitignore(pattern: str, path: str, *, match: bool) -> None:
-    """A pattern without a slash is about the last part; ** crosses folders."""
-    assert bool(compile_glob(pattern).match(path)) is match
-
-
-@given(st.text("ab*?.", max_size=6), st.text("ab.", max_size=6))
-def test_simple_globs_agree_with_fnmatch(pattern: str, name: str) -> None:
-    """On one folder level the standard library says the same."""
-    if "**" not in pattern:
-        assert bool(compile_glob(pattern).match(name)) == fnmatch.fnmatchcase(name, pattern)
 
 
 @pytest.mark.parametrize(

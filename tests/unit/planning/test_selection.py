@@ -3,27 +3,7 @@
 import pytest
 
 from s3unzip.model import Options
-from s3unzip.planning.select import (
-    compile_glob,
-    find_unmatched,
-    selector,
-)
-
-
-@pytest.mark.parametrize("pattern", ["A*.Txt", "d/A?.txt", "**/a[1-3].TXT"])
-def test_case_counts_unless_it_is_not_to(pattern: str) -> None:
-    """A glob can be compared with upper case as lower case; a newline is a character then too."""
-    assert compile_glob(pattern, any_case=True).match("d/a1.txt")
-    assert not compile_glob(pattern).match("d/a1.txt")
-    assert compile_glob("A**Z", any_case=True).match("a\n/z")
-    assert compile_glob("a**z").match("a\n/z")
-
-
-@pytest.mark.parametrize("pattern", ["a[", "a[]", "a[b"])
-def test_a_bracket_that_is_not_closed_is_itself(pattern: str) -> None:
-    """As in a shell."""
-    assert compile_glob(pattern).match(pattern)
-    assert not compile_glob(pattern).match("ab")
+from s3unzip.planning.select import find_unmatched, selector
 
 
 @pytest.mark.parametrize(
@@ -63,3 +43,11 @@ def test_what_fits_no_member_is_listed(
     """Each name and each glob by itself; one glob alone only if nothing was selected."""
     found = find_unmatched(options, lambda: iter(PATHS), selected)
     assert [f"{one.option} {one.pattern}" for one in found] == expected
+
+
+def test_near_names_are_bounded_by_the_characters_to_compare() -> None:
+    """To compare a long name with all long names of an archive would take an hour."""
+    name = "x" * 1_000
+    paths = [f"{name}{number:05}" for number in range(20_000)]
+    (missing,) = find_unmatched(Options(names=(name,)), lambda: iter(paths), 0)
+    assert len(missing.near) == 3

@@ -1,0 +1,171 @@
+"""Globs of names, in time that is linear in the length of a name.
+
+``*`` and ``?`` stay within one folder, ``**`` crosses them. A pattern without a slash is matched
+against the last part of a path, as in .gitignore; one that ends in a slash takes everything below
+that folder. Slashes at the beginning of a pattern or of a path do not matter.
+
+The sender of an archive chooses the names. `re` tries each way to share a name between wildcards:
+two in one folder's name cost the square of its length, three the cube. So `re` gets only patterns
+in which wildcards cannot share (`_is_linear`). The other patterns become an automaton, which reads
+each character once. It takes about 1 us for a usual name, where `re` takes 0.15 us.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache, reduce
+from operator import getitem
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from s3unzip.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+MAX_TRANSITIONS = 20_000  # that an automaton keeps: about 2 MB
+_TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|.", re.DOTALL)
+_ANY_FOLDER = "**/"
+_SLASHES = "/*"  # before an anchored pattern; no token of a pattern looks like it
+_WILD = {_ANY_FOLDER: "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]", _SLASHES: "/*+"}
+
+
+class Glob(Protocol):
+    """A compiled pattern."""
+
+    def match(self, path: str, /) -> object:
+        """Return something true if the pattern fits the whole path."""
+
+
+@lru_cache(maxsize=4096)
+def compile_glob(pattern: str, *, any_case: bool = False) -> Glob:
+    """Return a glob that is ready to match; `any_case` takes upper for lower case.
+
+    Raises:
+        UsageError: a range of characters is empty, as in ``[z-a]``.
+    """
+    text = pattern + "**" if pattern.endswith("/") else pattern
+    tokens: list[str] = _TOKEN.findall(text.lstrip("/"))
+    if "/" not in text:
+        tokens.insert(0, _ANY_FOLDER)
+    elif not text.lstrip("/").startswith("**"):
+        tokens.insert(0, _SLASHES)
+    flags = re.DOTALL | re.IGNORECASE if any_case else re.DOTALL
+    try:
+        if _is_linear(tokens):
+            return re.compile(rf"\A{''.join(map(_translate, tokens))}\Z", flags)
+        return _Automaton(_list_places(tokens, flags))
+    except re.error as error:
+        raise UsageError(f"glob {pattern!r}: {error.msg}") from None
+
+
+def _is_linear(tokens: Sequence[str]) -> bool:
+    """Return whether `re` needs linear time: no two wildcards can share the same characters.
+
+    Slashes part the wildcards. So one ``*`` in each part is fine, and one ``**/`` before them. At
+    the end ``**`` takes all that is left.
+    """
+    text = "".join("?" if _is_plain_class(token) else token for token in tokens)
+    parts = text.removeprefix(_SLASHES).split("/")
+    crossing = parts[:-1].count("**")
+    is_parted = all(part == "**" or part.count("*") <= 1 for part in parts)
+    # `/*+` would take the slash of a pattern that begins with a wildcard and a slash.
+    takes_slash = text.startswith(f"{_SLASHES}*/")
+    return is_parted and crossing <= 1 and "[" not in text and not takes_slash
+
+
+def _is_plain_class(token: str) -> bool:
+    """Return whether a token is a class of characters that has no slash."""
+    return len(token) > 2 and token[0] == "[" and not re.match(_translate(token), "/")
+
+
+def _translate(token: str) -> str:
+    """Return the regular expression of a token."""
+    if token in _WILD:
+        return _WILD[token]
+    negated = token[1:2] in {"!", "^"}
+    members = re.findall(r".-.|.", token[2 if negated else 1 : -1], re.DOTALL)
+    if not members:  # one character, or a class of nothing
+        return re.escape(token)
+    ranges = ("-".join(map(re.escape, member[::2])) for member in members)
+    return f"[{'^' if negated else ''}{''.join(ranges)}]"
+
+
+# Automata
+
+
+class _Place(NamedTuple):
+    """A place in a pattern."""
+
+    stays: re.Pattern[str]  # the characters after which a match is at this place again
+    goes: re.Pattern[str]  # the characters after which it is at the next place
+    skips: tuple[int, ...] = ()  # how many places it may go on by without a character
+
+
+def _list_places(tokens: Sequence[str], flags: int) -> list[_Place]:
+    """Return the places of a pattern, from its beginning to its end."""
+    none, slash, not_slash, any_character = (
+        re.compile(text, flags) for text in ("(?!)", "/", "[^/]", ".")
+    )
+    wild = {
+        _SLASHES: [_Place(slash, none, (1,))],
+        "*": [_Place(not_slash, none, (1,))],
+        "**": [_Place(any_character, none, (1,))],
+        _ANY_FOLDER: [_Place(none, none, (1, 2)), _Place(any_character, slash)],
+    }
+    places = []
+    for token in tokens:
+        places += wild.get(token) or [_Place(none, re.compile(_translate(token), flags))]
+    return [*places, _Place(none, none)]
+
+
+class _State(dict[str, "_State"]):
+    """All places that a match may be at, and the next state for each character."""
+
+    def __init__(self, places: frozenset[int], automaton: _Automaton) -> None:
+        super().__init__()
+        self.places = places
+        self._automaton = automaton
+
+    def __missing__(self, character: str) -> _State:
+        following = self[character] = self._automaton.follow(self, character)
+        return following
+
+
+class _Automaton:
+    """A deterministic automaton; names that are read make its states. Threads may share it."""
+
+    def __init__(self, places: Sequence[_Place]) -> None:
+        self._places = places
+        self._forget()
+
+    def match(self, path: str) -> bool:
+        """Return whether the pattern fits the whole path."""
+        if self._transitions > MAX_TRANSITIONS:
+            self._forget()
+        end = reduce(getitem, path, self._start)
+        return len(self._places) - 1 in end.places
+
+    def follow(self, state: _State, character: str) -> _State:
+        """Return the state after a character."""
+        self._transitions += 1
+        numbers: set[int] = set()
+        for number in state.places:
+            if self._places[number].stays.match(character):
+                numbers.add(number)
+            if self._places[number].goes.match(character):
+                numbers.add(number + 1)
+        return self._state_at(numbers)
+
+    def _forget(self) -> None:
+        """Forget all states: names with ever new characters would fill the memory."""
+        self._transitions = 0
+        self._states: dict[frozenset[int], _State] = {}
+        self._start = self._state_at({0})
+
+    def _state_at(self, numbers: Iterable[int]) -> _State:
+        """Return the state of some places, and of those that they skip to."""
+        reached = list(numbers)
+        for number in reached:  # it grows meanwhile
+            reached += [number + skip for skip in self._places[number].skips]
+        places = frozenset(reached)
+        return self._states.setdefault(places, _State(places, self))
