@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from s3unzip import rates
 from s3unzip.errors import BudgetError, UsageError
+from s3unzip.figures import show_dollars
 from s3unzip.model import Report, Request, Requests, Run, Task, TaskKind
 from s3unzip.settings import Tuning
 
@@ -28,8 +29,6 @@ PLAN_CALLS = 9  # around a plan, one after the other
 REPORT_CALLS = 3
 LINK_CALLS = 16  # to link the segments of split members
 MAX_PARTS = 10_000  # of a multipart upload: AmazonS3/latest/userguide/qfacts.html
-MANY_DOLLARS = 10.0  # from which on cents are enough
-FEW_DOLLARS = 0.001  # below which four decimals would be one digit
 Job = Request | Run | Report  # source, destination and options of what is estimated or priced
 
 
@@ -313,22 +312,6 @@ def _count_sizes(sizes: Iterable[int]) -> tuple[Bin, ...]:
     """Return a histogram of `sizes` (bytes) with bins that double; empty bins are left out."""
     counts = sorted(Counter(map(int.bit_length, sizes)).items())
     return tuple(Bin(1 << (bits - 1) if bits else 0, 1 << bits, count) for bits, count in counts)
-
-
-def show_dollars(dollars: float, beside: float | None = None) -> str:
-    """Return dollars with as many digits as say something: ``$50.45``, ``$0.00003``.
-
-    Args:
-        beside: another amount in the same sentence; where the two differ and would look the
-            same, it gets more digits.
-    """
-    decimals = 4 if dollars >= FEW_DOLLARS or dollars <= 0 else 1 - math.floor(math.log10(dollars))
-    decimals = 2 if dollars >= MANY_DOLLARS else decimals
-    if beside is not None and beside != dollars:
-        while decimals < 12 and f"{dollars:.{decimals}f}" == f"{beside:.{decimals}f}":
-            decimals += 1
-    shown = f"${dollars:,.{decimals}f}"
-    return shown.rstrip("0").removesuffix(".") if dollars < FEW_DOLLARS else shown
 
 
 class _Work:

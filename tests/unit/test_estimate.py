@@ -19,8 +19,8 @@ from s3unzip.estimate import (
     estimate_archive,
     local,
     price,
-    show_dollars,
 )
+from s3unzip.figures import show_dollars
 from s3unzip.model import Location, Options, Request, Requests, Task, TaskKind
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.planning.cut import TaskCutter, choose_workers, order_tasks

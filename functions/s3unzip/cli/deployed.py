@@ -4,11 +4,12 @@ import sys
 import time
 from itertools import chain
 
-from s3unzip.cli.figures import print_json, printable, show_bytes, show_count, show_time
 from s3unzip.cli.options import SERVER, Given, command
+from s3unzip.cli.printing import print_json, printable
 from s3unzip.cli.terminal import confirm
 from s3unzip.errors import BudgetError, InterruptedRunError, UsageError
-from s3unzip.estimate import price_archives, show_dollars
+from s3unzip.estimate import price_archives
+from s3unzip.figures import show_bytes, show_count, show_dollars, show_time
 from s3unzip.model import Location
 from s3unzip.operate import reconcile as reconciling
 from s3unzip.operate.canary import try_canary

@@ -14,31 +14,14 @@ from msgspec.structs import replace
 import s3unzip
 from s3unzip import Archive, ArchiveMember
 from s3unzip.api.options import judge_selection, make_policy
-from s3unzip.cli.figures import (
-    print_json,
-    printable,
-    printable_name,
-    show_bytes,
-    show_count,
-    show_seconds,
-    show_time,
-    warn,
-    write_table,
-)
 from s3unzip.cli.options import MEMBERS, ODD, PLACES, SOURCE, WHERE, Given, command, globs_of
+from s3unzip.cli.printing import print_json, printable, printable_name, warn, write_table
 from s3unzip.cli.run import asking_for_a_prefix
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
-from s3unzip.estimate import (
-    Estimate,
-    Platform,
-    aws,
-    check_budget,
-    estimate_archive,
-    local,
-    show_dollars,
-)
+from s3unzip.estimate import Estimate, Platform, aws, check_budget, estimate_archive, local
 from s3unzip.explanations import describe
+from s3unzip.figures import show_bytes, show_count, show_dollars, show_seconds, show_time
 from s3unzip.globs import compile_glob
 from s3unzip.model import Location, Request, encode
 from s3unzip.planning.cut import choose_workers

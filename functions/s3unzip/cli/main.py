@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from s3unzip import errors
-from s3unzip.cli.figures import printable
+from s3unzip.cli.printing import printable
 from s3unzip.cli.terminal import (
     OUTPUT_LOST,
     OutputLostError,

@@ -15,16 +15,10 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.cli.figures import (
-    print_json,
-    printable,
-    printable_name,
-    show_bytes,
-    show_count,
-    show_seconds,
-)
+from s3unzip.cli.printing import print_json, printable, printable_name
 from s3unzip.context import Progress
 from s3unzip.explanations import advise, describe, explain
+from s3unzip.figures import show_bytes, show_count, show_seconds
 from s3unzip.model import Location, Outcome, Report, Request, Verdict
 from s3unzip.planning.select import parse_template
 from s3unzip.settling.next_command import in_environment, next_command

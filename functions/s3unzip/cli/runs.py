@@ -15,19 +15,12 @@ from click.core import ParameterSource
 from msgspec import Struct, convert
 from msgspec.structs import replace
 
-from s3unzip.cli.figures import (
-    print_json,
-    printable,
-    show_count,
-    show_seconds,
-    show_time,
-    warn,
-    write_table,
-)
 from s3unzip.cli.options import PLACES, SERVER, Given, command
 from s3unzip.cli.output import RunDisplay, failed_line, print_report
+from s3unzip.cli.printing import print_json, printable, warn, write_table
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
+from s3unzip.figures import show_count, show_seconds, show_time
 from s3unzip.local.locking import LOCK, is_at_work, known_runs
 from s3unzip.model import Outcome, PlanSummary, Report, Status, Verdict, run_of_execution
 from s3unzip.runs.records import PAGE, Items, RunRecords, RunSnapshot, RunWatcher, pick_run
@@ -273,7 +266,7 @@ def show(given: Given) -> int:
 
 def _page_of(report: Report, known: AnyRuns) -> Path:
     """Return where the page of a run is on this machine, fetched or made if it is elsewhere."""
-    from s3unzip.settling.page import render_page
+    from s3unzip.settling.report_page.page import render_page
 
     run, home = report.run, Path(runs_home().key)
     if known.environment is None:

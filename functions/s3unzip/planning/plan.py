@@ -21,8 +21,9 @@ from msgspec.structs import replace
 
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, RejectedError, UsageError
-from s3unzip.estimate import estimate, show_dollars
+from s3unzip.estimate import estimate
 from s3unzip.explanations import describe
+from s3unzip.figures import show_dollars
 from s3unzip.finding import Finding
 from s3unzip.model import (
     Budget,

@@ -43,8 +43,8 @@ from s3unzip.planning.cut import choose_workers, order_tasks
 from s3unzip.planning.plan import Plan, Reading, make_plan, read_tail
 from s3unzip.runs.records import MEMBER, PLAN_TASK, RunRecords, TaskOutcomes, round_name
 from s3unzip.runs.step import RUN_FAULTS, SOURCE_CHANGED, Step, stop_for
-from s3unzip.settling.page import render_page
 from s3unzip.settling.report import Tally, make_report, write_marker
+from s3unzip.settling.report_page.page import render_page
 from s3unzip.settling.source_actions import source_result
 from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.ports import Tail

@@ -1,13 +1,11 @@
 """Made-up reports for the report page: small, a million members, failures, a refused archive."""
 
-from typing import Any
-
-import msgspec
 from msgspec.structs import replace
 
 from s3unzip.estimate import aws, price_run
-from s3unzip.model import Failure, Location, Options, Pin, Report, Requests, Verdict, encode
-from s3unzip.settling.page import make_page, page_data
+from s3unzip.model import Failure, Location, Options, Pin, Report, Requests, Verdict
+from s3unzip.settling.report_page.contents import Shown
+from s3unzip.settling.report_page.page import make_page
 
 BEGAN = 1_760_000_000.0
 DESTINATION = Location("s3", "acme-extracted", "landing/")
@@ -134,10 +132,10 @@ REPORTS = {
 
 def page(report: Report) -> bytes:
     """Return the page of a report."""
-    return make_page(shown(report))
-
-
-def shown(report: Report) -> dict[str, Any]:
-    """Return what the page of a report shows."""
-    data = page_data(report, price_run(report, aws()), NEXT, " --env prod")
-    return msgspec.json.decode(encode(data), type=dict[str, Any])
+    shown = Shown(
+        report=report,
+        cost=price_run(report, aws()),
+        next_command=NEXT,
+        environment_options=" --env prod",
+    )
+    return make_page(shown)

@@ -1,38 +1,8 @@
-"""Figures, names, warnings and JSON lines as commands print them."""
+"""Tables, names, warnings and JSON lines as commands print them."""
 
-import math
 import sys
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
 from typing import TextIO
-
-
-def show_bytes(count: float) -> str:
-    """Return a size as people read it: ``1.5 MiB``, ``64 KiB``."""
-    if count < 1024:
-        return f"{count:.0f} B"
-    power = min(4, int(math.log(count, 1024)))
-    return f"{count / 1024**power:,.1f}".removesuffix(".0") + f" {' KMGT'[power]}iB"
-
-
-def show_seconds(seconds: float) -> str:
-    """Return a duration as people read it: ``12.3 s``, ``4 min 05 s``, ``1 h 02 min``."""
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02} s"
-    return f"{minutes // 60} h {minutes % 60:02} min"
-
-
-def show_time(seconds: float) -> str:
-    """Return a time of day, in UTC."""
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
-
-
-def show_count(count: int, thing: str) -> str:
-    """Return a count and what is counted: ``1 member``, ``2,000 members``."""
-    return f"{count:,} {thing if count == 1 else f'{thing}s'}"
 
 
 def write_table(rows: Sequence[Sequence[str]], out: TextIO, right: Collection[str] = ()) -> None:

@@ -1,0 +1,69 @@
+"""Sizes, durations, times, counts and dollars as people read them, wherever they are shown."""
+
+import math
+from datetime import UTC, datetime
+
+MANY_DOLLARS = 10.0  # from which on cents are enough
+FEW_DOLLARS = 0.001  # below this amount, four decimals show one digit only
+MAX_DECIMALS = 12  # of dollars
+
+
+def show_bytes(count: float) -> str:
+    """Return a size as people read it: ``1.5 MiB``, ``64 KiB``."""
+    if count < 1024:
+        return f"{count:.0f} B"
+    power = min(4, int(math.log(count, 1024)))
+    return f"{count / 1024**power:,.1f}".removesuffix(".0") + f" {' KMGT'[power]}iB"
+
+
+def show_seconds(seconds: float) -> str:
+    """Return a duration as people read it: ``12.3 s``, ``4 min 05 s``, ``1 h 02 min``."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, seconds_left = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds_left:02} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def show_time(seconds: float) -> str:
+    """Return a time of day, in UTC."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
+
+
+def show_count(count: int, noun: str) -> str:
+    """Return a count and what is counted: ``1 member``, ``2,000 members``."""
+    return f"{count:,} {noun if count == 1 else f'{noun}s'}"
+
+
+def show_share(part: float, whole: float) -> str:
+    """Return a share in percent with two digits, with four where it is nearly all."""
+    percent = 100 * part / whole if whole else 0.0
+    if 0 < percent < 0.1:
+        return "under 0.1 %"
+    if 99 < percent < 100:
+        return f"{percent:.2f} %"
+    return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
+
+
+def show_dollars(dollars: float, beside: float | None = None) -> str:
+    """Return dollars with enough digits to say something: ``$50.45``, ``$0.00003``.
+
+    Args:
+        beside: another amount in the same sentence; where the two differ and would look the
+            same, the amount gets more digits.
+    """
+    decimals = _choose_decimals(dollars)
+    if beside is not None and beside != dollars:
+        while decimals < MAX_DECIMALS and f"{dollars:.{decimals}f}" == f"{beside:.{decimals}f}":
+            decimals += 1
+    amount = f"${dollars:,.{decimals}f}"
+    return amount.rstrip("0").removesuffix(".") if dollars < FEW_DOLLARS else amount
+
+
+def _choose_decimals(dollars: float) -> int:
+    if dollars >= MANY_DOLLARS:
+        return 2
+    if dollars >= FEW_DOLLARS or dollars <= 0:
+        return 4
+    return 1 - math.floor(math.log10(dollars))

@@ -1,0 +1,120 @@
+"""The facts of a run, one tile each."""
+
+from collections.abc import Iterator
+
+from s3unzip.estimate import Cost
+from s3unzip.figures import show_bytes, show_dollars, show_seconds, show_share
+from s3unzip.model import Report, Requests, Verdict
+from s3unzip.settling.report_page.contents import Shown
+from s3unzip.settling.report_page.markup import NO_BREAK_SPACE, Markup, element, figure, plain
+
+REQUESTS = {
+    "get": "GET",
+    "put": "PUT",
+    "head": "HEAD",
+    "list": "LIST",
+    "create": "CreateMultipartUpload",
+    "part": "UploadPart",
+    "copy": "UploadPartCopy",
+    "complete": "CompleteMultipartUpload",
+    "abort": "AbortMultipartUpload",
+}
+
+
+def facts(shown: Shown) -> Markup:
+    """Return the tiles of a run."""
+    tiles = [*_member_tiles(shown.report), *_work_tiles(shown.report)]
+    if shown.cost:
+        tiles.append(_cost_tile(shown.report, shown.cost))
+    # One row, or two that are as equal as can be.
+    columns = max(len(tiles), 3) if len(tiles) <= 5 else (len(tiles) + 1) // 2
+    return element("dl", {"id": "facts", "class": f"facts columns-{columns}"}, *tiles)
+
+
+def _tile(name: str, value: Markup, note: str = "", tone: str = "") -> Markup:
+    amount = element("div", {"class": f"value {tone}".rstrip()}, value)
+    remark = element("div", {"class": "note"}, plain(note))
+    return element("div", {}, element("dt", {}, plain(name)), element("dd", {}, amount, remark))
+
+
+def _member_tiles(report: Report) -> Iterator[Markup]:
+    if report.verdict is Verdict.REJECTED:
+        return
+    asides = [
+        f"{report.unchanged:,} unchanged" if report.unchanged else "",
+        f"{report.excluded:,} not selected" if report.excluded else "",
+        _count_directories(report.directories) if report.directories else "",
+    ]
+    note = ", ".join(filter(None, asides)) or f"of {report.members:,}"
+    yield _tile("Members extracted", figure(f"{report.extracted:,}"), note)
+    files = max(report.members - report.directories, report.failed + report.missing)
+    # "Failed 0" beside members without an outcome would say that all is well.
+    if report.failed:
+        share = f"{_share(report.failed, files)} of the members"
+        yield _tile("Failed", figure(f"{report.failed:,}"), share, "bad")
+    elif not report.missing:
+        yield _tile("Failed", figure("0"), "none")
+    if report.missing:
+        share = f"{_share(report.missing, files)} of the members"
+        yield _tile("No outcome", figure(f"{report.missing:,}"), share, "bad")
+
+
+def _share(part: int, whole: int) -> str:
+    return show_share(part, whole).replace(" ", NO_BREAK_SPACE)
+
+
+def _count_directories(count: int) -> str:
+    return "1 directory" if count == 1 else f"{count:,} directories"
+
+
+def _work_tiles(report: Report) -> Iterator[Markup]:
+    seconds = max(0.0, report.finished - report.started)
+    plan = f"the plan took {show_seconds(report.plan_seconds)}" if report.plan_seconds else ""
+    yield _tile("Duration", figure(show_seconds(seconds)), plan)
+    if report.first_object is not None:
+        began = report.event_time or report.started
+        origin = "after the upload" if report.event_time else "after the start"
+        yield _tile("First object", figure(show_seconds(report.first_object - began)), origin)
+    yield from _rate_tiles(report, seconds)
+    read = f"{show_bytes(report.bytes_in)} read" if report.bytes_in else ""
+    if report.bytes_out:
+        yield _tile("Written", figure(show_bytes(report.bytes_out)), read)
+    elif report.verdict is Verdict.REJECTED:
+        yield _tile("Written", figure("nothing"), read)
+    if report.tasks > 1:
+        failed = f"{report.tasks_failed:,} failed" if report.tasks_failed else ""
+        yield _tile("Tasks", figure(f"{report.tasks:,}"), failed)
+    calls = sum(count for _, count in count_calls(report.requests))
+    if calls:
+        retries = "none retried"
+        if report.requests.retries:
+            throttled = f"{report.requests.throttled:,} throttled"
+            retries = f"{report.requests.retries:,} retried, {throttled}"
+        yield _tile("Requests", figure(f"{calls:,}"), retries)
+
+
+def _rate_tiles(report: Report, seconds: float) -> Iterator[Markup]:
+    """Yield the rate, if there is one: not of one member, not of a run that mostly waited."""
+    members = report.extracted + report.unchanged
+    worked = report.plan_seconds + report.task_seconds > seconds / 2
+    if members > 1 and seconds and worked:
+        unit = element("small", {}, figure(" members/s"))
+        value = Markup(figure(f"{members / seconds:,.0f}") + unit)
+        yield _tile("Rate", value, f"{show_bytes(report.bytes_out / seconds)}/s written")
+
+
+def count_calls(requests: Requests) -> list[tuple[str, int]]:
+    """Return the title and the count of each kind of request that was sent."""
+    counts = [(title, int(getattr(requests, name))) for name, title in REQUESTS.items()]
+    return [(title, count) for title, count in counts if count]
+
+
+def _cost_tile(report: Report, cost: Cost) -> Markup:
+    unit_price = ""
+    if report.extracted:
+        # Small members cost by the PUT, large ones by the byte.
+        if report.bytes_out > report.extracted * 1e6:
+            unit_price = f"{show_dollars(cost.total / report.bytes_out * 1e12)} a TB written"
+        else:
+            unit_price = f"{show_dollars(cost.total / report.extracted * 1e6)} a million members"
+    return _tile("Cost", figure(show_dollars(cost.total)), unit_price)

@@ -1,0 +1,157 @@
+"""HTML as values: text that is escaped, elements, tables.
+
+Rules:
+
+- Only `text` and `element` make markup, and both escape what they are given. So a name from an
+  archive can never become markup.
+- Hidden characters are spelled out. So a name cannot look like another one.
+- Every size is bounded: `clip` cuts a text, and `text` folds a long one.
+"""
+
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, NewType
+
+Markup = NewType("Markup", str)
+
+NOTHING = Markup("")
+MAX_UNFOLDED = 200  # characters of a text that are shown at once
+FOLDED_END = 40  # characters of the end of a folded text that are shown at once
+NO_BREAK_SPACE = "\u00a0"  # between a figure and its unit
+
+# Characters that show nothing or reorder their neighbours.
+_HIDDEN = re.compile(
+    "([\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufe00-\ufe0f\ufeff\ufff9-\ufffb])"
+)
+
+
+class Column(NamedTuple):
+    """A column of a table."""
+
+    title: str
+    style: str = ""  # CSS classes of its cells
+    is_header: bool = False  # its cells name their rows
+
+
+def text(value: str) -> Markup:
+    """Return text of unknown origin as markup."""
+    parts = _HIDDEN.split(value)
+    spelled = [
+        element("span", {"class": "escape"}, Markup(_spell(part))) if position % 2 else plain(part)
+        for position, part in enumerate(parts)
+    ]
+    return element("bdi", {}, *spelled)
+
+
+def title_text(value: str) -> Markup:
+    """Return text of unknown origin for a place that can hold no elements."""
+    return plain(_HIDDEN.sub(lambda match: _spell(match[0]), value))
+
+
+def _spell(character: str) -> str:
+    return f"\\u{ord(character):04x}"
+
+
+def folded(value: str) -> Markup:
+    """Return text of unknown origin as markup; the middle of a long text is folded away."""
+    if len(value) <= MAX_UNFOLDED:
+        return text(value)
+    start = value[: MAX_UNFOLDED - FOLDED_END]
+    end = value[-FOLDED_END:]
+    summary = element("summary", {}, text(start), Markup(" … "), text(end))
+    return element("details", {"class": "folded"}, summary, text(value))
+
+
+def figure(value: str) -> Markup:
+    """Return a figure whose unit stays on its line."""
+    return Markup(html.escape(value.replace(" ", NO_BREAK_SPACE)))
+
+
+def plain(value: str) -> Markup:
+    """Return text of our own as markup."""
+    return Markup(html.escape(value))
+
+
+def element(tag: str, attributes: Mapping[str, str], *children: Markup) -> Markup:
+    """Return an element; attributes without a value are left out."""
+    shown = "".join(
+        f' {name}="{html.escape(value)}"' for name, value in attributes.items() if value
+    )
+    return Markup(f"<{tag}{shown}>{''.join(children)}</{tag}>")
+
+
+def table(
+    caption: str,
+    columns: Sequence[Column],
+    rows: Iterable[Markup],
+    *,
+    note: str = "",
+    foot: Markup = NOTHING,
+) -> Markup:
+    """Return a table of rows that `row` made.
+
+    On a phone a row is drawn as a card. The roles keep it a row for a screen reader.
+    """
+    titles = [
+        element(
+            "th",
+            {"scope": "col", "role": "columnheader", "class": column.style.replace("mono", "")},
+            plain(column.title),
+        )
+        for column in columns
+    ]
+    subtitle = element("small", {}, plain(note)) if note else NOTHING
+    group = {"role": "rowgroup"}
+    return element(
+        "table",
+        {"role": "table"},
+        element("caption", {}, plain(caption), subtitle),
+        element("thead", group, element("tr", {"role": "row"}, *titles)),
+        element("tbody", group, *rows),
+        element("tfoot", group, foot) if foot else NOTHING,
+    )
+
+
+def row(columns: Sequence[Column], cells: Sequence[Markup], *, reason: str = "") -> Markup:
+    """Return a row of a table.
+
+    Args:
+        columns: the table's columns.
+        cells: one for each column.
+        reason: why a member failed, for the page's filter; empty in other tables.
+    """
+    made = [_cell(column, cell) for column, cell in zip(columns, cells, strict=True)]
+    return element("tr", {"role": "row", "data-reason": reason}, *made)
+
+
+def _cell(column: Column, content: Markup) -> Markup:
+    if column.is_header:
+        return element("th", {"scope": "row", "role": "rowheader", "class": column.style}, content)
+    label = column.title if content else ""
+    return element("td", {"role": "cell", "class": column.style, "data-label": label}, content)
+
+
+def bar(part: float, whole: float, tone: str) -> Markup:
+    """Return a bar whose length is the share of a part; `tone` is a CSS class.
+
+    A style attribute would need a weaker Content-Security-Policy. An attribute of SVG does not.
+    """
+    share = 100 * part / whole if whole else 0.0
+    rectangle = element("rect", {"width": f"{share:.2f}%", "height": "100%"})
+    return element("svg", {"class": f"bar {tone}", "aria-hidden": "true"}, rectangle)
+
+
+def aside(note: str) -> Markup:
+    """Return a quiet line below a text; nothing for an empty note."""
+    return element("span", {"class": "quiet below"}, text(note)) if note else NOTHING
+
+
+def clip(value: str, limit: int) -> str:
+    """Return `value` as valid UTF-8 of at most `limit` characters, cut in the middle."""
+    valid = value.encode("utf-8", "replace").decode("utf-8")
+    if len(valid) <= limit:
+        return valid
+    half = limit // 2
+    return f"{valid[:half]}…{valid[half + 1 - limit :]}"
