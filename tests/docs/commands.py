@@ -106,6 +106,8 @@ def check_spans(page: Path) -> list[str]:
         options = {word.partition("=")[0] for word in (first, *rest) if word.startswith("--")}
         if first in CHECKS and (rest if first == "make" else rest[1:]):
             bad = CHECKS[first](rest) is not None
+        elif module := re.search(r"python3? -m\s+([\w.]+)", span):
+            bad = check_module([module[1]]) is not None
         elif first == "s3unzip" and rest and not rest[0].startswith("--"):
             bad = rest[0] not in known or not options <= known[rest[0]]
         elif first == "s3unzip":
@@ -149,6 +151,14 @@ def check_aws(words: list[str]) -> str | None:
     options |= {f"no-{name}" for name in options}  # of a flag
     odd = used - options - GLOBAL_OPTIONS
     return f"{service} {operation} has no --{', --'.join(sorted(odd))}" if odd else None
+
+
+def check_module(words: list[str]) -> str | None:
+    """Say that ``python -m`` would only import a module: it ends with 0 and does nothing."""
+    path = ROOT.joinpath(*words[0].split("."))
+    main = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+    runs = main.exists() and (path.is_dir() or 'if __name__ == "__main__"' in main.read_text())
+    return None if runs else f"the module {words[0]} cannot be run"
 
 
 CHECKS = {"make": check_make, "aws": check_aws}  # by a command's first word

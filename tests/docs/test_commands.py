@@ -10,18 +10,21 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
 from embedded.deploy import make_client
 from embedded.ministack import PYTHON, EmbeddedAws
+from embedded.ports import free_port
 from tests.docs.archives import make_archive
 from tests.docs.commands import (
     ROOT,
     Command,
     check_aws,
     check_make,
+    check_module,
     check_s3unzip,
     check_spans,
     documents,
@@ -49,8 +52,7 @@ ELSEWHERE: dict[str, Callable[[list[str]], str | None]] = {
     "uv tool install ": _no_fault,  # asks the package index: tests/docs/test_install.py
     "pipx install ": _no_fault,
     "uv sync": _no_fault,  # has made the environment of this test
-    "uv run python -m acceptance": _no_fault,  # needs a deployed stack: tests/acceptance
-    "uv run python -m embedded.ministack": _no_fault,  # runs until it is stopped
+    "uv run python -m ": check_module,  # needs a deployed stack: tests/acceptance
 }
 # Of s3unzip: what asks a deployed stack, which tests/e2e/test_operating.py has.
 DEPLOYED = re.compile(r"\s--env\b")
@@ -178,6 +180,21 @@ def test_other_commands_are_known(page: Path) -> None:
         if found is not None:
             wrong.append(f"{command}: {found}")
     assert not wrong
+
+
+def test_the_embedded_aws_alone() -> None:
+    """`make local-aws` serves S3 at the port that is named, and says so."""
+    if not PYTHON.exists():
+        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+    port = free_port()
+    command = ["make", "local-aws", f"PORT={port}"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as served:
+        assert served.stdout is not None
+        lines = list(takewhile(lambda line: line.startswith("export "), served.stdout))
+        variables = dict(line.removeprefix("export ").strip().split("=", 1) for line in lines)
+        assert make_client("s3", variables).list_buckets()["Buckets"] == []
+        served.terminate()
+    assert variables["AWS_ENDPOINT_URL"] == f"http://127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize("page", documents(), ids=show_page)
