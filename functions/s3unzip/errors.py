@@ -17,6 +17,7 @@
     |  +- SourceChangedError        exit 4  the archive is no longer the one that was planned
     |  +- NotFoundError             exit 6  no such bucket or key
     |  +- AccessDeniedError         exit 6  a right is missing, or a key is denied or disabled
+    |  |  +- LinkRefusedError       exit 6  a web server does not give the archive for the URL
     |  +- RangesUnsupportedError    exit 6  an HTTP server without range requests
     |  +- ConflictError             exit 6  a conditional write found the object there
     |  +- StoreFullError            exit 6  no space left where the members go
@@ -80,6 +81,10 @@ class NotFoundError(StorageError):
 
 class AccessDeniedError(StorageError):
     """A permission is missing, the owner is another, or a KMS key is denied or disabled."""
+
+
+class LinkRefusedError(AccessDeniedError):
+    """A web server does not give the archive for this URL: it may have expired."""
 
 
 class RangesUnsupportedError(StorageError):

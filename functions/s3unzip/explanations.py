@@ -23,6 +23,7 @@ class Help(Enum):
     SHOW = auto()  # none: it lists the members
     RETRY = auto()
     RETRY_WITH_PASSWORD = auto()
+    RUN_WITH_LINK = auto()  # another one: a run remembers the link that it began with
     RUN_WITH_PASSWORD = auto()  # the plan refused the members, so a retry does not read them
 
 
@@ -95,6 +96,11 @@ OTHER = {
         "The key exists with other content, and --on-conflict is never.",
         "Choose another --prefix, or run again with --on-conflict overwrite.",
     ),
+    "link-refused": Explanation(
+        "The web server does not give the archive for this link.",
+        "Get a new link, and extract what is left with it: s3unzip run NEW-URL DEST "
+        "--on-conflict skip-unchanged.",
+    ),
     "nested-budget": Explanation(
         "The archives inside of this one are more than the budget of --nested allows.",
         "Extract the archive itself with s3unzip run, or raise nested_archives, nested_members or "
@@ -140,10 +146,11 @@ OTHER = {
 }
 
 
-# What helps after members failed with a code; the others fail again as long as the archive is the
-# same.
+# What helps after a run or members failed with a code; other members fail again as long as the
+# archive is the same.
 _HELP = {
     "encrypted": Help.RUN_WITH_PASSWORD,
+    "link-refused": Help.RUN_WITH_LINK,
     "wrong-password": Help.RETRY_WITH_PASSWORD,
     "aes-mac-mismatch": Help.RETRY_WITH_PASSWORD,
     "store-refused": Help.RETRY,

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -82,11 +83,20 @@ class Location(Struct, frozen=True):
     @property
     def public(self) -> Location:
         """The location for display, without secrets: a user, the query of a presigned URL."""
-        if self.scheme not in {"http", "https"}:
+        if not self._is_url:
             return self
         path, mark, _ = self.key.partition("?")
         host = self.bucket.rpartition("@")[2]
         return Location(self.scheme, host, path + ("?..." if mark else ""))
+
+    @property
+    def name(self) -> str:
+        """The key or the path; of a URL its path as the server's files have it, not encoded."""
+        return unquote(self.key.partition("?")[0]) if self._is_url else self.key
+
+    @property
+    def _is_url(self) -> bool:
+        return self.scheme in {"http", "https"}
 
 
 class Pin(Struct, frozen=True):
@@ -289,7 +299,7 @@ def run_stem(source: Location) -> str:
 
 def archive_stem(source: Location) -> str:
     """Return the archive's last path part without its suffix, ``.zip`` or another one."""
-    name = source.key.split("?", 1)[0].rstrip("/").rsplit("/", 1)[-1]
+    name = source.name.rstrip("/").rsplit("/", 1)[-1]
     return re.sub(r"(\.zip(\.0{2,}1)?|(?<=.)\.[a-z][a-z0-9]{0,9})$", "", name, flags=re.IGNORECASE)
 
 

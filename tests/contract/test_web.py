@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from s3unzip.errors import (
-    AccessDeniedError,
+    LinkRefusedError,
     NotFoundError,
     RangesUnsupportedError,
     S3UnzipError,
@@ -62,12 +62,16 @@ def test_ranges_carry_the_pin() -> None:
     "knows", [{}, {"suffixes": False}, {"weak": True}, {"etags": False}, {"conditions": False}]
 )
 def test_servers_that_know_less(knows: dict[str, bool], data: bytes) -> None:
-    """Without suffix ranges, strong ETags or conditions an archive can be read all the same."""
+    """Without suffix ranges, strong ETags or conditions an archive can be read all the same.
+
+    Each request is a GET: the signature of a presigned URL is for one method.
+    """
     with serving(WebFiles({"a.zip": data}, **knows)) as (where, server, source):
         tail = source.tail(where, 1_000)
         assert (tail.data, tail.pin.size) == (data[-1_000:], len(data))
         archive = source.pinned(where, tail.pin)
         assert archive.read(ByteRange(0, len(data))) == data
+        assert {asked.method for asked in server.asked} == {"GET"}
         # Servers compare fractions of a second that no header has, so dates are compared here.
         assert not any("if-unmodified-since" in asked.headers for asked in server.asked)
 
@@ -138,9 +142,12 @@ def test_a_body_that_breaks(reply: Reply) -> None:
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (401, AccessDeniedError),
-        (403, AccessDeniedError),
+        (400, LinkRefusedError),
+        (401, LinkRefusedError),
+        (403, LinkRefusedError),
         (404, NotFoundError),
+        (405, StorageError),
+        (410, LinkRefusedError),
         (418, StorageError),
         (429, ThrottledError),
         (500, ServiceFaultError),

@@ -28,7 +28,7 @@ S3_ANSWERS = {
 def mistaken_world(folder: Path) -> Iterator[dict[str, str]]:
     """Make the files in `folder` and start the servers; yield what the placeholders stand for."""
     _write_files(folder)
-    files = WebFiles({"a.zip": make_archive("archive.zip")})
+    files = WebFiles({"a.zip": make_archive("archive.zip"), "empty.zip": b""})
     with (
         HttpServer(lambda asked: _answer_web(asked, files)) as web,
         HttpServer(_answer_s3) as s3,
@@ -68,14 +68,19 @@ def _write_files(folder: Path) -> None:
     (folder / "closed").mkdir(mode=0o555)
 
 
+WEB_ANSWERS = {
+    "/whole.zip": Reply(200, make_archive("archive.zip")),  # a server without ranges
+    "/moved.zip": Reply(302, b"", {"Location": "https://other.example/a.zip"}),
+    "/private.zip": Reply(403),
+    "/expired.zip": s3_error(403, "AccessDenied", "Request has expired"),
+    "/page.html": Reply(200, b"<html>Sign in</html>", {"Content-Type": "text/html; charset=utf-8"}),
+    "/answer.json": Reply(200, b"{}", {"Content-Type": "application/json"}),
+    "/form": Reply(405),
+}
+
+
 def _answer_web(asked: Asked, files: WebFiles) -> Reply:
-    if asked.path.startswith("/whole"):  # a server without ranges
-        return Reply(200, make_archive("archive.zip"))
-    if asked.path.startswith("/moved"):
-        return Reply(302, b"", {"Location": "https://other.example/a.zip"})
-    if asked.path.startswith("/private"):
-        return Reply(403, b"")
-    return files(asked)
+    return WEB_ANSWERS.get(asked.path) or files(asked)
 
 
 def _answer_s3(asked: Asked) -> Reply:

@@ -80,9 +80,9 @@ def parse_template(request: Request) -> KeyTemplate:
     source = request.source
     archive = {
         "archive_stem": archive_stem(source),
-        "archive_dir": posixpath.dirname(source.key).strip("/"),
-        "archive_key": source.key.strip("/"),
-        "bucket": source.bucket,
+        "archive_dir": posixpath.dirname(source.name).strip("/"),
+        "archive_key": source.name.strip("/"),
+        "bucket": source.public.bucket,
     }
     cut = min(match.start() for match in KEY_FIELD.finditer(text) if match[1] in MEMBER_FIELDS)
     prefix = _fill(text[:cut], archive)

@@ -209,6 +209,7 @@ STOPPED = "stopped"  # the reason of a run that its user stopped
 REASONS: dict[type[errors.StorageError], str] = {
     errors.SourceChangedError: SOURCE_CHANGED,
     errors.AccessDeniedError: "access-denied",
+    errors.LinkRefusedError: "link-refused",
     errors.NotFoundError: "not-found",
     errors.StoreFullError: "store-full",
     errors.StoreRefusesError: "storage",

@@ -9,6 +9,7 @@ from s3unzip.model import OnConflict, Options, Report, Run, Verdict
 from s3unzip.object_properties import ObjectProperties
 
 PASSWORD = "--password-file FILE"  # noqa: S105 - what to type
+NEW_LINK = "NEW-URL"
 MAX_COMMAND = 2_000  # characters; nobody types a longer one, and a page has room for it
 
 
@@ -28,6 +29,8 @@ def next_command(
             return _after_failures(report, environment, reached) or (
                 f"s3unzip show {report.run} --failures{where}"
             )
+        case Verdict.FAILED if find_help(report.reason or "") is Help.RUN_WITH_LINK:
+            return _again(report, reached, source=NEW_LINK)
         case Verdict.FAILED:
             return f"s3unzip resume {report.run}{where}"
         case Verdict.COMPLETED if report.archive_left:
@@ -62,20 +65,25 @@ def _after_failures(report: Report, environment: str | None, reached: Reached | 
     return retry if Help.RETRY in helps else None
 
 
-def _again(report: Report, reached: Reached | None, more: str = "") -> str | None:
+def _again(
+    report: Report, reached: Reached | None, more: str = "", source: str | None = None
+) -> str | None:
     """Return the command that starts the run again; None: it is too long for a person."""
-    command = f"{repeat_command(report, reached)} {more}".rstrip()
+    command = f"{repeat_command(report, reached, source)} {more}".rstrip()
     return command if len(command) <= MAX_COMMAND else None
 
 
-def repeat_command(run: Report | Run, reached: Reached | None = None) -> str:
+def repeat_command(
+    run: Report | Run, reached: Reached | None = None, source: str | None = None
+) -> str:
     """Return the command that extracts what is not extracted; a password's option may follow.
 
     Args:
         run: the run, or its report.
         reached: how its stores are reached; None: as the options' defaults say.
+        source: what stands for the archive; None: where it was.
     """
-    words = ["s3unzip", "run", str(run.source), str(run.destination)]
+    words = ["s3unzip", "run", source or str(run.source), str(run.destination)]
     words += [*_option_words(run.options), *(reached.words() if reached is not None else [])]
     return shlex.join(words)
 

@@ -14,9 +14,12 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from functools import partial
+from html import unescape
+from http import HTTPStatus
+from typing import NamedTuple
 from urllib.parse import unquote, urljoin
 from urllib.request import getproxies, proxy_bypass
 
@@ -45,6 +48,11 @@ MAX_REDIRECTS = 5
 CONNECTIONS = 64  # kept open to one host
 BEGINNING = 30.0  # seconds: a server that is unreachable then is likely a wrong one
 DOWNLOAD = "download the archive first: curl -o archive.zip URL"
+NO_SUFFIX = frozenset({200, 416, 501})  # also of an empty file
+EMPTY = "bytes */0"
+PAGES = (b"<!doctype html", b"<html")
+TEXTS = ("text/", "application/json", "application/xml")
+MAX_REFUSAL = 4096  # bytes of a body that was not asked for
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 PORTS = {"http": 80, "https": 443}
 # A compressed body would have other ranges.
@@ -52,7 +60,9 @@ HEADERS = {"User-Agent": "s3unzip", "Accept-Encoding": "identity"}
 MAX_VALIDATOR = 1024  # characters of an ETag or a date; it goes with each request
 # [0-9], for \d takes the digits of all scripts; 19 of them are more than any size.
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
-_LENGTH = re.compile(r"[0-9]{1,19}")
+# Not a token or an id of S3's error: these may be secrets.
+_CODE = re.compile(rb"<Code>([^<]{1,100})</Code>")
+_MESSAGE = re.compile(rb"<Message>([^<]{1,300})</Message>")
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 
 
@@ -76,23 +86,26 @@ class WebSource(ArchiveSource):
                 if span == ByteRange(max(0, size - length), size):
                     data = b"".join(_body(answer, span.length, location))
                     return Tail(data, Pin(size, _validator(answer)), _modified(answer))
-            elif answer.status not in {200, 416, 501}:
-                raise _refusal(answer.status, location)
+            elif answer.status not in NO_SUFFIX:
+                raise _refusal(answer, location)
         tail = self.tail_by_size(location, length)
-        count_request("get")
+        if tail.data:
+            count_request("get")
         return tail
 
     def head(self, location: Location) -> Pin:
-        """Return what is there now."""
-        with self.send("HEAD", location, {}) as answer:
-            if answer.status != 200:
-                raise _refusal(answer.status, location)
-            size = answer.headers.get("Content-Length", "")
-            if not _LENGTH.fullmatch(size):
-                raise errors.RangesUnsupportedError(
-                    f"{show(location)}: the server does not tell the size; {DOWNLOAD}"
-                )
-            return Pin(int(size), _validator(answer))
+        """Return what is there now, by a GET of its first byte.
+
+        Not by a HEAD: the signature of a presigned URL is for one method, and that is GET.
+        """
+        with self.send("GET", location, {"Range": "bytes=0-0"}) as answer:
+            if answer.status == 206:
+                return Pin(_answered(answer, location)[1], _validator(answer))
+            has_no_byte = answer.headers.get("Content-Range", EMPTY) == EMPTY
+            is_empty = answer.headers.get("Content-Length") == "0"
+            if (answer.status == 416 and has_no_byte) or (answer.status == 200 and is_empty):
+                return Pin(0, _validator(answer))
+            raise _refusal(answer, location)
 
     def open(self, location: Location, pin: Pin) -> WebArchive:
         """Return a reader of exactly that version."""
@@ -215,17 +228,13 @@ class WebArchive:
 
     def _check(self, answer: BaseHTTPResponse, want: ByteRange) -> None:
         name = show(self._location)
-        if answer.status == 200:
-            raise errors.RangesUnsupportedError(
-                f"{name}: the server does not answer range requests; {DOWNLOAD}"
-            )
         changed = "the archive changed since it was planned"
-        if answer.status in {404, 410, 416}:
+        if answer.status in {404, 416}:
             raise errors.SourceChangedError(f"{name}: HTTP {answer.status}; {changed}")
         if answer.status == 412:
             raise self._changed("HTTP 412; ")
         if answer.status != 206:
-            raise _refusal(answer.status, self._location)
+            raise _refusal(answer, self._location)
         span, size = _answered(answer, self._location)
         found = _validator(answer)
         if size != self._pin.size:
@@ -338,19 +347,72 @@ def _body(answer: BaseHTTPResponse, length: int, location: Location) -> Iterator
         )
 
 
-def _refusal(status: int, location: Location) -> errors.S3UnzipError:
-    text = f"{show(location)}: HTTP {status}"
-    if status == 401:
-        return errors.AccessDeniedError(
-            f"{text}: the server wants a login: give https://USER:PASSWORD@HOST/..., or, with a "
-            f"token, {DOWNLOAD} -H 'Authorization: Bearer ...'"
+class Refusal(NamedTuple):
+    """What a status means that the same request gets again."""
+
+    kind: type[errors.StorageError]
+    advice: str
+
+
+WRONG_URL = "; check that the URL is that of the download itself"
+EXPIRED = Refusal(errors.LinkRefusedError, "; the link may have expired: get a new one")
+LOGIN = (
+    f": the server wants a login: give https://USER:PASSWORD@HOST/..., or, with a token, {DOWNLOAD}"
+    " -H 'Authorization: Bearer ...'"
+)
+REFUSALS = {
+    400: EXPIRED,
+    401: Refusal(errors.LinkRefusedError, LOGIN),
+    403: EXPIRED,
+    404: Refusal(errors.NotFoundError, "; check the URL"),
+    410: EXPIRED,
+}
+
+
+def _refusal(answer: BaseHTTPResponse, location: Location) -> errors.S3UnzipError:
+    """Return the error for an answer that is not the range that was asked for."""
+    name, status = show(location), answer.status
+    if status in NO_SUFFIX:
+        kind = _kind_of_text(answer)
+        if kind is None:
+            return errors.RangesUnsupportedError(
+                f"{name}: the server does not answer range requests; {DOWNLOAD}"
+            )
+        return errors.LinkRefusedError(
+            f"{name}: this is {kind}, not a ZIP: open the URL in a browser, and give the link of "
+            f"the download itself"
         )
-    if status == 403:
-        return errors.AccessDeniedError(f"{text}; the link may have expired")
-    if status in {404, 410}:
-        return errors.NotFoundError(f"{text}; check the URL")
+    text = f"{name}: HTTP {status}{_reason(answer)}"
     if status in {429, 503}:
         return errors.ThrottledError(text)
     if status >= 500 or status == 408:
         return errors.ServiceFaultError(text)
-    return errors.StorageError(text)
+    refusal = REFUSALS.get(status, Refusal(errors.StorageError, WRONG_URL))
+    return refusal.kind(f"{text}{refusal.advice}")
+
+
+def _kind_of_text(answer: BaseHTTPResponse) -> str | None:
+    """Return what came in place of an archive; some servers call every file a text."""
+    body = _first_bytes(answer)
+    kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if body.lstrip().lower().startswith(PAGES) or (kind == "text/html" and body[:2] != b"PK"):
+        return "a web page"
+    return f"a file of type {kind[:50]}" if kind.startswith(TEXTS) and body[:2] != b"PK" else None
+
+
+def _reason(answer: BaseHTTPResponse) -> str:
+    """Return the words for a status; S3 and servers like it give a code and a message in XML."""
+    body = _first_bytes(answer)
+    code, message = _CODE.search(body), _MESSAGE.search(body)
+    if code is None:
+        known = answer.status in HTTPStatus._value2member_map_
+        return f" {HTTPStatus(answer.status).phrase}" if known else ""
+    text = code[1] if message is None else code[1] + b": " + message[1]
+    return f" {unescape(text.decode(errors='replace')).rstrip('.')}"
+
+
+def _first_bytes(answer: BaseHTTPResponse) -> bytes:
+    """Return the beginning of a body that was not asked for; empty if it does not come."""
+    with suppress(HTTPError, OverflowError, ValueError):
+        return answer.read1(MAX_REFUSAL, decode_content=False)
+    return b""
