@@ -241,6 +241,7 @@ def build(*entries: Entry, shape: Shape | None = None) -> bytes:
         values |= {"disk_entries": 0xFFFF, "entries": 0xFFFF}
         values |= {"directory_size": SENTINEL, "directory_offset": SENTINEL}
     body += shape.gap_before_eocd
+    values |= {"disk_entries": values["entries"] & 0xFFFF, "entries": values["entries"] & 0xFFFF}
     values |= {"comment_length": len(shape.comment)}
     body += pack_record(EOCD, {**values, "signature": b"PK\x05\x06"}, shape.eocd)
     return bytes(body + shape.comment + shape.trailing)

@@ -67,13 +67,13 @@ def extract_member(
     raw: bytes, member: Member, policy: Policy, cut: Cut, bound: int | None = None
 ) -> tuple[bytes, set[str], int]:
     """Return a member's content and warnings, and where it ends; it may not pass `bound`."""
-    own_stop = member.stop
+    own = member
     if bound is not None:
         member = member._replace(stop=bound)
     opened = open_at(raw, member, policy, cut)
     start = member.offset + opened.data_start
     stop = start + member.compressed_size
-    warnings = {*opened.warnings, *close_member(member, opened, raw[stop:own_stop])}
+    warnings = {*opened.warnings, *close_member(own, opened, raw[stop : own.stop])}
     if cut.length is None:
         odd: list[str] = []
         content = bytes(decode_whole(member, raw[start:stop], policy, opened, odd))

@@ -147,7 +147,7 @@ def extract_small(
     warnings = list(opened.warnings)
     data = raw[opened.data_start : stop]
     content, crc = decode_small(member, data, policy, opened, run.options, warnings)
-    warnings += close_member(member, opened, raw[stop:])
+    warnings += close_member(row.member, opened, raw[stop:])
     if warnings:
         attempt.warnings.update(warnings)
     return content, crc, start + stop

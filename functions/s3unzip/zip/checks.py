@@ -20,6 +20,7 @@ TIB = 1 << 40
 _TABLE = """\
 no-eocd 1 IRR This is not a ZIP archive, or its end is missing.
 trailing-data 2 IRW Bytes follow the end of the archive.
+trailing-padding 2 IWW Only NULs or one line break follow the end of the archive.
 eocd-comment-truncated 3 IRR The archive's comment runs past the end of the file.
 eocd-signature-in-comment 4 IRR The archive's comment holds a second end record.
 multiple-eocd 4 IRR Two end records both end with the archive.
@@ -28,6 +29,7 @@ part-missing 5 SRR A part of the split archive is missing.
 part-wrong 5 LRR A part of the split archive holds other bytes than the directory says.
 too-many-parts 5 IRR The archive has more parts than the limit allows.
 count-mismatch 6 IRR The directory does not hold the declared number of members.
+count-wrapped 6 IWW The declared number of members is modulo 65,536, and no ZIP64 record has it.
 cd-size 7 IRR The directory is too short for the number of members declared.
 cd-truncated 7 IRR The directory ends inside a header.
 cd-bad-signature 7 IRR A header of the directory has no signature.
@@ -109,6 +111,7 @@ lfh-method-mismatch 43 LMM The local header names another compression method tha
 lfh-size-crc-mismatch 44 LMM The local header has other sizes or another CRC-32.
 lfh-encryption-mismatch 45 LMM Only one of the two headers says that the member is encrypted.
 dd-mismatch 46 LMM The data descriptor disagrees with the directory.
+dd-absent 46 LWW The announced data descriptor is absent; both headers say what it would.
 dd-missing-signature 46 LWW The data descriptor has no signature.
 lfh-flag3-mismatch 46 LWW Only one of the two headers announces a data descriptor.
 hidden-local-header 47 LWW There is a local header that the directory does not list.

@@ -35,6 +35,10 @@ _SEARCH_PIECE = 4 * MIB
 # 8.5.3, 8.5.4: what a split archive begins with, and one that needed no second part after all.
 SPANNING_SIGNATURES = (records.DESCRIPTOR_SIGNATURE, b"PK00")
 
+# What may follow an archive: some transfers end in a line break, others fill a block with NULs.
+_LINE_BREAKS = (b"\r\n", b"\n")
+MAX_PADDING = MIB  # NULs that the end record is looked for behind
+
 _MAX_METHOD = 99
 _MAX_NAME = 4096
 
@@ -110,7 +114,8 @@ class DirectoryLocation(Struct, frozen=True):
     Add `prefix` to every offset in the archive. `entries` is the declared count: compare it, never
     allocate by it. `held` is the end of the directory that the tail already contains: read only
     from `start` to ``stop - len(held)``, then feed `held`. `entries_here` is how many headers begin
-    on the last of the `disks` that has some of the directory.
+    on the last of the `disks` that has some of the directory. Without ZIP64 records the counts are
+    modulo 65,536: several writers count with 16 bits whatever they hold.
     """
 
     start: int
@@ -122,6 +127,7 @@ class DirectoryLocation(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     disks: Disks = ONE_DISK
     entries_here: int = 0
+    is_zip64: bool = False
 
     @property
     def missing(self) -> ByteRange:
@@ -142,8 +148,11 @@ def locate_directory(
         RejectedError: the archive has no index, a broken one, or two.
     """
     view = _ArchiveEnd(tail, size, policy)
-    window_start = max(0, size - records.EOCD_LENGTH - records.MAX_COMMENT)
+    window_start = max(0, size - LOOKED)
     window = yield from view.read(window_start, size)
+    if not window.strip(b"\0"):
+        window_start = max(0, size - LOOKED - MAX_PADDING)
+        window = yield from view.read(window_start, size)
     if records.EOCD_SIGNATURE not in window:
         head = yield from view.read(0, min(size, FOREIGN_HEAD))
         reject("no-eocd", describe_foreign(head, size, len(window)))
@@ -169,6 +178,7 @@ def locate_directory(
         warnings=tuple(view.warnings),
         disks=view.disks,
         entries_here=end.disk_entries,
+        is_zip64=shift is not None,
     )
 
 
@@ -265,7 +275,9 @@ def _find_prefix(
 def _find_eocd(view: _ArchiveEnd, window: bytes, base: int) -> int:
     """Return the absolute offset of the one end record (4.3.16) in `window`, which is at `base`."""
     found = list(_find_ends(window))
-    exact = [base + at for at, stop in found if stop == len(window)]
+    padding = _find_padding(window)
+    end = max((stop for _, stop in found if padding <= stop <= len(window)), default=None)
+    exact = [base + at for at, stop in found if stop == end]
     if len(exact) > 1:
         message = f"end records at {exact[0]} and {exact[-1]} both end the archive"
         reject("multiple-eocd", message, exact[0])
@@ -274,6 +286,8 @@ def _find_eocd(view: _ArchiveEnd, window: bytes, base: int) -> int:
         if inner >= 0:
             message = f"an end record inside the comment of the one at {exact[0]}"
             reject("eocd-signature-in-comment", message, base + inner)
+        if end != len(window):
+            view.warnings.append("trailing-padding")
         return exact[0]
     if not found:
         reject("no-eocd", f"no end record in the last {len(window)} bytes")
@@ -285,6 +299,14 @@ def _find_eocd(view: _ArchiveEnd, window: bytes, base: int) -> int:
     message = f"{len(window) - stop} bytes after the end of the archive"
     view.find("trailing-data", message, base + stop)
     return base + at
+
+
+def _find_padding(window: bytes) -> int:
+    """Return where the NULs or the one line break begin that `window` ends in."""
+    for line_break in _LINE_BREAKS:
+        if window.endswith(line_break):
+            return len(window) - len(line_break)
+    return len(window.rstrip(b"\0"))
 
 
 def _find_ends(window: bytes) -> Iterator[tuple[int, int]]:
@@ -441,7 +463,7 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
         start = max(LOOKED, first - LOOKED)
         foot = yield from view.read(start, first)
         found = _find_archive(foot, start, first)
-    is_refused = location.prefix or not location.entries
+    is_refused = location.prefix or first == location.start
     if found is None and is_refused:
         found = yield from _find_inside(view, min(first, MAX_SEARCHED))
     if found is not None and is_refused:

@@ -33,6 +33,7 @@ _EMPTY_STREAM = {records.METHOD_STORED: 0, records.METHOD_DEFLATE: 5, records.ME
 _EMPTY_OTHER = 32
 _MAX_OVERHEAD = 28  # of encryption, see `Cipher`
 
+_COUNTS = 1 << 16  # of members that the end record can tell apart (4.3.16)
 _S3_SPECIAL = "soap"  # some S3 clients cannot address this key
 
 
@@ -400,10 +401,9 @@ class DirectoryReader:
             message = f"{rest} bytes after the last of {declared} headers"
             reject("cd-trailing-bytes", message, at)
         if read != declared:
-            message = f"{declared} declared, {read} found"
-            if read % 65536 == declared:
-                message += " (the same modulo 65,536: a writer without ZIP64)"
-            reject("count-mismatch", message, at)
+            if location.is_zip64 or read % _COUNTS != declared:
+                reject("count-mismatch", f"{declared} declared, {read} found", at)
+            self._warnings["count-wrapped"] += 1
         if location.disks.is_split and self._read_here != location.entries_here:
             message = f"{location.entries_here} headers declared on the last disk, "
             reject("multi-disk", f"{message}{self._read_here} found", at)

@@ -22,12 +22,17 @@ AFTER_LENGTH = 64 * 1024
 
 
 class OpenedMember(NamedTuple):
-    """A local header that agrees with the index; data begins `data_start` bytes after its start."""
+    """A local header that agrees with the index; data begins `data_start` bytes after its start.
+
+    `is_complete` says that it has the directory's CRC-32 and sizes; it may leave them to a
+    descriptor.
+    """
 
     data_start: int
     has_descriptor: bool
     warnings: tuple[str, ...] = ()
     time_high: int = 0  # of an encrypted member: high byte of its time, a check of its password
+    is_complete: bool = False
 
 
 def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | int:
@@ -61,7 +66,7 @@ def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | 
     if not (extra_length or flags & (records.ENCRYPTION_FLAGS | records.FLAG_DESCRIPTOR)) and (
         said == (member.name_bytes, member.method, member.flags, *declared)
     ):
-        return OpenedMember(data_start, has_descriptor=False)
+        return OpenedMember(data_start, has_descriptor=False, is_complete=True)
     extra = bytes(head[records.LOCAL_LENGTH + name_length : data_start])
     if name != member.name_bytes:
         member.fail("lfh-name-mismatch", f"it says {show_name(bytes(name))!r}")
@@ -71,13 +76,19 @@ def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | 
     size, compressed, *_ = records.resolve_zip64(extras, size, compressed)
     # With a descriptor, zeros and sentinels stand for what it says.
     allowed = (0, records.SENTINEL_32) if flags & records.FLAG_DESCRIPTOR else ()
-    for have, want in zip((crc32, compressed, size), declared, strict=True):
+    here_declared = (crc32, compressed, size)
+    for have, want in zip(here_declared, declared, strict=True):
         if have != want and have not in allowed:
             here = f"CRC {crc32:08x}, {compressed} bytes for {size}"
             there = f"{member.crc32:08x}, {member.compressed_size} for {member.size}"
             member.fail("lfh-size-crc-mismatch", f"{here}; in the directory {there}")
-    time_high = head[11] if flags & records.ENCRYPTION_FLAGS else 0
-    return OpenedMember(data_start, bool(flags & records.FLAG_DESCRIPTOR), warnings, time_high)
+    return OpenedMember(
+        data_start,
+        has_descriptor=bool(flags & records.FLAG_DESCRIPTOR),
+        warnings=warnings,
+        time_high=head[11] if flags & records.ENCRYPTION_FLAGS else 0,
+        is_complete=here_declared == declared,
+    )
 
 
 def _check_coding(member: Member, flags: int, method: int, extras: records.Extras) -> None:
@@ -124,6 +135,9 @@ def close_member(member: Member, opened: OpenedMember, after: Buffer) -> list[st
     `after` begins where the data ends. It has all bytes up to `member.stop`, or at least the first
     `AFTER_LENGTH` of them; later bytes are ignored.
 
+    LibreOffice and others announce a descriptor and leave it out. It would only repeat what two
+    complete headers say, so it is not missed if the next header begins where the data ends.
+
     Raises:
         MemberError: the data descriptor disagrees with the directory.
     """
@@ -131,17 +145,18 @@ def close_member(member: Member, opened: OpenedMember, after: Buffer) -> list[st
     warnings: list[str] = []
     length = 0
     if opened.has_descriptor:
-        data_stop = member.offset + opened.data_start + member.compressed_size
-        length, is_signed = _match_descriptor(member, after, data_stop)
-        if not is_signed:
-            warnings.append("dd-missing-signature")
+        length, warning = _check_descriptor(member, opened, after)
+        if warning:
+            warnings.append(warning)
     if len(after) > length and records.LOCAL_SIGNATURE in bytes(after[length:]):
         warnings.append("hidden-local-header")
     return warnings
 
 
-def _match_descriptor(member: Member, after: Buffer, data_stop: int) -> tuple[int, bool]:
-    """Return the length of the descriptor, and whether it is signed.
+def _check_descriptor(
+    member: Member, opened: OpenedMember, after: Buffer
+) -> tuple[int, str | None]:
+    """Return the length of the descriptor, 0 if it is absent, and the warning about it.
 
     A descriptor (4.3.9) has a signature or not, and sizes of 32 or 64 bits. Nothing declares which
     of the four forms it has, so one of them must match the directory.
@@ -155,6 +170,10 @@ def _match_descriptor(member: Member, after: Buffer, data_stop: int) -> tuple[in
     for signature in (records.DESCRIPTOR_SIGNATURE, b""):
         for form in forms:
             if head.startswith(signature + form):
-                return len(signature + form), bool(signature)
+                return len(signature + form), None if signature else "dd-missing-signature"
+    data_stop = member.offset + opened.data_start + compressed
+    is_next = data_stop == member.stop or head.startswith(records.LOCAL_SIGNATURE)
+    if opened.is_complete and is_next:
+        return 0, "dd-absent"
     message = f"{head[:16].hex() or 'nothing'} where the descriptor should be"
     raise MemberError(member.finding("dd-mismatch", message, data_stop))

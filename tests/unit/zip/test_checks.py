@@ -1,6 +1,7 @@
 """Every registered code has an archive that trips it and a twin that does not."""
 
 import struct
+import zlib
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -128,8 +129,12 @@ FITTING, EVIL = unicode_path(b"a.txt", "a.txt"), unicode_path(b"a.txt", "evil")
 JAPANESE = Policy(encoding="cp932")
 WIDE_FIELD = zip64_extra(1)
 OTHER, HUGE = {"crc32": 1}, {"size": SENTINEL}
+NO_SIZES = {"size": 0, "compressed_size": 0}
+WIDE_SIZES = {"size": SENTINEL, "compressed_size": SENTINEL}
+DESCRIBED = struct.pack("<4sIII", b"PK\7\x08", zlib.crc32(TEXT), len(TEXT), len(TEXT))
 LOST = {"directory_size": 10, "directory_offset": 5}
 ONE_ENTRY = {"entries": 1, "disk_entries": 1}
+MANY = [Entry(f"{number}/") for number in range(65_537)]
 RAW_CP437 = b"caf\x82"
 BOMB = bytes(200_000)
 
@@ -143,6 +148,11 @@ EMPTY_FOLDER = Entry("d", attributes=0x10, central=BY_FAT)
 LOCAL_A = build(A)[: -CENTRAL_SIZE - 5 - 22]  # local header and data
 LINK_TAG = b"\x0c\0\0\xa0"  # of a REPARSE_DATA_BUFFER
 ZIP64_END = wide()[:-42]  # without its locator and its end record
+
+
+def many(**changes: object) -> bytes:
+    """Build an archive of more directories than 16 bits can count, with a shape."""
+    return build(*MANY, shape=Shape(**changes))  # type: ignore[arg-type]  # any field of Shape
 
 
 def emptied(body: bytes, *, adjusted: bool = False) -> bytes:
@@ -167,15 +177,26 @@ def deflated_folder(data: bytes) -> bytes:
 
 CASES = [
     Case("no-eocd", b"<html>Not found</html>"),
-    Case("trailing-data", GOOD + b"\n"),
+    Case("trailing-data", GOOD + b"\n\n", GOOD + b"\n"),
+    Case("trailing-data", GOOD + b"\r", GOOD + b"\r\n"),
+    Case("trailing-data", GOOD + bytes(99) + b"\n", GOOD + bytes(99)),
+    Case("trailing-padding", GOOD + b"\n", shaped(comment=b"c\n")),
+    Case("trailing-padding", shaped(comment=b"c") + b"\r\n"),
+    Case("trailing-padding", GOOD + bytes(1)),
+    Case("trailing-padding", shaped(comment=b"c\0") + bytes(900_000), shaped(comment=bytes(9))),
+    Case("no-eocd", GOOD + bytes(1_200_000), GOOD + bytes(1_000_000)),
     Case("eocd-comment-truncated", shaped(eocd={"comment_length": 9}), shaped(comment=b"c" * 9)),
     Case("eocd-signature-in-comment", shaped(comment=b"PK\x05\x06"), shaped(comment=b"PK\x05")),
     Case("multiple-eocd", shaped(comment=EOCD_BYTES), shaped(comment=EOCD_BYTES[4:])),
+    Case("multiple-eocd", shaped(comment=EOCD_BYTES) + b"\n", GOOD + b"\n"),
     Case("multi-disk", shaped(eocd={"disk": 1})),
     Case("multi-disk", shaped(eocd={"disk_entries": 1})),
     Case("multi-disk", one(central={"disk": 1})),
     Case("multi-disk", wide(locator={"disks": 2}), wide()),
     Case("count-mismatch", shaped(eocd={"entries": 1, "disk_entries": 1})),
+    Case("count-mismatch", many(eocd={"entries": 3, "disk_entries": 3}), many()),
+    Case("count-mismatch", many(zip64=True, zip64_eocd=ONE_ENTRY), many(zip64=True)),
+    Case("count-wrapped", many(), many(zip64=True)),
     Case("cd-size", shaped(eocd={"entries": 9, "disk_entries": 9})),
     Case("cd-truncated", one(central={"comment_length": 1}), one(comment=b"c")),
     Case("cd-bad-signature", one(central={"signature": b"PK\x01\x03"})),
@@ -331,7 +352,19 @@ CASES = [
     Case("lfh-size-crc-mismatch", one(descriptor="signed32", local={"size": 1})),
     Case("lfh-encryption-mismatch", one(local={"flags": 1})),
     Case("dd-mismatch", one(descriptor="signed32", described={"crc32": 1})),
-    Case("dd-mismatch", one(local={"flags": 8}), one(descriptor="signed64")),
+    Case("dd-mismatch", one(flags=8, local=NO_SIZES), one(flags=8, after=DESCRIBED)),
+    Case("dd-mismatch", one(flags=8, after=bytes(4)), one(flags=8)),
+    Case("dd-mismatch", one(flags=8, after=b"PK\3\5"), one(flags=8, after=b"PK\3\4")),
+    Case("dd-absent", one(flags=8), one()),
+    Case("dd-absent", build(replace(B, flags=8), A), two(descriptor="signed32")),
+    Case("dd-absent", one(flags=8, after=b"PK\3\4"), one(flags=8, after=DESCRIBED)),
+    Case("dd-absent", one(flags=8, content=b""), one(descriptor="signed32", content=b"")),
+    Case(
+        "dd-absent",
+        one(flags=8, local=WIDE_SIZES, local_extra=zip64_extra(len(TEXT), len(TEXT))),
+        one(flags=8, after=DESCRIBED),
+    ),
+    Case("dd-absent", build(replace(CRYPTED, flags=9)), build(CRYPTED), OPENING),
     Case("dd-missing-signature", one(descriptor="bare32"), one(descriptor="signed32")),
     Case("lfh-flag3-mismatch", one(descriptor="signed32", central={"flags": 0})),
     Case("hidden-local-header", build(A, replace(B, listed=False)), build(A, B)),

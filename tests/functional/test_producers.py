@@ -1,0 +1,114 @@
+"""Archives as real producers write them, by the command: small, streamed and split members."""
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from s3unzip.stores.ports import ObjectFacts
+from tests.functional.large.contents import log_lines
+from tests.memory_server import MemoryS3, run_memory_s3
+from tests.processes import Program
+from tests.zips import DEFLATE, Entry, Shape, build
+
+MIB = 1024**2
+LOG = log_lines(700_000)
+NOISE = random.Random(5).randbytes(6 * MIB)  # the store copies stored members from 5 MiB on
+PLAIN = [
+    Entry("a/log.txt", LOG, DEFLATE),
+    Entry("noise.bin", NOISE),
+    Entry("b.txt", b"content\n" * 100, DEFLATE),
+    Entry("empty.txt"),
+]
+MEMBERS = {str(entry.name): entry.content for entry in PLAIN}
+GOOD = build(*PLAIN)
+SILENT = [replace(entry, flags=8) for entry in PLAIN]  # they announce a descriptor
+UNTRUE = [replace(SILENT[0], local={"size": 0}), *SILENT[1:]]
+
+# Settings with which every member is small, streamed, or copied and split.
+WAYS = {
+    "small": {"small_member": 16 * MIB, "copy_from": 16 * MIB},
+    "streamed": {"small_member": 1_000, "copy_from": 16 * MIB},
+    "split": {"small_member": 1_000, "split_from": 50_000, "segment_bytes": 20_000},
+}
+
+FILLERS = [Entry(f"fill/{number}") for number in range(1 << 16)]  # are not extracted
+MISCOUNTED = {"entries": 9, "disk_entries": 9}
+
+HABITS = {
+    "count-wrapped": (build(*PLAIN, *FILLERS), "count-wrapped"),
+    "line-break-at-the-end": (GOOD + b"\n", "trailing-padding"),
+    "nuls-at-the-end": (GOOD + bytes(70_000), "trailing-padding"),
+    "descriptor-absent": (build(*SILENT), "dd-absent"),
+}
+# Twins of the habits, which are refused, or of which a member fails.
+TWINS = {
+    "text-at-the-end": (GOOD + b"\n.\n", "trailing-data"),
+    "miscounted": (build(*PLAIN, *FILLERS, shape=Shape(eocd=MISCOUNTED)), "count-mismatch"),
+    "descriptor-absent-and-needed": (build(*UNTRUE), "dd-mismatch"),
+}
+
+
+class Shop:
+    """The command line, a folder and a store for what it extracts."""
+
+    def __init__(self, program: Program, s3: MemoryS3, url: str) -> None:
+        self.program, self.s3, self.url = program, s3, url
+        self.source = s3.create_bucket("from")
+        self.target = s3.create_bucket("out")
+
+    def extract(self, raw: bytes, place: str, *options: str) -> tuple[int, dict[str, int]]:
+        """Extract an archive; return the exit code, and the warnings and reasons."""
+        archive, where = "x.zip", "out"
+        if place == "s3":
+            archive, where = "s3://from/x.zip", "s3://out/"
+            facts = ObjectFacts("application/zip", {})
+            self.source.put("x.zip", raw, facts, if_absent=False)
+        else:
+            (self.program.folder / archive).write_bytes(raw)
+        words = (archive, where, "--prefix", "", "--exclude", "fill/**", "--json", "--quiet")
+        ended = self.program.extract(*words, "--endpoint-url", self.url, *options)
+        assert ended.lines, ended.err
+        (report,) = ended.lines
+        return ended.code, {**report.get("warnings", {}), **report.get("reasons", {})}
+
+    def files(self, place: str) -> dict[str, bytes]:
+        """Return what was extracted."""
+        if place == "s3":
+            return {key: stored.body for key, stored in self.target.objects.items()}
+        return self.program.files("out")
+
+
+@pytest.fixture
+def shop(program: Program) -> Iterator[Shop]:
+    """A command line and a store."""
+    s3 = MemoryS3()
+    with run_memory_s3(s3) as url:
+        yield Shop(program, s3, url)
+
+
+@pytest.mark.parametrize("place", ["folder", "s3"])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("habit", HABITS)
+def test_what_producers_write_is_extracted(shop: Shop, habit: str, way: str, place: str) -> None:
+    """Every member has its bytes, and the habit is a warning."""
+    raw, code = HABITS[habit]
+    shop.program.variables["S3UNZIP_TUNING"] = json.dumps(WAYS[way])
+    exit_code, codes = shop.extract(raw, place)
+    assert exit_code == 0
+    assert shop.files(place) == MEMBERS
+    assert code in codes
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("twin", TWINS)
+def test_what_only_looks_like_a_habit_is_not(shop: Shop, twin: str, way: str) -> None:
+    """A twin that proves too little has its own code, and no wrong byte is written."""
+    raw, code = TWINS[twin]
+    shop.program.variables["S3UNZIP_TUNING"] = json.dumps(WAYS[way])
+    exit_code, codes = shop.extract(raw, "s3")
+    assert exit_code in {1, 3}
+    assert code in codes
+    assert shop.files("s3").items() <= MEMBERS.items()
