@@ -29,6 +29,7 @@ T = TypeVar("T")
 KEY_FIELD = re.compile(r"\{([^{}]*)\}")  # of a key template
 MEMBER_FIELDS = frozenset({"member", "dir", "name", "stem", "suffix"})
 ARCHIVE_FIELDS = frozenset({"archive_stem", "archive_dir", "archive_key", "bucket"})
+NO_NAMES = frozenset({"", ".", ".."})  # parts of a path that name no folder or file of their own
 STEM_AT = len("2026-11-23/201532-")  # where the stem begins in the id of a run
 STEM_CHARACTERS = 32  # at most; the name of an execution has 80 characters
 DIGEST_DIGITS = 16  # hexadecimal: 64 bits
@@ -298,9 +299,13 @@ def run_stem(source: Location) -> str:
 
 
 def archive_stem(source: Location) -> str:
-    """Return the archive's last path part without its suffix, ``.zip`` or another one."""
+    """Return the archive's last path part without its suffix, ``.zip`` or another one.
+
+    It always names a folder: the suffix stays where nothing, ``.`` or ``..`` would be left.
+    """
     name = source.name.rstrip("/").rsplit("/", 1)[-1]
-    return re.sub(r"(\.zip(\.0{2,}1)?|(?<=.)\.[a-z][a-z0-9]{0,9})$", "", name, flags=re.IGNORECASE)
+    stem = re.sub(r"(\.zip(\.0{2,}1)?|(?<=.)\.[a-z][a-z0-9]{0,9})$", "", name, flags=re.IGNORECASE)
+    return next(part for part in (stem, name, "archive") if part not in NO_NAMES)
 
 
 class Requests(Struct, frozen=True, omit_defaults=True):

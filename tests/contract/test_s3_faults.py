@@ -126,6 +126,28 @@ def test_every_answer_has_one_meaning(call: str) -> None:
             assert len(server.asked) == number
 
 
+@pytest.mark.parametrize("key", ["\udcff.zip", "odd//\ud800"], ids=["plain", "odd"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda stores, key: stores.source(WHERE).tail(Location("s3", "bucket", key), 10),
+        lambda stores, key: one_read(stores, Location("s3", "bucket", key)),
+        one_put,
+        lambda stores, key: stores.destination(WHERE).create_upload(key, FACTS),
+        lambda stores, key: list(stores.destination(WHERE).list_objects(key, "", "z")),
+    ],
+    ids=["tail", "read", "put", "create", "list"],
+)
+def test_a_key_that_is_not_unicode_is_a_mistake(
+    call: Callable[[Stores, str], object], key: str
+) -> None:
+    """A shell can type such a key, and an event can hold it; S3 has none, so nothing is retried."""
+    with HttpServer(lambda asked: Reply(500)) as server:
+        with pytest.raises(UsageError, match="not Unicode"):
+            call(stores_at(server.url), key)
+        assert server.asked == []
+
+
 @pytest.mark.parametrize("where", [WHERE, ODD], ids=["plain", "odd"])
 def test_every_range_carries_the_pin(where: Location) -> None:
     """ETag and version id go with each read, so no read can mix two versions."""

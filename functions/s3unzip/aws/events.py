@@ -34,6 +34,7 @@ TITLES = {
     Verdict.FAILED: "Archive Failed",
 }
 COUNTS = ("members", "extracted", "unchanged", "failed", "missing", "bytes_in", "bytes_out")
+MAX_KEY = 1_024  # bytes of UTF-8
 MESSAGE_CHARACTERS = 1_000  # an event may have 256 KB, and the archive chooses the names of members
 
 
@@ -48,14 +49,35 @@ def parse_field(event: Mapping[str, Any], name: str, kind: type[T]) -> T:
 
 
 def read_requests(body: str, config: LambdaConfig) -> Iterator[Request]:
-    """Yield the requests in the body of one queue message; nothing for a test event."""
+    """Yield the requests in the body of one queue message; nothing for a test event.
+
+    `UsageError`, after the other requests: the message or a key in it never names an archive, so no
+    later attempt can take it.
+    """
     try:
-        event = json.loads(body)
-    except ValueError as error:
-        raise UsageError(f"the message is not JSON: {error}") from error
-    for bucket, key, time in _puts(event):
-        if config.trigger.covers(bucket, key):
+        puts = list(_puts(json.loads(body)))
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise UsageError(f"the message is no S3 event: {error!r}") from error
+    faults = []
+    for bucket, key, time in puts:
+        if not config.trigger.covers(bucket, key):
+            continue
+        fault = _find_key_fault(key)
+        if fault is None:
             yield replace(config.request(key), event_time=time)
+        else:
+            faults.append(f"{key[:100]!r} is no key of S3: {fault}")
+    if faults:
+        raise UsageError("; ".join(faults))
+
+
+def _find_key_fault(key: str) -> str | None:
+    """Return why S3 cannot have an object of this key; None: it can (object-keys, user guide)."""
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError as error:
+        return f"character {error.start + 1} is half of a surrogate pair"
+    return f"{size:,} bytes, {MAX_KEY:,} are allowed" if size > MAX_KEY else None
 
 
 def _puts(event: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:

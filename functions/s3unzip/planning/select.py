@@ -12,7 +12,15 @@ from msgspec import Struct
 
 from s3unzip.errors import NothingSelectedError, UsageError
 from s3unzip.globs import compile_glob
-from s3unzip.model import KEY_FIELD, MEMBER_FIELDS, GzipForm, Options, Request, archive_stem
+from s3unzip.model import (
+    KEY_FIELD,
+    MEMBER_FIELDS,
+    NO_NAMES,
+    GzipForm,
+    Options,
+    Request,
+    archive_stem,
+)
 
 GZIP_ENDING = ".gz"
 MARKER = "_SUCCESS"  # below the run's prefix, where the option `marker` asks for it
@@ -80,8 +88,8 @@ def parse_template(request: Request) -> KeyTemplate:
     source = request.source
     archive = {
         "archive_stem": archive_stem(source),
-        "archive_dir": posixpath.dirname(source.name).strip("/"),
-        "archive_key": source.name.strip("/"),
+        "archive_dir": _no_way_out(posixpath.dirname(source.name)),
+        "archive_key": _no_way_out(source.name),
         "bucket": source.public.bucket,
     }
     cut = min(match.start() for match in KEY_FIELD.finditer(text) if match[1] in MEMBER_FIELDS)
@@ -94,6 +102,12 @@ def parse_template(request: Request) -> KeyTemplate:
     return KeyTemplate(
         base + prefix.lstrip("/"), text[cut:], archive, ending, request.options.strip_components
     )
+
+
+def _no_way_out(path: str) -> str:
+    """Return an archive's path as a part of keys; in S3 its sender may call a part ``..``."""
+    parts = path.strip("/").split("/")
+    return "/".join(part.replace(".", "%2E") if part in NO_NAMES else part for part in parts)
 
 
 def _fill(text: str, values: dict[str, str]) -> str:

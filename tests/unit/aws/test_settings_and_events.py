@@ -137,11 +137,41 @@ def test_events_name_archives(event: dict[str, Any], keys: list[str]) -> None:
         assert request.destination == worker.destination
 
 
-@pytest.mark.parametrize("body", ["no JSON", "{}", '{"Hello": 1}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "no JSON",
+        "{}",
+        "7",
+        "[]",
+        "[" * 100_000,
+        '{"Hello": 1}',
+        '{"Records": [7]}',
+        '{"Records": [{"s3": {}}]}',
+        '{"detail-type": "Object Created", "detail": {"bucket": "arrivals"}, "time": 7}',
+        json.dumps(event_of("zips/a.zip") | {"time": "soon"}),
+    ],
+)
 def test_unknown_messages_are_refused(body: str) -> None:
     """A message that is no S3 event is an error, so that it ends among the dead letters."""
     with pytest.raises(UsageError):
         list(read_requests(body, read_worker(VARIABLES)))
+
+
+@pytest.mark.parametrize(
+    ("key", "fault"),
+    [
+        ("zips/\ud800.zip", "character 6 is half of a surrogate pair"),
+        (f"zips/{'x' * 1_024}.zip", "1,033 bytes, 1,024 are allowed"),
+    ],
+)
+def test_a_key_that_s3_cannot_have_is_refused_at_once(key: str, fault: str) -> None:
+    """S3 is not asked for it; the archives beside it in the message are taken."""
+    event = {"Records": [record_of(key), record_of("zips/b.zip")]}
+    requests = read_requests(json.dumps(event), read_worker(VARIABLES))
+    assert next(requests).source.key == "zips/b.zip"
+    with pytest.raises(UsageError, match=fault):
+        next(requests)
 
 
 @pytest.mark.parametrize("verdict", Verdict)

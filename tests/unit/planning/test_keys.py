@@ -50,6 +50,30 @@ def test_braces_in_the_archives_own_name_are_plain_text() -> None:
     assert key("a", None, "s3://bucket/{member}.zip") == "base/{member}/a"
 
 
+@pytest.mark.parametrize(
+    ("source", "template", "wanted"),
+    [
+        ("s3://bucket/.zip", None, "base/.zip/a"),
+        ("s3://bucket/in/..zip", None, "base/..zip/a"),
+        ("s3://bucket/in/...zip", None, "base/...zip/a"),
+        ("s3://bucket/in/....zip", None, "base/.../a"),
+        ("s3://bucket/in/..", None, "base/archive/a"),
+        ("s3://bucket/what?.zip", None, "base/what?/a"),
+        ("https://host/?file=1.zip", None, "base/archive/a"),
+        ("https://host/x%2F..%2F..zip", None, "base/..zip/a"),
+        ("https://host/x%2F..%2F../a.zip", "{archive_dir}/{member}", "base/x/%2E%2E/%2E%2E/a"),
+        ("https://host/in/a.zip?X-Amz-Signature=1", "{archive_key}/{member}", "base/in/a.zip/a"),
+        ("s3://bucket/in/../b.zip", "{archive_dir}/{member}", "base/in/%2E%2E/a"),
+        ("s3://bucket/../x/./b.zip", "{archive_key}-{name}", "base/%2E%2E/x/%2E/b.zip-a"),
+    ],
+)
+def test_every_archive_has_a_place_below_the_prefix(
+    source: str, template: str | None, wanted: str
+) -> None:
+    """The sender of an archive chooses its name: none leads out, or shows a URL's query."""
+    assert key("a", template, source) == wanted
+
+
 @given(st.text(min_size=1), st.sampled_from(["{member}", "{dir}/{name}", "{stem}{suffix}"]))
 def test_no_key_leaves_the_prefix(path: str, template: str) -> None:
     """Whatever the path, the key begins with the destination's prefix."""

@@ -149,6 +149,8 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
     """Return the error that says what `error` means to `call`; a lost Ctrl-C is raised again."""
     if isinstance(error, UnauthenticatedError) and _STOPPED.match(str(error)):
         raise KeyboardInterrupt from error
+    if isinstance(error, UnicodeError):
+        return UsageError(f"{call.bucket!r}, {call.key!r}: not Unicode, so S3 has no such name")
     if isinstance(error, exceptions.ProfileNotFound):
         return UsageError(f"{error}; see aws configure list-profiles")
     if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
