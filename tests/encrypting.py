@@ -9,12 +9,14 @@ import hmac
 import struct
 import zlib
 from dataclasses import replace
+from typing import TypeVar
 
 from Crypto.Cipher import AES
 
 from tests.zips import Entry, extra
 
 AES_METHOD = 99
+E = TypeVar("E", bound=Entry)
 
 
 def encrypt_zipcrypto(plain: bytes, password: bytes, check: int) -> bytes:
@@ -58,14 +60,14 @@ def aes_extra(method: int, version: int = 2, strength: int = 3) -> bytes:
     return extra(0x9901, struct.pack("<H2sBH", version, b"AE", strength, method))
 
 
-def seal_zipcrypto(entry: Entry, password: bytes) -> Entry:
+def seal_zipcrypto(entry: E, password: bytes) -> E:
     """Return `entry` encrypted with ZipCrypto; the check byte is Info-ZIP's with a descriptor."""
     high = 0x6C if entry.descriptor else zlib.crc32(entry.content) >> 24  # 0x6C25 is its time
     data = encrypt_zipcrypto(entry.stored_data, password, high)
     return replace(entry, data=data, flags=entry.flags | 1)
 
 
-def seal_aes(entry: Entry, password: bytes, version: int = 2, strength: int = 3) -> Entry:
+def seal_aes(entry: E, password: bytes, version: int = 2, strength: int = 3) -> E:
     """Return `entry` encrypted with WinZip AES."""
     sealed = replace(
         entry,

@@ -21,7 +21,7 @@ from s3unzip.zip import (
     open_member,
 )
 from s3unzip.zip.decode import MemberDecoder, decode_whole
-from tests.corpus.runner import MemberResult, Result
+from tests.corpus.labels import MemberResult, Result
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from s3unzip.errors import ArchiveError, RejectedError
 from s3unzip.zip import Limits, Member, Policy
 from s3unzip.zip.decode import MemberDecoder, decode_whole
 from tests.corpus.core import Cut, extract_member, read_index
-from tests.corpus.runner import CORPUS
+from tests.corpus.larger import CORPUS
 from tests.fuzz.answers import run_answers
 from tests.fuzz.boundary import run_boundary
 from tests.fuzz.mutations import mutate

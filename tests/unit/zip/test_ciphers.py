@@ -1,4 +1,4 @@
-"""Encrypted members: both ciphers in any cuts, every way to be wrong, and others' archives."""
+"""Encrypted members: both ciphers in any cuts, and every way to be wrong."""
 
 import hashlib
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from s3unzip.zip import Policy
 from tests.corpus.core import Cut, extract
-from tests.corpus.runner import CORPUS, Result
+from tests.corpus.labels import Result
 from tests.encrypting import seal_aes, seal_zipcrypto
 from tests.zips import DEFLATE, METHODS, STORED, Entry, build
 
@@ -108,38 +108,3 @@ def test_truncated(seal: Callable[[Entry, bytes], Entry]) -> None:
 def test_password_is_in_no_representation() -> None:
     """What is logged of a policy does not hold its password."""
     assert "sesame" not in repr(Policy(password=b"open sesame"))
-
-
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of labelled archives is not here")
-@pytest.mark.parametrize(
-    ("path", "password"),
-    [
-        ("cpython/inline-DecryptionTests.zip", b"python"),
-        ("libarchive/test_read_format_zip_winzip_aes128.zip", b"password"),
-        ("libarchive/test_read_format_zip_winzip_aes256.zip", b"password"),
-        ("libarchive/test_read_format_zip_winzip_aes256_large.zip", b"password"),
-        ("libarchive/test_read_format_zip_winzip_aes256_large_zstd.zip", b"password"),
-        ("libarchive/test_read_format_zip_winzip_aes256_stored.zip", b"password"),
-        ("libzip/encrypt.zip", b"foo"),
-        ("libzip/encrypt_plus_extra.zip", b"foo"),
-        ("libzip/encrypt-aes128.zip", b"foofoofoo"),
-        ("libzip/encrypt-aes192.zip", b"foofoofoo"),
-        ("libzip/encrypt-aes256.zip", b"foofoofoo"),
-        ("rubyzip/zip-aes-128.zip", b"password"),
-        ("rubyzip/zip-aes-256.zip", b"password"),
-        ("sharpcompress/TestArchives_SharpCompress.Encrypted.zip", b"test"),
-        ("sharpcompress/Zip.lzma.WinzipAES.zip", b"test"),
-        ("stream-unzip/7za_17_4_aes.zip", b"password"),
-        ("zip2/aes_archive.zip", b"helloworld"),
-        ("node-unzipper/compressed-encrypted_archive.zip", b"abc123"),
-        ("jszip/encrypted.zip", b"test"),
-    ],
-)
-def test_archives_of_others(path: str, password: bytes) -> None:
-    """Archives that other programs encrypted open with their passwords."""
-    raw = (CORPUS / "archives" / path).read_bytes()
-    for cut in (Cut(), Cut(997)):
-        result = extract(raw, Policy(password=password), cut)
-        assert {member.code for member in result.members.values()} == {None}
-    wrong = extract(raw, Policy(password=password + b"?"))
-    assert {member.code for member in wrong.members.values()} - {None}

@@ -14,7 +14,7 @@ from s3unzip.zip import (
     count_disks,
 )
 from tests.corpus.core import Cut, extract, read_index
-from tests.corpus.runner import Result
+from tests.corpus.labels import Result
 from tests.split_zips import MARKER, build_split
 from tests.zips import BZIP2, DEFLATE, Entry, Shape, build, extra
 

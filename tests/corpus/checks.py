@@ -1,0 +1,627 @@
+"""Every check has an archive that trips it, and a twin that does not."""
+
+import struct
+import zlib
+from dataclasses import replace
+from functools import partial
+
+from msgspec import structs
+
+from s3unzip.zip import Limits, Policy
+from tests.corpus.labels import (
+    PLAIN,
+    TEXT,
+    A,
+    Archive,
+    B,
+    Member,
+    archive,
+    fails,
+    name_cases,
+    pending,
+    rejects,
+    unread,
+    warns,
+)
+from tests.encrypting import aes_extra, seal_aes, seal_zipcrypto
+from tests.zips import (
+    BZIP2,
+    DEFLATE,
+    LZMA,
+    SENTINEL,
+    Shape,
+    build,
+    compress,
+    extra,
+    unicode_path,
+    zip64_extra,
+)
+
+DEFLATED = compress(DEFLATE, TEXT)
+GOOD = PLAIN.whole
+EOCD_BYTES = build()
+EMPTY = archive()
+CENTRAL_SIZE = 46
+MANY = 65_537
+
+SECRET = b"open sesame"
+OPENING = Policy(password=SECRET)
+SEALED = seal_aes(A, SECRET)
+SPOILED = replace(SEALED, data=SEALED.stored_data[:-1] + b"\0")
+MISLABELLED = replace(SEALED, local_extra=aes_extra(DEFLATE))
+AE1 = seal_aes(A, SECRET, version=1)
+CRYPTED = seal_zipcrypto(A, SECRET)
+
+
+def raw(data: bytes) -> Archive:
+    """Return an archive of these bytes."""
+    return archive(raw=data)
+
+
+def one(warnings: str = "", **changes: object) -> Archive:
+    """Build an archive of one stored member with changes."""
+    changed = replace(A, **changes)  # type: ignore[arg-type]  # any field of Member
+    return archive(changed, warnings=warnings)
+
+
+def two(warnings: str = "", **changes: object) -> Archive:
+    """Build an archive of one deflated member with changes, and a plain one."""
+    changed = replace(B, **changes)  # type: ignore[arg-type]  # any field of Member
+    return archive(changed, A, warnings=warnings)
+
+
+def shaped(warnings: str = "", **changes: object) -> Archive:
+    """Build an archive of two members with a shape."""
+    shape = Shape(**changes)  # type: ignore[arg-type]  # any field of Shape
+    return archive(A, B, shape=shape, warnings=warnings)
+
+
+def padded(trailing: bytes) -> Archive:
+    """Build an archive of two members with a padded end."""
+    return shaped("trailing-padding", trailing=trailing)
+
+
+def wide(**changes: object) -> Archive:
+    """Build a ZIP64 archive of one member with a shape."""
+    return archive(A, shape=Shape(zip64=True, **changes))  # type: ignore[arg-type]  # of Shape
+
+
+def kind(mode: int) -> int:
+    """Return external attributes with a Unix file type."""
+    return (mode | 0o644) << 16
+
+
+def limited(**limits: int) -> Policy:
+    """Return a policy with other limits."""
+    return Policy(limits=structs.replace(Limits(), **limits))
+
+
+def listed(block: bytes, **changes: object) -> Archive:
+    """Build an archive of one member whose extra fields are in the directory alone."""
+    return one("", extra=block, local_extra=b"", **changes)
+
+
+def emptied(body: bytes, *, adjusted: bool = False, warnings: str = "") -> Archive:
+    """Hide `body` before the end record of an archive without members."""
+    return archive(shape=Shape(prefix=body, adjusted=adjusted), warnings=warnings)
+
+
+def many(count: int, *, zip64: bool = False) -> Archive:
+    """Build an archive of 65,537 directories that declares `count` of them."""
+    return Archive(raw=partial(build_many, count, zip64=zip64), is_large=True)
+
+
+def build_many(count: int, *, zip64: bool) -> bytes:
+    """Build it from two headers, because single ones take a second."""
+    local, central = Member("00000/").local_header(), Member("00000/").central_part(0)
+    names = [b"%05d/" % number for number in range(MANY)]
+    counts = {"entries": count, "disk_entries": count}
+    shape = Shape(
+        prefix=b"".join(local[:-6] + name for name in names),
+        adjusted=True,
+        directory_tail=b"".join(
+            central[:42] + struct.pack("<I", number * len(local)) + name
+            for number, name in enumerate(names)
+        ),
+        zip64=zip64,
+        eocd={} if zip64 else counts,
+        zip64_eocd=counts,
+    )
+    return build(shape=shape)
+
+
+def by_fat(attributes: int, warnings: str = "", **changes: object) -> Archive:
+    """Build an archive of one member that was made under MS-DOS."""
+    return one(warnings, attributes=attributes, central=BY_FAT, **changes)
+
+
+def locator_off_by(offset: int) -> Archive:
+    """Build ZIP64 records whose locator is off by `offset`."""
+    return wide(locator={"record_offset": len(build(A)) - 22 + offset})
+
+
+def folder(**changes: object) -> Archive:
+    """Build an archive of one directory with changes."""
+    return archive(Member("d/", **changes))  # type: ignore[arg-type]  # any field of Member
+
+
+MANY_COUNTED = replace(many(MANY, zip64=True), name="checks/many")
+CJK = "\u65e5\u672c"
+FITTING = unicode_path(b"a.txt", "a.txt")
+EVIL = unicode_path(b"a.txt", "evil")
+LENIENT = Policy(lenient=True)
+JAPANESE = Policy(encoding="cp932")
+WIDE_FIELD = zip64_extra(1)
+OTHER = {"crc32": 1}
+HUGE = {"size": SENTINEL}
+NO_SIZES = {"size": 0, "compressed_size": 0}
+WIDE_SIZES = {"size": SENTINEL, "compressed_size": SENTINEL}
+DESCRIBED = struct.pack("<4sIII", b"PK\7\x08", zlib.crc32(TEXT), len(TEXT), len(TEXT))
+LOST = {"directory_size": 10, "directory_offset": 5}
+ONE_ENTRY = {"entries": 1, "disk_entries": 1}
+BOMB = bytes(200_000)
+
+MARK = "\u0301"
+FAR = 200_000
+LITERALS = b"PK\3\4 and PK\5\6 are constants of programs that read archives" + bytes(30)
+BURIED = b"X" * FAR + GOOD + b"X" * FAR
+CONSTANTS = b"X" * FAR + LITERALS + b"X" * FAR
+LONG_NAMED = Member("../" + "n" * 60_000, failed="name-dotdot")
+BY_FAT = {"made_by": 20}  # MS-DOS (host 0)
+EMPTY_FOLDER = Member("d", attributes=0x10, central=BY_FAT, key="")
+INNER = build(A)
+LOCAL_A = INNER[: -CENTRAL_SIZE - 5 - 22]  # local header and data
+DIRECTORY_A = INNER[len(LOCAL_A) : -22]
+LINK_TAG = b"\x0c\0\0\xa0"  # of a REPARSE_DATA_BUFFER
+ZIP64_END = wide().whole[:-42]  # without its locator and its end record
+ZIP64_RECORD = b"PK\6\6" + struct.pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, 1, 1, 51, 70)
+# ZIP64 records of nothing: as a comment they are a second directory.
+ZIP64_NOTHING = b"PK\6\6" + struct.pack("<Q44x", 44) + b"PK\6\7" + struct.pack("<12xI", 1)
+
+
+ROWS = [
+    rejects("no-eocd", raw(b"<html>Not found</html>")),
+    rejects("trailing-data", shaped(trailing=b"\n\n"), padded(b"\n")),
+    rejects("trailing-data", shaped(trailing=b"\r"), padded(b"\r\n")),
+    rejects("trailing-data", shaped(trailing=bytes(99) + b"\n"), padded(bytes(99))),
+    rejects("trailing-data", shaped(trailing=b"x")),
+    warns("trailing-padding", shaped(trailing=b"\n"), shaped(comment=b"c\n")),
+    warns("trailing-padding", shaped(trailing=b"\r\n", comment=b"c")),
+    warns("trailing-padding", shaped(trailing=bytes(1))),
+    warns(
+        "trailing-padding",
+        unread("zipfile unzip", shaped(comment=b"c\0", trailing=bytes(900_000))),
+        shaped(comment=bytes(9)),
+    ),
+    rejects(
+        "no-eocd",
+        shaped(trailing=bytes(1_200_000)),
+        unread("zipfile unzip", padded(bytes(1_000_000))),
+    ),
+    rejects(
+        "eocd-comment-truncated",
+        shaped(eocd={"comment_length": 9}),
+        shaped(comment=b"c" * 9),
+    ),
+    rejects(
+        "eocd-signature-in-comment",
+        shaped(comment=b"PK\x05\x06"),
+        shaped(comment=b"PK\x05"),
+    ),
+    rejects("multiple-eocd", shaped(comment=EOCD_BYTES), shaped(comment=EOCD_BYTES[4:])),
+    rejects("part-missing", shaped(eocd={"disk": 1})),
+    rejects("multiple-eocd", shaped(comment=EOCD_BYTES, trailing=b"\n"), padded(b"\n")),
+    rejects("multi-disk", shaped(eocd={"disk_entries": 1})),
+    rejects("multi-disk", one(central={"disk": 1})),
+    rejects("multi-disk", wide(locator={"disks": 2}), wide()),
+    rejects("count-mismatch", shaped(eocd={"entries": 1, "disk_entries": 1})),
+    rejects("count-mismatch", many(3), MANY_COUNTED),
+    rejects("count-mismatch", many(1, zip64=True), MANY_COUNTED),
+    warns("count-wrapped", many(1), MANY_COUNTED),
+    rejects("cd-size", shaped(eocd={"entries": 9, "disk_entries": 9})),
+    rejects("cd-truncated", one(central={"comment_length": 1}), one(comment=b"c")),
+    rejects("cd-bad-signature", one(central={"signature": b"PK\x01\x03"})),
+    rejects("cd-trailing-bytes", shaped(directory_tail=b"x" * 50)),
+    rejects("cd-trailing-bytes", shaped(directory_tail=b"x")),
+    rejects("cd-out-of-bounds", shaped(eocd={"directory_offset": 9999})),
+    rejects("gap-before-eocd", shaped(gap_after_directory=b"gap")),
+    rejects("gap-before-eocd", raw(bytes(30) + build(shape=Shape(eocd=LOST)))),
+    rejects("cd-ambiguous", raw(INNER[:-22] + DIRECTORY_A + INNER[-22:])),
+    rejects(
+        "stacked-archive",
+        shaped(prefix=INNER),
+        unread("7zz", shaped("prefix-adjusted hidden-local-header", prefix=INNER, adjusted=True)),
+    ),
+    rejects(
+        "stacked-archive",
+        shaped(prefix=b"X" + INNER),
+        shaped("prefix-unadjusted", prefix=b"X" * 99),
+    ),
+    rejects(
+        "stacked-archive",
+        shaped(prefix=EOCD_BYTES),
+        shaped("prefix-unadjusted", prefix=EOCD_BYTES[4:]),
+    ),
+    rejects(
+        "stacked-archive", emptied(b"X" + LOCAL_A), emptied(b"X" * 99, warnings="prefix-unadjusted")
+    ),
+    rejects("stacked-archive", emptied(b"X" + LOCAL_A, adjusted=True), EMPTY),
+    rejects(
+        "cd-ambiguous",
+        emptied(b"X" * FAR + GOOD[:-22]),
+        emptied(b"X" * FAR + b"PK\1\2" * 30, warnings="prefix-unadjusted"),
+    ),
+    rejects("cd-ambiguous", emptied(GOOD[:-22], adjusted=True), EMPTY),
+    rejects("zip64-ambiguous", emptied(ZIP64_END[-56:], adjusted=True), EMPTY),
+    rejects(
+        "stacked-archive",
+        shaped(prefix=BURIED),
+        pending(
+            "the middle of a stub is not searched",
+            shaped("prefix-adjusted hidden-local-header", prefix=BURIED, adjusted=True),
+        ),
+    ),
+    rejects(
+        "stacked-archive",
+        shaped(prefix=BURIED[:-FAR]),
+        shaped("prefix-unadjusted", prefix=CONSTANTS),
+    ),
+    rejects("stacked-archive", shaped(prefix=b"PK\3\4" + bytes(100))),
+    warns(
+        "prefix-adjusted", unread("7zz", shaped("hidden-local-header", prefix=INNER, adjusted=True))
+    ),
+    warns("prefix-adjusted", unread("unzip 7zz", emptied(b"X" * 1000, adjusted=True)), EMPTY),
+    warns("prefix-unadjusted", emptied(b"X" * 1000), EMPTY),
+    warns(
+        "prefix-unadjusted",
+        shaped(prefix=b"#!stub"),
+        shaped("prefix-adjusted", prefix=b"#!stub", adjusted=True),
+    ),
+    rejects("zip64-locator-mismatch", locator_off_by(1), locator_off_by(0)),
+    rejects("zip64-locator-mismatch", locator_off_by(-1)),
+    rejects("zip64-locator-missing", shaped(eocd={"directory_size": SENTINEL})),
+    rejects("zip64-record-size", wide(zip64_eocd={"record_size": 45}), wide()),
+    rejects("zip64-locator-gap", wide(gap_before_eocd=b"gap"), wide()),
+    rejects(
+        "multiple-zip64-eocd",
+        wide(gap_after_directory=ZIP64_RECORD, locator={"record_offset": len(INNER) - 22}),
+        wide(),
+    ),
+    rejects("zip64-extensible-data", wide(extensible=b"more data"), wide()),
+    rejects("zip64-eocd-mismatch", wide(eocd={"entries": 7}), wide(eocd=ONE_ENTRY)),
+    rejects("zip64-ambiguous", one(comment=ZIP64_NOTHING), one(comment=bytes(76))),
+    rejects(
+        "zip64-ambiguous",
+        raw(
+            ZIP64_NOTHING
+            + build(shape=Shape(eocd={**ONE_ENTRY, "directory_size": len(ZIP64_NOTHING)}))
+        ),
+    ),
+    fails(
+        "zip64-extra-missing",
+        one(central=HUGE),
+        listed(zip64_extra(len(TEXT)), central=HUGE),
+    ),
+    # 4 GiB - 1 bytes can be in 4 MB, but not in 3 MB: then the local header decides.
+    fails("zip64-extra-missing", two(data=bytes(3_000_000), central=HUGE)),
+    fails("lfh-size-crc-mismatch", two(data=bytes(4_000_000), central=HUGE)),
+    fails("zip64-extra-duplicate", listed(WIDE_FIELD * 2), listed(WIDE_FIELD)),
+    fails(
+        "zip64-extra-malformed",
+        listed(extra(1, b"1234"), central=HUGE),
+        listed(extra(1, b"1234")),
+    ),
+    fails("lfh-zip64-duplicate", one(local_extra=WIDE_FIELD * 2), one(local_extra=WIDE_FIELD)),
+    rejects("member-out-of-bounds", one(central={"offset": 60})),
+    rejects("member-out-of-bounds", one(central={"compressed_size": 80, "size": 80})),
+    rejects(
+        "overlap",
+        archive(A, Member("other", TEXT, central={"offset": 0}, present=False)),
+        archive(A, B),
+    ),
+    fails("overlap", archive(replace(A, local={"extra_length": 60}), B)),
+    rejects("too-many-entries", shaped(eocd=ONE_ENTRY), archive(A), limited(members=1)),
+    rejects("too-many-entries", PLAIN, archive(A), limited(members=1)),
+    rejects("cd-too-large", PLAIN, archive(A), limited(directory_size=60)),
+    rejects("names-too-large", PLAIN, archive(A), limited(names_size=9)),
+    rejects(
+        "names-too-large",
+        archive(LONG_NAMED, B),
+        one(name="n" * 207),
+        limited(names_size=207),
+    ),
+    rejects("bomb-total", PLAIN, archive(A), limited(total_size=len(TEXT))),
+    fails("bomb-member-size", two(content=TEXT * 2), policy=limited(member_size=len(TEXT))),
+    fails("bomb-ratio", two(data=DEFLATED, central={"size": 40_000}), two(content=BOMB)),
+    warns("high-ratio", one(content=BOMB * 4, method=BZIP2), one(content=BOMB, method=DEFLATE)),
+    fails("cd-extra-malformed", one(extra=b"zz\x09\0", local_extra=b""), one(extra=b"zz\0\0")),
+    warns(
+        "lfh-extra-malformed",
+        unread("bsdtar", one(local_extra=b"zz\x09\0")),
+        one(local_extra=b"zz\0\0"),
+    ),
+    warns("extra-trailing-bytes", one(extra=b"zz\0\0\0"), one(extra=b"zz\0\0")),
+    rejects("duplicate-name", archive(A, A)),
+    rejects("duplicate-name", archive(A, replace(A, name="./a.txt"))),
+    warns(
+        "dup-directory",
+        archive(Member("d/"), Member("d/")),
+        archive(Member("d/"), Member("e/")),
+    ),
+    warns("case-collision", archive(A, replace(A, name="A.TXT"))),
+    warns(
+        "unicode-collision",
+        unread("bsdtar", archive(Member("\u00e9"), Member("e\u0301"))),
+        archive(Member("\u00e9")),
+    ),
+    warns(
+        "file-dir-prefix-conflict",
+        pending(
+            "a race today",
+            unread("zipfile unzip bsdtar 7zz", archive(Member("d", in_folder=""), Member("d/f"))),
+        ),
+        archive(Member("d/f")),
+    ),
+    warns(
+        "file-dir-prefix-conflict",
+        pending(
+            "a race today",
+            unread("zipfile unzip bsdtar 7zz", archive(Member("d", in_folder=""), Member("d/"))),
+        ),
+        archive(Member("d/")),
+    ),
+    fails("name-dotdot", one(name="a/../b"), one(name="a/..b")),
+    fails("name-absolute", one(name="/etc/passwd"), one(name="etc/passwd")),
+    fails("name-drive-letter", one(name="C:file"), one(name="CC:file")),
+    fails("name-backslash", one(name="a\\b"), one(name="a/b")),
+    fails("name-nul", one(name="a\0b"), one(name="a0b")),
+    fails("name-control-char", one(name="a\x1bb"), one(name="a b")),
+    fails("name-control-char", one(name="a\uffffb"), one(name="a\ufffdb")),
+    fails("name-combining-run", one(name="e" + MARK * 31), one(name="e" + MARK * 30)),
+    fails(
+        "name-combining-run",
+        one(name="d" + MARK * 31 + "/a"),
+        one(name="d" + CJK * 31 + "/a"),
+    ),
+    fails("name-empty", one(name=""), one(name="a")),
+    fails(
+        "name-empty",
+        one("name-dot-normalised", name="."),
+        archive(Member("./"), warnings="name-dot-normalised"),
+    ),
+    fails("name-bad-utf8", one(name=b"\xc0\xae", flags=0x800), one(name="\u00e9")),
+    warns("name-encoding-guess", one(name=b"caf\x82", key="caf\u00e9"), one(name="caf\u00e9")),
+    warns(
+        "lfh-flag11-mismatch",
+        unread("zipfile", one(name="\u00e9", local={"flags": 0})),
+        one(name="\u00e9"),
+    ),
+    warns(
+        "lfh-flag11-mismatch",
+        unread("zipfile 7zz", one("name-encoding-guess", name="\u00e9", central={"flags": 0})),
+        one(flags=0x800),
+    ),
+    fails(
+        "name-undecodable",
+        one(name=b"\x81\xff", key=""),
+        one(name=b"\x93\xfa", key="\u65e5"),
+        JAPANESE,
+    ),
+    warns("unicode-path-used", one(extra=unicode_path(b"a.txt", CJK), key=CJK), one(name=b"x")),
+    warns(
+        "unicode-path-stale",
+        one(extra=unicode_path(b"y", CJK)),
+        one("unicode-path-used", extra=FITTING),
+    ),
+    rejects("unicode-path-duplicate", one(extra=unicode_path(b"a.txt", "b") * 2)),
+    rejects(
+        "unicode-path-mismatch",
+        one(flags=0x800, extra=unicode_path(b"a.txt", CJK)),
+        one(flags=0x800, extra=FITTING),
+    ),
+    fails("lfh-unicode-path-mismatch", one(local_extra=EVIL), one(local_extra=FITTING)),
+    fails(
+        "lfh-unicode-path-mismatch",
+        one(flags=0x800, local_extra=EVIL),
+        one(flags=0x800, local_extra=unicode_path(b"b.txt", "evil")),
+    ),
+    fails(
+        "lfh-unicode-path-mismatch",
+        one(
+            "unicode-path-used",
+            extra=unicode_path(b"a.txt", CJK),
+            local_extra=unicode_path(b"y", "z"),
+        ),
+    ),
+    warns("name-dot-normalised", one(name="./a", key="a"), one(name=".a")),
+    warns("name-empty-component-normalised", one(name="a//b", key="a/b"), one(name="a/b")),
+    fails(
+        "key-too-long",
+        one(name="a" * 1025),
+        unread("zipfile unzip bsdtar 7zz", one(name="a" * 1024, in_folder="key-too-long")),
+    ),
+    fails(
+        "key-too-long",
+        one(name="\u00e9" * 513),
+        unread("zipfile unzip bsdtar 7zz", one(name="\u00e9" * 512, in_folder="key-too-long")),
+    ),
+    warns("name-s3-special", one(name="soap"), one(name="soap/a")),
+    warns("name-trailing-space-dot", one(name="a ./b"), one(name="a .b")),
+    fails("encrypted", one(flags=0x1)),
+    fails("encrypted", one(method=99)),
+    fails("encrypted", one(flags=0x41), archive(CRYPTED), OPENING),
+    fails(
+        "encryption-malformed",
+        one(method=99, flags=0x1),
+        archive(seal_aes(A, SECRET)),
+        OPENING,
+    ),
+    fails("encryption-malformed", one(data=b"x" * 11, flags=0x1), policy=OPENING),
+    fails(
+        "wrong-password",
+        archive(seal_aes(A, b"other")),
+        archive(seal_aes(A, SECRET, 1)),
+        OPENING,
+    ),
+    fails("wrong-password", archive(seal_zipcrypto(A, b"other")), archive(CRYPTED), OPENING),
+    fails("aes-mac-mismatch", archive(SPOILED), archive(SEALED), OPENING),
+    fails("unsupported-method", one(method=98), one(method=LZMA)),
+    fails(
+        "unsupported-method",
+        archive(seal_aes(replace(A, method=99), SECRET)),
+        policy=OPENING,
+    ),
+    fails("patch-data", one(flags=0x20)),
+    warns(
+        "version-needed",
+        unread("zipfile unzip", one(central={"needed": 0xFFFF})),
+        unread("unzip", one(central={"needed": 63})),
+    ),
+    warns(
+        "version-needed",
+        unread("zipfile unzip", two(central={"needed": 64})),
+        unread("unzip", two(central={"needed": 0x033F})),
+    ),
+    warns("reparse-point", unread("7zz", by_fat(0x420)), one(attributes=0x420)),
+    fails(
+        "symlink",
+        by_fat(0x420, "reparse-point", content=LINK_TAG + bytes(20)),
+        unread("7zz", by_fat(0x420, "reparse-point")),
+    ),
+    fails(
+        "symlink",
+        by_fat(0x400, "reparse-point", content=LINK_TAG + bytes(20), method=DEFLATE),
+        by_fat(0x020, content=LINK_TAG + bytes(20), method=DEFLATE),
+    ),
+    fails("symlink", by_fat(0o120777 << 16), by_fat(0o100777 << 16)),
+    fails("device", by_fat(0o020644 << 16), by_fat(0o100644 << 16)),
+    warns("fifo-mode", by_fat(0o010644 << 16), by_fat(0o100644 << 16)),
+    fails("symlink", one(attributes=kind(0o120000)), one(attributes=kind(0o100000))),
+    fails("device", one(attributes=kind(0o060000)), one(attributes=kind(0o100000))),
+    warns("fifo-mode", one(attributes=kind(0o010000)), one(attributes=kind(0o100000))),
+    fails("dir-with-data", one(name="d/"), archive(Member("d/"))),
+    fails("dir-with-data", folder(data=b"hidden payload"), folder()),
+    fails(
+        "dir-with-data",
+        folder(method=DEFLATE, data=bytes(6)),
+        folder(method=DEFLATE, data=b"\3\0"),
+    ),
+    warns(
+        "dir-attr-without-slash",
+        unread("zipfile unzip", archive(EMPTY_FOLDER, Member("d/a"))),
+        archive(Member("d/")),
+    ),
+    warns(
+        "dir-attr-without-slash",
+        unread("zipfile unzip", archive(EMPTY_FOLDER)),
+        archive(Member("d", attributes=0x10)),
+    ),
+    warns("dir-attr-without-slash", unread("bsdtar 7zz", by_fat(0x10)), by_fat(0x20)),
+    fails("lfh-bad-signature", one(local={"signature": b"PK\x03\x05"})),
+    fails("lfh-name-mismatch", one(local_name=b"b.txt")),
+    fails("lfh-method-mismatch", one(local={"method": 8})),
+    fails("lfh-method-mismatch", archive(MISLABELLED), archive(SEALED), OPENING),
+    fails("lfh-size-crc-mismatch", one(local={"crc32": 1})),
+    fails(
+        "lfh-size-crc-mismatch",
+        one(local=HUGE, local_extra=zip64_extra(len(TEXT) + 1)),
+        one(local=HUGE, local_extra=zip64_extra(len(TEXT))),
+    ),
+    fails("lfh-size-crc-mismatch", one(descriptor="signed32", local={"size": 1})),
+    fails("lfh-encryption-mismatch", one(local={"flags": 1})),
+    fails("dd-mismatch", one(descriptor="signed32", described={"crc32": 1})),
+    fails("dd-mismatch", one(flags=8, local=NO_SIZES), one(flags=8, after=DESCRIBED)),
+    fails("dd-mismatch", one(flags=8, after=bytes(4)), unread("unzip", one("dd-absent", flags=8))),
+    fails(
+        "dd-mismatch",
+        one(flags=8, after=b"PK\3\5"),
+        unread("unzip", one("dd-absent hidden-local-header", flags=8, after=b"PK\3\4")),
+    ),
+    warns("dd-absent", unread("unzip", one(flags=8)), one()),
+    warns(
+        "dd-absent", unread("unzip", archive(replace(B, flags=8), A)), two(descriptor="signed32")
+    ),
+    warns(
+        "dd-absent",
+        unread("unzip", one("hidden-local-header", flags=8, after=b"PK\3\4")),
+        one(flags=8, after=DESCRIBED),
+    ),
+    warns(
+        "dd-absent",
+        unread("unzip", one(flags=8, content=b"")),
+        one(descriptor="signed32", content=b""),
+    ),
+    warns(
+        "dd-absent",
+        unread(
+            "unzip", one(flags=8, local=WIDE_SIZES, local_extra=zip64_extra(len(TEXT), len(TEXT)))
+        ),
+        one(flags=8, after=DESCRIBED),
+    ),
+    warns(
+        "dd-absent",
+        unread("zipfile unzip bsdtar 7zz", archive(replace(CRYPTED, flags=9))),
+        archive(CRYPTED),
+        OPENING,
+    ),
+    warns(
+        "dd-absent",
+        unread("unzip 7zz", one("lfh-flag3-mismatch", local={"flags": 8})),
+        one(descriptor="signed64"),
+    ),
+    warns("dd-missing-signature", one(descriptor="bare32"), one(descriptor="signed32")),
+    warns("lfh-flag3-mismatch", unread("7zz", one(descriptor="signed32", central={"flags": 0}))),
+    warns(
+        "hidden-local-header", unread("7zz", archive(A, replace(B, listed=False))), archive(A, B)
+    ),
+    warns(
+        "hidden-local-header",
+        unread("7zz", shaped("prefix-adjusted", prefix=b"X" + INNER, adjusted=True)),
+        shaped("prefix-adjusted", prefix=LITERALS, adjusted=True),
+    ),
+    fails("stored-size-mismatch", one(data=TEXT + b"x")),
+    fails("stored-size-mismatch", one(flags=1), archive(CRYPTED), OPENING),
+    fails("size-overrun", two(data=compress(DEFLATE, TEXT + b"x"))),
+    fails("stream-truncated", two(data=DEFLATED[:-3])),
+    fails("size-mismatch", two(data=compress(DEFLATE, TEXT[:-1]))),
+    fails("compressed-trailing-bytes", two(data=DEFLATED + b"x")),
+    fails("crc-mismatch", one(local=OTHER, central=OTHER)),
+    fails(
+        "crc-mismatch",
+        archive(replace(AE1, local=OTHER, central=OTHER)),
+        archive(AE1),
+        OPENING,
+    ),
+    fails("corrupt-stream", two(data=b"\xff" * 20)),
+    fails(
+        "memory-bound",
+        one(content=TEXT * 1000, method=LZMA),
+        one(content=TEXT * 10, method=LZMA),
+        limited(decoder_memory=16_384),
+    ),
+]
+
+# What a lenient policy turns into a warning.
+LENIENT_ROWS = [
+    warns("trailing-data", shaped(trailing=b"x"), policy=LENIENT),
+    warns("zip64-extensible-data", wide(extensible=b"more data"), wide(), LENIENT),
+    fails("duplicate-name", archive(A, replace(A, content=b"the last one")), policy=LENIENT),
+    warns("name-absolute", one(name="/etc/passwd", key="etc/passwd"), policy=LENIENT),
+    fails("name-dotdot", one("name-absolute", name="/../c"), policy=LENIENT),
+    warns("name-backslash", one(name="a\\b", key="a/b"), policy=LENIENT),
+    fails("name-dotdot", one("name-backslash", name="..\\c"), policy=LENIENT),
+    warns("name-control-char", one(name="a\x1bb"), policy=LENIENT),
+    warns("name-combining-run", one(name="e" + MARK * 31), policy=LENIENT),
+    warns("unicode-path-duplicate", one(extra=unicode_path(b"a.txt", "b") * 2), policy=LENIENT),
+    warns(
+        "unicode-path-mismatch",
+        one("lfh-unicode-path-mismatch", flags=0x800, extra=unicode_path(b"a.txt", CJK)),
+        policy=LENIENT,
+    ),
+    warns("lfh-unicode-path-mismatch", one(local_extra=EVIL), policy=LENIENT),
+    warns("symlink", one(attributes=kind(0o120000)), policy=LENIENT),
+    warns("dir-with-data", folder(content=TEXT), policy=LENIENT),
+    warns("compressed-trailing-bytes", two(data=DEFLATED + b"x"), policy=LENIENT),
+]
+
+CASES = [*name_cases("checks", ROWS), *name_cases("lenient", LENIENT_ROWS)]

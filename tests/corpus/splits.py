@@ -1,0 +1,71 @@
+"""Split archives (APPNOTE 8), as PKZIP and `zip -s` write them, and files that were cut.
+
+WinZip and PKZIP begin the first part with a marker (8.5.3). 7-Zip's volumes and `split` cut a
+finished archive anywhere, so that no record knows of the cuts.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from msgspec import structs
+
+from s3unzip.zip import Limits, Policy
+from tests.corpus.labels import Archive, Member, archive, fails, name_archives, name_cases, rejects
+from tests.zips import BZIP2, DEFLATE, Shape
+
+FILES = (
+    Member("a.txt", b"stored text, long enough to be cut into several parts"),
+    Member("c.bin", bytes(range(256)), BZIP2, comment=b"a comment", extra=b"zz\x02\0ab"),
+    Member("folder/"),
+    Member("b.txt", b"deflated " * 30, DEFLATE),
+    Member("caf\u00e9.txt", b"with a descriptor " * 4, DEFLATE, descriptor="signed32"),
+    Member("empty"),
+)
+SPLIT = Archive(FILES, sizes=(300, 400))
+ZIP64 = replace(SPLIT, shape=Shape(zip64=True))
+FEW_PARTS = Policy(limits=structs.replace(Limits(), parts=2))
+SPOILED_DATA = replace(FILES[0], data=FILES[0].content[:-1] + b"?")
+
+
+def shaped(**changes: object) -> Archive:
+    """Split an archive with a shape."""
+    return replace(SPLIT, shape=Shape(**changes))  # type: ignore[arg-type]  # any field of Shape
+
+
+def spoiled(spoil: Callable[[list[bytes]], list[bytes]]) -> Archive:
+    """Split an archive and change its parts."""
+    return replace(SPLIT, spoil=spoil)
+
+
+SOUND = {
+    "zip -s, two parts": replace(SPLIT, sizes=(400,)),
+    "zip -s, three parts": SPLIT,
+    "a part for nearly each record": replace(SPLIT, sizes=(40,) * 20),
+    "the directory in a part of its own": replace(SPLIT, sizes=(756,)),
+    "parts of one byte": archive(FILES[0], sizes=(1,) * 120),
+    "ZIP64 records": ZIP64,
+    "ZIP64 records in several parts": replace(ZIP64, sizes=(300, 300, 300, 60, 30)),
+    "a comment": shaped(comment=b"part 3 of 3"),
+    "7-Zip volumes": Archive(FILES, piece=200),
+    "7-Zip volumes of a ZIP64 archive": Archive(FILES, piece=333, shape=Shape(zip64=True)),
+    "one volume": Archive(FILES, piece=9_999),
+}
+ROWS = [
+    rejects("part-missing", shaped(eocd={"disk": 9}), SPLIT),
+    rejects("part-wrong", spoiled(lambda parts: [bytes(len(parts[0])), *parts[1:]]), SPLIT),
+    rejects("part-wrong", spoiled(lambda parts: [parts[0], bytes(len(parts[1])), parts[2]]), SPLIT),
+    rejects("part-wrong", spoiled(lambda parts: [parts[0][1:], *parts[1:]]), SPLIT),
+    rejects("part-wrong", spoiled(lambda parts: [parts[0], parts[1][1:], parts[2]]), SPLIT),
+    rejects("multi-disk", shaped(eocd={"disk": 1}), SPLIT),
+    rejects("multi-disk", shaped(eocd={"directory_disk": 3}), SPLIT),
+    rejects("multi-disk", shaped(eocd={"disk_entries": 7}), SPLIT),
+    rejects("multi-disk", shaped(eocd={"disk_entries": 0}), SPLIT),
+    rejects("multi-disk", shaped(eocd={"directory_offset": 100_000}), SPLIT),
+    rejects("multi-disk", replace(ZIP64, shape=Shape(zip64=True, locator={"disks": 9})), ZIP64),
+    rejects("multi-disk", replace(ZIP64, shape=Shape(zip64=True, zip64_eocd={"disk": 0})), ZIP64),
+    rejects("too-many-parts", SPLIT, replace(SPLIT, sizes=(400,)), FEW_PARTS),
+    rejects("too-many-parts", Archive(FILES, piece=200), Archive(FILES, piece=900), FEW_PARTS),
+    fails("crc-mismatch", replace(SPLIT, members=(SPOILED_DATA, *FILES[1:])), SPLIT),
+]
+ARCHIVES = list(name_archives("splits", SOUND))
+CASES = list(name_cases("splits", ROWS))

@@ -1,0 +1,81 @@
+"""The larger corpus: every labelled archive, through the core, the API and the whole pipeline."""
+
+import pytest
+
+from s3unzip.zip import Policy
+from tests.corpus import core
+from tests.corpus.core import Cut
+from tests.corpus.labels import Archive
+from tests.corpus.larger import ABSENCE, LabelledArchive, compare, read_differences, read_labels
+from tests.corpus.ways import WAYS
+
+LABELS = read_labels()
+if not LABELS:
+    pytest.skip(ABSENCE, allow_module_level=True)
+
+SMALL = 20_000
+BY_PATH = {label.path: label for label in LABELS}
+each_label = pytest.mark.parametrize("label", LABELS, ids=BY_PATH)
+
+
+@pytest.mark.parametrize("way", ["core", "members"])
+@each_label
+def test_as_labelled(label: LabelledArchive, way: str) -> None:
+    """Outcome, keys, sizes and contents are the labelled ones, or the difference is listed."""
+    lines = compare(label, WAYS[way](Archive(raw=label.read())))
+    assert bool(lines) == (label.path in read_differences(alone=way == "members")), lines
+
+
+@pytest.mark.parametrize("length", [1, 13])
+@each_label
+def test_cut(label: LabelledArchive, length: int) -> None:
+    """Read in small pieces, every archive gives the same."""
+    raw = label.read()
+    if len(raw) > SMALL:
+        raw = raw[-SMALL:]
+    assert core.extract(raw, cut=Cut(length)) == core.extract(raw)
+
+
+def test_the_pipeline_gives_the_labels() -> None:
+    """Every archive's outcome, members, keys and bytes through plan, extract and report."""
+    known = read_differences()
+    different = {}
+    for label in LABELS:
+        lines = compare(label, WAYS["batches"](Archive(raw=label.read())))
+        if lines and label.path not in known:
+            different[label.path] = lines
+    assert different == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "password"),
+    [
+        ("cpython/inline-DecryptionTests.zip", b"python"),
+        ("libarchive/test_read_format_zip_winzip_aes128.zip", b"password"),
+        ("libarchive/test_read_format_zip_winzip_aes256.zip", b"password"),
+        ("libarchive/test_read_format_zip_winzip_aes256_large.zip", b"password"),
+        ("libarchive/test_read_format_zip_winzip_aes256_large_zstd.zip", b"password"),
+        ("libarchive/test_read_format_zip_winzip_aes256_stored.zip", b"password"),
+        ("libzip/encrypt.zip", b"foo"),
+        ("libzip/encrypt_plus_extra.zip", b"foo"),
+        ("libzip/encrypt-aes128.zip", b"foofoofoo"),
+        ("libzip/encrypt-aes192.zip", b"foofoofoo"),
+        ("libzip/encrypt-aes256.zip", b"foofoofoo"),
+        ("rubyzip/zip-aes-128.zip", b"password"),
+        ("rubyzip/zip-aes-256.zip", b"password"),
+        ("sharpcompress/TestArchives_SharpCompress.Encrypted.zip", b"test"),
+        ("sharpcompress/Zip.lzma.WinzipAES.zip", b"test"),
+        ("stream-unzip/7za_17_4_aes.zip", b"password"),
+        ("zip2/aes_archive.zip", b"helloworld"),
+        ("node-unzipper/compressed-encrypted_archive.zip", b"abc123"),
+        ("jszip/encrypted.zip", b"test"),
+    ],
+)
+def test_archives_of_others(path: str, password: bytes) -> None:
+    """Archives that other programs encrypted open with their passwords."""
+    raw = BY_PATH[path].read()
+    for cut in (Cut(), Cut(997)):
+        result = core.extract(raw, Policy(password=password), cut)
+        assert {member.code for member in result.members.values()} == {None}
+    wrong = core.extract(raw, Policy(password=password + b"?"))
+    assert {member.code for member in wrong.members.values()} - {None}

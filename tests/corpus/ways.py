@@ -1,0 +1,149 @@
+"""The ways in which an archive of the corpus is read: from `Archive` to `Result`."""
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from s3unzip import ArchiveMember, open_archive
+from s3unzip.errors import MemberError, RejectedError
+from s3unzip.model import Location, Options, Request, Status, Verdict
+from s3unzip.settings import Tuning
+from s3unzip.stores.ports import ObjectFacts
+from s3unzip.zip import Disks
+from tests.corpus import core
+from tests.corpus.core import Cut
+from tests.corpus.labels import Archive, MemberResult, Result, extracted
+from tests.processes import Program
+from tests.runs import OUT, TINY, World
+from tests.split_zips import part_names
+
+# Sizes at which every member is a large one. Nothing is split.
+STREAMED = replace(Tuning(), small_member=1, copy_from=1 << 40, split_from=1 << 40)
+
+
+def read_in_core(archive: Archive, cut: Cut | None = None) -> Result:
+    """Read an archive through the core."""
+    parts = archive.parts
+    disks = Disks([len(part) for part in parts])
+    return core.extract(b"".join(parts), archive.policy, cut, disks)
+
+
+def read_by_members(archive: Archive) -> Result:
+    """Read each member without the others, through the public API."""
+    policy = archive.policy
+    options = Options(lenient=policy.lenient, encoding=policy.encoding)
+    reader = io.BytesIO(archive.whole)
+    try:
+        opened = open_archive(reader, options, password=policy.password, limits=policy.limits)
+    except RejectedError as error:
+        return Result(error.finding.code)
+    results = {member.index: _read_member(member) for member in opened.members()}
+    return Result(None, results, frozenset(opened.warnings))
+
+
+def _read_member(member: ArchiveMember) -> MemberResult:
+    try:
+        return extracted(member.name, member.read())
+    except MemberError as error:
+        return MemberResult(error.finding.code)
+
+
+def name_files(archive: Archive, stem: str) -> list[str]:
+    """Name the files of an archive; the last one names a split archive, the first one pieces."""
+    count = len(archive.parts)
+    if archive.piece:
+        return [f"{stem}.zip.{number:03}" for number in range(count, 0, -1)]
+    return part_names(stem, count)
+
+
+def run_in_memory(archive: Archive, tuning: Tuning) -> Result:
+    """Run an archive between buckets in memory, at the root of the destination."""
+    world = World(tuning, policy=archive.policy)
+    names = name_files(archive, "in/archive")
+    for name, part in zip(names, _sort_parts(archive), strict=True):
+        world.buckets.bucket("ingest").put(name, part, ObjectFacts("", {}), if_absent=False)
+    policy = archive.policy
+    options = Options("{member}", lenient=policy.lenient, encoding=policy.encoding)
+    report = world.run_request(Request(Location("s3", "ingest", names[-1]), OUT, options))
+    if report.verdict is Verdict.REJECTED:
+        assert not world.out.objects
+        assert not world.out.pending
+        return Result(report.reason)
+    assert report.missing == 0
+    members: dict[int, MemberResult] = {}
+    for _, outcome in world.records(report.run).each_outcome():
+        if outcome.status is Status.FAILED:
+            members[outcome.index] = MemberResult(outcome.reason)
+        else:
+            members[outcome.index] = extracted(outcome.key, world.out.objects[outcome.key].body)
+    written = {member.key for member in members.values() if member.code is None}
+    assert written == set(world.out.objects)
+    return Result(None, members, frozenset(report.warnings))
+
+
+def _sort_parts(archive: Archive) -> list[bytes]:
+    parts = archive.parts
+    return parts[::-1] if archive.piece else parts
+
+
+WAYS: dict[str, Callable[[Archive], Result]] = {
+    "core": read_in_core,
+    "core, cut": partial(read_in_core, cut=Cut(13)),
+    "members": read_by_members,
+    "batches": partial(run_in_memory, tuning=Tuning()),
+    "streams": partial(run_in_memory, tuning=STREAMED),
+    "splits": partial(run_in_memory, tuning=TINY),
+}
+BY_PLANNER = {"part-missing", "part-wrong", "too-many-parts"}
+
+
+def ways_of(archive: Archive) -> Iterator[str]:
+    """Yield the ways for an archive: the core is not told of parts, nor is a reader of one file."""
+    for way in WAYS:
+        knows_parts = way not in {"core", "core, cut", "members"}
+        needs_parts = archive.rejected in BY_PLANNER or (way == "members" and archive.sizes)
+        is_quick = not archive.is_large or way in {"core", "batches"}
+        if is_quick and (knows_parts or not needs_parts):
+            yield way
+
+
+def differing_ways(archive: Archive) -> dict[str, Result]:
+    """Return what the ways give that do not give the label."""
+    results = {way: WAYS[way](archive) for way in ways_of(archive)}
+    return {way: result for way, result in results.items() if result != archive.expected}
+
+
+def run_command(archives: Sequence[Archive], folder: Path) -> list[Result]:
+    """Run `s3unzip run` for archives that need the same options, into a folder."""
+    program = Program(folder)
+    policy = archives[0].policy
+    words = ["--json"] + ["--lenient"] * policy.lenient
+    words += ["--encoding", policy.encoding] if policy.encoding else []
+    program.variables["S3UNZIP_PASSWORD"] = (policy.password or b"").decode()
+    for number, archive in enumerate(archives):
+        names = name_files(archive, f"{number}")
+        for name, part in zip(names, _sort_parts(archive), strict=True):
+            (folder / name).write_bytes(part)
+        words.append(names[-1])
+    ended = program.extract(*words, "out")
+    ends = ended.lines[0]["archives"]
+    return [
+        _read_end(archive, end["report"], program.files(f"out/{number}"))
+        for number, (archive, end) in enumerate(zip(archives, ends, strict=True))
+    ]
+
+
+def _read_end(archive: Archive, report: dict[str, Any], files: dict[str, bytes]) -> Result:
+    """Return the result of a report and the files that lie there."""
+    if report["verdict"] == "REJECTED":
+        assert files == {}
+        return Result(report["reason"])
+    failures = report.get("failures", ())
+    members = {failure["index"]: MemberResult(failure["reason"]) for failure in failures}
+    numbers = {result.key: number for number, result in archive.in_folder.members.items()}
+    members |= {numbers.get(key, -1): extracted(key, files[key]) for key in files}
+    return Result(None, members, frozenset(report.get("warnings", ())))
