@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from s3unzip.context import Context, Progress
 from s3unzip.errors import S3UnzipError, ServiceFaultError
-from s3unzip.estimate import Platform
 from s3unzip.extraction.task import run_task
 from s3unzip.local.machine import Machine
 from s3unzip.model import (
@@ -24,6 +23,7 @@ from s3unzip.model import (
     Verdict,
 )
 from s3unzip.planning.plan import Plan
+from s3unzip.platforms import Platform
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import KIB, Tuning
 from s3unzip.settling.loop import KnownArchive, Settled, begin, resume, settle

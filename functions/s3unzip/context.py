@@ -14,8 +14,8 @@ from s3unzip.zip import Policy
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from s3unzip.estimate import Platform
     from s3unzip.model import NestedRun, Outcome, PlanSummary, Report
+    from s3unzip.platforms import Platform
     from s3unzip.stores.ports import Clock, Stores
 
 
@@ -72,7 +72,7 @@ class Context(Struct, frozen=True):
     policy: Policy = field(default_factory=Policy)
     tuning: Tuning = field(default_factory=Tuning)
     progress: Progress | None = None
-    platform: Platform | None = None  # for forecasts and costs; None: neither is computed
+    platform: Platform | None = None  # for estimates and costs; None: neither is computed
     environment: str = ""  # the deployed environment; empty: this machine
     reached: Reached | None = None  # how its stores are, for records and commands
     max_cost: float | None = None  # dollars that a run may cost by its estimate

@@ -1,17 +1,17 @@
-"""What a run will take and cost, before it begins: a closed formula over the tasks of its plan.
+"""About how long a run will take, and what it will cost, before it begins.
 
-The tasks take the largest of four bounds: the longest task, all work divided by the workers, the
-writes that S3 takes below one prefix, and the start of all tasks. The fixed times come on top:
-event, cold starts, plan, the start and end of each round, report. A good day and a bad day are the
-same formula with other factors. `rates` has every number, with its source.
+The cost is that of counted requests (`pricing`). The duration is the largest of three bounds, with
+fixed times on top: the longest task, all tasks divided by the workers, and the writes that S3 takes
+below one prefix. The fixed times are those of event, cold starts, plan, rounds and report. `rates`
+has every number, with its source. Nobody has compared the durations with AWS yet.
 
-The cost does not include (see docs/cost.md) storage, KMS, transfer between Regions, free tiers, and
-the cost of the idle stack. This module makes no call and reads no file and no clock.
+This module makes no call and reads no file and no clock.
 """
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,7 +19,9 @@ from msgspec.structs import replace
 from s3unzip import rates
 from s3unzip.errors import BudgetError, UsageError
 from s3unzip.figures import show_dollars
-from s3unzip.model import Report, Request, Requests, Run, Task, TaskKind
+from s3unzip.model import Request, Requests, Task, TaskKind
+from s3unzip.platforms import Platform, aws
+from s3unzip.pricing import Cost, Job, Work, price
 from s3unzip.settings import Tuning
 
 TASK_GETS = 3  # the task's rows, and earlier outcomes and stop.json, which normally do not exist
@@ -27,17 +29,12 @@ TASK_CALLS = 4  # of these, the first range and the outcomes: one after the othe
 LARGE_CALLS = 5  # create, header, last part, complete, records: of a member that is one task
 PLAN_CALLS = 9  # around a plan, one after the other
 REPORT_CALLS = 3
+DIRECT_CALLS = 5  # of a function that does all, one after the other
 LINK_CALLS = 16  # to link the segments of split members
+SPLIT_GETS = 4  # records of a split member, read once more
+SPLIT_PUTS = 2
+PLAN_PUTS = 9
 MAX_PARTS = 10_000  # of a multipart upload: AmazonS3/latest/userguide/qfacts.html
-Job = Request | Run | Report  # source, destination and options of what is estimated or priced
-
-
-class Range(Struct, frozen=True):
-    """The values of a good, a usual and a bad day."""
-
-    low: float
-    expected: float
-    high: float
 
 
 class Bin(Struct, frozen=True):
@@ -46,49 +43,6 @@ class Bin(Struct, frozen=True):
     start: int
     stop: int
     members: int
-
-
-class Share(Struct, frozen=True):
-    """A part of the duration, or a lower bound of the tasks' time; seconds."""
-
-    name: str
-    seconds: float
-    detail: str = ""
-
-
-class CostLine(Struct, frozen=True):
-    """One line of the bill; `dollars` is `quantity` times the price of a `unit`."""
-
-    service: str
-    item: str
-    quantity: float
-    unit: str
-    dollars: float
-
-
-class Cost(Struct, frozen=True):
-    """The bill of one run, in dollars."""
-
-    lines: tuple[CostLine, ...]
-    total: float
-    unavoidable: float  # one PUT for each member, which any tool must pay
-    unavoidable_share: float  # of the total; 0 if the total is 0
-
-
-class Platform(Struct, frozen=True):
-    """AWS or one machine: rates in bytes a second, times in seconds."""
-
-    name: str
-    workers: int  # tasks at once
-    latency: float  # mean of one small request
-    bandwidth: float  # of one worker, each way
-    total_bandwidth: float = math.inf  # of all workers together, each way
-    upload_rate: float = math.inf  # of one request
-    memory_gb: float = 0.0  # of a Lambda function; 0: one machine, only S3 costs money
-    priced_requests: bool = False
-    direct: bool = False  # the function that takes the event does all: no state machine
-    processor: float = 1.0  # share of a core that a worker has
-    uncertainty: float = 1.25  # factor between a usual day and a bad one
 
 
 class Estimate(Struct, frozen=True):
@@ -102,47 +56,20 @@ class Estimate(Struct, frozen=True):
     bytes_in: int
     bytes_out: int
     tasks: int
-    at_once: int  # tasks
-    duration: Range  # from the event, or the command, to the report
-    first_object: float  # when the first member can be read
-    steps: tuple[Share, ...]  # of the expected duration, in order
-    bounds: tuple[Share, ...]  # on the tasks' time, the highest first
+    workers: int  # tasks at once
+    seconds: float  # about, from the event or the command to the report
+    bound: str  # what the duration is determined by
     requests: Requests
     cost: Cost
-    dollars: Range
     warnings: tuple[str, ...] = ()
 
 
-def aws(
-    *, workers: int = rates.LAMBDA_CONCURRENCY, memory_mb: int = rates.LAMBDA_VCPU_MB
-) -> Platform:
-    """Return Lambda workers below a state machine, in one Region with both buckets."""
-    return Platform(
-        name="aws",
-        workers=workers,
-        latency=rates.S3_LATENCY,
-        bandwidth=rates.LAMBDA_BANDWIDTH,
-        upload_rate=rates.S3_REQUEST_UPLOAD,
-        memory_gb=memory_mb / 1024,
-        priced_requests=True,
-        uncertainty=1.5,
-    )
+class _Bound(NamedTuple):
+    """A lower bound of the tasks' time."""
 
-
-def local(*, workers: int, priced_requests: bool = False) -> Platform:
-    """Return worker processes of one machine beside a store.
-
-    Args:
-        priced_requests: whether the store is S3 and its requests cost money.
-    """
-    return Platform(
-        name="local",
-        workers=workers,
-        latency=rates.LOCAL_LATENCY,
-        bandwidth=rates.LOCAL_BANDWIDTH,
-        total_bandwidth=rates.LOCAL_BANDWIDTH,
-        priced_requests=priced_requests,
-    )
+    seconds: float
+    name: str
+    throttled: bool = False  # by S3
 
 
 def estimate(
@@ -150,6 +77,7 @@ def estimate(
     tasks: Sequence[Task],
     platform: Platform,
     tuning: Tuning,
+    *,
     workers: int = 0,
     sizes: Iterable[int] = (),
 ) -> Estimate:
@@ -157,43 +85,45 @@ def estimate(
 
     Args:
         job: the run, or what is asked for.
+        tasks: all tasks of the plan.
+        platform: where the run works.
         tuning: the settings with which the tasks were cut.
         workers: tasks at once; 0: as many as the platform has workers.
         sizes: bytes of each member, for a histogram.
     """
-    work = _Work(tasks, platform, tuning, workers)
-    factors = (1 / platform.uncertainty, 1.0, platform.uncertainty)
-    days = [work.steps(factor) for factor in factors]
-    low, expected, high = (sum(step.seconds for step in steps) for steps in days)
-    count = len(work.tasks) + len(work.scans)
-    costs = [
-        price(job, work.members, platform, work.requests, work.billed(*day), count)
-        for day in zip(days, factors, strict=True)
-    ]
-    steps = days[1]
-    before = [step.name for step in steps].index("work")
-    first = sum(step.seconds for step in steps[:before]) + platform.latency
-    longest, limit = max(work.tasks, default=0.0), rates.LAMBDA_SECONDS
-    warning = f"the longest task takes {longest:.0f} s; a function ends after {limit:.0f}"
-    outlasts = platform.memory_gb > 0 and longest * platform.uncertainty > limit
+    kinds: Counter[TaskKind] = Counter()
+    for task in tasks:
+        kinds[task.kind] += _members(task)
+    members = kinds.total()
+    at_once = max(1, min(workers or platform.workers, platform.workers, len(tasks)))
+    seconds = [_task_seconds(task, platform, tuning, at_once) for task in tasks]
+    requests = _count_requests(tasks, members, platform, tuning)
+    bound = _find_bound(seconds, at_once, requests, platform)
+    overhead = _overhead_seconds(tasks, members, platform, tuning)
     return Estimate(
         title=str(job.source),
         platform=platform.name,
-        members=work.members,
-        kinds={kind.value: work.kinds[kind] for kind in TaskKind if work.kinds[kind]},
+        members=members,
+        kinds={kind.value: kinds[kind] for kind in TaskKind if kinds[kind]},
         sizes=_count_sizes(sizes),
-        bytes_in=sum(task.span[1] - task.span[0] for task in tasks),
+        bytes_in=sum(map(_bytes_read, tasks)),
         bytes_out=sum(task.size for task in tasks),
         tasks=len(tasks),
-        at_once=work.at_once,
-        duration=Range(low, expected, high),
-        first_object=min(expected, first),
-        steps=steps,
-        bounds=work.bounds(1.0),
-        requests=work.requests,
-        cost=costs[1],
-        dollars=Range(*(cost.total for cost in costs)),
-        warnings=(warning,) if outlasts else (),
+        workers=at_once,
+        seconds=overhead + bound.seconds,
+        bound=bound.name,
+        requests=requests,
+        cost=price(
+            job,
+            Work(
+                members=members,
+                requests=requests,
+                seconds=_billed_seconds(seconds, bound, overhead, at_once, platform),
+                tasks=len(tasks),
+            ),
+            platform,
+        ),
+        warnings=_warn(seconds, platform),
     )
 
 
@@ -202,6 +132,7 @@ def estimate_archive(
     tasks: Sequence[Task],
     platform: Platform,
     tuning: Tuning,
+    *,
     workers: int,
     sizes: Sequence[int],
 ) -> Estimate:
@@ -209,103 +140,64 @@ def estimate_archive(
 
     On AWS a small archive is extracted by the function that gets its event.
     """
-    made = estimate(request, tasks, platform, tuning, workers, sizes)
-    if (
-        platform.name != "aws"
-        or not 0 < made.members <= tuning.max_direct_members
-        or made.members * rates.DIRECTORY_ENTRY > tuning.tail_bytes
-        or max(made.bytes_in, made.bytes_out) > tuning.max_direct_bytes
-        or any(
-            task.kind is not TaskKind.BATCH
-            and max(task.size, task.span[1] - task.span[0]) > rates.DIRECT_MEMBER_BYTES
-            for task in tasks
-        )
-    ):
+    made = estimate(request, tasks, platform, tuning, workers=workers, sizes=sizes)
+    if platform.name != "aws" or not _is_direct(made, tasks, tuning):
         return made
-    kind, span, memory = TaskKind.BATCH, (0, made.bytes_in), rates.DIRECT_MEMORY_MB
-    whole = Task("batch-0000000", kind, (0, 0), made.members, span, made.bytes_out, 0.0)
-    share = min(1.0, memory / rates.LAMBDA_VCPU_MB)
-    function = replace(aws(workers=1, memory_mb=memory), direct=True, processor=share)
+    memory = rates.DIRECT_MEMORY_MB
+    function = replace(
+        aws(workers=1, memory_mb=memory),
+        direct=True,
+        processor=min(1.0, memory / rates.LAMBDA_VCPU_MB),
+    )
+    whole = Task(
+        "batch-0000000",
+        TaskKind.BATCH,
+        rows=(0, 0),
+        members=made.members,
+        span=(0, made.bytes_in),
+        size=made.bytes_out,
+        seconds=0.0,
+    )
     return estimate(request, [whole], function, tuning, sizes=sizes)
 
 
-def price_archives(count: int, size: int) -> float:
-    """Return the dollars of extracting so many archives, of which only the bytes are known."""
-    members = size / rates.USUAL_MEMBER_BYTES
-    return members * rates.PRICE_S3_WRITE + count * rates.USUAL_ARCHIVE_DOLLARS
-
-
 def check_budget(made: Estimate, max_cost: float | None) -> None:
-    """Refuse a run whose expected cost is above `max_cost` dollars; None: no limit."""
+    """Refuse a run whose cost would be above `max_cost` dollars; None: no limit."""
     if max_cost is None:
         return
     if not max_cost >= 0:
         raise UsageError(f"the cost limit must be 0 or more dollars, not {max_cost}")
-    expected = made.cost.total
-    if expected > max_cost:
+    cost = made.cost.total
+    if cost > max_cost:
         raise BudgetError(
-            f"the forecast is {show_dollars(expected, max_cost)} for {made.members:,} members, "
-            f"above the limit of {show_dollars(max_cost, expected)}; "
+            f"the estimate is {show_dollars(cost, max_cost)} for {made.members:,} members, "
+            f"above the limit of {show_dollars(max_cost, cost)}; "
             f"{show_dollars(made.cost.unavoidable)} of it is one PUT a member. "
             "Raise --max-cost, or extract fewer members with --include, --exclude or --limit"
         )
 
 
-def price_run(report: Report, platform: Platform | None) -> Cost | None:
-    """Return the cost of a run from what it counted, None if the platform has no prices."""
-    if platform is None or not (platform.priced_requests or platform.memory_gb):
-        return None
-    requests = report.requests
-    if report.source.scheme != "s3":  # what is read of a file or a web server is not billed
-        requests = replace(requests, get=0)
-    seconds = report.task_seconds + report.plan_seconds
-    return price(report, report.extracted, platform, requests, seconds, report.tasks)
+def _members(task: Task) -> int:
+    """Return the members of a task; a split member counts once."""
+    return task.members if task.part == 0 else 0
 
 
-def price(
-    job: Job, members: int, platform: Platform, calls: Requests, seconds: float, tasks: int
-) -> Cost:
-    """Return the bill of a run that writes `members`; `seconds` are those of its functions."""
-    objects, source = job.options.objects, job.source
-    known = (objects and objects.storage_class) or "STANDARD"
-    lines: list[tuple[str, str, float, str, float]] = []
-    if platform.priced_requests:
-        lines += [
-            ("S3", "PUT, COPY, POST, LIST", calls.writes, "request", rates.PRICE_S3_WRITE),
-            ("S3", "GET, HEAD", calls.reads, "request", rates.PRICE_S3_READ),
-        ]
-        more = rates.PRICES_S3_WRITE[known] - rates.PRICE_S3_WRITE
-        if more > 0:
-            # The records of a run are STANDARD, so at most one PUT a member counts.
-            dear = min(calls.put, members) + calls.complete
-            if known not in rates.PARTS_AS_STANDARD:
-                dear += calls.create + calls.part + calls.copy
-            lines.append(("S3", f"more for {known}", dear, "request", more))
-    if platform.memory_gb:
-        sends = source.scheme == "s3" and source.bucket == job.destination.bucket
-        used, events = seconds * platform.memory_gb, 1 + members * sends
-        invocations, states = tasks + 2, 0  # plan and report
-        if platform.direct:
-            invocations = 1
-        elif tasks:
-            states = rates.TRANSITIONS + rates.TASK_TRANSITIONS * tasks
-        logs = invocations * rates.LOG_BYTES
-        lines += [
-            ("Lambda", "duration", used, "GB-s", rates.PRICE_LAMBDA_GB_SECOND),
-            ("Lambda", "requests", invocations, "request", rates.PRICE_LAMBDA_REQUEST),
-            ("Step Functions", "Standard", states, "transition", rates.PRICE_STANDARD_TRANSITION),
-            ("SQS", "requests", rates.SQS_REQUESTS, "request", rates.PRICE_SQS_REQUEST),
-            ("EventBridge", "custom events", rates.EVENTS, "event", rates.PRICE_EVENT),
-            ("EventBridge", "events of S3", events, "event", rates.PRICE_S3_EVENT),
-            ("CloudWatch", "logs", logs, "byte", rates.PRICE_LOG_BYTE),
-        ]
-    bill = tuple(
-        CostLine(service, item, quantity, unit, quantity * each)
-        for service, item, quantity, unit, each in lines
+def _bytes_read(task: Task) -> int:
+    return task.span[1] - task.span[0]
+
+
+def _is_direct(made: Estimate, tasks: Sequence[Task], tuning: Tuning) -> bool:
+    """Say whether the function that gets the event extracts the archive itself."""
+    return (
+        0 < made.members <= tuning.max_direct_members
+        and made.members * rates.DIRECTORY_ENTRY <= tuning.tail_bytes
+        and max(made.bytes_in, made.bytes_out) <= tuning.max_direct_bytes
+        and all(
+            task.kind is TaskKind.BATCH
+            or max(task.size, _bytes_read(task)) <= rates.DIRECT_MEMBER_BYTES
+            for task in tasks
+        )
     )
-    total = sum(line.dollars for line in bill)
-    unavoidable = members * rates.PRICES_S3_WRITE[known] * platform.priced_requests
-    return Cost(bill, total, unavoidable, unavoidable / total if total else 0.0)
 
 
 def _count_sizes(sizes: Iterable[int]) -> tuple[Bin, ...]:
@@ -314,173 +206,172 @@ def _count_sizes(sizes: Iterable[int]) -> tuple[Bin, ...]:
     return tuple(Bin(1 << (bits - 1) if bits else 0, 1 << bits, count) for bits, count in counts)
 
 
-class _Work:
-    """What the formula needs of all tasks."""
+def _warn(seconds: Sequence[float], platform: Platform) -> tuple[str, ...]:
+    longest = max(seconds, default=0.0)
+    limit = rates.LAMBDA_SECONDS
+    if not platform.memory_gb or longest * rates.SLOW_DAY <= limit:
+        return ()
+    return (f"the longest task takes {longest:.0f} s; a function ends after {limit:.0f}",)
 
-    def __init__(
-        self, tasks: Sequence[Task], platform: Platform, tuning: Tuning, workers: int
-    ) -> None:
-        self._platform, self._tuning = platform, tuning
-        self.kinds: Counter[TaskKind] = Counter()  # members
-        for task in tasks:
-            self.kinds[task.kind] += task.members if task.part == 0 else 0
-        self.members = self.kinds.total()
-        self.at_once = max(1, min(workers or platform.workers, platform.workers, len(tasks)))
-        self._bandwidth = min(platform.bandwidth, platform.total_bandwidth / self.at_once)
-        self.tasks = [self._task_seconds(task) for task in tasks]
-        # Of the segments of split members, in a round before the tasks.
-        self.scans = [self._scan_seconds(one) for one in tasks if one.kind is TaskKind.SCAN]
-        # Bytes of the directory that the first read of an archive does not have.
-        self._beyond = max(0, self.members * rates.DIRECTORY_ENTRY - tuning.tail_bytes)
-        self.requests = self._count_requests(tasks)
 
-    def _count_requests(self, tasks: Sequence[Task]) -> Requests:
-        tuning = self._tuning
-        if self._platform.direct:  # all tasks are in memory
-            length = sum(task.span[1] - task.span[0] for task in tasks)
-            return Requests(get=1 + (length > self._beyond), put=self.members + rates.DIRECT_WRITES)
+# Seconds
+
+
+def _find_bound(
+    seconds: Sequence[float], at_once: int, requests: Requests, platform: Platform
+) -> _Bound:
+    """Return the largest lower bound of the tasks' time."""
+    bounds = [
+        _Bound(max(seconds, default=0.0), "the longest task"),
+        _Bound(sum(seconds) / at_once, f"all tasks by {at_once:,} workers"),
+    ]
+    if platform.priced_writes:
+        name = f"{requests.writes:,} writes below one prefix"
+        bounds.append(_Bound(_write_seconds(requests.writes), name, throttled=True))
+    return max(bounds)
+
+
+def _write_seconds(writes: int) -> float:
+    """Return the seconds of `writes` below one prefix, whose rate S3 raises while it throttles."""
+    rate = rates.S3_PREFIX_WRITES
+    growth = rates.S3_GROWTH_SECONDS
+    seconds = 0.0
+    writes_left = float(writes)
+    while writes_left > rate * growth:
+        writes_left -= rate * growth
+        seconds += growth
+        rate *= 2
+    return seconds + writes_left / rate
+
+
+def _task_seconds(task: Task, platform: Platform, tuning: Tuning, at_once: int) -> float:
+    """Return the seconds that one worker needs for `task` if nothing throttles it."""
+    bandwidth = min(platform.bandwidth, platform.total_bandwidth / at_once)
+    inflating = task.size / (rates.INFLATE_RATE * platform.processor)
+    moving = max(_bytes_read(task), task.size) / bandwidth
+    calls = 0 if platform.direct else TASK_CALLS
+    if task.kind is TaskKind.BATCH:
+        mean = task.size / task.members
+        lanes = min(tuning.puts_in_flight, max(1, tuning.bytes_in_flight // max(1.0, mean)))
+        turns = max(1.0, task.members / lanes)
+        putting = (platform.latency + mean / platform.upload_rate) * turns
+        cpu = task.members * tuning.member_seconds / platform.processor + inflating
+        return calls * platform.latency + max(moving, putting, cpu)
+    if task.parts == 1:
+        calls += LARGE_CALLS
+    if task.kind is TaskKind.COPY:
+        rate = rates.S3_REQUEST_COPY * tuning.parts_in_flight
+        return calls * platform.latency + task.size / rate
+    last_part = min(tuning.part_bytes, task.size) / platform.upload_rate
+    seconds = calls * platform.latency + last_part + max(moving, inflating)
+    if task.kind is TaskKind.SCAN:  # a segment is read twice: to scan it, then to extract it
+        seconds += _scan_seconds(task, platform, bandwidth)
+    return seconds
+
+
+def _scan_seconds(task: Task, platform: Platform, bandwidth: float) -> float:
+    reading = _bytes_read(task) / bandwidth
+    cpu = rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
+    return (TASK_CALLS + 1) * platform.latency + max(reading, cpu)
+
+
+def _overhead_seconds(
+    tasks: Sequence[Task], members: int, platform: Platform, tuning: Tuning
+) -> float:
+    """Return the seconds besides the tasks: event, cold starts, plan, rounds, report."""
+    latency = platform.latency
+    plan = members * rates.PLAN_MEMBER_SECONDS / platform.processor
+    report = members * rates.REPORT_MEMBER_SECONDS
+    if platform.direct:
+        fixed = rates.EVENT_SECONDS + rates.COLD_START_P50 + rates.DIRECT_SECONDS
+        return fixed + DIRECT_CALLS * latency + plan + report
+    plan += rates.PLAN_SECONDS + PLAN_CALLS * latency
+    plan += members * rates.MEMBER_ROW / platform.bandwidth
+    report = max(report, len(tasks) / rates.OUTCOMES_AT_ONCE * latency)
+    report += rates.REPORT_SECONDS + REPORT_CALLS * latency
+    if not platform.memory_gb:
+        return rates.LOCAL_START_SECONDS + plan + report
+    cold = rates.COLD_START_P50
+    if len(tasks) > 1:
+        cold += rates.COLD_START_P99  # the slowest of many
+    if _directory_beyond_tail(members, tuning):
+        cold += rates.COLD_START_P50 + rates.EXECUTION_START_SECONDS
+    scans = sum(task.kind is TaskKind.SCAN for task in tasks)
+    rounds = _round_seconds(len(tasks))
+    if scans:
+        rounds += _round_seconds(scans) + LINK_CALLS * latency + scans * rates.LINK_SEGMENT_SECONDS
+    return rates.EVENT_SECONDS + cold + plan + rounds + report
+
+
+def _round_seconds(tasks: int) -> float:
+    """Return the seconds to start and to end a round of the state machine."""
+    if tasks <= rates.MAP_INLINE_AT_ONCE:
+        return (rates.INLINE_START_STATES + rates.INLINE_END_STATES) * rates.STATE_SECONDS
+    starts = tasks / rates.MAP_STARTS
+    return rates.EXECUTION_START_SECONDS + rates.MAP_START_SECONDS + starts + rates.MAP_END_SECONDS
+
+
+def _billed_seconds(
+    seconds: Sequence[float], bound: _Bound, overhead: float, at_once: int, platform: Platform
+) -> float:
+    """Return the seconds of all functions together."""
+    if platform.direct:
+        return overhead + bound.seconds - rates.EVENT_SECONDS
+    working = sum(seconds)
+    if bound.throttled:  # workers that S3 throttles are paid for while they wait
+        working = max(working, at_once * bound.seconds)
+    return working + (at_once + 2) * rates.COLD_START_P50
+
+
+# Requests
+
+
+def _directory_beyond_tail(members: int, tuning: Tuning) -> int:
+    """Return the bytes of the directory that the first read of an archive does not have."""
+    return max(0, members * rates.DIRECTORY_ENTRY - tuning.tail_bytes)
+
+
+def _count_requests(
+    tasks: Sequence[Task], members: int, platform: Platform, tuning: Tuning
+) -> Requests:
+    """Return the requests of a run; on one machine its records are files and need none."""
+    beyond = _directory_beyond_tail(members, tuning)
+    if platform.direct:  # all tasks are in memory
+        length = sum(map(_bytes_read, tasks))
+        return Requests(get=1 + (length > beyond), put=members + rates.DIRECT_WRITES)
+    has_records = platform.memory_gb > 0
+    counts: Counter[str] = Counter(get=1 + math.ceil(beyond / tuning.directory_piece))
+    for task in tasks:
+        counts.update(_task_requests(task, tuning))
+        if has_records:
+            counts.update(get=TASK_GETS + 1, put=_record_puts(task))
+    if has_records:
         split = sum(task.part == 0 for task in tasks if task.parts > 1)
-        gets = PLAN_CALLS + math.ceil(self._beyond / tuning.directory_piece) + len(tasks)
-        counts = Counter(get=gets + 4 * split, put=9 + 2 * split, list=4, create=1, abort=1)
-        for task in tasks:
-            counts.update(_task_requests(task, tuning))
-        return Requests(**counts)
+        counts.update(get=PLAN_CALLS - 1 + SPLIT_GETS * split, put=PLAN_PUTS + SPLIT_PUTS * split)
+        counts.update(list=4, create=1, abort=1)
+    return Requests(**counts)
 
-    def _task_seconds(self, task: Task) -> float:
-        """Return the seconds that one worker needs for `task` if nothing throttles it."""
-        platform, tuning = self._platform, self._tuning
-        calls = 0 if platform.direct else TASK_CALLS
-        inflating = task.size / (rates.INFLATE_RATE * platform.processor)
-        moving = max(task.span[1] - task.span[0], task.size) / self._bandwidth
-        if task.kind is TaskKind.BATCH:
-            mean = task.size / task.members
-            lanes = min(tuning.puts_in_flight, max(1, tuning.bytes_in_flight // max(1.0, mean)))
-            putting = platform.latency + mean / platform.upload_rate
-            putting *= max(1.0, task.members / lanes)
-            cpu = task.members * tuning.member_seconds / platform.processor + inflating
-            return calls * platform.latency + max(moving, putting, cpu)
-        calls += LARGE_CALLS if task.parts == 1 else 0
-        if task.kind is TaskKind.COPY:
-            rate = rates.S3_REQUEST_COPY * tuning.parts_in_flight
-            return calls * platform.latency + task.size / rate
-        last = min(tuning.part_bytes, task.size) / platform.upload_rate
-        return calls * platform.latency + last + max(moving, inflating)
 
-    def _scan_seconds(self, task: Task) -> float:
-        reading = (task.span[1] - task.span[0]) / self._bandwidth
-        cpu = rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
-        return (TASK_CALLS + 1) * self._platform.latency + max(reading, cpu)
-
-    def steps(self, factor: float) -> tuple[Share, ...]:
-        """Return the parts of the duration on a day whose times are `factor` times as long."""
-        platform, scans, call = self._platform, self.scans, self._platform.latency
-        cold, event, warm = 0.0, 0.0, 0.0
-        if platform.memory_gb:
-            cold, event = rates.COLD_START_P50, rates.EVENT_SECONDS
-            warm = rates.COLD_START_P99 if len(self.tasks) > 1 else 0.0  # the slowest of many
-        plan = self.members * rates.PLAN_MEMBER_SECONDS / platform.processor + cold
-        report = self.members * rates.REPORT_MEMBER_SECONDS
-        start = end = 0.0
-        if platform.direct:
-            plan += rates.DIRECT_SECONDS + 3 * call
-            report += 2 * call
-        else:
-            plan += rates.PLAN_SECONDS + PLAN_CALLS * call
-            plan += self.members * rates.MEMBER_ROW / platform.bandwidth
-            if self._beyond and cold:  # the function that gets the event starts an execution
-                plan += cold + rates.EXECUTION_START_SECONDS
-            report = max(report, len(self.tasks) / rates.OUTCOMES_AT_ONCE * call)
-            report += rates.REPORT_SECONDS + REPORT_CALLS * call
-            start, end = self._around(self.tasks)
-        steps = [
-            Share("event", event * factor, "until the function is invoked"),
-            Share("plan", plan * factor, f"members: {self.members:,}"),
-        ]
-        if scans:
-            scan = warm + sum(self._around(scans)) + LINK_CALLS * call + cold
-            scan += max(*scans, sum(scans) / self.at_once, self._dispatch(scans))
-            scan += len(scans) * rates.LINK_SEGMENT_SECONDS
-            steps.append(Share("scan and link", scan * factor, f"segments: {len(scans):,}"))
-            warm = 0.0
-        limit = self.bounds(factor)[0]
-        return (
-            *steps,
-            Share("start", (start + warm) * factor, "of the tasks and their workers"),
-            Share("work", limit.seconds, f"{limit.name}: {limit.detail}"),
-            Share("report", (end + report) * factor),
-        )
-
-    def _around(self, seconds: Sequence[float]) -> tuple[float, float]:
-        """Return the seconds to start and to end a round."""
-        if not self._platform.memory_gb:
-            return rates.LOCAL_START_SECONDS, 0.0
-        if len(seconds) <= rates.MAP_INLINE_AT_ONCE:
-            states = rates.STATE_SECONDS
-            return rates.INLINE_START_STATES * states, rates.INLINE_END_STATES * states
-        return rates.EXECUTION_START_SECONDS + rates.MAP_START_SECONDS, rates.MAP_END_SECONDS
-
-    def _dispatch(self, seconds: Sequence[float]) -> float:
-        """Return when the last task of a Distributed Map ends if none waits for a worker."""
-        count = len(seconds)
-        if not self._platform.memory_gb or count <= rates.MAP_INLINE_AT_ONCE:
-            return 0.0
-        return count / rates.MAP_STARTS + sum(seconds) / count
-
-    def bounds(self, factor: float) -> tuple[Share, ...]:
-        """Return lower bounds of the tasks' time on such a day, the highest first."""
-        seconds, writes = self.tasks, self.requests.writes
-        limited = _write_seconds(writes, factor) if self._platform.memory_gb else 0.0
-        longest, spread = max(seconds, default=0.0), sum(seconds) / self.at_once
-        bounds = (
-            Share("longest task", longest * factor, "bandwidth and CPU of one worker"),
-            Share("workers", spread * factor, f"{self.at_once:,} tasks at once"),
-            Share("write rate", limited, f"{writes:,} writes on one prefix"),
-            Share("dispatch", self._dispatch(seconds), f"{len(seconds):,} tasks"),
-        )
-        return tuple(sorted(bounds, key=lambda bound: -bound.seconds))
-
-    def billed(self, steps: tuple[Share, ...], factor: float) -> float:
-        """Return the seconds of functions on a day of `factor` that takes `steps`."""
-        own = {step.name: step.seconds for step in steps}
-        if self._platform.direct:
-            return sum(own.values()) - own["event"]
-        seconds = (sum(self.tasks) + sum(self.scans)) * factor
-        limit = self.bounds(factor)[0]
-        if limit.name == "write rate":  # workers that S3 throttles are paid for while they wait
-            seconds = max(seconds, self.at_once * limit.seconds)
-        begun = min(len(self.tasks) + len(self.scans), self.at_once)
-        return seconds + begun * rates.COLD_START_P50 * factor + own["plan"] + own["report"]
+def _record_puts(task: Task) -> int:
+    """Return the records that a task writes."""
+    if task.kind is TaskKind.SCAN:  # with those of its slice
+        return 4
+    is_large = task.kind is not TaskKind.BATCH
+    return 2 if is_large and task.parts == 1 else 1
 
 
 def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
-    """Return the requests of `extraction` for a task, by the fields of `Requests`."""
+    """Return the requests of a task for its members, by the fields of `Requests`."""
     if task.kind is TaskKind.BATCH:
-        return {"get": TASK_GETS + 1, "put": task.members + 1}
-    whole, first = int(task.parts == 1), int(task.part == 0)
-    requests = {"put": 1 + whole, "create": first, "complete": first}
+        return {"get": 1, "put": task.members}
+    is_first = int(task.part == 0)
+    requests = {"create": is_first, "complete": is_first}
     if task.kind is TaskKind.COPY:
         copies = max(1, math.ceil(task.size / tuning.copy_part_bytes))
-        return requests | {"get": TASK_GETS + 2, "copy": copies}
-    part = max(tuning.part_bytes, math.ceil(task.size * task.parts / MAX_PARTS))
-    pieces = max(1, math.ceil((task.span[1] - task.span[0]) / tuning.read_piece))
-    parts = max(1, math.ceil(task.size / part))
-    gets = TASK_GETS + 2 + pieces
+        return requests | {"get": 2, "copy": copies}
+    part_bytes = max(tuning.part_bytes, math.ceil(task.size * task.parts / MAX_PARTS))
+    parts = max(1, math.ceil(task.size / part_bytes))
+    gets = 2 + max(1, math.ceil(_bytes_read(task) / tuning.read_piece))
     if task.kind is TaskKind.SCAN:  # it is read and linked before its slice is
-        return requests | {"get": 2 * gets, "put": 4, "part": parts}
+        gets *= 2
     return requests | {"get": gets, "part": parts}
-
-
-def _write_seconds(writes: int, factor: float) -> float:
-    """Return the seconds of `writes` on one prefix, whose rate S3 raises while it throttles.
-
-    AWS documents the rate as "at least": on a good day S3 raises it early, on a bad one never.
-    """
-    if factor > 1:
-        return writes / rates.S3_PREFIX_WRITES * factor
-    growth = rates.S3_GROWTH_BEST if factor < 1 else rates.S3_GROWTH_SECONDS
-    rate, seconds, left = rates.S3_PREFIX_WRITES, 0.0, float(writes)
-    while left > rate * growth:
-        left -= rate * growth
-        seconds += growth
-        rate *= 2
-    return seconds + left / rate

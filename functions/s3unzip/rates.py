@@ -87,7 +87,6 @@ S3_LATENCY = 0.042  # seconds
 # Assumption: a prefix doubles its rate after this many seconds of throttling. AWS says only
 # "gradually"; 15 to 30 minutes according to https://errorreference.com/errors/aws/SlowDown
 S3_GROWTH_SECONDS = 900.0
-S3_GROWTH_BEST = 300.0
 
 # Assumption: UploadPartCopy moves a part at about the planning rate of one connection.
 # aws-c-s3 plans with 0.4 Gbps: https://github.com/awslabs/aws-c-s3 (source/s3_client.c)
@@ -112,6 +111,9 @@ EXECUTION_START_SECONDS = 0.2
 # Assumption, for Python on arm64 with a bundle of about 40 MB; a small one takes 0.3-0.7 s.
 COLD_START_P50 = 0.9
 COLD_START_P99 = 2.0
+
+# Assumption: a task may take so many times as long as usual.
+SLOW_DAY = 1.5
 
 # Assumption: START, END, REPORT and one structured line of the function.
 LOG_BYTES = 1_500  # an invocation

@@ -134,6 +134,34 @@ def test_what_only_looks_writes_nothing(program: Program, words: str) -> None:
     assert program.files().keys() == {"a.zip", "damaged.zip"}
 
 
+@pytest.mark.parametrize(
+    ("destination", "variables", "options", "code"),
+    [
+        ("s3://bucket/prefix", {}, (), 2),
+        ("s3://bucket/prefix", {}, ("--on", "aws"), 2),
+        ("s3://bucket/prefix", {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, (), 0),
+        ("s3://bucket/prefix", {"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9"}, (), 0),
+        ("s3://bucket/prefix", {}, ("--dest-endpoint-url", "http://127.0.0.1:9"), 0),
+        ("s3://bucket/prefix", {"AWS_CONFIG_FILE": "config"}, (), 0),
+        ("s3://bucket/prefix", {}, ("--endpoint-url", "https://s3.eu-west-1.amazonaws.com"), 2),
+        ("out", {}, (), 0),
+    ],
+)
+def test_plan_prices_what_aws_bills(
+    program: Program,
+    destination: str,
+    variables: dict[str, str],
+    options: tuple[str, ...],
+    code: int,
+) -> None:
+    """PUTs to S3 cost money wherever the run works; PUTs to a server of one's own cost nothing."""
+    (program.folder / "config").write_text("[default]\nendpoint_url = http://127.0.0.1:9\n")
+    program.variables |= variables
+    ended = program.run("plan", "a.zip", destination, *options, "--max-cost", "0.000001")
+    assert ended.code == code, ended.err
+    assert ("$0," in ended.out or "$0\n" in ended.out) == (code == 0)
+
+
 def test_a_narrow_terminal_cuts_no_cost(program: Program) -> None:
     """At 40 columns every price of an estimate has all of its digits."""
     program.variables["COLUMNS"] = "40"

@@ -9,9 +9,9 @@ import pytest
 
 from s3unzip.cli.output import print_report
 from s3unzip.errors import AccessDeniedError, S3UnzipError, StorageError, ThrottledError
-from s3unzip.estimate import local
 from s3unzip.extraction.batch import REFUSALS
 from s3unzip.model import OnConflict, Options, Report, Requests, Verdict, decode
+from s3unzip.platforms import local
 from s3unzip.settling.loop import begin
 from s3unzip.stores.ports import Buffer, ObjectFacts
 from tests.memory import MemoryBucket, MemoryStores
@@ -345,7 +345,7 @@ def page_of(world: World, report: Report) -> dict[str, Any]:
 
 def test_a_run_leaves_a_page() -> None:
     """It has verdict, totals, failures and what Amazon's services cost; a refusal leaves one."""
-    world = World(platform=local(workers=2, priced_requests=True))
+    world = World(platform=local(workers=2, priced_reads=True, priced_writes=True))
     bad = Entry("bad", b"x", local={"crc32": 1}, central={"crc32": 1})
     report = world.run(build(*entries(30), bad))
     page = page_of(world, report)

@@ -10,20 +10,13 @@ from msgspec.structs import replace
 
 from s3unzip import rates
 from s3unzip.errors import BudgetError, UsageError
-from s3unzip.estimate import (
-    Estimate,
-    Platform,
-    aws,
-    check_budget,
-    estimate,
-    estimate_archive,
-    local,
-    price,
-)
+from s3unzip.estimate import Estimate, check_budget, estimate, estimate_archive
 from s3unzip.figures import show_dollars
 from s3unzip.model import Location, Options, Request, Requests, Task, TaskKind
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.planning.cut import TaskCutter, choose_workers, order_tasks
+from s3unzip.platforms import Platform, aws, local
+from s3unzip.pricing import Work, price
 from s3unzip.settings import MIB, Tuning
 from s3unzip.zip import Member
 
@@ -107,7 +100,8 @@ def member(index: int, offset: int, group: Group) -> Member:
 def estimated(groups: list[Group], platform: Platform) -> Estimate:
     """Return the estimate of an archive with such members."""
     tasks = cut(*groups)
-    return estimate_archive(ASKED, tasks, platform, TUNING, choose_workers(tasks, TUNING), ())
+    workers = choose_workers(tasks, TUNING)
+    return estimate_archive(ASKED, tasks, platform, TUNING, workers=workers, sizes=())
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
@@ -115,42 +109,44 @@ def test_the_estimate_is_within_the_band_of_the_simulation(name: str) -> None:
     """Expected seconds and dollars are between those of its good and its bad day."""
     groups, band = ARCHIVES[name]
     made = estimated(groups, aws())
-    assert band.low <= made.duration.expected <= band.high
+    assert band.low <= made.seconds <= band.high
     states = sum(line.dollars for line in made.cost.lines if line.service == "Step Functions")
     less = rates.PRICE_S3_WRITE  # the simulation's direct run wrote one object more
     assert band.cheap - less <= made.cost.total <= band.dear + states
-    assert made.duration.low < made.duration.expected < made.duration.high
     assert made.members == sum(group.members for group in groups)
 
 
-def test_low_and_high_are_a_good_and_a_bad_day() -> None:
-    """S3 raises the rate of a prefix early or never; all else is 1.5 times as fast or slow."""
-    made = estimated(ARCHIVES["10,000,000 of 4 KB"][0], aws())
-    assert made.bounds[0].name == "write rate"
-    assert made.duration.high / made.duration.expected > 2
-    small = estimated([Group(1, 2_000, 800)], aws())
-    assert small.duration.high == pytest.approx(1.5 * small.duration.expected)
+def test_the_bound_is_named() -> None:
+    """Ten million PUTs are bound by S3's rate, one huge member by itself, many by the workers."""
+    bounds = {
+        "10,000,000 of 4 KB": "writes below one prefix",
+        "1,000 of 4.5 MB": "all tasks by",
+        "100 GB stored": "the longest task",
+    }
+    for name, bound in bounds.items():
+        platform = local(workers=2) if "tasks" in bound else aws()
+        assert bound in estimated(ARCHIVES[name][0], platform).bound
 
 
 def test_one_machine_has_no_bill_but_that_of_s3() -> None:
     """Two workers take as long as their processors; only requests to S3 itself cost money."""
     groups = [Group(49_152, 65_536, 29_928)]
     made = estimated(groups, local(workers=2))
-    assert 10.2 <= made.duration.expected <= 11.8  # the simulation's band
+    assert 10.2 <= made.seconds <= 11.8  # the simulation's band
     assert (made.cost.total, made.cost.lines) == (0.0, ())
-    paid = estimated(groups, local(workers=2, priced_requests=True))
+    paid = estimated(groups, local(workers=2, priced_reads=True, priced_writes=True))
     assert paid.cost.total == pytest.approx(0.246, rel=0.01)
     assert {line.service for line in paid.cost.lines} == {"S3"}
 
 
 def test_the_bill_has_the_events_of_s3_and_the_class_of_the_objects() -> None:
     """One event an archive; one a member too where the bucket sends events; dear classes more."""
-    used = 1_000, aws(), Requests(put=1_010), 1.0, 1
-    plain = price(ASKED, *used)
-    shared = price(replace(ASKED, destination=Location("s3", "in", "x/")), *used)
+    work = Work(members=1_000, requests=Requests(put=1_010), seconds=1.0, tasks=1)
+    plain = price(ASKED, work, aws())
+    shared = price(replace(ASKED, destination=Location("s3", "in", "x/")), work, aws())
     assert shared.total - plain.total == pytest.approx(1_000 * rates.PRICE_S3_EVENT)
-    chosen = Options(objects=ObjectProperties("GLACIER_IR"))
-    rare = price(replace(ASKED, options=chosen), *used)
+    options = Options(objects=ObjectProperties("GLACIER_IR"))
+    rare = price(replace(ASKED, options=options), work, aws())
     assert rare.total - plain.total == pytest.approx(1_000 * 0.015 / 1_000)
     assert plain.unavoidable == pytest.approx(0.005)
 

@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from s3unzip import errors
 from s3unzip.context import Context
-from s3unzip.estimate import Platform, aws
 from s3unzip.model import AfterSuccess, Location, Options, Request, decode
+from s3unzip.platforms import Platform, aws
 from s3unzip.rates import LAMBDA_VCPU_MB
 from s3unzip.settings import Tuning, Variable, make_tuning, spellings
 from s3unzip.stores.calls import LocalClock

@@ -15,30 +15,20 @@ import s3unzip
 from s3unzip import Archive, ArchiveMember
 from s3unzip.api.options import judge_selection, make_policy
 from s3unzip.cli.options import MEMBERS, ODD, PLACES, SOURCE, WHERE, Given, command, globs_of
-from s3unzip.cli.printing import print_json, printable, printable_name, warn, write_table
+from s3unzip.cli.printing import print_json, printable_name, warn
 from s3unzip.cli.run import asking_for_a_prefix
-from s3unzip.context import Context
 from s3unzip.errors import UsageError
-from s3unzip.estimate import Estimate, Platform, aws, check_budget, estimate_archive, local
 from s3unzip.explanations import describe
-from s3unzip.figures import show_bytes, show_count, show_dollars, show_seconds, show_time
+from s3unzip.figures import show_count, show_seconds, show_time
 from s3unzip.globs import compile_glob
 from s3unzip.model import Location, Request, encode
-from s3unzip.planning.cut import choose_workers
-from s3unzip.planning.plan import preview_plan
 from s3unzip.runs.records import RunRecords
-from s3unzip.stores.calls import LocalClock
-from s3unzip.stores.factory import open_stores
 from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:
     from s3unzip.verification import Verification
 
 NOT_TEXT = (".zip", ".gz", ".png", ".jpg", ".exe")
-BAR = 28  # characters of the longest bar
-MAX_BINS = 14
-REQUESTS = ("get", "put", "create", "part", "copy", "complete", "list")
-RIGHT = frozenset({"from", "below", "members", "time", "of all", "quantity", "dollars"})
 COUNTED = {
     "missing": "missing",
     "size": "of another size",
@@ -195,123 +185,6 @@ def test(given: Given) -> int:
     if not given.quiet:
         print_test(report)
     return report.verdict.exit_code
-
-
-@command(
-    *("src dest workers platform env", MEMBERS, WHERE, "as_gzip", ODD, PLACES, "max_cost json"),
-    dest={"metavar": "[DEST]", "help": "Where members would go."},
-)
-def plan(given: Given) -> int:
-    """Estimate a run: its work, time and cost; nothing is written."""
-    base, limit = None, given.max_cost
-    options, target = given.options(), parse_destination(given.dest or ".")
-    if given.env is not None:
-        if given.platform not in {None, "aws"}:
-            raise UsageError(f"--env {given.env} is on aws, not on {given.platform}")
-        known = given.deployed().defaults
-        base, ruled = known.tuning, known.options
-        options = replace(  # what is typed, else what the environment has
-            options,
-            key_template=given.template() or ruled.key_template,
-            lenient=options.lenient or ruled.lenient,
-            encoding=options.encoding or ruled.encoding,
-            as_gzip=options.as_gzip or ruled.as_gzip,
-        )
-        target = target if given.dest else known.destination
-        limit = known.max_cost if limit is None else limit
-        platform = replace(known.platform, workers=given.workers or base.max_workers)
-    elif given.platform in {None, "local"}:
-        platform = local(workers=given.processes)
-    elif given.platform == "aws":
-        platform = aws(workers=given.workers or aws().workers)
-    else:
-        raise UsageError(f"--on takes aws or local, not {given.platform!r}")
-    policy = make_policy(options, given.password(), target)
-    request = Request(parse_source(given.src), target, options)
-    given.check_places(request.source)
-    tuning = given.tuning(platform.workers, base)
-    context = Context(open_stores(given.config()), LocalClock(), policy, tuning)
-    with asking_for_a_prefix(request.source):
-        made = _estimate(request, context, platform)
-    if given.json:
-        print_json(made)
-    else:
-        print_estimate(made, sys.stdout)
-    check_budget(made, limit)
-    return 0
-
-
-def _estimate(request: Request, context: Context, platform: Platform) -> Estimate:
-    reading, tasks = preview_plan(request, context)
-    judge_selection(request.options, warn)(reading)
-    sizes = [member.size for member in reading.selected]
-    workers = choose_workers(tasks, context.tuning)
-    return estimate_archive(request, tasks, platform, context.tuning, workers, sizes)
-
-
-def print_estimate(made: Estimate, out: TextIO) -> None:
-    """Print the estimate for a person."""
-    span, seconds, cost = made.duration, made.duration.expected, made.cost
-    speed = f"{show_bytes(made.bytes_out / seconds)}/s"
-    if made.members >= seconds:
-        speed = f"{made.members / seconds:,.0f} members/s"
-    kinds = ", ".join(f"{members:,} by {kind}" for kind, members in made.kinds.items())
-    counts = ((kind, getattr(made.requests, kind)) for kind in REQUESTS)
-    requests = ", ".join(f"{count:,} {kind}" for kind, count in counts if count)
-    warnings = "".join(f"Warning: {printable(warning)}\n" for warning in made.warnings)
-    out.write(
-        f"{printable(made.title)} on {made.platform}\n"
-        f"{show_seconds(seconds)} ({show_seconds(span.low)} to {show_seconds(span.high)}), "
-        f"first object after {show_seconds(made.first_object)}, {speed}, "
-        f"{show_dollars(cost.total)}\n{warnings}"
-        f"\nmembers: {kinds or 0}; in {show_count(made.tasks, 'task')}, {made.at_once:,} at once\n"
-        f"read {show_bytes(made.bytes_in)}, written {show_bytes(made.bytes_out)}\n"
-        f"requests: {requests}\n"
-    )
-    for rows in _estimate_tables(made):
-        if len(rows) > 1:
-            out.write("\n")
-            write_table(rows, out, RIGHT)
-    if not cost.lines:
-        out.write("\nnothing that is paid for by use\n")
-        return
-    out.write(
-        f"{show_dollars(made.dollars.low)} to {show_dollars(made.dollars.high)}; "
-        f"{cost.unavoidable_share:.1%} is one PUT a member, which no tool avoids\n"
-    )
-
-
-def _estimate_tables(made: Estimate) -> list[list[tuple[str, ...]]]:
-    """Return sizes, steps, bounds and cost as tables, their titles first."""
-    shown, small = made.sizes[-MAX_BINS:], sum(one.members for one in made.sizes[:-MAX_BINS])
-    spans = [(one.start, one.stop, one.members) for one in shown]
-    if small:  # the smallest ones share the first row
-        spans.insert(0, (0, shown[0].start, small))
-    peak = max((members for _, _, members in spans), default=1)
-    sizes = (
-        (show_bytes(a), show_bytes(b), f"{members:,}", "█" * max(1, round(BAR * members / peak)))
-        for a, b, members in spans
-    )
-    whole = made.duration.expected or 1.0
-    steps = [
-        (one.name, show_seconds(one.seconds), f"{one.seconds / whole:.0%}", one.detail)
-        for one in made.steps
-        if one.seconds >= 0.05
-    ]
-    long = [one for one in made.bounds if one.seconds >= 0.05]
-    bounds = [(one.name, show_seconds(one.seconds), one.detail) for one in long]
-    paid: list[tuple[str, ...]] = []
-    for line in filter(lambda one: one.quantity, made.cost.lines):
-        units = line.unit if line.unit == "GB-s" or line.quantity == 1 else f"{line.unit}s"
-        what = f"{line.quantity:,.0f} {units}", f"{line.service} {line.item}".rstrip()
-        paid.append((show_dollars(line.dollars), *what))
-    total = [(show_dollars(made.cost.total), "", "total")] if made.cost.lines else []
-    return [
-        [("from", "below", "members", ""), *sizes],
-        [("step", "time", "of all", ""), *steps],
-        [("the tasks take at least", "time", ""), *bounds],
-        [("dollars", "quantity", "service"), *paid, *total],
-    ]
 
 
 @command(

@@ -26,7 +26,7 @@ COMPLETION = "_S3UNZIP_COMPLETE"  # set by the script of a shell
 # The module of a command, and the first sentence of its help: the list of commands loads none.
 COMMANDS = {
     "run": ("run", "Extract an archive, or several, on this machine."),
-    "plan": ("look", "Estimate a run: its work, time and cost; nothing is written."),
+    "plan": ("plan", "Estimate a run: its work, time and cost; nothing is written."),
     "ls": ("look", "List an archive's members; reads only its directory."),
     "cat": ("look", "Write members to stdout, checked; reads only their ranges."),
     "test": ("look", "Decode every member and check its CRC-32; nothing is written."),

@@ -33,6 +33,8 @@ from s3unzip.model import (
     run_id,
 )
 from s3unzip.planning.plan import Plan, Reading, read_tail
+from s3unzip.platforms import Platform, local
+from s3unzip.pricing import Job
 from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords, count_progress
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.settings import Tuning, make_tuning
@@ -127,17 +129,13 @@ class Machine:
         return self._go_round(loop.begin(request, context, known, calls, checked, fits))
 
     def check_cost(self, plan: Plan, max_cost: float) -> None:
-        """Refuse a plan whose cost is above `max_cost` dollars (`BudgetError`).
+        """Refuse a plan whose cost is above `max_cost` dollars (`BudgetError`)."""
+        from s3unzip.estimate import check_budget, estimate  # noqa: PLC0415 - rare
 
-        Requests to self-hosted stores cost nothing.
-        """
-        from s3unzip.estimate import check_budget, estimate, local  # noqa: PLC0415 - rare
-
-        endpoint = self._stores and self._stores.at_destination().endpoint_url
-        amazon = plan.summary.run.destination.scheme == "s3" and endpoint is None
-        platform = local(workers=self._workers.processes, priced_requests=amazon)
-        summary, tasks = plan.summary, plan.tasks + plan.copies
-        made = estimate(summary.run, tasks, platform, self.context.tuning, summary.workers)
+        summary = plan.summary
+        platform = describe_machine(summary.run, self._stores, self._workers.processes)
+        tasks = [*plan.tasks, *plan.copies]
+        made = estimate(summary.run, tasks, platform, self.context.tuning, workers=summary.workers)
         check_budget(made, max_cost)
 
     def resume(
@@ -296,3 +294,22 @@ def _make_folders(run: Run, records: RunRecords, context: Context) -> None:
             refused.append(str(error))
     if refused:
         _log.warning("folders not created: %d; %s", len(refused), "; ".join(refused[:MAX_TOLD]))
+
+
+def describe_machine(job: Job, stores: StoreConfig | None, workers: int) -> Platform:
+    """Return this machine as an estimate sees it, beside the stores of a run.
+
+    Args:
+        job: the run, or what is asked for.
+        stores: how its stores are reached; None: they cost nothing.
+        workers: processes.
+    """
+    if stores is None or "s3" not in {job.source.scheme, job.destination.scheme}:
+        return local(workers=workers)
+    from s3unzip.stores.s3.billing import bills_for  # noqa: PLC0415 - it needs botocore
+
+    return local(
+        workers=workers,
+        priced_reads=bills_for(job.source, stores),
+        priced_writes=bills_for(job.destination, stores.at_destination()),
+    )

@@ -153,7 +153,7 @@ def _refuse_cost(plan: Plan, context: Context) -> Report | None:
     if limit is None or context.platform is None:
         return None
     tasks = [*plan.tasks, *plan.copies]
-    made = estimate(summary.run, tasks, context.platform, context.tuning, summary.workers)
+    made = estimate(summary.run, tasks, context.platform, context.tuning, workers=summary.workers)
     cost = made.cost.total
     if cost <= limit:
         return None

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from s3unzip.estimate import price_run
 from s3unzip.extraction.objects import with_properties
 from s3unzip.model import (
     Failure,
@@ -25,6 +24,7 @@ from s3unzip.model import (
     encode,
 )
 from s3unzip.planning.select import MARKER
+from s3unzip.pricing import price_run
 from s3unzip.runs.step import Step
 from s3unzip.stores.ports import ObjectFacts
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from s3unzip.estimate import Cost
 from s3unzip.explanations import advise, explain
 from s3unzip.model import Report
+from s3unzip.pricing import Cost
 from s3unzip.settling.report_page.markup import clip
 
 MAX_CODES = 50  # reasons and warnings listed

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import structs
 
-from s3unzip.estimate import Cost, CostLine
 from s3unzip.figures import show_dollars
 from s3unzip.model import Report, Requests
+from s3unzip.pricing import Cost, CostLine
 from s3unzip.settling.report_page.contents import MAX_CODES, MAX_NAME, Ranked, Shown, rank
 from s3unzip.settling.report_page.facts import count_calls
 from s3unzip.settling.report_page.markup import (

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from s3unzip.estimate import Cost
 from s3unzip.figures import show_bytes, show_dollars, show_seconds, show_share
 from s3unzip.model import Report, Requests, Verdict
+from s3unzip.pricing import Cost
 from s3unzip.settling.report_page.contents import Shown
 from s3unzip.settling.report_page.markup import NO_BREAK_SPACE, Markup, element, figure, plain
 

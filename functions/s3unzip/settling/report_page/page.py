@@ -19,8 +19,8 @@ from importlib import resources
 from typing import NamedTuple
 
 from s3unzip.context import Context
-from s3unzip.estimate import price_run
 from s3unzip.model import Report
+from s3unzip.pricing import price_run
 from s3unzip.settling.next_command import in_environment, next_command
 from s3unzip.settling.report_page import details, facts, failures, header
 from s3unzip.settling.report_page.contents import MAX_NAME, Shown

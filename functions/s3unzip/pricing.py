@@ -1,0 +1,132 @@
+"""Dollars from counted requests: of a run that ended, and of an estimate.
+
+`rates` has every price, with its source. The cost does not include (see docs/cost.md) storage, KMS,
+transfer between Regions, free tiers, X-Ray, and the cost of the idle stack.
+"""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from s3unzip import rates
+from s3unzip.model import Report, Request, Requests, Run
+from s3unzip.platforms import Platform
+
+Job = Request | Run | Report  # source, destination and options of a run
+
+
+class CostLine(Struct, frozen=True):
+    """One line of the bill; `dollars` is `quantity` times the price of a `unit`."""
+
+    service: str
+    item: str
+    quantity: float
+    unit: str
+    dollars: float
+
+
+class Cost(Struct, frozen=True):
+    """The bill of one run, in dollars."""
+
+    lines: tuple[CostLine, ...]
+    total: float
+    unavoidable: float  # one PUT for each member, which any tool must pay
+    unavoidable_share: float  # of the total; 0 if the total is 0
+
+
+class Work(Struct, frozen=True):
+    """What a run does, as far as it costs money."""
+
+    members: int  # written
+    requests: Requests
+    seconds: float  # of all functions together
+    tasks: int
+
+
+def price_run(report: Report, platform: Platform | None) -> Cost | None:
+    """Return the cost of a run from what it counted, None if the platform has no prices."""
+    if platform is None or not platform.costs_money:
+        return None
+    requests = report.requests
+    if report.source.scheme != "s3":  # a file or a web server has no price
+        requests = replace(requests, get=0)
+    work = Work(
+        members=report.extracted,
+        requests=requests,
+        seconds=report.task_seconds + report.plan_seconds,
+        tasks=report.tasks,
+    )
+    return price(report, work, platform)
+
+
+def price_archives(count: int, size: int) -> float:
+    """Return about the dollars of extracting `count` archives of `size` bytes together."""
+    members = size / rates.USUAL_MEMBER_BYTES
+    return members * rates.PRICE_S3_WRITE + count * rates.USUAL_ARCHIVE_DOLLARS
+
+
+def price(job: Job, work: Work, platform: Platform) -> Cost:
+    """Return the bill of a run."""
+    lines = [*_price_requests(job, work, platform), *_price_functions(job, work, platform)]
+    total = sum(line.dollars for line in lines)
+    unavoidable = 0.0
+    if platform.priced_writes:
+        unavoidable = work.members * rates.PRICES_S3_WRITE[_storage_class(job)]
+    share = unavoidable / total if total else 0.0
+    return Cost(tuple(lines), total, unavoidable, share)
+
+
+def _storage_class(job: Job) -> str:
+    objects = job.options.objects
+    return (objects and objects.storage_class) or "STANDARD"
+
+
+def _price_requests(job: Job, work: Work, platform: Platform) -> list[CostLine]:
+    requests = work.requests
+    lines = []
+    if platform.priced_writes:
+        lines.append(
+            _line("S3", "PUT, COPY, POST, LIST", requests.writes, "request", rates.PRICE_S3_WRITE)
+        )
+    if platform.priced_reads:
+        lines.append(_line("S3", "GET, HEAD", requests.reads, "request", rates.PRICE_S3_READ))
+    storage_class = _storage_class(job)
+    surcharge = rates.PRICES_S3_WRITE[storage_class] - rates.PRICE_S3_WRITE
+    if platform.priced_writes and surcharge > 0:
+        # The records of a run are STANDARD, so at most one PUT a member counts.
+        count = min(requests.put, work.members) + requests.complete
+        if storage_class not in rates.PARTS_AS_STANDARD:
+            count += requests.create + requests.part + requests.copy
+        lines.append(_line("S3", f"more for {storage_class}", count, "request", surcharge))
+    return lines
+
+
+def _price_functions(job: Job, work: Work, platform: Platform) -> list[CostLine]:
+    """Return what is paid for besides S3: functions, states, messages, events and logs."""
+    if not platform.memory_gb:
+        return []
+    invocations = 1 if platform.direct else work.tasks + 2  # plan and report
+    transitions = 0
+    if work.tasks and not platform.direct:
+        transitions = rates.TRANSITIONS + rates.TASK_TRANSITIONS * work.tasks
+    # A bucket that sends events for archives sends one for each member that is put into it.
+    shares_bucket = job.source.scheme == "s3" and job.source.bucket == job.destination.bucket
+    events = 1 + work.members if shares_bucket else 1
+    used = work.seconds * platform.memory_gb
+    logs = invocations * rates.LOG_BYTES
+    return [
+        _line("Lambda", "duration", used, "GB-s", rates.PRICE_LAMBDA_GB_SECOND),
+        _line("Lambda", "requests", invocations, "request", rates.PRICE_LAMBDA_REQUEST),
+        _line(
+            "Step Functions", "Standard", transitions, "transition", rates.PRICE_STANDARD_TRANSITION
+        ),
+        _line("SQS", "requests", rates.SQS_REQUESTS, "request", rates.PRICE_SQS_REQUEST),
+        _line("EventBridge", "custom events", rates.EVENTS, "event", rates.PRICE_EVENT),
+        _line("EventBridge", "events of S3", events, "event", rates.PRICE_S3_EVENT),
+        _line("CloudWatch", "logs", logs, "byte", rates.PRICE_LOG_BYTE),
+    ]
+
+
+def _line(  # a row of the bill has five values
+    service: str, item: str, quantity: float, unit: str, unit_price: float
+) -> CostLine:
+    return CostLine(service, item, quantity, unit, quantity * unit_price)
