@@ -119,7 +119,7 @@ def stop_at_work(site: Site, name: str) -> tuple[Put, Report]:
         count = put.archive.count * MORE  # for the next time, if the work ends before the abort
         _, said = site.call("abort", put.run, "--env", site.environment)
         report = site.wait_report(put)
-        if "execution stopped" in said and report.verdict is not Verdict.COMPLETED:
+        if ": stopped; " in said and report.verdict is not Verdict.COMPLETED:
             check_stopped(site, put, report)
             return put, report
     raise Mismatch(f"s3unzip abort came too late each time: {verdict_line(report)}")

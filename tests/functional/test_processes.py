@@ -123,6 +123,11 @@ class SlowRun:
             self.go_on.wait(100)
         return self._files(asked)
 
+    def go_on_after(self, path: Path) -> None:
+        """Go on when a file is there."""
+        assert any(path.exists() for _ in looks())
+        self.go_on.set()
+
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start the program in a group of its own; return it when the server has stopped."""
         process = subprocess.Popen(
@@ -186,6 +191,27 @@ def test_sigterm_and_sighup_are_as_ctrl_c(
         (run,) = program.runs()
         assert f"continue with: s3unzip resume {run}" in told
         assert (program.home / "runs" / run / "report.json").exists()
+        assert program.run("resume", run, "-w", "1").code == 0
+    assert len(program.files("out/a")) == MEMBERS
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_abort_stops_the_process_that_works_on_a_run(program: Program, workers: str) -> None:
+    """Another process stops the run as Ctrl-C does; what had ended is only told."""
+    slow = SlowRun(program)
+    with HttpServer(slow.answer) as server:
+        process = slow.start(f"{server.url}/a.zip", "out", "-w", workers)
+        (run,) = program.runs()
+        stop = program.home / "runs" / run / "stop.json"
+        threading.Thread(target=slow.go_on_after, args=(stop,)).start()
+        assert program.run("abort", "latest", "--json").lines == [
+            {"run": run, "environment": None, "stopped": True, "uploads": 0}
+        ]
+        _, told = process.communicate(timeout=HANG_SECONDS)
+        assert process.returncode == 130
+        assert f"continue with: s3unzip resume {run}" in told
+        assert "s3unzip abort" in program.run("show").out
+        assert program.run("abort", run).out.startswith(f"{run}: it has ended FAILED; 0 incomplete")
         assert program.run("resume", run, "-w", "1").code == 0
     assert len(program.files("out/a")) == MEMBERS
 

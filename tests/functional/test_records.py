@@ -85,12 +85,14 @@ def test_what_is_shown_of_a_run_that_ended(program: Program, run: str) -> None:
     assert decode(watched.out.splitlines()[-1], Report).extracted == 100
     page = Path(program.run("show", "latest", "--html").out.strip())
     assert page.name == "report.html"
-    assert "COMPLETED" in page.read_text(encoding="utf-8")
+    assert "Completed." in page.read_text(encoding="utf-8")
     for words in ((), ("--failed",)):
         ended = program.run("resume", "latest", *words)
         assert ended.code == 0
         assert "COMPLETED already, nothing is left to do" in ended.err
-    assert program.run("abort", "latest").out == f"{run}: 0 incomplete uploads dropped\n"
+    assert program.run("abort", "latest").out == (
+        f"{run}: it has ended COMPLETED; 0 incomplete uploads dropped\n"
+    )
 
 
 def test_latest_is_the_first_run_of_the_list(program: Program) -> None:

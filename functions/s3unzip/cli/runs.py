@@ -22,7 +22,7 @@ from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.figures import show_count, show_seconds, show_time
 from s3unzip.local.locking import LOCK, is_at_work, known_runs
-from s3unzip.model import Outcome, PlanSummary, Report, Status, Verdict, run_of_execution
+from s3unzip.model import Outcome, PlanSummary, Report, Status, Stop, Verdict, run_of_execution
 from s3unzip.runs.records import PAGE, Items, RunRecords, RunSnapshot, RunWatcher, pick_run
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.stores.calls import LocalClock
@@ -43,6 +43,7 @@ RUNNING = "RUNNING"  # states of runs
 ENDED = "ENDED"
 REPORT_SECONDS = 90.0  # an execution that failed gets its report a little later
 BEGIN_SECONDS = 5.0  # between the trial of the destination, or the plan, and the first task
+STOP_SECONDS = 60.0  # limit of waiting for a stopped run to end
 FAULT_SECONDS = 120.0  # a service that does not answer so long ends the watch
 
 
@@ -92,6 +93,28 @@ class LocalRuns:
         """Return `RUNNING` while a process plans the run or works on it; then `ENDED`."""
         return RUNNING if is_at_work(self.work_location.key, run) else ENDED
 
+    def stop(self, run: str) -> bool:
+        """Stop the run and wait for its end; return False if it had ended.
+
+        Its process sees the stop on record, lets its workers write their outcomes, and writes the
+        report. So this works for a run of any process that has the same records.
+        """
+        records, until = self.records(run), time.monotonic() + STOP_SECONDS
+        if self.state(run) != RUNNING:
+            return False
+        while self.state(run) == RUNNING:
+            if records.find_stop() is None:  # a run drops what is on record before it plans
+                words = "the run was stopped by s3unzip abort"
+                records.write_stop(Stop(Verdict.FAILED, STOPPED, words))
+            if time.monotonic() > until:
+                raise ServiceFaultError(
+                    f"{run}: still at work after {STOP_SECONDS:.0f} s: it stops when its plan is "
+                    "made; or end its process"
+                )
+            time.sleep(0.1)
+        report = records.find_report()
+        return report is not None and report.reason == STOPPED
+
     def items(self, run: str) -> Items | None:
         """Return None: there is no Map."""
 
@@ -118,7 +141,7 @@ class Aborted(Struct, frozen=True):
 
     run: str
     environment: str | None  # None: the run is one of this machine
-    stopped: bool  # whether an execution was running
+    stopped: bool  # whether it was at work
     uploads: int  # incomplete uploads that were dropped
 
 
@@ -373,21 +396,24 @@ def abort(given: Given) -> int:
     """
     from s3unzip.local.machine import drop_uploads
 
-    known, stopped = open_runs(given), False
+    known = open_runs(given)
     name = known.find(given.run)
     if isinstance(known, LocalRuns):
         known = LocalRuns(_recall_config(given, known.connections(name)))
-    else:
-        stopped = known.stop(name)
-        if stopped and not given.json:
-            sys.stdout.write("execution stopped\n")
-    # Without a plan it was stopped while it was planned, and the report function ends it.
-    # A small archive that was extracted at once has its outcomes and its report alone.
-    has_ended = stopped or known.records(name).find_report() is not None
-    plan = known.records(name).find_plan() if has_ended else _read_plan(name, known)
-    here = Context(stores=known.stores, clock=LocalClock())
-    count = 0 if plan is None else drop_uploads(Step(plan.run, "abort", here, here.calls()))
-    words = f"{name}: {show_count(count, 'incomplete upload')} dropped"
+    stopped = known.stop(name)
+    report = known.records(name).find_report()
+    state = "stopped"
+    if not stopped:
+        state = "it was not at work" if report is None else f"it has ended {report.verdict}"
+    count = 0
+    if stopped or report is None or report.verdict is not Verdict.COMPLETED:
+        # Without a plan it was stopped while it was planned, and the report function ends it.
+        # A small archive that was extracted at once has its outcomes and its report alone.
+        has_ended = stopped or report is not None
+        plan = known.records(name).find_plan() if has_ended else _read_plan(name, known)
+        here = Context(stores=known.stores, clock=LocalClock())
+        count = 0 if plan is None else drop_uploads(Step(plan.run, "abort", here, here.calls()))
+    words = f"{name}: {state}; {show_count(count, 'incomplete upload')} dropped"
     done = Aborted(name, known.environment, stopped=stopped, uploads=count)
     _print_either(words, done, json=given.json)
     return 0

@@ -224,7 +224,7 @@ class Machine:
                 is_new = False
                 scans = any(task.kind is TaskKind.SCAN for task in tasks)
                 self._progress.phase("scan" if scans else "extract")
-                fault = workers.do_all(run, tasks)
+                fault = workers.do_all(run, tasks, partial(_is_stopped, records))
                 if fault is not None and records.find_stop() is None:
                     records.write_stop(Stop(Verdict.FAILED, FAULT, str(fault)))
                 self._progress.phase("link" if scans else "report")
@@ -264,11 +264,18 @@ def drop_uploads(step: Step) -> int:
     return abort_uploads(step, [row.key for span in spans for row in step.read_rows(span)])
 
 
+def _is_stopped(records: RunRecords) -> bool:
+    """Return whether somebody stopped the run: this process by a signal, or ``s3unzip abort``."""
+    stop = records.find_stop()
+    return stop is not None and stop.reason == STOPPED
+
+
 def _interrupted(
     settled: loop.Settled, run: Run, records: RunRecords, context: Context
 ) -> InterruptedRunError:
     """Write the report of a run that is stopped; return the error that says how to go on."""
-    records.write_stop(Stop(Verdict.FAILED, STOPPED, "the run was stopped by a signal"))
+    if not _is_stopped(records):
+        records.write_stop(Stop(Verdict.FAILED, STOPPED, "the run was stopped by a signal"))
     report = settled.report or loop.settle(settled.next, context).report
     done = 0 if report is None else report.extracted + report.unchanged
     return InterruptedRunError(

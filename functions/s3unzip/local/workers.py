@@ -22,7 +22,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Self, cast
@@ -46,6 +46,7 @@ _log = logging.getLogger("s3unzip.workers")
 FEW_BYTES = 16 * MIB  # of the only task: it is done before a process has started
 MAX_DEATHS = 5  # of workers in a row, before any task ends
 TROUBLE_SECONDS = 30.0  # until the same line is shown again
+LOOK_SECONDS = 0.5  # between two questions whether another process stopped the run
 STOP_SECONDS = 20.0  # time for a stopped worker to write its outcomes
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # of a terminal: the program acts on them
 PROGRAM = "from s3unzip.local.workers import work; work()"
@@ -193,11 +194,14 @@ class Workers:
 
     __exit__ = close
 
-    def do_all(self, run: Run, tasks: Sequence[Task]) -> ServiceFaultError | None:
+    def do_all(
+        self, run: Run, tasks: Sequence[Task], is_stopped: Callable[[], bool] = lambda: False
+    ) -> ServiceFaultError | None:
         """Do each task once; what a service fault leaves of one is for the next round.
 
         An error that ends the run is on record: tasks that have not begun stay undone. On Ctrl-C
-        the workers stop and write their outcomes, and KeyboardInterrupt propagates. Return the
+        the workers stop and write their outcomes, and KeyboardInterrupt propagates; so it is when
+        another process stopped the run, for which `is_stopped` is asked now and then. Return the
         fault that must end the run, because a store or the workers fail again and again.
         """
         todo = _Round(tasks, max(2, self.processes))
@@ -213,8 +217,13 @@ class Workers:
                     thread.start()
                 except RuntimeError as error:  # no memory for its stack: nobody ends this future
                     flying[-1].set_exception(error)
-            for future in flying:
-                future.result()
+            running = set(flying)
+            while running:
+                ended, running = wait(running, LOOK_SECONDS, FIRST_COMPLETED)
+                for future in ended:
+                    future.result()
+                if is_stopped():
+                    raise KeyboardInterrupt  # noqa: TRY301 - the same end as by Ctrl-C
         except BaseException:
             todo.drop()
             for worker in workers:
