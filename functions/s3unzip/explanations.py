@@ -28,14 +28,15 @@ class Help(Enum):
 
 
 NEW_COPY = "Fetch the archive again, or ask its author for a sound copy."
-REBUILD = "Make the archive again from its files; programs would read this one in different ways."
+REBUILD = "Make the archive again from its files; programs may read this one in different ways."
 RENAME = "Rename the member in the archive, then extract the archive again."
 LENIENT = "If you trust the archive, --lenient lets this pass with a warning."
 RAISE_LIMIT = (
     "If you trust the archive, raise the limit: [limits] of the environment's file, "
     "see docs/reference/settings.md."
 )
-EXTRACT_LATER = "Extract the member with a tool that supports it: s3unzip ls shows the method."
+EXTRACT_LATER = "Extract the member with a tool that supports it."
+DECRYPT = "Extract it with a program that supports PKWARE's encryption, such as PKZIP."
 NOTHING_TO_DO = "Nothing to do: the member was extracted."
 MEND_AND_RETRY = "Fix the cause, then try the failed members again: s3unzip resume RUN --failed."
 MEND_AND_RESUME = "Fix the cause, then continue: s3unzip resume RUN."
@@ -45,14 +46,14 @@ _ADVICE = {
     "no-eocd": "Check that SRC names the ZIP archive itself and that its upload or download is "
     "complete; compare its size with the original's.",
     "trailing-data": "Fetch the archive again if something was appended to it. " + LENIENT,
-    "multi-disk": "Give the last part, NAME.zip, with NAME.z01 and all others beside it; of pieces "
-    "give the first one, NAME.zip.001.",
+    "multi-disk": "Of a split archive give the last part, NAME.zip, with NAME.z01 and all others "
+    "beside it; of pieces give the first one, NAME.zip.001. Make any other archive again from its "
+    "files.",
     "part-missing": "Put all parts into one place: NAME.z01, NAME.z02, ... and NAME.zip, or "
     "NAME.zip.001, NAME.zip.002, ... For the pipeline upload NAME.zip last, or upload it again.",
     "part-wrong": "Check that each part has its own name and that all are of one archive; compare "
     "their sizes with the originals.",
     "too-many-parts": RAISE_LIMIT,
-    "stacked-archive": REBUILD,
     "too-many-entries": RAISE_LIMIT,
     "cd-too-large": RAISE_LIMIT,
     "names-too-large": RAISE_LIMIT,
@@ -69,7 +70,9 @@ _ADVICE = {
     "key-too-long": "Shorten the key with --prefix or --key-template, or rename the member.",
     "encrypted": "Give the password with --password-file or S3UNZIP_PASSWORD; "
     "in an environment set password_secret. Then start again with s3unzip run: s3unzip resume "
-    "does not read these members. PKWARE's strong encryption is not supported.",
+    "does not read these members.",
+    "encrypted-directory": DECRYPT,
+    "strong-encryption": DECRYPT,
     "wrong-password": "Try again with the right password, in --password-file or S3UNZIP_PASSWORD: "
     "s3unzip resume RUN --failed; in an environment put it into the secret first.",
     "aes-mac-mismatch": "Check the password, and try again with the right one, in --password-file "

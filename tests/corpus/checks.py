@@ -161,6 +161,11 @@ LOST = {"directory_size": 10, "directory_offset": 5}
 ONE_ENTRY = {"entries": 1, "disk_entries": 1}
 BOMB = bytes(200_000)
 
+# 7.3.4: deflated, of 60 bytes, AES with 256 bits and a password
+ENCRYPTION = struct.pack("<HQQHHHHH", 8, 60, 51, 0x6610, 256, 1, 0, 0)
+ENCRYPTED_A = replace(A, central={"signature": b"\x10\0\xb6\x28"})
+HIDDEN = archive(ENCRYPTED_A, shape=Shape(zip64=True, extensible=ENCRYPTION))
+
 MARK = "\u0301"
 FAR = 200_000
 LITERALS = b"PK\3\4 and PK\5\6 are constants of programs that read archives" + bytes(30)
@@ -211,7 +216,7 @@ ROWS = [
     rejects("multiple-eocd", shaped(comment=EOCD_BYTES), shaped(comment=EOCD_BYTES[4:])),
     rejects("part-missing", shaped(eocd={"disk": 1})),
     rejects("multiple-eocd", shaped(comment=EOCD_BYTES, trailing=b"\n"), padded(b"\n")),
-    rejects("multi-disk", shaped(eocd={"disk_entries": 1})),
+    rejects("count-mismatch", shaped(eocd={"disk_entries": 1})),
     rejects("multi-disk", one(central={"disk": 1})),
     rejects("multi-disk", wide(locator={"disks": 2}), wide()),
     rejects("count-mismatch", shaped(eocd={"entries": 1, "disk_entries": 1})),
@@ -239,13 +244,25 @@ ROWS = [
     ),
     rejects(
         "stacked-archive",
+        shaped(prefix=INNER + b"X" * FAR),
+        shaped("prefix-unadjusted", prefix=b"X" * FAR),
+    ),
+    rejects(
+        "offsets-ambiguous",
         shaped(prefix=EOCD_BYTES),
         shaped("prefix-unadjusted", prefix=EOCD_BYTES[4:]),
     ),
     rejects(
-        "stacked-archive", emptied(b"X" + LOCAL_A), emptied(b"X" * 99, warnings="prefix-unadjusted")
+        "offsets-ambiguous",
+        emptied(b"X" + LOCAL_A),
+        emptied(b"X" * 99, warnings="prefix-unadjusted"),
     ),
-    rejects("stacked-archive", emptied(b"X" + LOCAL_A, adjusted=True), EMPTY),
+    rejects("offsets-ambiguous", emptied(b"X" + LOCAL_A, adjusted=True), EMPTY),
+    rejects(
+        "offsets-ambiguous",
+        shaped(prefix=LOCAL_A[:30]),
+        shaped("prefix-unadjusted", prefix=bytes(30)),
+    ),
     rejects(
         "cd-ambiguous",
         emptied(b"X" * FAR + GOOD[:-22]),
@@ -266,7 +283,7 @@ ROWS = [
         shaped(prefix=BURIED[:-FAR]),
         shaped("prefix-unadjusted", prefix=CONSTANTS),
     ),
-    rejects("stacked-archive", shaped(prefix=b"PK\3\4" + bytes(100))),
+    rejects("offsets-ambiguous", shaped(prefix=b"PK\3\4" + bytes(100))),
     warns(
         "prefix-adjusted", unread("7zz", shaped("hidden-local-header", prefix=INNER, adjusted=True))
     ),
@@ -281,6 +298,8 @@ ROWS = [
     rejects("zip64-locator-mismatch", locator_off_by(-1)),
     rejects("zip64-locator-missing", shaped(eocd={"directory_size": SENTINEL})),
     rejects("zip64-record-size", wide(zip64_eocd={"record_size": 45}), wide()),
+    rejects("zip64-record-size", wide(zip64_eocd={"record_size": 57}), wide()),
+    warns("zip64-record-length", unread("unzip", wide(zip64_eocd={"record_size": 56})), wide()),
     rejects("zip64-locator-gap", wide(gap_before_eocd=b"gap"), wide()),
     rejects(
         "multiple-zip64-eocd",
@@ -288,6 +307,8 @@ ROWS = [
         wide(),
     ),
     rejects("zip64-extensible-data", wide(extensible=b"more data"), wide()),
+    rejects("zip64-extensible-data", wide(extensible=ENCRYPTION), wide()),
+    rejects("encrypted-directory", HIDDEN),
     rejects("zip64-eocd-mismatch", wide(eocd={"entries": 7}), wide(eocd=ONE_ENTRY)),
     rejects("zip64-ambiguous", one(comment=ZIP64_NOTHING), one(comment=bytes(76))),
     rejects(
@@ -449,7 +470,7 @@ ROWS = [
     warns("name-trailing-space-dot", one(name="a ./b"), one(name="a .b")),
     fails("encrypted", one(flags=0x1)),
     fails("encrypted", one(method=99)),
-    fails("encrypted", one(flags=0x41), archive(CRYPTED), OPENING),
+    fails("strong-encryption", one(flags=0x41), archive(CRYPTED), OPENING),
     fails(
         "encryption-malformed",
         one(method=99, flags=0x1),

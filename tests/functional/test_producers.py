@@ -37,8 +37,11 @@ WAYS = {
 FILLERS = [Entry(f"fill/{number}") for number in range(1 << 16)]  # are not extracted
 MISCOUNTED = {"entries": 9, "disk_entries": 9}
 
+LIBGSF = Shape(zip64=True, zip64_eocd={"record_size": 56})
+
 HABITS = {
     "count-wrapped": (build(*PLAIN, *FILLERS), "count-wrapped"),
+    "length-of-libgsf": (build(*PLAIN, shape=LIBGSF), "zip64-record-length"),
     "line-break-at-the-end": (GOOD + b"\n", "trailing-padding"),
     "nuls-at-the-end": (GOOD + bytes(70_000), "trailing-padding"),
     "descriptor-absent": (build(*SILENT), "dd-absent"),

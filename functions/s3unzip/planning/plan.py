@@ -507,7 +507,7 @@ def blaming_parts(disks: Disks) -> Iterator[None]:
         finding = refusal.finding
         if not disks.is_split or finding.code not in SHIFTED:
             raise
-        message = f"a part is shorter than it was: {finding.message}"
+        message = f"by the sizes of the parts, {finding.message}"
         raise RejectedError(replace(finding, code="part-wrong", message=message)) from None
 
 

@@ -37,12 +37,14 @@ cd-trailing-bytes 7 IRR The directory has bytes after its last header.
 cd-out-of-bounds 8 IRR The directory does not fit in front of the end record.
 gap-before-eocd 9 IRR Bytes lie between the directory and the end record.
 cd-ambiguous 10 IRR There are two directories: at the declared and at the adjusted place.
-stacked-archive 11 IRR The bytes in front of the archive hold another ZIP archive.
+stacked-archive 11 IRR Another ZIP archive lies in front of this one.
+offsets-ambiguous 11 IRR A ZIP record lies in bytes that the offsets leave out.
 prefix-unadjusted 12 IWW Bytes in front of the archive are not counted in its offsets.
 prefix-adjusted 12 IWW Bytes lie in front of the first member.
 zip64-locator-mismatch 13 IRR The ZIP64 locator does not point at the ZIP64 end record.
 zip64-locator-missing 13 IRR The end record needs ZIP64, but there is no locator.
 zip64-record-size 14 IRR The ZIP64 end record does not end at its locator.
+zip64-record-length 14 IWW The length of the ZIP64 end record counts its first 12 bytes.
 zip64-locator-gap 14 IRR Bytes lie between the ZIP64 locator and the end record.
 multiple-zip64-eocd 14 IRR There is a second ZIP64 end record.
 zip64-extensible-data 15 IRW The ZIP64 end record has extensible data.
@@ -92,7 +94,9 @@ key-too-long 34 KMM The key is longer than S3 allows.
 name-s3-special 35 KWW Some S3 clients cannot address the key.
 name-reserved 35 KMM The key is the one of the completion marker.
 name-trailing-space-dot 35 KWW A segment of the name begins or ends with a space or a dot.
-encrypted 36 IMM The member is encrypted, and there is no password or no support for it.
+encrypted 36 IMM The member is encrypted.
+encrypted-directory 36 IRR The central directory is encrypted, which is not supported.
+strong-encryption 36 IMM The member has the strong encryption of PKWARE, which is not supported.
 encryption-malformed 36 IMM The member's encryption lacks its parameters or its header.
 wrong-password 36 DMM The password does not open the member.
 unsupported-method 37 IMM The compression method is not supported.

@@ -39,6 +39,8 @@ SPANNING_SIGNATURES = (records.DESCRIPTOR_SIGNATURE, b"PK00")
 _LINE_BREAKS = (b"\r\n", b"\n")
 MAX_PADDING = MIB  # NULs that the end record is looked for behind
 
+_ZIP64_LEAD = 12  # bytes of a ZIP64 end record that its length does not count (4.3.14.1)
+
 _MAX_METHOD = 99
 _MAX_NAME = 4096
 
@@ -48,7 +50,7 @@ _TAR_MARK = 257
 # First bytes of what people take for a ZIP archive, text in lower case and after spaces:
 # https://www.garykessler.net/library/file_sigs.html and each format's specification.
 _SIGNATURES = (
-    (records.LOCAL_SIGNATURE, "a ZIP archive, so its end is missing"),
+    (records.LOCAL_SIGNATURE, "a ZIP archive"),
     (b"\x1f\x8b", "gzip"),
     (b"BZh", "bzip2"),
     (b"\xfd7zXZ\x00", "xz"),
@@ -166,7 +168,9 @@ def locate_directory(
         yield from _check_empty(view, stop)
     prefix = yield from _find_prefix(view, end, stop, shift)
     if prefix and (yield from view.read(0, 4)) == records.LOCAL_SIGNATURE:
-        reject("stacked-archive", f"the {prefix} bytes before it start a ZIP of their own", 0)
+        yield from _refuse_stacked(view, prefix)
+        message = f"the directory is {prefix} bytes after its declared offset"
+        reject("offsets-ambiguous", f"{message}, and the file begins with a local header", 0)
     start = end.directory_offset + prefix
     return DirectoryLocation(
         start=start,
@@ -272,6 +276,15 @@ def _find_prefix(
     return prefix
 
 
+def _refuse_stacked(view: _ArchiveEnd, stop: int) -> Reads[None]:
+    """Refuse a whole archive before offset `stop`; it ends there, or in the first bytes."""
+    found = yield from _find_inside(view, max(0, stop - LOOKED), stop)
+    if found is None:
+        found = yield from _find_inside(view, 0, min(stop, MAX_SEARCHED))
+    if found is not None:
+        reject("stacked-archive", f"its end record is at {found}, after its directory", found)
+
+
 def _find_eocd(view: _ArchiveEnd, window: bytes, base: int) -> int:
     """Return the absolute offset of the one end record (4.3.16) in `window`, which is at `base`."""
     found = list(_find_ends(window))
@@ -356,7 +369,8 @@ def _place_directory(disks: Disks, record: records.EndRecord, at: int) -> record
     if disk != disks.disk_of(at) or directory_disk > disk:
         reject("multi-disk", f"disk {disk}, directory on disk {directory_disk}", at)
     if here > entries or (directory_disk == disk and here != entries):
-        reject("multi-disk", f"{here} of {entries} members on this disk", at)
+        code = "multi-disk" if disk else "count-mismatch"
+        reject(code, f"{here} of {entries} members on disk {disk}", at)
     if lack := disks.find_lack(directory_disk, offset):
         reject("multi-disk", f"the directory begins on {lack}", at)
     return record._replace(directory_offset=disks.place(directory_disk, offset))
@@ -404,13 +418,16 @@ def _find_zip64_record(view: _ArchiveEnd, declared: int, locator_at: int) -> Rea
     if not raw.startswith(records.ZIP64_EOCD_SIGNATURE):
         reject("zip64-locator-mismatch", f"points at {declared}, no record there", locator_at)
     stop = record_at + 12 + int.from_bytes(raw[4:12], "little")
-    if stop != locator_at:
+    if record_at == plain_at and stop == locator_at + _ZIP64_LEAD:  # libgsf
+        view.warnings.append("zip64-record-length")
+    elif stop != locator_at:
         message = f"the record ends at {stop}, its locator begins at {locator_at}"
         reject("zip64-record-size", message, record_at)
     if declared > plain_at:
         message = f"points at {declared}, the record is at {plain_at}"
         reject("zip64-locator-mismatch", message, locator_at)
     if record_at < plain_at:
+        yield from _refuse_encrypted(view, record_at, plain_at)
         message = f"{plain_at - declared} bytes of extensible data"
         view.find("zip64-extensible-data", message, declared)
     elif declared < plain_at:
@@ -419,6 +436,22 @@ def _find_zip64_record(view: _ArchiveEnd, declared: int, locator_at: int) -> Rea
             message = f"records at {declared} and {plain_at}"
             reject("multiple-zip64-eocd", message, declared)
     return record_at
+
+
+def _refuse_encrypted(view: _ArchiveEnd, record_at: int, plain_at: int) -> Reads[None]:
+    """Refuse an encrypted central directory (7.3.4), of which nothing can be read.
+
+    The extensible data of other records may look alike, so the directory must not begin as one.
+    """
+    if plain_at - record_at < records.ENCRYPTION_LENGTH:
+        return
+    raw = yield from view.read(record_at, record_at + records.ENCRYPTED_EOCD.size)
+    offset, algorithm = records.ENCRYPTED_EOCD.unpack(raw)
+    if algorithm not in records.ALGORITHMS or offset >= record_at:
+        return
+    begin = yield from view.read(offset, min(offset + 4, record_at))
+    if begin != records.CENTRAL_SIGNATURE:
+        reject("encrypted-directory", f"with algorithm 0x{algorithm:04X}", offset)
 
 
 def _compare_zip64(
@@ -463,20 +496,19 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
         start = max(LOOKED, first - LOOKED)
         foot = yield from view.read(start, first)
         found = _find_archive(foot, start, first)
-    is_refused = location.prefix or first == location.start
-    if found is None and is_refused:
-        found = yield from _find_inside(view, min(first, MAX_SEARCHED))
-    if found is not None and is_refused:
-        message = f"of the {first} bytes before it, those from {found} on are a ZIP of their own"
-        reject("stacked-archive", message, found)
+    if location.prefix or first == location.start:
+        yield from _refuse_stacked(view, first)
+        if found is not None:
+            message = f"of the {first} bytes before the members, those from {found} on"
+            reject("offsets-ambiguous", message, found)
     if location.prefix:
         return []  # said when the directory was found
     return ["prefix-adjusted"] if found is None else ["prefix-adjusted", "hidden-local-header"]
 
 
-def _find_inside(view: _ArchiveEnd, stop: int) -> Reads[int | None]:
+def _find_inside(view: _ArchiveEnd, start: int, stop: int) -> Reads[int | None]:
     """Return where an end record is whose directory lies right before it, None without one."""
-    held, start = b"", 0
+    held = b""
     while start < stop:
         piece = yield from view.read(start, min(stop, start + _SEARCH_PIECE))
         data, base = held + piece, start - len(held)

@@ -290,8 +290,7 @@ class DirectoryReader:
         """Return the method of compression below the encryption, and the encryption."""
         method, cipher = form.method, Cipher()
         if form.flags & records.ENCRYPTION_FLAGS & ~records.FLAG_ENCRYPTED:
-            message = "strong encryption (APPNOTE 7) is not read, with or without a password"
-            self._find("encrypted", message)
+            self._find("strong-encryption", "it is not read, with or without a password")
             return method, None
         if self._policy.password is None:
             self._find("encrypted", "no password is given")

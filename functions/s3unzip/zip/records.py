@@ -64,6 +64,10 @@ LOCAL = Struct("<4sxxHHxxxxIIIHH")
 # 4.3.16 and 4.3.14, from the number of the disk to the offset of the directory
 _EOCD = Struct("<4xHHHHII")
 _ZIP64_EOCD = Struct("<16xIIQQQQ")
+# 7.3.4: of the record of an encrypted directory, its offset and the algorithm
+ENCRYPTED_EOCD = Struct("<48xQ18xH")
+ENCRYPTION_LENGTH = 28  # bytes that it has beyond the plain record, at least
+ALGORITHMS = range(0x6601, 0x6802)  # 7.2.3.2
 # 4.3.15: disk and offset of the ZIP64 end record, number of disks
 ZIP64_LOCATOR = Struct("<4xIQI")
 

@@ -61,6 +61,7 @@ def test_advice_and_next_command_agree(code: str) -> None:
             "resume run-1 --failed --password-file FILE",
             "resume run-1 --failed --env dev",
         ),
+        (("strong-encryption",), "show run-1 --failures", "show run-1 --failures --env dev"),
         (("encrypted",), f"{RUN_AGAIN} --password-file FILE", "show run-1 --failures --env dev"),
     ],
 )

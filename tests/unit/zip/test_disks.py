@@ -59,7 +59,7 @@ def test_every_allowed_cut_gives_the_same_members(
         ({"disk": 1}, "disk 1, directory on disk"),
         ({"disk": 9}, "disk 9, directory on disk"),
         ({"directory_disk": 3}, "directory on disk 3"),
-        ({"disk_entries": 7}, "7 of 6 members on this disk"),
+        ({"disk_entries": 7}, "7 of 6 members on disk 2"),
         ({"disk_entries": 0}, "0 headers declared on the last disk, "),
         ({"directory_offset": 100_000}, "at byte 100,000, which has only"),
     ],
