@@ -98,7 +98,13 @@ class Segmentation(Struct, frozen=True):
 
 
 def cut(compressed_size: int, segment_size: int) -> Segmentation:
-    """Return the layout of a member in equal segments of at most `segment_size` bytes."""
+    """Return the layout of a member in equal segments of at most `segment_size` bytes.
+
+    Raises:
+        DeflateError: The member has no compressed data: the shortest stream has two bytes.
+    """
+    if not compressed_size:
+        raise DeflateError(Finding("stream-truncated", "a deflate stream without any bytes"))
     count = -(-compressed_size // segment_size)
     return Segmentation(compressed_size, -(-compressed_size // count))
 

@@ -65,9 +65,12 @@ def choose_part_size(size: int, min_part: int, limits: PartLimits) -> int:
 
 
 def parts_at_once(part_size: int, tuning: Tuning) -> int:
-    """Return how many parts may be in flight within the memory that the settings allow."""
+    """Return how many parts may be in flight within the memory that the settings allow.
+
+    The one part of an empty member has no bytes.
+    """
     budget = tuning.part_bytes * tuning.parts_in_flight
-    return max(1, min(tuning.parts_in_flight, budget // part_size))
+    return max(1, min(tuning.parts_in_flight, budget // max(1, part_size)))
 
 
 def combine_parts(parts: Iterable[Part]) -> tuple[int, int] | None:

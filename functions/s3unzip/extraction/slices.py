@@ -12,7 +12,7 @@ docs/deflate-splitting.md explains the method.
 
 import math
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -172,22 +172,41 @@ def _link_segments(step: Step, row: PlannedMember, first: Task) -> list[tuple[Sl
     spare = limits._replace(max_parts=limits.max_parts - first.parts)
     part_size = choose_part_size(row.member.size, step.context.tuning.part_bytes, spare)
     slices: list[tuple[Slice, int]] = []
-    group: list[int] = []
-    start = size = number = 0
-    for part, segment in _write_linked(step, row, first):
-        group.append(part)
-        size += segment.length
-        # A part below the store's least size can only be the last of an upload.
-        if size >= limits.min_bytes or segment.stop_bit is None:
-            count = max(1, min(math.ceil(size / part_size), size // limits.min_bytes))
-            slices.append((Slice("", start, number + 1, count, 0, tuple(group)), size))
-            number += count
-            start += size
-            group, size = [], 0
+    start = number = 0
+    for segments, size in _group_segments(_write_linked(step, row, first), limits.min_bytes):
+        count = max(1, min(math.ceil(size / part_size), size // limits.min_bytes))
+        slices.append((Slice("", start, number + 1, count, 0, tuple(segments)), size))
+        number += count
+        start += size
     if start != row.member.size:
         message = f"the segments have {start} bytes, the directory says {row.member.size}"
         raise MemberError(row.finding("size-mismatch", message))
     return slices
+
+
+def _group_segments(
+    linked: Iterable[tuple[int, deflate.LinkedSegment]], min_bytes: int
+) -> list[tuple[list[int], int]]:
+    """Return the segments of each slice, and its size in bytes.
+
+    A slice has at least `min_bytes`, because a smaller part can only be the last of an upload. A
+    segment may have no bytes at all: at the end it belongs to the slice before it.
+    """
+    groups: list[tuple[list[int], int]] = []
+    segments: list[int] = []
+    size = 0
+    for part, segment in linked:
+        segments.append(part)
+        size += segment.length
+        if size >= min_bytes:
+            groups.append((segments, size))
+            segments = []
+            size = 0
+    if size or not groups:
+        groups.append((segments, size))
+    else:
+        groups[-1][0].extend(segments)
+    return groups
 
 
 def _write_linked(

@@ -15,7 +15,7 @@ from s3unzip.stores.ports import RunStore
 from tests import zips
 from tests.functional.large.contents import log_lines, mixed_files
 from tests.runs import KEY, TINY, World
-from tests.unit.deflate.streams import ENCODERS
+from tests.unit.deflate.streams import EMPTY_BLOCKS, ENCODERS, END_OF_STREAM, flushed
 
 SEGMENTS = 10
 LOG = log_lines(700_000)
@@ -71,6 +71,28 @@ def test_streams_that_resist_are_extracted_all_the_same(content: bytes, encoder:
     """Where segments cannot be found the member is streamed: right bytes, no upload left."""
     world, report = run_split(content, ENCODERS[encoder](content))
     world.assert_clean(report, big=content)
+
+
+# Stretches of a member: its content, or nothing, in as many compressed bytes.
+EMPTY_STRETCHES = {
+    "last": (1, 0),
+    "first": (0, 1),
+    "middle": (1, 0, 1),
+    "all-but-the-first": (1, 0, 0, 0),
+    "every": (0, 0),
+}
+
+
+@pytest.mark.parametrize("stretches", EMPTY_STRETCHES.values(), ids=EMPTY_STRETCHES)
+def test_segments_without_bytes_are_valid(stretches: tuple[int, ...]) -> None:
+    """A segment may inflate to nothing, wherever it is: the slices still make the member."""
+    text = LOG[:300_000]
+    data = b"".join(flushed(text) if has_bytes else EMPTY_BLOCKS * 1_000 for has_bytes in stretches)
+    content = text * sum(stretches)
+    world, report = run_split(content, data + END_OF_STREAM)
+    world.assert_clean(report, big=content)
+    assert not world.tasks(report, TaskKind.STREAM)
+    assert all(task.size for task in world.tasks(report, TaskKind.SLICE)) or not content
 
 
 @pytest.mark.parametrize("encoder", ["zlib-0-stored", "zlib-fixed"])

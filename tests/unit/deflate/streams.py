@@ -13,7 +13,21 @@ from s3unzip.deflate import ScannedSegment, SegmentScan, segment_span
 
 Encoder = Callable[[bytes], bytes]
 
+# Eight non-final dynamic blocks of 91 bits without any output, and the end of a stream.
+EMPTY_BLOCKS = bytes.fromhex(
+    "04c081000000000010ffd524000e040000000080f8af260170200000000000c47f350980030100000000"
+    "20feab49001c080000000000f15f4d02e040000000000088ff6a120007020000000040fc579300381000"
+    "00000000e2bf9a"
+)
+END_OF_STREAM = b"\3\0"
+
 SMALL_BLOCKS = 1  # memLevel: zlib ends a block after 127 symbols
+
+
+def flushed(data: bytes) -> bytes:
+    """Return a raw stream of the data that ends at a whole byte and is not finished."""
+    encoder = zlib.compressobj(6, zlib.DEFLATED, -15)
+    return encoder.compress(data) + encoder.flush(zlib.Z_FULL_FLUSH)
 
 
 def _zlib(

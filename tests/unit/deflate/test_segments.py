@@ -3,7 +3,7 @@
 import random
 import zlib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from operator import ne
 
 import pytest
@@ -256,6 +256,13 @@ def test_segments_that_are_found(encoder: str, segments: list[int]) -> None:
     scans = scans_of(data, layout)
     assert [scan.start_bit // 8 // layout.step for scan in scans] == segments
     assert (scans[-1].stop_bit, scans[0].second) == (None, None)
+
+
+def test_no_data_is_no_stream() -> None:
+    """Without any bytes there is neither a layout nor a stream."""
+    for call in (partial(cut, 0, 100), partial(split_inflate, b"", 3)):
+        with pytest.raises(DeflateError, match="without any bytes"):
+            call()
 
 
 def test_stored_stretch_joins_the_segment_before() -> None:

@@ -1,0 +1,71 @@
+"""Members that are unusual but right, by the command: into a folder and into S3, once and again."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.memory_server import MemoryS3, run_memory_s3
+from tests.processes import Ended, Program
+from tests.unit.deflate.streams import EMPTY_BLOCKS, END_OF_STREAM, flushed
+from tests.zips import DEFLATE, Entry
+
+MIB = 1 << 20
+
+
+class Target:
+    """A destination of the command: the folder ``out`` or a bucket; keys begin with ``to/``."""
+
+    def __init__(self, program: Program, bucket_url: str = "") -> None:
+        self.program = program
+        self.s3 = MemoryS3()
+        self.destination = "s3://out/to" if bucket_url else "out/to"
+        self._options = ("--endpoint-url", bucket_url) if bucket_url else ()
+
+    def run(self, command: str, archive: Path, *words: str) -> Ended:
+        """Run a command that takes an archive and a destination."""
+        target = (str(archive), self.destination, "--prefix", "", *self._options)
+        return self.program.run(command, *target, *words)
+
+    def extract(self, archive: Path, *words: str) -> Ended:
+        """Extract an archive with one worker."""
+        return self.run("run", archive, "-w", "1", *words)
+
+    def tune(self, **changes: int) -> None:
+        """Change settings of the commands that follow."""
+        self.program.variables["S3UNZIP_TUNING"] = json.dumps(changes)
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """What is there, files of our own included."""
+        if not self._options:
+            return self.program.files("out/to")
+        objects = self.s3.buckets["out"].objects
+        return {key.removeprefix("to/"): stored.body for key, stored in objects.items()}
+
+
+@pytest.fixture(params=["folder", "s3"])
+def target(request: pytest.FixtureRequest, program: Program) -> Iterator[Target]:
+    """Each destination in turn."""
+    if request.param == "folder":
+        yield Target(program)
+        return
+    s3 = MemoryS3()
+    s3.create_bucket("out")
+    with run_memory_s3(s3) as url:
+        target = Target(program, url)
+        target.s3 = s3
+        yield target
+
+
+def test_a_split_member_whose_last_segment_is_empty(target: Target) -> None:
+    """Empty blocks at the end of a split member make a slice of no bytes: the member is right."""
+    content = bytes(6 * MIB)
+    stretch = flushed(content)
+    data = stretch + EMPTY_BLOCKS * (len(stretch) // 80) + END_OF_STREAM
+    archive = target.program.add("a.zip", Entry("big", content, DEFLATE, data=data), Entry("b"))
+    target.tune(small_member=1_000, split_from=1_000, segment_bytes=len(data) // 2 + 1)
+    ended = target.extract(archive)
+    assert ended.code == 0, ended.err
+    assert target.files == {"big": content, "b": b""}
