@@ -1,14 +1,18 @@
 """Archives inside of archives: depth, budgets, collisions, and what is no archive."""
 
 from dataclasses import replace
+from threading import Semaphore
 
 import pytest
 
 from s3unzip.model import Budget, NestedRun, OnConflict, Options, Report, Verdict, decode
 from s3unzip.settling.loop import begin
 from s3unzip.settling.nested import nested_requests
+from s3unzip.stores.ports import Buffer, ObjectFacts
 from s3unzip.zip import Policy
 from tests.encrypting import seal_aes
+from tests.memory import MemoryBucket, MemoryStores
+from tests.patience import HANG_SECONDS
 from tests.runs import World
 from tests.zips import DEFLATE, STORED, Entry, build
 
@@ -129,6 +133,34 @@ def test_budgets(limit: dict[str, float], reasons: list[str | None]) -> None:
     assert sorted(map(str, tree.reasons.values())) == sorted(map(str, reasons))
 
 
+class Reversing(MemoryBucket):
+    """A bucket that takes the archive a00.zip after all others."""
+
+    def __init__(self, others: int) -> None:
+        super().__init__()
+        self._others = Semaphore(0)
+        self._count = others
+
+    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
+        """Write one object; wait for the others first."""
+        if key.endswith("a00.zip"):
+            for _ in range(self._count):
+                assert self._others.acquire(timeout=HANG_SECONDS)
+        etag = super().put(key, body, facts, if_absent=if_absent)
+        self._others.release()
+        return etag
+
+
+def test_a_spent_budget_reaches_the_first_archives_of_the_directory() -> None:
+    """Which archives are opened does not depend on the order in which their PUTs ended."""
+    world = World(buckets=MemoryStores(out=Reversing(others=3)))
+    world.tune(nested_archives=2)
+    tree = Tree(many(4), ONE, world)
+    assert tree.reasons == {
+        "archive/a00.zip": None, "archive/a01.zip": None, "archive/a02.zip": "nested-budget",
+    }  # fmt: skip
+
+
 def test_the_budget_is_for_all_levels() -> None:
     """Not more archives than the budget are opened, however deep."""
     world = World()
@@ -184,7 +216,7 @@ def test_requests_for_runs_side_by_side() -> None:
     report = world.run_request(world.request(many(3), Options(nested_depth=2)))
     run = world.records(report.run).read_plan().run
     requests = list(nested_requests(run, report, world.context))
-    assert sorted(request.source.key for request in requests) == [
+    assert [request.source.key for request in requests] == [
         "archive/a00.zip", "archive/a01.zip", "archive/a02.zip",
     ]  # fmt: skip
     for request in requests:

@@ -8,6 +8,8 @@ more runs or more data than the settings allow. Other modules start the runs.
 """
 
 from collections.abc import Collection, Iterator
+from heapq import nsmallest
+from operator import attrgetter
 
 from msgspec.structs import replace
 
@@ -58,7 +60,8 @@ def spend(budget: Budget, report: Report, context: Context) -> Budget:
 def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], list[NestedRun]]:
     """Return the nested archives to extract, and the refused ones with their reasons.
 
-    `limit` is the maximum number of archives to consider; it bounds the memory.
+    `limit` is the maximum number of archives to consider, the first ones of the directory; it
+    bounds the memory.
     """
     records = RunRecords.open(context.stores, run.id)
     found: dict[str, list[Outcome]] = {}
@@ -67,18 +70,19 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     def refuse(outcome: Outcome, message: str, reason: str) -> None:
         refused.append(NestedRun(outcome.key, reason=reason, message=message))
 
-    for outcome in records.outcome_lines():
-        if outcome.status is Status.FAILED or not outcome.key.lower().endswith(SUFFIX):
-            continue
-        if not outcome.key.rpartition("/")[2][: -len(SUFFIX)].strip("."):
-            message = "its members have no place: nothing is left of its name without .zip"
-            refuse(outcome, message, reason="nested-no-stem")
-        elif sum(map(len, found.values())) < limit:
+    # Outcomes are in the order in which PUTs ended: only the index is the same in each run.
+    archives = nsmallest(
+        limit + 1, filter(_is_archive, records.outcome_lines()), key=attrgetter("index")
+    )
+    for outcome in archives[:limit]:
+        if outcome.key.rpartition("/")[2][: -len(SUFFIX)].strip("."):
             found.setdefault(nested_prefix(outcome.key), []).append(outcome)
         else:
-            message = f"the budget of {limit} nested archives is spent"
-            refuse(outcome, message, reason="nested-budget")
-            break
+            message = "its members have no place: nothing is left of its name without .zip"
+            refuse(outcome, message, reason="nested-no-stem")
+    for outcome in archives[limit:]:
+        message = f"the budget of {limit} nested archives is spent"
+        refuse(outcome, message, reason="nested-budget")
     taken = _find_taken(records, found)
     calls, destination = context.calls(), context.stores.destination(run.destination)
     chosen: list[Outcome] = []
@@ -97,6 +101,11 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
             message = "the object was replaced after it was extracted"
             refuse(outcomes[0], message, reason="nested-changed")
     return chosen, refused
+
+
+def _is_archive(outcome: Outcome) -> bool:
+    """Return whether a member is there and has the name of an archive."""
+    return outcome.status is not Status.FAILED and outcome.key.lower().endswith(SUFFIX)
 
 
 def nested_prefix(key: str) -> str:
