@@ -63,24 +63,19 @@ def open_at(raw: bytes, member: Member, policy: Policy, cut: Cut) -> OpenedMembe
         length = opened
 
 
-def extract_member(
-    raw: bytes, member: Member, policy: Policy, cut: Cut, bound: int | None = None
-) -> tuple[bytes, set[str], int]:
-    """Return a member's content and warnings, and where it ends; it may not pass `bound`."""
-    own = member
-    if bound is not None:
-        member = member._replace(stop=bound)
+def extract_member(raw: bytes, member: Member, policy: Policy, cut: Cut) -> tuple[bytes, set[str]]:
+    """Return a member's content and warnings."""
     opened = open_at(raw, member, policy, cut)
     start = member.offset + opened.data_start
     stop = start + member.compressed_size
-    warnings = {*opened.warnings, *close_member(own, opened, raw[stop : own.stop])}
+    warnings = {*opened.warnings, *close_member(member, opened, raw[stop : member.stop])}
     if cut.length is None:
         odd: list[str] = []
         content = bytes(decode_whole(member, raw[start:stop], policy, opened, odd))
-        return content, warnings.union(odd), stop
+        return content, warnings.union(odd)
     decoder = MemberDecoder(member, policy, opened)
     content = b"".join(map(bytes, decoder.decode(cut.pieces(raw[start:stop]))))
-    return content, warnings.union(decoder.warnings), stop
+    return content, warnings.union(decoder.warnings)
 
 
 def extract(
@@ -94,15 +89,9 @@ def extract(
         return Result(error.finding.code)
     results = {f.member.index: MemberResult(f.finding.code) for f in index.failures}
     warnings = set(index.warnings)
-    reach = 0  # where the member before ends: only local headers can tell
-    members = list(index.members)
-    for place, member in enumerate(members):
-        if member.offset < reach:
-            results[member.index] = MemberResult("overlap")
-            continue
-        bound = members[-1].stop if place + 1 < len(members) else member.stop
+    for member in index.members:
         try:
-            content, noted, reach = extract_member(raw, member, policy, cut, bound)
+            content, noted = extract_member(raw, member, policy, cut)
         except MemberError as error:
             results[member.index] = MemberResult(error.finding.code)
         else:

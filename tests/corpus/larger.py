@@ -72,14 +72,10 @@ def read_labels() -> list[LabelledArchive]:
         ]
 
 
-def read_differences(*, alone: bool = False) -> dict[str, str]:
-    """Return the known differences: archive path to reason.
-
-    Args:
-        alone: whether each member is read without the others.
-    """
+def read_differences() -> dict[str, str]:
+    """Return the known differences: archive path to reason."""
     tables: dict[str, dict[str, str]] = tomllib.loads(DIFFERENCES.read_text("utf-8"))
-    return tables["differences"] | (tables["alone"] if alone else {})
+    return tables["differences"]
 
 
 def compare(label: LabelledArchive, result: Result) -> list[str]:

@@ -53,7 +53,7 @@ def run_own() -> int:
 
 def run_larger() -> int:
     """Print how the archives of the larger corpus end; return how many differ."""
-    known = read_differences(alone=True)
+    known = read_differences()
     outcomes = Counter[tuple[str, str]]()
     differing = 0
     for label in read_labels():

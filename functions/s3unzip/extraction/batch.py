@@ -102,18 +102,10 @@ def _extract_group(attempt: TaskAttempt, group: list[PlannedMember], pool: PutPo
     whole = ByteRange(group[0].member.offset, header_bound(group[-1].member))
     window = Window(attempt.calls.stream(attempt.archive, whole), whole.start)
     before = attempt.bytes_read
-    reach = whole.start  # where the member before ends
-    for place, row in enumerate(group):
+    for row in group:
         attempt.check_time()
-        # Only a local header can tell that a member reaches into the next one. Where this
-        # worker judges that one too, the first stands and the second is refused.
-        neighbour = place + 1 < len(group) and group[place + 1].member.offset == row.member.stop
-        bound = whole.stop if neighbour else row.member.stop
         try:
-            if row.member.offset < reach:
-                message = f"it begins inside of the member before it, which ends at {reach}"
-                raise errors.MemberError(row.finding("overlap", message))  # noqa: TRY301 - as any other
-            body, crc, reach = extract_small(attempt, row, bound, window)
+            body, crc = extract_small(attempt, row, window)
         except errors.MemberError as error:
             attempt.failed(row, error.finding)
         else:
@@ -124,33 +116,33 @@ def _extract_group(attempt: TaskAttempt, group: list[PlannedMember], pool: PutPo
         attempt.show_progress()
 
 
-def extract_small(
-    attempt: TaskAttempt, row: PlannedMember, bound: int, window: Window
-) -> tuple[Buffer, int, int]:
-    """Return the verified bytes of a member's object, its content's CRC-32, and where it ends.
+def extract_small(attempt: TaskAttempt, row: PlannedMember, window: Window) -> tuple[Buffer, int]:
+    """Return the verified bytes of a member's object, and its content's CRC-32.
+
+    A member that passes its own bound is refused, whoever is in the task: so the decision does not
+    depend on where batches end.
 
     Args:
-        bound: offset in the archive that the member may not pass.
+        attempt: its warnings take those of the member.
+        row: the member.
         window: the archive's bytes; nothing before the member is taken any more.
     """
-    run, policy = attempt.run, attempt.context.policy
+    run = attempt.run
+    policy = attempt.context.policy
     member = row.member
-    if bound != member.stop:
-        member = member._replace(stop=bound)
-    start = row.member.offset
-    raw = window.take(start, header_bound(row.member))
-    while isinstance(opened := open_member(member, raw, policy), int):
-        raw = window.take(start, start + opened)  # never past the bound
-    stop = opened.data_start + row.member.compressed_size
-    if stop > len(raw):  # past the member's own bound
-        raw = window.take(start, start + stop)
+    start = member.offset
+    raw = window.take(start, header_bound(member))
+    opened = open_member(member, raw, policy)
+    if isinstance(opened, int):
+        raise errors.ServiceFaultError(f"the local header at {start} was cut short")
+    stop = opened.data_start + member.compressed_size
     warnings = list(opened.warnings)
     data = raw[opened.data_start : stop]
     content, crc = decode_small(member, data, policy, opened, run.options, warnings)
     warnings += close_member(row.member, opened, raw[stop:])
     if warnings:
         attempt.warnings.update(warnings)
-    return content, crc, start + stop
+    return content, crc
 
 
 class Window:
