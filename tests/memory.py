@@ -55,6 +55,8 @@ class Pending:
 class MemoryBucket:
     """Source and destination at once."""
 
+    keeps_metadata = True
+
     def __init__(self, *, copies: bool = True, part_checksums: bool = False) -> None:
         self.objects: dict[str, Stored] = {}
         self.pending: dict[str, Pending] = {}

@@ -212,8 +212,8 @@ class _Objects:
         self._destination = context.stores.destination(request.destination)
         self._prefix = parse_template(request).prefix
         self._is_gzip = request.options.as_gzip is not None
-        # A folder stores no checksum: its HEAD reads the file.
-        self._head = Proof.READ if request.destination.scheme == "file" else Proof.METADATA
+        # Without metadata HEAD reads the object.
+        self._head = Proof.METADATA if self._destination.keeps_metadata else Proof.READ
         self._effort = effort
         self._calls = calls
         self._each = each
@@ -341,8 +341,10 @@ class _Objects:
         """Return an object by HEAD, None if it does not exist.
 
         The store's own checksum covers the bytes of the object. These are the member's content only
-        if the object is not a gzip file; else its writer's metadata count.
+        if the object is not a gzip file; else its writer's metadata count, or the file is read.
         """
+        if self._is_gzip and not self._destination.keeps_metadata:
+            return self._read(key)
         stored = self._calls.paced("head", partial(self._destination.head, key))
         if stored is None or stored.checksum is None or self._is_gzip:
             return None if stored is None else (self._head, stored)

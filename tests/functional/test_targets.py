@@ -1,11 +1,14 @@
 """Members that are unusual but right, by the command: into a folder and into S3, once and again."""
 
+import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from s3unzip.stores.ports import ObjectFacts
+from tests.encrypting import seal_aes
 from tests.memory_server import MemoryS3, run_memory_s3
 from tests.processes import Ended, Program
 from tests.unit.deflate.streams import EMPTY_BLOCKS, END_OF_STREAM, flushed
@@ -35,6 +38,14 @@ class Target:
     def tune(self, **changes: int) -> None:
         """Change settings of the commands that follow."""
         self.program.variables["S3UNZIP_TUNING"] = json.dumps(changes)
+
+    def write(self, name: str, body: bytes) -> None:
+        """Write a file or an object without metadata, as another program does."""
+        if not self._options:
+            (self.program.folder / "out/to" / name).write_bytes(body)
+            return
+        facts = ObjectFacts("application/octet-stream", {})
+        self.s3.buckets["out"].put(f"to/{name}", body, facts, if_absent=False)
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -82,3 +93,50 @@ def test_which_of_two_overlapping_members_is_written(target: Target) -> None:
         ended = target.extract(archive)
         assert (ended.code, target.files) == (1, {"b": b"hello"}), ended.err
         assert "to/a: Two members share bytes" in ended.err
+
+
+def test_gzip_files_are_known_again(target: Target) -> None:
+    """Verify compares the content of gzip files, and a second run leaves them alone."""
+    entries = (Entry("deflated.txt", b"hello " * 50, DEFLATE), Entry("stored.bin", b"stored"))
+    archive = target.program.add("a.zip", *entries)
+    form = ("--as-gzip", "suffix")
+    assert target.extract(archive, *form).code == 0
+    for command in (("verify",), ("verify", "--deep")):
+        verified = target.run(command[0], archive, *form, *command[1:])
+        assert verified.code == 0, verified.out
+    for rule in ("never", "skip-unchanged"):
+        again = target.extract(archive, *form, "--on-conflict", rule)
+        assert again.code == 0, again.err
+        assert "2 unchanged" in again.err
+    target.write("deflated.txt.gz", gzip.compress(b"other " * 50, mtime=0))
+    assert target.run("verify", archive, *form).code == 1
+    assert target.extract(archive, *form, "--on-conflict", "never").code == 1
+    assert target.extract(archive, *form, "--on-conflict", "skip-unchanged").code == 0
+    assert gzip.decompress(target.files["deflated.txt.gz"]) == b"hello " * 50
+
+
+@pytest.mark.parametrize("words", [(), ("--as-gzip", "suffix")], ids=["plain", "gzip"])
+def test_members_without_a_declared_crc_are_known_again(
+    target: Target, words: tuple[str, ...]
+) -> None:
+    """Of AE-2 members, small and large, `never` says that they are unchanged or others."""
+    contents = {"small": b"s" * 1_000, "large": b"l" * 20_000}
+    sealed = [seal_aes(Entry(name, data), b"pw") for name, data in contents.items()]
+    archive = target.program.add("a.zip", *sealed)
+    (target.program.folder / "pw").write_bytes(b"pw\n")
+    target.tune(small_member=10_000)
+    words += ("--password-file", "pw")
+    assert target.extract(archive, *words).code == 0
+    names = sorted(target.files)
+    for small_member in (10_000, 100_000):  # the same members as small ones, too
+        target.tune(small_member=small_member)
+        again = target.extract(archive, *words, "--on-conflict", "never")
+        assert again.code == 0, again.err
+        assert "2 unchanged" in again.err
+    target.tune(small_member=10_000)
+    assert "1 unchanged" in target.extract(archive, *words, "--on-conflict", "skip-unchanged").err
+    for name in names:
+        target.write(name, b"x" * len(target.files[name]))
+    refused = target.extract(archive, *words, "--on-conflict", "never")
+    assert refused.code == 1
+    assert "2 failed" in refused.err

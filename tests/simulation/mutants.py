@@ -119,8 +119,8 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     "extraction/objects.py": [
         (
             "same-size-is-the-same",
-            "(found.size, crc) == wanted",
-            "found.size == wanted[0]",
+            "(stored.size, stored.crc32) == expected",
+            "stored.size == expected[0]",
         )
     ],
     "planning/plan.py": [

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 from isal.isal_zlib import crc32
 from msgspec import Struct
@@ -30,7 +31,7 @@ from s3unzip.extraction.objects import (
     stored_size,
     with_crc,
 )
-from s3unzip.model import OnConflict, Part, PlannedMember
+from s3unzip.model import OnConflict, Outcome, Part, PlannedMember
 from s3unzip.runs.step import RUN_FAULTS, Step, TaskAttempt
 from s3unzip.settings import MIB, Tuning
 from s3unzip.stores.calls import stream_ahead
@@ -215,10 +216,22 @@ def upload_parts(
 
 def is_wanted(attempt: TaskAttempt, row: PlannedMember) -> bool:
     """Say whether a large member is to be written at all; note its outcome if not."""
-    outcome = resolve_conflict(row, attempt)
+    try:
+        outcome = resolve_conflict(row, attempt, partial(_read_crc, attempt, row))
+    except errors.MemberError as error:
+        outcome = Outcome.failed(row.member.index, row.key, error.finding)
     if outcome is not None:
         attempt.note(row, outcome)
     return outcome is None
+
+
+def _read_crc(attempt: TaskAttempt, row: PlannedMember) -> int:
+    """Return the CRC-32 of a member's content; `MemberError`: it is bad."""
+    data = open_data(attempt, row)
+    content = open_content(row.member, attempt.context.policy, data.opened, attempt.run.options)
+    for _ in content.decode(read_pieces(attempt, data.span)):
+        pass
+    return content.crc32
 
 
 def begin_upload(step: Step, row: PlannedMember) -> Upload:

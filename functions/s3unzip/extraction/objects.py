@@ -15,7 +15,7 @@ many small members at once. An object is the member if its size and CRC-32 are t
 
 import mimetypes
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import islice
 from os.path import commonprefix
@@ -186,16 +186,33 @@ def with_crc(row: PlannedMember, crc: int) -> PlannedMember:
 # Conflicts
 
 
-def resolve_conflict(row: PlannedMember, step: Step) -> Outcome | None:
-    """Return the outcome of a member that is not to be written; None: write it."""
+def resolve_conflict(
+    row: PlannedMember, step: Step, read_crc: Callable[[], int] | None = None
+) -> Outcome | None:
+    """Return the outcome of a member that is not to be written; None: write it.
+
+    Args:
+        row: the member.
+        step: its destination may have the key.
+        read_crc: computes the CRC-32 of the content. It is called if the archive does not declare
+            it, and the object has the member's size. `MemberError`: the content is bad.
+    """
     options = step.run.options
     if options.on_conflict is OnConflict.OVERWRITE:
         return None
-    found = step.calls.paced("head", lambda: step.destination.head(row.key))
-    if found is None:
+    stored = step.calls.paced("head", partial(find_object, row, options, step.destination))
+    if stored is None:
         return None
-    if has_content(found, row.member, options):
-        return row.outcome(Status.UNCHANGED, found.size)
+    is_alike = stored.size == stored_size(row.member, options)
+    if is_alike and not row.member.declares_crc and read_crc is not None:
+        row = with_crc(row, read_crc())
+    if is_alike and row.member.cipher is not None and stored.crc32 is None:
+        # A large AE-2 member was written before its CRC-32 was known.
+        is_gzip = options.as_gzip is not None
+        read = partial(read_stored, step.destination, row.key, is_gzip=is_gzip)
+        stored = step.calls.paced("get", read) or stored
+    if has_content(stored, row.member, options):
+        return row.outcome(Status.UNCHANGED, stored.size)
     return _exists(row) if options.on_conflict is OnConflict.NEVER else None
 
 
@@ -209,20 +226,36 @@ def _exists(row: PlannedMember) -> Outcome:
     return Outcome.failed(row.member.index, row.key, row.finding("exists", message))
 
 
+def find_object(
+    row: PlannedMember, options: Options, destination: Destination
+) -> StoredObject | None:
+    """Return what is under the member's key, None if nothing is.
+
+    Its `crc32` is that of the content: the store's own if the object is the content itself, else
+    the one in the metadata. If the store keeps no metadata, a gzip file is read.
+    """
+    is_gzip = options.as_gzip is not None
+    if is_gzip and not destination.keeps_metadata:
+        return read_stored(destination, row.key, is_gzip=True)
+    stored = destination.head(row.key)
+    if stored is None or stored.checksum is None or is_gzip:
+        return stored
+    return stored._replace(crc32=stored.checksum)
+
+
 def is_member(row: PlannedMember, options: Options, destination: Destination, calls: Calls) -> bool:
     """Return whether the object under the member's key has its size and its CRC-32."""
-    found = calls.paced("head", lambda: destination.head(row.key))
-    return found is not None and has_content(found, row.member, options)
+    stored = calls.paced("head", partial(find_object, row, options, destination))
+    return stored is not None and has_content(stored, row.member, options)
 
 
-def has_content(found: StoredObject, member: Member, options: Options) -> bool:
-    """Compare size and CRC-32: the store's own if it keeps one, else the one in the metadata.
+def has_content(stored: StoredObject, member: Member, options: Options) -> bool:
+    """Compare the size of an object, and the CRC-32 of its content, with those of a member.
 
     The archive declares no CRC-32 of members with AES of version AE-2.
     """
-    crc = found.crc32 if found.checksum is None or options.as_gzip is not None else found.checksum
-    wanted = stored_size(member, options), member.crc32
-    return member.declares_crc and (found.size, crc) == wanted
+    expected = (stored_size(member, options), member.crc32)
+    return member.declares_crc and (stored.size, stored.crc32) == expected
 
 
 def is_same_object(outcome: Outcome, destination: Destination, calls: Calls) -> bool:

@@ -59,6 +59,8 @@ class FolderDestination:
         private: whether what is made is for this user only: folders 0700, files 0600.
     """
 
+    keeps_metadata = False
+
     def __init__(self, root: str, *, private: bool = False) -> None:
         self.root = root.rstrip("/") or "/"
         self.start = root.rstrip("/") + "/"

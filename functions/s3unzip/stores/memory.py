@@ -32,6 +32,8 @@ NOWHERE = Location("nowhere", "", "")
 class NowhereDestination:
     """Takes every object and forgets it."""
 
+    keeps_metadata = True
+
     def _ignore(self, *_: object, **__: object) -> None:
         """Do nothing: whatever it is, it is not here."""
 

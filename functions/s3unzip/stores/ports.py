@@ -116,6 +116,10 @@ class Upload(NamedTuple):
 class Destination(Protocol):
     """Where members are written; keys are whole keys of the bucket or paths below the folder."""
 
+    @property
+    def keeps_metadata(self) -> bool:
+        """Whether `head` returns the CRC-32 that was put beside an object, not one of its bytes."""
+
     def check_ready(self, wanted: int) -> None:
         """Raise what would refuse all writes, of `wanted` bytes together; no request."""
 

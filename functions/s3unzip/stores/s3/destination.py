@@ -43,6 +43,8 @@ class S3Destination:
             may also read the archive, and who pays.
     """
 
+    keeps_metadata = True
+
     def __init__(self, session: Session, bucket: str, config: StoreConfig) -> None:
         self._session = session
         self._bucket = bucket
