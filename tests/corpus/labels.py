@@ -18,6 +18,7 @@ from s3unzip.zip import Policy
 from tests.split_zips import build_split, cut_pieces
 from tests.zips import DEFLATE, Entry, Shape, build
 
+EXTRACTED = "extracted"
 ONLY_S3 = "name-s3-special"
 
 
@@ -62,7 +63,8 @@ class Member(Entry):
     """A member with its label: its content comes out under `key`, or it fails with a code.
 
     By default the key is the name. The key "" means that nothing is written, as for a directory.
-    `in_folder` is what a folder makes of it, where it differs from S3: a code, or "" for nothing.
+    `in_folder` is what a folder makes of it, where it differs from S3: a code, "" for nothing, or
+    `EXTRACTED`.
     """
 
     key: str | None = None
@@ -82,6 +84,8 @@ class Member(Entry):
         """The same member with its label for a folder."""
         if self.in_folder is None:
             return self
+        if self.in_folder == EXTRACTED:
+            return replace(self, failed="")
         return replace(self, key="", failed=self.in_folder)
 
 
