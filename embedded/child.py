@@ -13,10 +13,12 @@ import runpy
 import signal
 import sys
 import threading
+from functools import partial
 from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 # Objects more before a collection of the youngest, of those between, and of all (module `gc`).
 # MiniStack keeps what is stored as Python objects, and Python would look at all of them again
@@ -36,11 +38,19 @@ def _hasten_checksums() -> None:
     vars(import_module("ministack.services.s3"))["_crc64nvme"] = fast
 
 
+def _list_spaces_as_pluses() -> None:
+    """Make a LIST with ``encoding-type=url`` write "+" for a space, as S3 and MinIO do.
+
+    The pinned MiniStack 1.5.33 writes "%20".
+    """
+    encode = partial(quote_plus, safe="/*")
+    vars(import_module("ministack.services.s3"))["_url_encode"] = encode
+
+
 def _serve_ranges_of_versions() -> None:
     """Make a GET of a version respect its Range, as S3 does.
 
-    The pinned MiniStack 1.5.33 sends the whole object. This is the only behaviour that is corrected
-    here.
+    The pinned MiniStack 1.5.33 sends the whole object.
     """
     s3 = vars(
         import_module("ministack.services.s3")
@@ -97,6 +107,7 @@ def _enforce_what_aws_documents() -> None:
 if __name__ == "__main__":
     threading.Thread(target=_watch_parent, daemon=True).start()
     _serve_ranges_of_versions()
+    _list_spaces_as_pluses()
     _hasten_checksums()
     _slow_down_puts()
     _enforce_what_aws_documents()

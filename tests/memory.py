@@ -18,9 +18,11 @@ from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, Sto
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.factory import ArchiveSource, ObjectRunStore
+from s3unzip.stores.listing import cut_page
 from s3unzip.stores.ports import (
     Buffer,
     ListedObject,
+    ListPage,
     ObjectFacts,
     PartLimits,
     StoredObject,
@@ -116,6 +118,10 @@ class MemoryBucket:
         return StoredObject(
             key, len(stored.body), None if crc is None else int(crc, 16), stored.etag.strip('"')
         )
+
+    def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
+        """Return a page."""
+        return cut_page(self.list_objects(prefix, token or first, last))
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
         """Yield keys, sizes and ETags."""

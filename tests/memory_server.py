@@ -5,10 +5,11 @@ asked of `MemoryBucket`, as the product asks it.
 """
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from itertools import dropwhile, islice
+from typing import Any
+from urllib.parse import parse_qsl, quote_plus, unquote, urlsplit
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
 
@@ -86,6 +87,7 @@ class MemoryS3:
     def __init__(self) -> None:
         self.buckets: dict[str, MemoryBucket] = {}
         self.asked: list[Asked] = []
+        self.order: Callable[[str], Any] | None = None  # of keys in lists; None: as in S3
         self._lock = threading.Lock()
 
     def create_bucket(self, name: str) -> MemoryBucket:
@@ -130,14 +132,20 @@ class MemoryS3:
         if "uploads" in query:
             return _xml("ListMultipartUploadsResult", _list_uploads(bucket, query))
         if asked.method == "GET":
-            return _xml("ListBucketResult", _list_objects(bucket, query))
+            return _xml("ListBucketResult", _list_objects(bucket, query, self.order))
         raise RefusalError(501, "NotImplemented")
 
 
-def _list_objects(bucket: MemoryBucket, query: Mapping[str, str]) -> str:
-    """Return the inside of a ListBucketResult of version 2."""
-    after = query.get("continuation-token") or query.get("start-after", "")
-    found = bucket.list_objects(query.get("prefix", ""), after, ENDLESS)
+def _list_objects(
+    bucket: MemoryBucket, query: Mapping[str, str], order: Callable[[str], Any] | None
+) -> str:
+    """Return the inside of a ListBucketResult of version 2; `order` is of the keys."""
+    token, first = query.get("continuation-token", ""), query.get("start-after", "")
+    after = token or first
+    found = bucket.list_objects(query.get("prefix", ""), first if order else after, ENDLESS)
+    if order:
+        found = iter(sorted(found, key=lambda entry: order(entry.key)))
+        found = dropwhile(lambda entry: entry.key != token, found) if token else found
     coming = (entry for entry in found if entry.key != after)
     page = list(islice(coming, PAGE))
     truncated = next(coming, None) is not None
@@ -151,7 +159,8 @@ def _list_objects(bucket: MemoryBucket, query: Mapping[str, str]) -> str:
 
 
 def _entry(one: ListedObject, *, encoded: bool) -> str:
-    key = quote(one.key, safe="/-_.~") if encoded else escape(one.key)
+    # Amazon S3 and MinIO encode keys as forms are: a space is "+".
+    key = quote_plus(one.key, safe="/*") if encoded else escape(one.key)
     return (
         f"<Contents><Key>{key}</Key><LastModified>{LISTED}</LastModified>"
         f"<ETag>&quot;{one.etag}&quot;</ETag><Size>{one.size}</Size></Contents>"

@@ -108,7 +108,7 @@ class ServiceFaultError(S3UnzipError):
 
     exit_code = 5
     retryable = True
-    unanswered = ""  # the URL that did not answer, and why
+    trouble = ""  # for a person who waits: the URL, and that it does not answer, or with errors
 
 
 class ThrottledError(ServiceFaultError):

@@ -24,16 +24,21 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from s3unzip.context import Context, Progress
-from s3unzip.errors import S3UnzipError
-from s3unzip.extraction.objects import BEYOND, list_pages, read_stored, stored_size
+from s3unzip.errors import S3UnzipError, StorageError
+from s3unzip.extraction.objects import read_stored, stored_size
 from s3unzip.model import Location, Pin, Request, Requests, Run
 from s3unzip.planning.plan import Reading, read_archive
 from s3unzip.planning.select import parse_template
 from s3unzip.runs.records import RunRecords
 from s3unzip.stores.calls import Calls, map_ahead
+from s3unzip.stores.listing import BEYOND, list_pages
 from s3unzip.stores.ports import ListedObject, StoredObject
 
 LISTS = 16  # ranges of keys that are listed concurrently
+UNORDERED = (
+    "the store does not list keys in the order of their bytes, as S3 does, so they cannot be "
+    "compared page by page; s3unzip run --dry-run --on-conflict skip-unchanged tells what differs"
+)
 HANDFUL = 16  # objects that a thread takes at a time
 _KEY = attrgetter("key")
 
@@ -276,22 +281,31 @@ class _Objects:
                 self._calls.end()
                 raise
 
-        for _ in map_ahead(work_on, places, threads, 4 * threads):
-            pass
+        try:
+            for _ in map_ahead(work_on, places, threads, 4 * threads):
+                pass
+        except BaseException:  # Ctrl-C, too: the threads end at their next page
+            self._calls.end()
+            raise
 
     def _compare_range(
         self, members: Sequence[_Expected], first: str, stop: str, known: WrittenObjects
     ) -> None:
         """Compare the members before the key `stop` with the listing from `first`."""
         start = 0
-        for page in list_pages(self._destination, self._prefix, first, stop, self._calls):
-            if page[-1].key == stop:  # the first of the next range
-                del page[-1]
-            if not page:
-                break
-            end = bisect_right(members, page[-1].key, start, key=_KEY)
-            self._compare_page(members[start:end], page, known)
-            start = end
+        list_page = partial(self._calls.paced, "list")
+        for page in list_pages(self._destination, self._prefix, list_page, first, stop):
+            if self._calls.has_ended:
+                return
+            if not page.in_order:
+                raise StorageError(f"{self._prefix}: {UNORDERED}")
+            objects = page.objects
+            if objects and objects[-1].key == stop:  # the first of the next range
+                objects = objects[:-1]
+            if objects:
+                end = bisect_right(members, objects[-1].key, start, key=_KEY)
+                self._compare_page(members[start:end], objects, known)
+                start = end
         self._compare_page(members[start:], [], known)
 
     def _compare_page(
@@ -317,6 +331,11 @@ class _Objects:
                 proved.append(member.key)
             else:
                 (self._unrecorded if match is None else self._replaced).append(member)
+        missing = [one.key for one in differences if one.kind is Kind.MISSING]
+        if missing and self._ask(missing[0]) is not None:
+            raise StorageError(
+                f"{missing[0]} exists, and the store does not list it where S3 would: {UNORDERED}"
+            )
         if differences or proved:
             self._add(differences, proved, Proof.RECORD)
 

@@ -13,7 +13,15 @@ from typing import Any
 
 from s3unzip.model import Location
 from s3unzip.stores.factory import StoreConfig, open_stores
-from s3unzip.stores.ports import Destination, ObjectFacts, RunStore, Source, Stores
+from s3unzip.stores.listing import BEYOND, list_pages
+from s3unzip.stores.ports import (
+    Destination,
+    ListedObject,
+    ObjectFacts,
+    RunStore,
+    Source,
+    Stores,
+)
 from s3unzip.stores.s3.session import Session
 from tests.memory import MemoryStores
 from tests.servers import HOST
@@ -106,6 +114,14 @@ def untrusted_context(folder: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
     return context
+
+
+def list_all(
+    destination: Destination, prefix: str, first: str = "", last: str = BEYOND
+) -> list[ListedObject]:
+    """Return what a destination lists, in the order of its pages."""
+    pages = list_pages(destination, prefix, lambda call: call(), first, last)
+    return [listed for page in pages for listed in page.objects]
 
 
 _numbers = itertools.count(1)

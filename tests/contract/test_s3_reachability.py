@@ -81,16 +81,16 @@ def test_a_proxy_is_not_passed_by(monkeypatch: pytest.MonkeyPatch, by: str) -> N
     assert isinstance(found, ServiceFaultError)
     where = f"http://no-such-host.invalid through the proxy {proxy}"
     assert str(found).endswith(f"; no answer from {where}")
-    assert found.unanswered.startswith(f"{where} (")
-    assert "SECRET" not in f"{found}{found.unanswered}"
+    assert found.trouble.startswith(f"no answer from {where} (")
+    assert "SECRET" not in f"{found}{found.trouble}"
 
 
 def test_a_store_of_errors_is_named() -> None:
-    """The line that tells the user has the host, also where it answers."""
+    """The line that tells the user has the host, and does not say that it did not answer."""
     with HttpServer(lambda asked: s3_error(503, "SlowDown")) as server:
         found = ask(server.url, by="obstore")
     assert isinstance(found, ServiceFaultError)
-    assert found.unanswered == f"{server.url} (only SlowDown)"
+    assert found.trouble == f"{server.url} answers with errors (SlowDown)"
 
 
 @pytest.mark.parametrize("beginning", [True, False])

@@ -11,7 +11,7 @@ from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.ports import CopiesParts, Stores, Upload
 from s3unzip.zip import ByteRange
 from tests.contract.conftest import session_of
-from tests.contract.places import FACTS, Place, s3_place, stores_at
+from tests.contract.places import FACTS, Place, list_all, s3_place, stores_at
 
 MIB = 1024**2
 
@@ -80,7 +80,7 @@ CALLS: list[Callable[[Stores, Location], object]] = [
     lambda stores, where: stores.source(where).tail(where, 10),
     lambda stores, where: stores.source(where).head(where),
     lambda stores, where: stores.destination(where).put("k", b"", FACTS, if_absent=False),
-    lambda stores, where: list(stores.destination(where).list_objects("", "", "z")),
+    lambda stores, where: list_all(stores.destination(where), ""),
     lambda stores, where: stores.destination(where).create_upload("k", FACTS),
 ]
 

@@ -3,8 +3,9 @@
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ class FaultyS3(MemoryS3):
     def __init__(self) -> None:
         super().__init__()
         self.denied: set[str] = set()
-        self.hung = ""  # a key
+        self.hung: str | None = None  # a key
         self.dies_after: int | None = None  # objects
         self.in_vain = 0
 
@@ -219,6 +220,52 @@ def test_what_is_extra_in_a_bucket_goes(places: Places) -> None:
     assert len(places.out.objects) == 3
     assert places.extract(*words).code == 0
     assert places.out.objects.keys() == NAMES | {"to/kept.txt"}
+
+
+# Gateways to file systems list folder by folder, other stores in no order.
+ORDERS: dict[str, Callable[[str], Any]] = {
+    "folder by folder": lambda key: key.split("/"),
+    "none": lambda key: key[::-1],
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_store_that_lists_keys_in_another_order(places: Places, order: str) -> None:
+    """Archives are found, members are kept and what is extra goes; verify says why it cannot."""
+    names = [f"{folder}/{n:03}" for folder in ("a-b", "a") for n in range(20)]
+    places.add("in/a.zip", build(*(Entry(name, b"1") for name in names)))
+    places.here.order = ORDERS[order]
+    words = ("s3://from/in/", "s3://out/to", *places.one, "-w", "1")
+    ended = places.program.extract(*words)
+    assert ended.code == 0, ended.err
+    again = ("s3://from/in/a.zip", *words[1:], "--on-conflict", "skip-unchanged")
+    places.near.put("to/a/old", b"extra", ObjectFacts("text/plain", {}), if_absent=False)
+    dry = places.program.extract(*again, "--dry-run")
+    assert "40 unchanged" in dry.err
+    ended = places.program.extract(*again, "--delete-extra", "1")
+    assert ended.code == 0, ended.err
+    assert "40 unchanged" in ended.err
+    assert places.near.objects.keys() == {f"to/a/{name}" for name in names}
+    refused = places.program.run("verify", *again[:2], *places.one)
+    assert refused.code == 6, refused.err
+    assert "does not list keys in the order of their bytes" in refused.err
+    assert "--dry-run --on-conflict skip-unchanged" in refused.err
+
+
+def test_spaces_in_keys(places: Places) -> None:
+    """Keys that a LIST encodes are found again: a space comes as "+", a plus sign as "%2B"."""
+    names = [f"my docs/{mark} {n:02}.txt" for n in range(12) for mark in "+%&=~*é\u3000"]
+    places.add("in/my archive+1.zip", build(*(Entry(name, b"1") for name in names)))
+    words = ("s3://from/in/", "s3://out/to", *places.one, "-w", "1")
+    ended = places.program.extract(*words)
+    assert ended.code == 0, ended.err
+    assert places.near.objects.keys() == {f"to/my archive+1/{name}" for name in names}
+    same = ("s3://from/in/my archive+1.zip", *words[1:4])
+    verified = places.program.run("verify", *same)
+    assert verified.code == 0, verified.out + verified.err
+    again = places.program.extract(*same, "--on-conflict", "skip-unchanged", "--delete-extra", "9")
+    assert "96 unchanged" in again.err
+    assert "deleting" not in again.err
 
 
 def test_an_endpoint_with_a_password_is_not_kept(places: Places) -> None:

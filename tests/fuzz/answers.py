@@ -14,6 +14,7 @@ from random import Random
 from s3unzip.errors import S3UnzipError
 from s3unzip.model import Location, Pin
 from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.listing import list_pages
 from s3unzip.stores.web import WebSource
 from s3unzip.zip import ByteRange
 
@@ -145,6 +146,7 @@ def _ask_s3(host: str, chance: Random) -> None:
         found = target.head("a")
         assert found is None or found.size >= 0
         return
-    for entry in target.list_objects("", "", "\U0010ffff"):
-        assert isinstance(entry.key, str)
-        assert entry.size >= 0
+    for page in list_pages(target, "", lambda call: call()):
+        for entry in page.objects:
+            assert isinstance(entry.key, str)
+            assert entry.size >= 0

@@ -18,6 +18,7 @@
 import glob
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -25,7 +26,6 @@ from msgspec.structs import replace
 from s3unzip.api.options import at_endpoint, judge_selection, make_policy, parse_after_success
 from s3unzip.context import Progress
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.extraction.objects import BEYOND
 from s3unzip.globs import compile_glob
 from s3unzip.local.extra import check_extra, clear_extra
 from s3unzip.local.machine import Machine, open_machine
@@ -33,7 +33,9 @@ from s3unzip.model import Location, Options, Report, Request
 from s3unzip.planning.plan import Plan
 from s3unzip.planning.select import parse_template
 from s3unzip.settings import Tuning
+from s3unzip.stores.calls import Calls, LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.listing import list_pages
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.stores.ports import ListedObject, Stores
 
@@ -217,11 +219,12 @@ def list_objects(word: str, stores: Stores) -> Iterator[ListedObject]:
     bucket, _, key = word.partition("://")[2].partition("/")
     start = fixed_part(key)
     fits = compile_glob(key).match if start != key else str
-    for one in stores.destination(parse_destination(f"s3://{bucket}/")).list_objects(
-        start, "", BEYOND
-    ):
-        if fits(one.key) and not one.key.endswith("/"):
-            yield one
+    calls = Calls(LocalClock(), Tuning().retry_seconds, 1)
+    destination = stores.destination(parse_destination(f"s3://{bucket}/"))
+    for page in list_pages(destination, start, partial(calls.paced, "list")):
+        for listed in page.objects:
+            if fits(listed.key) and not listed.key.endswith("/"):
+                yield listed
 
 
 def fixed_part(key: str) -> str:

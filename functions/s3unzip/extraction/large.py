@@ -276,8 +276,12 @@ def abort_uploads(step: Step, keys: Iterable[str], kept: Collection[str] = ()) -
     wanted = set(keys)
     if not wanted:
         return 0
-    found = step.calls.run("list", lambda: list(step.destination.uploads(step.run.key_prefix)))
-    left = [one for one in found if one.key in wanted and one.upload_id not in kept]
+
+    def list_left() -> list[Upload]:
+        uploads = step.destination.uploads(step.run.key_prefix)
+        return [one for one in uploads if one.key in wanted and one.upload_id not in kept]
+
+    left = step.calls.run("list", list_left)
     for upload in left:
         abort_upload(step, upload)
     return len(left)

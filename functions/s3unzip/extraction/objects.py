@@ -15,9 +15,8 @@ many small members at once. An object is the member if its size and CRC-32 are t
 
 import mimetypes
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from itertools import islice
 from os.path import commonprefix
 
 from isal.isal_zlib import crc32
@@ -29,7 +28,8 @@ from s3unzip.model import GzipForm, OnConflict, Options, Outcome, PlannedMember,
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.runs.step import Step
 from s3unzip.stores.calls import Calls, map_ahead
-from s3unzip.stores.ports import Buffer, Destination, ListedObject, ObjectFacts, StoredObject
+from s3unzip.stores.listing import PAGE_KEYS, list_pages
+from s3unzip.stores.ports import Buffer, Destination, ObjectFacts, StoredObject
 from s3unzip.zip import Member, OpenedMember, Policy
 from s3unzip.zip.decode import PIECE_LENGTH, GzipMember, MemberDecoder, decode_whole, gzip_length
 
@@ -40,8 +40,6 @@ OWNER_READS = 0o400  # always: some writers give no permission at all, and nobod
 RUN_KEY = "s3unzip-run"  # the run that wrote the object: of two to the same keys, the last
 DEFAULT_TYPE = "application/octet-stream"
 LIST_PRICE = 12  # HEADs that one LIST costs: https://aws.amazon.com/s3/pricing/
-PAGE = 1_000  # keys of one LIST
-BEYOND = "\U0010ffff" * 4  # sorts after any key that people use
 
 # A table of our own, not the machine's /etc/mime.types: the same archive gets
 # the same types on a laptop and in a Lambda.
@@ -279,7 +277,7 @@ def find_unchanged(
 
     LIST tells sizes, a thousand keys a request; HEAD is asked only where the sizes agree. If many
     other keys lie between the members' keys, the LIST stops after a few pages, before it costs more
-    than it saves, and HEAD decides for the rest.
+    than it saves, and HEAD decides for all members that later pages may have.
     """
     if not rows or options.on_conflict is OnConflict.OVERWRITE:
         return set()
@@ -296,35 +294,23 @@ def _find_suspects(
     rows: Sequence[PlannedMember], options: Options, destination: Destination, calls: Calls
 ) -> list[PlannedMember]:
     """Return the rows whose objects may be there with the same size."""
-    by_key = sorted(rows, key=lambda row: row.key.encode())
-    wanted = {row.key: row for row in by_key}
+    by_key = sorted(rows, key=lambda row: row.key)  # code points have the order of their UTF-8
+    unseen = {row.key: row for row in by_key}
     first, last = by_key[0].key, by_key[-1].key
-    pages = min(2 + 2 * len(rows) // PAGE, len(rows) // LIST_PRICE)
-    if not pages:
+    max_pages = min(2 + 2 * len(rows) // PAGE_KEYS, len(rows) // LIST_PRICE)
+    if not max_pages:
         return by_key
     suspects: list[PlannedMember] = []
     prefix = commonprefix([first, last])  # noqa: RUF071 - of characters: keys have no folders
-    for number, page in enumerate(list_pages(destination, prefix, first, last, calls), 1):
-        for found in page:
-            row = wanted.get(found.key)
-            if row is not None and stored_size(row.member, options) == found.size:
+    list_page = partial(calls.paced, "list")
+    for number, page in enumerate(list_pages(destination, prefix, list_page, first, last), 1):
+        for listed in page.objects:
+            row = unseen.pop(listed.key, None)
+            if row is not None and stored_size(row.member, options) == listed.size:
                 suspects.append(row)
-        if number == pages and len(page) == PAGE:
-            beyond = page[-1].key.encode()
-            return suspects + [row for row in by_key if row.key.encode() > beyond]
+        if number == max_pages and not page.is_last:
+            if not page.in_order:
+                return suspects + list(unseen.values())
+            beyond = page.objects[-1].key if page.objects else ""
+            return suspects + [row for row in unseen.values() if row.key > beyond]
     return suspects
-
-
-def list_pages(
-    destination: Destination, prefix: str, first: str, last: str, calls: Calls
-) -> Iterator[list[ListedObject]]:
-    """Yield the objects below `prefix` with keys from `first` to `last`, a page at a time."""
-
-    def read_page(begin: str) -> list[ListedObject]:
-        return list(islice(destination.list_objects(prefix, begin, last), PAGE))
-
-    while page := calls.paced("list", partial(read_page, first)):
-        yield page
-        if len(page) < PAGE or page[-1].key == last:
-            return
-        first = page[-1].key + "\0"  # the smallest key after it

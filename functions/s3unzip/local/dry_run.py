@@ -1,15 +1,17 @@
 """What a run would write, member by member, found by reading only."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from msgspec import Struct
 
 from s3unzip.context import Context
 from s3unzip.explanations import describe
-from s3unzip.extraction.objects import BEYOND, find_unchanged, list_pages
+from s3unzip.extraction.objects import find_unchanged
 from s3unzip.model import OnConflict, PlannedMember, Request
 from s3unzip.planning.plan import Reading, check_options, read_archive
 from s3unzip.planning.select import MARKER, parse_template
+from s3unzip.stores.listing import list_pages
 
 
 class Decision(Struct, frozen=True, omit_defaults=True):
@@ -45,8 +47,8 @@ def decide(
         key=lambda row: row.key,
     )
     prefix, place = parse_template(request).prefix, context.stores.destination(request.destination)
-    pages = list_pages(place, prefix, prefix, prefix + BEYOND, calls)
-    listed = {one.key: one.size for page in pages for one in page}
+    pages = list_pages(place, prefix, partial(calls.paced, "list"))
+    listed = {one.key: one.size for page in pages for one in page.objects}
     present = [row for row in rows if row.key in listed]
     unchanged = find_unchanged(present, options, place, calls, context.tuning.puts_in_flight)
     refused = bool(reading.failures)

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from s3unzip.context import Context
 from s3unzip.errors import ServiceFaultError, UsageError
-from s3unzip.extraction.objects import BEYOND, PAGE, list_pages
 from s3unzip.local.locking import known_runs
 from s3unzip.model import Location, Report, Request, Verdict
 from s3unzip.planning.select import MARKER, parse_template
 from s3unzip.runs.records import RunRecords
+from s3unzip.stores.listing import PAGE_KEYS, list_pages
 from s3unzip.stores.ports import ListedObject, Stores
 
 OPTION = "--delete-extra"
@@ -79,11 +79,12 @@ def clear_extra(
     if run.options.marker:
         members.add(run.key_prefix + MARKER)
     destination, first = context.stores.destination(run.destination), run.key_prefix
-    pages = list_pages(destination, first, first, first + BEYOND, calls)
-    found = [one for page in pages for one in page if one.key not in members]
-    if found and confirm(found):
-        for start in range(0, len(found), PAGE):
-            keys = [one.key for one in found[start : start + PAGE]]
+    pages = list_pages(destination, first, partial(calls.paced, "list"))
+    listed = {one.key: one for page in pages for one in page.objects if one.key not in members}
+    extra = [listed[key] for key in sorted(listed)]
+    if extra and confirm(extra):
+        for start in range(0, len(extra), PAGE_KEYS):
+            keys = [one.key for one in extra[start : start + PAGE_KEYS]]
             calls.run("delete", partial(destination.delete, keys))
     report = replace(report, requests=report.requests + calls.requests)
     records.amend_report(report)

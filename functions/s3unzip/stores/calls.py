@@ -203,8 +203,7 @@ class FaultBudget:
         with self._lock:
             was_told, self._stores[store].was_told = self._stores[store].was_told, True
         if not was_told:
-            where = f"no answer from {fault.unanswered}" if fault.unanswered else str(fault)
-            self._tell(f"{where}, retrying for {max(1.0, seconds):.0f} s")
+            self._tell(f"{fault.trouble or fault}, retrying for {max(1.0, seconds):.0f} s")
 
 
 class Calls:
@@ -268,6 +267,11 @@ class Calls:
     def end(self) -> None:
         """Stop all retries: the step has failed, and its other threads need not wait."""
         self._ended.set()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the step has failed: what its threads do now is for nothing."""
+        return self._ended.is_set()
 
     def reopen(self) -> None:
         """Allow retries again, once the other threads have ended: the outcomes must be written."""

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from s3unzip.errors import NotFoundError, S3UnzipError, ServiceFaultError, UsageError
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import Calls, Kind, LocalClock, count_request
+from s3unzip.stores.listing import list_pages
 from s3unzip.stores.locations import locate_part, runs_home
 from s3unzip.stores.ports import (
     Archive,
@@ -386,11 +387,11 @@ class ObjectRunStore:
 
     def names(self, prefix: str) -> Iterator[str]:
         """Yield the names of the run's objects that begin with `prefix`, in order."""
-        whole = self._home.key + prefix
-        last = whole + "\U0010ffff"
-        found = self._run("list", lambda: list(self._store.list_objects(whole, "", last)))
-        for entry in found:
-            yield entry.key.removeprefix(self._home.key)
+        home = self._home.key
+        pages = list_pages(self._store, home + prefix, partial(self._run, "list"))
+        keys = sorted(listed.key for page in pages for listed in page.objects)
+        for key in keys:
+            yield key.removeprefix(home)
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete the objects; nothing happens if they are gone."""

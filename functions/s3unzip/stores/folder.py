@@ -29,7 +29,16 @@ from typing import NamedTuple
 from s3unzip import errors
 from s3unzip.model import Part, decode, encode
 from s3unzip.stores.files import PRIVATE, explaining, make_folders, translate_error
-from s3unzip.stores.ports import Buffer, ListedObject, ObjectFacts, PartLimits, StoredObject, Upload
+from s3unzip.stores.listing import cut_page
+from s3unzip.stores.ports import (
+    Buffer,
+    ListedObject,
+    ListPage,
+    ObjectFacts,
+    PartLimits,
+    StoredObject,
+    Upload,
+)
 
 PIECE = 1024**2
 OWN = ".s3unzip-"  # how names of our own begin; members may not be called so
@@ -257,6 +266,10 @@ class FolderDestination:
                 crc = zlib.crc32(piece, crc)
             return StoredObject(key, size, crc)
         return None
+
+    def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
+        """Return a thousand files; a token is the key that the next page begins with."""
+        return cut_page(self.list_objects(prefix, token or first, last))
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
         """Yield the files below `prefix` with keys from `first` to `last`, in UTF-8 order.

@@ -14,7 +14,7 @@ from s3unzip.stores.factory import ArchiveSource
 from s3unzip.stores.ports import (
     Archive,
     Buffer,
-    ListedObject,
+    ListPage,
     ObjectFacts,
     PartLimits,
     Source,
@@ -39,10 +39,10 @@ class NowhereDestination:
 
     check_ready = put = head = delete = complete_upload = abort_upload = _ignore
 
-    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
-        """Yield nothing."""
-        del prefix, first, last
-        yield from ()
+    def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
+        """Return nothing."""
+        del prefix, first, last, token
+        return [], None
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:  # noqa: ARG002 - of the port
         """Raise `NotFoundError`: nothing is here."""

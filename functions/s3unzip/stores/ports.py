@@ -106,6 +106,9 @@ class ListedObject(NamedTuple):
     etag: str | None = None  # without its quotes; None: the store keeps none (a folder)
 
 
+ListPage: TypeAlias = tuple[list[ListedObject], str | None]  # and the token of the next page
+
+
 class Upload(NamedTuple):
     """One multipart upload that is not complete."""
 
@@ -132,10 +135,17 @@ class Destination(Protocol):
     def head(self, key: str) -> StoredObject | None:
         """Return what is stored under `key`, None if nothing is."""
 
-    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
-        """Yield the objects below `prefix` with keys from `first` to `last`, in UTF-8 order.
+    def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
+        """Return one page of the objects below `prefix`, and the token of the next page.
 
-        One request a 1,000 keys; `calls.count_request` counts those after the first.
+        `listing.list_pages` calls it. The page may have keys before `first` and after `last`, and
+        be in any order.
+
+        Args:
+            token: of the page before; None: the first page.
+
+        Returns:
+            At most a thousand objects or so; the token is None after the last page.
         """
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:

@@ -201,7 +201,7 @@ class WebSource(ArchiveSource):
         if unreachable and beginning:
             return errors.StorageError(f"{name}: {text}; check the URL, the port and the network")
         found = errors.ServiceFaultError(f"{name}: {text}")
-        found.unanswered = f"{name}{through} ({words.lower()})"
+        found.trouble = f"no answer from {name}{through} ({words.lower()})"
         return found
 
 

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from s3unzip.extraction.objects import (
     LIST_PRICE,
-    PAGE,
     find_unchanged,
     is_member,
     is_same_object,
@@ -17,6 +16,7 @@ from s3unzip.extraction.objects import (
 )
 from s3unzip.model import GzipForm, OnConflict, Options, Outcome, PlannedMember, Status
 from s3unzip.stores.calls import Calls
+from s3unzip.stores.listing import PAGE_KEYS
 from s3unzip.stores.ports import ListedObject, ObjectFacts, StoredObject
 from s3unzip.zip import Member
 from tests.memory import ManualClock, MemoryBucket
@@ -44,7 +44,7 @@ def bucket_with(*keys: str) -> MemoryBucket:
 def test_members_beyond_the_last_key_listed_are_asked_for(place: int) -> None:
     """Where LIST is given up among other keys, HEAD decides for each member behind them."""
     keys = [f"a{number:03}" if number <= place else f"z{number:03}" for number in range(ROWS)]
-    others = [f"m{number:05}" for number in range(PAGE + 1)]
+    others = [f"m{number:05}" for number in range(PAGE_KEYS + 1)]
     bucket = bucket_with(*keys, *others)
     calls = Calls(ManualClock(), 60.0, 4)
     rows = [row_of(index, key) for index, key in enumerate(keys)]
@@ -58,10 +58,10 @@ def test_members_beyond_the_last_key_listed_are_asked_for(place: int) -> None:
 
 def test_the_last_key_listed_is_not_asked_for_twice() -> None:
     """A member that LIST named as its last key has one HEAD like any other."""
-    keys = [f"k{number:04}" for number in range(0, 2 * PAGE, 2 * PAGE // ROWS)][:ROWS]
-    others = [f"k{number:04}x" for number in range(PAGE)]
+    keys = [f"k{number:04}" for number in range(0, 2 * PAGE_KEYS, 2 * PAGE_KEYS // ROWS)][:ROWS]
+    others = [f"k{number:04}x" for number in range(PAGE_KEYS)]
     bucket = bucket_with(*keys, *others)
-    listed = sorted(bucket.objects)[PAGE - 1]
+    listed = sorted(bucket.objects)[PAGE_KEYS - 1]
     rows = [row_of(index, key) for index, key in enumerate([*keys[: ROWS - 2], listed, "z"])]
     calls = Calls(ManualClock(), 60.0, 4)
     found = find_unchanged(rows, SKIP, bucket, calls, threads=2)
@@ -133,15 +133,15 @@ class CountingBucket(MemoryBucket):
     ("rows", "told"),
     [
         (LIST_PRICE - 1, 0),  # one page costs more than their HEADs
-        (LIST_PRICE, PAGE),
-        (3 * LIST_PRICE, 2 * PAGE),
+        (LIST_PRICE, PAGE_KEYS),
+        (3 * LIST_PRICE, 2 * PAGE_KEYS),
     ],
 )
 def test_a_listing_is_given_up_before_it_costs_too_much(rows: int, told: int) -> None:
     """After the pages that cost as much as the HEADs, or those that hold twice the members."""
     bucket = CountingBucket()
     facts = ObjectFacts("text/plain", {})
-    for number in range(3 * PAGE):
+    for number in range(3 * PAGE_KEYS):
         bucket.put(f"m{number:05}", b"", facts, if_absent=False)
     members = [row_of(index, f"{'az'[index % 2]}{index:03}") for index in range(rows)]
     found = find_unchanged(members, SKIP, bucket, Calls(ManualClock(), 60.0, 4), threads=2)

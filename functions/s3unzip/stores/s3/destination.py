@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote_plus, urlencode
 
 import obstore
 
@@ -16,10 +16,11 @@ from s3unzip.errors import NotFoundError, ServiceFaultError, StorageError
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.ports import Buffer, ListedObject, ObjectFacts, PartLimits, StoredObject, Upload
+from s3unzip.stores.listing import MAX_PAGES
+from s3unzip.stores.ports import Buffer, ListPage, ObjectFacts, PartLimits, StoredObject, Upload
 from s3unzip.stores.s3.errors import S3_ERRORS, Call, read_answer, translate_error
-from s3unzip.stores.s3.session import PAGE, ListPage, Session, unquoted
-from s3unzip.stores.s3.source import date_of, is_odd, read_pieces
+from s3unzip.stores.s3.session import PAGE, Session, unquoted
+from s3unzip.stores.s3.source import content_length, date_of, is_odd, read_pieces
 from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:  # a stub
@@ -32,7 +33,6 @@ CRC = "zip-crc32"  # metadata of each member
 _CRC = re.compile(r"[0-9a-fA-F]{1,8}")
 # Four bytes in base64. Of parts it is "...-3", a checksum of checksums.
 _CHECKSUM = re.compile(r"[A-Za-z0-9+/]{6}==")
-_LENGTH = re.compile(r"[0-9]{1,19}")  # int() refuses thousands of digits
 
 
 class S3Destination:
@@ -128,48 +128,38 @@ class S3Destination:
         answer = self._session.control.head_object(
             Bucket=self._bucket, Key=key, ChecksumMode="ENABLED", **self._owner
         )
-        length = answer["ResponseMetadata"]["HTTPHeaders"].get("content-length", "")
-        if not _LENGTH.fullmatch(length):
-            raise ServiceFaultError(f"{key}: the answer to HEAD came without its Content-Length")
+        headers = answer["ResponseMetadata"]["HTTPHeaders"]
+        size = content_length(Call("GetObject", self._bucket, key), headers)
         crc, checksum = answer["Metadata"].get(CRC, ""), answer.get("ChecksumCRC32", "")
         return StoredObject(
             key,
-            answer["ContentLength"],
+            size,
             int(crc, 16) if _CRC.fullmatch(crc) else None,
             unquoted(answer.get("ETag")),
             _crc_of(checksum) if _CHECKSUM.fullmatch(checksum) else None,
         )
 
-    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
-        """Yield what is below `prefix` from `first` to `last`, one request a 1,000 keys."""
-        with self._explaining("ListBucket", prefix):
-            for page in self._pages(prefix, _just_before(first) if first else ""):
-                if page and first <= page[0].key and page[-1].key <= last:
-                    yield from page
-                    continue
-                for entry in page:
-                    if entry.key > last:
-                        return
-                    if entry.key >= first:
-                        yield entry
-
-    def _pages(self, prefix: str, after: str) -> Iterator[list[ListedObject]]:
+    def list_page(
+        self,
+        prefix: str,
+        first: str,
+        last: str,  # noqa: ARG002 - S3 has no such bound
+        token: str | None,
+    ) -> ListPage:
+        """Return the objects of one LIST, and the token of the next one."""
         request: dict[str, Any] = {"Bucket": self._bucket, "Prefix": prefix, **self._owner}
-        if after:
-            request["StartAfter"] = after
-        while True:
-            answer: Mapping[str, Any] = self._session.lister.list_objects_v2(**request)
-            if PAGE not in answer:
-                raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the answer is no list")
-            page: ListPage = answer[PAGE]
-            objects, token = page
-            yield objects
-            if token is None:
-                return
-            if token in {"", request.get("ContinuationToken")}:
-                raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the list does not go on")
+        if token is not None:
             request["ContinuationToken"] = token
-            count_request("list")
+        elif first > prefix:
+            request["StartAfter"] = _just_before(first)
+        with self._explaining("ListBucket", prefix):
+            answer: Mapping[str, Any] = self._session.lister.list_objects_v2(**request)
+        if PAGE not in answer:
+            raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the answer is no list")
+        page: ListPage = answer[PAGE]
+        if page[1] is not None and page[1] in {"", token}:
+            raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the list does not go on")
+        return page
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
         """Yield an object's bytes, or its bytes [start, stop), in pieces."""
@@ -295,13 +285,28 @@ class S3Destination:
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
         """Yield the incomplete uploads below `prefix`."""
-        pages = self._session.control.get_paginator("list_multipart_uploads")
-        with self._explaining("ListBucketMultipartUploads", prefix):
-            for page in pages.paginate(Bucket=self._bucket, Prefix=prefix, **self._owner):
-                for entry in page.get("Uploads", ()):
-                    yield Upload(entry["Key"], entry["UploadId"])
-                if page["IsTruncated"]:
-                    count_request("list")
+        request: dict[str, Any] = {"Bucket": self._bucket, "Prefix": prefix, **self._owner}
+        request["EncodingType"] = "url"  # XML has no control characters
+        for number in range(MAX_PAGES):
+            if number:
+                count_request("list")
+            with self._explaining("ListBucketMultipartUploads", prefix):
+                answer = self._session.control.list_multipart_uploads(**request)
+            decode = unquote_plus if answer.get("EncodingType") == "url" else str
+            for entry in answer.get("Uploads", ()):
+                yield Upload(
+                    decode(_field(entry, "Key", prefix)), _field(entry, "UploadId", prefix)
+                )
+            if not answer.get("IsTruncated"):
+                return
+            latest = {
+                "KeyMarker": decode(answer.get("NextKeyMarker", "")),
+                "UploadIdMarker": answer.get("NextUploadIdMarker", ""),
+            }
+            if latest.items() <= request.items():
+                break
+            request |= latest
+        raise StorageError(f"s3://{self._bucket}/{prefix}: the list of uploads does not end")
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
         """Return whether `copy_part` can copy from that source, pinned to its ETag or version."""

@@ -40,18 +40,26 @@ class Answer(NamedTuple):
     request: str = ""
 
 
+# A server that breaks the protocol makes the clients raise these: of the size of a chunk
+# OverflowError, of redirects that tell no region RecursionError, of elements that are not of the
+# type or not as many as botocore expects the others.
+ODD_ANSWERS = (
+    AttributeError,
+    LookupError,
+    OverflowError,
+    RecursionError,
+    ResponseParserError,
+    TypeError,
+)
 # What `translate_error` takes. obstore raises FileNotFoundError for 404, ValueError for a setting
-# it cannot use. A server that breaks the protocol makes the clients raise these, OverflowError (the
-# size of a chunk), and RecursionError (no answer of botocore's search for the region says it).
+# it cannot use.
 S3_ERRORS = (
     BaseError,
     exceptions.BotoCoreError,
     exceptions.ClientError,
     FileNotFoundError,
-    OverflowError,
-    RecursionError,
-    ResponseParserError,
     ValueError,
+    *ODD_ANSWERS,
 )
 
 # https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html, as far as the status of an
@@ -164,15 +172,9 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
 def read_answer(error: Exception) -> Answer:
     """Return the status, code and message in an exception of botocore or obstore."""
     if isinstance(error, exceptions.ClientError):
-        answer = error.response.get("Error", {})
-        about = error.response.get("ResponseMetadata", {})
-        code = answer.get("Code", "")
-        return Answer(
-            about.get("HTTPStatusCode"),
-            "" if code.isdigit() else code,  # a HEAD has no body: boto3 repeats the status
-            answer.get("Message", ""),
-            about.get("RequestId", ""),
-        )
+        return _read_response(error)
+    if isinstance(error, ODD_ANSWERS):
+        return Answer(None, "", "the answer is not one of S3")
     if isinstance(error, exceptions.SSLError) and "certificate" in str(error):
         return Answer(None, UNTRUSTED, str(error).rpartition("] ")[2][:200])
     text, _, details = str(error).partition("\n\nDebug source:")
@@ -180,14 +182,31 @@ def read_answer(error: Exception) -> Answer:
         return Answer(301, "PermanentRedirect", "the bucket is in another region")
     status = _STATUS.search(text)
     if status is not None:
-        found = _first(_CODE, text), _first(_MESSAGE, text), _first(_REQUEST, text)
-        return Answer(int(status[1]), *found)
+        fields = [_first(pattern, text) for pattern in (_CODE, _MESSAGE, _REQUEST)]
+        return Answer(int(status[1]), *fields)
+    return _read_silence(text, details)
+
+
+def _read_silence(text: str, details: str) -> Answer:
+    """Return why obstore has no answer."""
     certificate = _CERTIFICATE.search(details)
     if certificate is not None:
         return Answer(None, UNTRUSTED, certificate[2] or certificate[1])
     cause, reason = _CAUSE.search(text), _REASON.search(details)
     said = cause[1] if cause else text.partition("\n")[0][:300]
     return Answer(None, "", f"{said}: {reason[1]}" if cause and reason else said)
+
+
+def _read_response(error: exceptions.ClientError) -> Answer:
+    answer = error.response.get("Error", {})
+    about = error.response.get("ResponseMetadata", {})
+    code = _text(answer.get("Code"))
+    return Answer(
+        about.get("HTTPStatusCode"),
+        "" if code.isdigit() else code,  # a HEAD has no body: boto3 repeats the status
+        _text(answer.get("Message")),
+        _text(about.get("RequestId")),
+    )
 
 
 def why_unreachable(error: Exception) -> str | None:
@@ -202,6 +221,16 @@ def why_unreachable(error: Exception) -> str | None:
     else:
         return None
     return next((cause for words, cause in CAUSES.items() if words in text), "no connection")
+
+
+def _text(element: object) -> str:
+    """Return the text of an element, bounded as `_MESSAGE` is.
+
+    botocore makes a list of an element that comes twice, and a dict of one with elements inside.
+    """
+    while isinstance(element, list) and element:
+        element = element[0]
+    return element[:500] if isinstance(element, str) else ""
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote_plus, urlsplit
 from urllib.request import getproxies, proxy_bypass
 from xml.etree import ElementTree as ET
 
@@ -24,13 +24,15 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.credentials import ReadOnlyCredentials
 from botocore.exceptions import ClientError
+from botocore.parsers import ResponseParserError
 from obstore.store import S3Store
 
 from s3unzip import errors
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.ports import ListedObject
+from s3unzip.stores.ports import ListedObject, ListPage
 from s3unzip.stores.s3.errors import (
+    ODD_ANSWERS,
     S3_ERRORS,
     Call,
     MisplacedError,
@@ -159,12 +161,16 @@ class Session:
         elif isinstance(found, errors.ServiceFaultError):
             answer, url = read_answer(error), self._endpoint(call.bucket)[0]
             if answer.status is not None:
-                found.unanswered = f"{url} (only {answer.code or f'HTTP {answer.status}'})"
+                code = answer.code or f"HTTP {answer.status}"
+                found.trouble = f"{url} answers with errors ({code})"
+            elif isinstance(error, ODD_ANSWERS):
+                found.trouble = f"{url} answers, but not as S3 does"
             else:
                 proxy = _find_proxy(url)
                 where = url if proxy is None else f"{url} through the proxy {proxy}"
                 cause = answer.message.rpartition(": ")[2].partition(" (os error")[0].lower()
-                found.unanswered = f"{where} ({why_unreachable(error) or cause or 'no answer'})"
+                cause = why_unreachable(error) or cause or "no answer"
+                found.trouble = f"no answer from {where} ({cause})"
                 found.args = (f"{found}; no answer from {where}",)
                 if self.access.check_reachable and time.monotonic() - self._began <= BEGINNING:
                     return self._unreachable(error, call.bucket, str(call)) or found
@@ -402,9 +408,6 @@ class AwsSession:
 PAGE = "Page"  # of an answer to ListObjectsV2: the `ListPage` that takes the place of the rest
 
 
-ListPage = tuple[list[ListedObject], str | None]  # the token of the next page, None: the last one
-
-
 def _read_list(
     response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object
 ) -> None:
@@ -418,23 +421,30 @@ def _read_list(
 
 
 def _read_page(body: bytes) -> ListPage:
-    """Return a page of a list."""
+    """Return a page of a list.
+
+    A server that says ``EncodingType`` encodes keys as forms do: Amazon S3 and MinIO write "+" for
+    a space, "%2B" for a plus sign. botocore decodes them likewise (`decode_list_object_v2`).
+    """
     try:
         root = ET.fromstring(body)  # noqa: S314 - expat bounds what entities grow to
     except ET.ParseError as error:
-        raise ValueError(f"the list is not XML: {error}") from None
+        raise ResponseParserError(f"the list is not XML: {error}") from None
     space, _, name = root.tag.rpartition("}")
     if name != "ListBucketResult":
-        raise ValueError(f"not a list of objects: {name}")
+        raise ResponseParserError(f"not a list of objects: {name}")
     space += "}" if space else ""
     key_tag, size_tag, etag_tag = f"{space}Key", f"{space}Size", f"{space}ETag"
     encoded = root.findtext(f"{space}EncodingType") == "url"
     objects = []
     for entry in root.iterfind(f"{space}Contents"):
         key = entry.findtext(key_tag) or ""
-        if encoded and "%" in key:
-            key = unquote(key)
-        size = int(entry.findtext(size_tag) or "")
+        if encoded and ("%" in key or "+" in key):  # two searches cost less than a call
+            key = unquote_plus(key)
+        try:
+            size = int(entry.findtext(size_tag) or "")
+        except ValueError:
+            raise ResponseParserError(f"the list has no size of {key!r}") from None
         objects.append(ListedObject(key, size, unquoted(entry.findtext(etag_tag))))
     if root.findtext(f"{space}IsTruncated") != "true":
         return objects, None

@@ -46,6 +46,7 @@ NO_SUFFIX = re.compile("non-partial response|CONTENT_RANGE|InvalidRange|NotImple
 _ODD = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
 _EDGES = ("", "/", ".")
 _DATE = re.compile(r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
+_LENGTH = re.compile(r"[0-9]{1,19}")  # int() refuses thousands of digits
 _WHOLE = re.compile(r"/([0-9]{1,19})\Z")
 
 
@@ -104,9 +105,10 @@ class S3Source(ArchiveSource):
         call = Call("GetObject", location.bucket, location.key)
         with self._session.explaining(call):
             answer = self._session.control.head_object(Bucket=location.bucket, Key=location.key)
-        date = header_date(answer["ResponseMetadata"]["HTTPHeaders"])
+        headers = answer["ResponseMetadata"]["HTTPHeaders"]
         version = self._version(answer.get("VersionId"))
-        return make_pin(call, answer["ContentLength"], answer.get("ETag"), date, version)
+        size = content_length(call, headers)
+        return make_pin(call, size, answer.get("ETag"), header_date(headers), version)
 
     def open(self, location: Location, pin: Pin) -> S3Archive:
         """Return a reader of exactly that version."""
@@ -126,7 +128,7 @@ class S3Source(ArchiveSource):
             return
         action = "DeleteObjectVersion"
         if version is None:
-            if found["ETag"] != pin.etag:
+            if found.get("ETag") != pin.etag:
                 raise errors.SourceChangedError(newer)
             action, request = "DeleteObject", request | {"IfMatch": pin.etag}
         call = Call(action, location.bucket, location.key, conditional=True)
@@ -154,7 +156,7 @@ class S3Source(ArchiveSource):
         where = location.bucket, location.key
         with self._session.explaining(Call("GetObjectVersionTagging", *where, pinned=True)):
             answer = control.get_object_tagging(**request)
-        old = {tag["Key"]: tag["Value"] for tag in answer["TagSet"]}
+        old = {tag.get("Key", ""): tag.get("Value", "") for tag in answer.get("TagSet", ())}
         new = {**old, **tags}
         if len(new) > MAX_TAGS:
             raise errors.StorageError(
@@ -282,6 +284,14 @@ def check_answer(call: Call, pin: Pin, size: int | None, date: datetime | None) 
     """Check size and date of an answer where there is no ETag to ask for."""
     if date_of(pin) is not None and (size, date) != (pin.size, date_of(pin)):
         raise errors.SourceChangedError(f"{call}: the archive was overwritten since it was planned")
+
+
+def content_length(call: Call, headers: Mapping[str, str]) -> int:
+    """Return the length that the headers of an answer to HEAD give; hostile ones may not."""
+    length = headers.get("content-length", "")
+    if not _LENGTH.fullmatch(length):
+        raise errors.ServiceFaultError(f"{call}: the answer to HEAD has no Content-Length")
+    return int(length)
 
 
 def header_date(headers: Mapping[str, str]) -> datetime | None:

@@ -1,0 +1,76 @@
+"""Listings of a destination: page after page, until the store says that there is no other one.
+
+Rules:
+
+* A page is one call, so it is retried alone. The store's token says where the next page begins.
+* A listing ends by what was read, whatever the store says: after `MAX_PAGES` pages, and at a page
+  that begins as an earlier one did.
+* S3 lists keys in the order of their bytes. Gateways to file systems list folder by folder, other
+  stores in no order. Each page says whether all keys so far were in order. Only while they are, a
+  listing ends at the first key after `last`.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from operator import attrgetter, lt
+
+from msgspec import Struct
+
+from s3unzip.errors import StorageError
+from s3unzip.stores.ports import Destination, ListedObject, ListPage
+
+PAGE_KEYS = 1_000  # of one LIST of S3
+MAX_PAGES = 10_000  # of one listing: ten million keys
+BEYOND = "\U0010ffff" * 4  # sorts after any key that people use
+_KEY = attrgetter("key")
+
+
+def cut_page(objects: Iterator[ListedObject]) -> ListPage:
+    """Return the first page of objects that come in order, and the smallest key after it."""
+    page = list(islice(objects, PAGE_KEYS))
+    return page, page[-1].key + "\0" if len(page) == PAGE_KEYS else None
+
+
+class Page(Struct, frozen=True):
+    """The objects of one page whose keys were asked for."""
+
+    objects: list[ListedObject]
+    is_last: bool
+    in_order: bool  # this page and all pages before it
+
+
+def list_pages(
+    destination: Destination,
+    prefix: str,
+    call: Callable[[Callable[[], ListPage]], ListPage],
+    first: str = "",
+    last: str = BEYOND,
+) -> Iterator[Page]:
+    """Yield the objects below `prefix` with keys from `first` to `last`, a page at a time.
+
+    Args:
+        call: runs a request, and repeats it if the store has a fault: `Calls.paced` of a LIST.
+
+    Raises:
+        StorageError: the store does not end its listing.
+    """
+    token: str | None = None
+    begins = set[str]()
+    latest, in_order = "", True
+    for _ in range(MAX_PAGES):
+        objects, token = call(partial(destination.list_page, prefix, first, last, token))
+        keys = list(map(_KEY, objects))
+        if keys:
+            if keys[0] in begins:
+                raise StorageError(f"{prefix}: the store lists {keys[0]!r} again and again")
+            begins.add(keys[0])
+            in_order = in_order and latest < keys[0] and all(map(lt, keys, keys[1:]))
+            latest = keys[-1]
+            if not (in_order and first <= keys[0] and latest <= last):
+                objects = [listed for listed in objects if first <= listed.key <= last]
+        is_last = token is None or (in_order and latest >= last)
+        yield Page(objects, is_last, in_order)
+        if is_last:
+            return
+    raise StorageError(f"{prefix}: the store lists more than {MAX_PAGES:,} pages")
