@@ -273,10 +273,7 @@ ROWS = [
     rejects(
         "stacked-archive",
         shaped(prefix=BURIED),
-        pending(
-            "the middle of a stub is not searched",
-            shaped("prefix-adjusted hidden-local-header", prefix=BURIED, adjusted=True),
-        ),
+        shaped("prefix-adjusted hidden-local-header", prefix=BURIED, adjusted=True),
     ),
     rejects(
         "stacked-archive",
@@ -441,6 +438,8 @@ ROWS = [
         one(flags=0x800, extra=FITTING),
     ),
     fails("lfh-unicode-path-mismatch", one(local_extra=EVIL), one(local_extra=FITTING)),
+    warns("lfh-unicode-path-duplicate", one(local_extra=EVIL * 2), one(local_extra=FITTING * 2)),
+    warns("lfh-unicode-path-duplicate", one(flags=0x800, local_extra=FITTING + EVIL)),
     fails(
         "lfh-unicode-path-mismatch",
         one(flags=0x800, local_extra=EVIL),
@@ -633,7 +632,11 @@ LENIENT_ROWS = [
     fails("name-dotdot", one("name-backslash", name="..\\c"), policy=LENIENT),
     warns("name-control-char", one(name="a\x1bb"), policy=LENIENT),
     warns("name-combining-run", one(name="e" + MARK * 31), policy=LENIENT),
-    warns("unicode-path-duplicate", one(extra=unicode_path(b"a.txt", "b") * 2), policy=LENIENT),
+    warns(
+        "unicode-path-duplicate",
+        one("lfh-unicode-path-duplicate", extra=unicode_path(b"a.txt", "b") * 2),
+        policy=LENIENT,
+    ),
     warns(
         "unicode-path-mismatch",
         one("lfh-unicode-path-mismatch", flags=0x800, extra=unicode_path(b"a.txt", CJK)),

@@ -88,6 +88,7 @@ unicode-path-stale 32 IWW The Unicode path field does not fit the name any more.
 unicode-path-duplicate 32 IRW The header has two Unicode path fields.
 unicode-path-mismatch 32 IRW The UTF-8 name and the Unicode path field differ.
 lfh-unicode-path-mismatch 32 LMW The Unicode path field of the local header names another file.
+lfh-unicode-path-duplicate 32 LWW One of several local Unicode path fields names another file.
 name-dot-normalised 33 KWW A '.' segment of the name was dropped.
 name-empty-component-normalised 33 KWW An empty segment of the name was dropped.
 key-too-long 34 KMM The key is longer than S3 allows.

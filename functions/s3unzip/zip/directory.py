@@ -28,7 +28,7 @@ TAIL_LENGTH += records.ZIP64_LOCATOR_LENGTH + records.ZIP64_EOCD_LENGTH
 # Bytes to search at each end of a prefix: an archive begins with a local header near the first
 # byte, or ends with its end record and a comment near the last byte.
 LOOKED = records.MAX_COMMENT + records.EOCD_LENGTH
-# Of a prefix that the offsets do not count, bytes that are searched for a whole archive.
+# Bytes of a prefix that are searched for a whole archive.
 MAX_SEARCHED = 64 * MIB
 _SEARCH_PIECE = 4 * MIB
 
@@ -478,8 +478,9 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
     """Return the warnings about the bytes before offset `first`, where the first listed item is.
 
     `tail` is the archive's last bytes. If there are such bytes, two ranges of `LOOKED` bytes are
-    searched. Bytes between them are searched, up to `MAX_SEARCHED`, where the archive's offsets do
-    not count the prefix or it has no members; otherwise they are only counted.
+    searched for a record, and the first `MAX_SEARCHED` bytes for a whole archive. Offsets that
+    count the prefix have one meaning, so an archive in a self-extractor's program is only a
+    warning: a reader that searches from the first byte extracts that one.
 
     Raises:
         RejectedError: `stacked-archive`: there is another archive, and this one's
@@ -501,6 +502,8 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
         if found is not None:
             message = f"of the {first} bytes before the members, those from {found} on"
             reject("offsets-ambiguous", message, found)
+    elif found is None and first > 2 * LOOKED:
+        found = yield from _find_inside(view, 0, min(first, MAX_SEARCHED))
     if location.prefix:
         return []  # said when the directory was found
     return ["prefix-adjusted"] if found is None else ["prefix-adjusted", "hidden-local-header"]

@@ -117,16 +117,27 @@ def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Ite
         yield "lfh-extra-malformed"
     if len(extras.of(records.ZIP64)) > 1:
         member.fail("lfh-zip64-duplicate", "two local records.ZIP64 extra fields")
-    if not extras.of(records.UNICODE_PATH):
-        return
+    fields = extras.of(records.UNICODE_PATH)
+    for payload in fields:
+        name = _read_local_path(member, payload, policy)
+        if name == member.path:
+            continue
+        if len(fields) > 1:  # readers do not agree on which counts, and most take none
+            yield "lfh-unicode-path-duplicate"
+            return
+        message = f"by its local Unicode path field it is {cut_name(name)!r}"
+        member.judge("lfh-unicode-path-mismatch", message, policy)
+        yield "lfh-unicode-path-mismatch"
+
+
+def _read_local_path(member: Member, payload: bytes, policy: Policy) -> str:
+    """Return the path that the member has by one Unicode path field of its local header."""
+    extras = records.Extras({records.UNICODE_PATH: [payload]})
     chosen, _ = records.read_unicode_path(extras, member.name_bytes)
     is_utf8 = chosen is not None or bool(member.flags & records.FLAG_UTF8)
     raw = member.name_bytes if chosen is None else chosen
     text, _ = decode_name(raw, is_utf8=is_utf8, policy=policy)
-    if check_name(text, policy).path != member.path:
-        message = f"by its local Unicode path field it is {cut_name(text)!r}"
-        member.judge("lfh-unicode-path-mismatch", message, policy)
-        yield "lfh-unicode-path-mismatch"
+    return check_name(text, policy).path
 
 
 def close_member(member: Member, opened: OpenedMember, after: Buffer) -> list[str]:

@@ -4,7 +4,8 @@ import pytest
 
 from s3unzip.errors import RejectedError
 from s3unzip.zip import ByteRange, DirectoryLocation, Policy, drive, locate_directory
-from s3unzip.zip.directory import LOOKED, inspect_prefix
+from s3unzip.zip.checks import MIB
+from s3unzip.zip.directory import LOOKED, MAX_SEARCHED, inspect_prefix
 from tests.zips import EOCD, LOCAL, Entry, Shape, build, pack_record
 
 MANY = [Entry(f"folder/file-{number:04}", b"x" * 50) for number in range(300)]
@@ -125,19 +126,29 @@ def location(size: int) -> DirectoryLocation:
     return DirectoryLocation(size - 69, size - 22, 1, 0, size, held=b"")
 
 
-@pytest.mark.parametrize("first", [1, LOOKED, LOOKED + 1, 2 * LOOKED - 1, 2 * LOOKED, 9 * LOOKED])
-def test_two_ranges_are_read_and_no_more(first: int) -> None:
-    """The first and the last bytes of a prefix; what lies between is not read."""
+@pytest.mark.parametrize(
+    ("first", "middle"),
+    [
+        *((length, 0) for length in (1, LOOKED, LOOKED + 1, 2 * LOOKED)),
+        (2 * LOOKED + 1, 1),
+        (63 * MIB, 16),
+        (99 * MIB, 16),
+    ],
+)
+def test_a_prefix_is_read_within_a_bound(first: int, middle: int) -> None:
+    """Its first and its last bytes; of a longer one the first 64 MiB, in pieces of 4 MiB."""
     asked: list[ByteRange] = []
 
     def read(want: ByteRange) -> bytes:
         asked.append(want)
         return bytes(want.length)
 
-    assert drive(inspect_prefix(b"", location(10 * LOOKED), first), read) == ["prefix-adjusted"]
-    assert asked[0] == ByteRange(0, min(first, LOOKED))
-    rest = [ByteRange(max(LOOKED, first - LOOKED), first)] if first > LOOKED else []
-    assert asked[1:] == rest
+    assert drive(inspect_prefix(b"", location(100 * MIB), first), read) == ["prefix-adjusted"]
+    assert asked.pop(0) == ByteRange(0, min(first, LOOKED))
+    if first > LOOKED:
+        assert asked.pop(0) == ByteRange(max(LOOKED, first - LOOKED), first)
+    assert len(asked) == middle
+    assert sum(want.length for want in asked) == (min(first, MAX_SEARCHED) if middle else 0)
 
 
 def test_an_archive_at_the_end_of_a_prefix_is_found() -> None:
