@@ -5,7 +5,7 @@ import time
 from itertools import chain
 
 from s3unzip.cli.options import SERVER, Given, command
-from s3unzip.cli.printing import print_json, printable
+from s3unzip.cli.printing import print_json
 from s3unzip.cli.terminal import confirm
 from s3unzip.errors import BudgetError, InterruptedRunError, UsageError
 from s3unzip.figures import show_bytes, show_count, show_dollars, show_time
@@ -16,6 +16,7 @@ from s3unzip.operate.doctor import CheckStatus, Diagnosis, diagnose
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.operate.submit import Submission, find_archives, send_events
 from s3unzip.pricing import price_archives
+from s3unzip.printable import printable
 
 DAY = 86_400.0
 INDENT = " " * 9  # the width of the status of a check

@@ -15,13 +15,14 @@ import s3unzip
 from s3unzip import Archive, ArchiveMember
 from s3unzip.api.options import judge_selection, make_policy
 from s3unzip.cli.options import MEMBERS, ODD, PLACES, SOURCE, WHERE, Given, command, globs_of
-from s3unzip.cli.printing import print_json, printable_name, warn
+from s3unzip.cli.printing import print_json, warn
 from s3unzip.cli.run import asking_for_a_prefix
 from s3unzip.errors import UsageError
 from s3unzip.explanations import describe
 from s3unzip.figures import show_count, show_seconds, show_time
 from s3unzip.globs import compile_glob
 from s3unzip.model import Location, Request, encode
+from s3unzip.printable import printable, printable_name
 from s3unzip.runs.records import RunRecords
 from s3unzip.stores.locations import parse_destination, parse_source
 
@@ -241,7 +242,7 @@ def print_verification(found: "Verification", out: TextIO) -> None:
     counts = "".join(f", {count:,} {COUNTED[kind]}" for kind, count in found.counts.items())
     rate = found.members / max(found.seconds, 0.001)
     out.write(
-        f"{found.verdict}  {found.source} -> {found.destination}\n"
+        f"{found.verdict}  {printable(f'{found.source} -> {found.destination}')}\n"
         f"  {show_count(found.members, 'member')}: {found.equal:,} equal{counts}\n"
     )
     if found.refused:

@@ -11,13 +11,13 @@ from typing import Any, NoReturn
 import click
 
 from s3unzip import errors
-from s3unzip.cli.printing import printable
 from s3unzip.cli.terminal import (
     OUTPUT_LOST,
     OutputLostError,
     Stopping,
     drop_output,
 )
+from s3unzip.printable import printable
 from s3unzip.version import __version__
 
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h

@@ -15,12 +15,14 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.cli.printing import print_json, printable, printable_name
+from s3unzip.cli.printing import print_json
+from s3unzip.cli.terminal import unescaped_errors
 from s3unzip.context import Progress
 from s3unzip.explanations import advise, describe, explain
 from s3unzip.figures import show_bytes, show_count, show_seconds
 from s3unzip.model import Location, Outcome, Report, Request, Verdict
 from s3unzip.planning.select import parse_template
+from s3unzip.printable import printable, printable_lines, printable_name
 from s3unzip.settling.next_command import in_environment, next_command
 
 if TYPE_CHECKING:
@@ -291,7 +293,7 @@ class RunDisplay(Progress):
         from rich.text import Text
 
         if not self._quiet:
-            self._console().print(Text(text), soft_wrap=True)
+            self._console().print(Text(printable_lines(text)), soft_wrap=True)
 
     def figures(self) -> Figures:
         """Return what is known now."""
@@ -330,7 +332,7 @@ class RunDisplay(Progress):
         from rich.console import Console
 
         if self._given is None:
-            self._given = Console(stderr=True, highlight=False)
+            self._given = Console(file=unescaped_errors(), highlight=False)
         return self._given
 
     def _start(self) -> None:

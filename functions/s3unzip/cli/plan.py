@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from s3unzip.api.options import judge_selection, make_policy
 from s3unzip.cli.options import MEMBERS, ODD, PLACES, WHERE, Given, command
-from s3unzip.cli.printing import print_json, printable, warn, write_table
+from s3unzip.cli.printing import print_json, warn, write_table
 from s3unzip.cli.run import asking_for_a_prefix
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
@@ -21,6 +21,7 @@ from s3unzip.planning.cut import choose_workers
 from s3unzip.planning.plan import preview_plan
 from s3unzip.platforms import Platform, aws
 from s3unzip.pricing import Cost
+from s3unzip.printable import printable
 from s3unzip.settings import Tuning
 from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import open_stores

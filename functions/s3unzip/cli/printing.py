@@ -4,6 +4,8 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import TextIO
 
+from s3unzip.printable import printable, printable_json
+
 
 def write_table(rows: Sequence[Sequence[str]], out: TextIO, right: Collection[str] = ()) -> None:
     """Write rows with aligned columns; the first row has the titles, the longest column is last.
@@ -19,27 +21,6 @@ def write_table(rows: Sequence[Sequence[str]], out: TextIO, right: Collection[st
         out.write("  ".join(cells).rstrip() + "\n")
 
 
-def printable(text: str) -> str:
-    r"""Return `text` fit for a terminal: an archive's names may hold control sequences.
-
-    Each character that is not printable becomes an escape as Python writes it: U+001B
-    is ``\x1b``, U+202E is ``\u202e``.
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
-    )
-
-
-def printable_name(name: str) -> str:
-    r"""Return a name fit for a terminal, so that no other name looks the same.
-
-    A backslash is written twice, or the characters ``\u202e`` could not be told from U+202E.
-    """
-    return printable(name.replace("\\", "\\\\"))
-
-
 def warn(sentence: str) -> None:
     """Print a warning, one line."""
     sys.stderr.write(f"s3unzip: warning: {printable(sentence)}\n")
@@ -49,4 +30,4 @@ def print_json(value: object) -> None:
     """Print a value as one line of JSON on stdout."""
     from s3unzip.model import encode
 
-    sys.stdout.write(encode(value).decode() + "\n")
+    sys.stdout.write(printable_json(encode(value).decode()) + "\n")

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 
 import s3unzip
 from s3unzip.cli.options import AFTERWARDS, LOOK, MEMBERS, ODD, PLACES, WHERE, Given, command
-from s3unzip.cli.printing import print_json, printable, printable_name, warn
+from s3unzip.cli.printing import print_json, warn
 from s3unzip.cli.terminal import confirm
 from s3unzip.errors import AccessDeniedError, NotFoundError, UsageError
 from s3unzip.figures import show_bytes
 from s3unzip.model import Location, Request
+from s3unzip.printable import printable, printable_name
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.stores.ports import ListedObject
 

@@ -17,12 +17,13 @@ from msgspec.structs import replace
 
 from s3unzip.cli.options import PLACES, SERVER, Given, command
 from s3unzip.cli.output import RunDisplay, failed_line, print_report
-from s3unzip.cli.printing import print_json, printable, warn, write_table
+from s3unzip.cli.printing import print_json, warn, write_table
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.figures import show_count, show_seconds, show_time
 from s3unzip.local.locking import LOCK, is_at_work, known_runs
 from s3unzip.model import Outcome, PlanSummary, Report, Status, Stop, Verdict, run_of_execution
+from s3unzip.printable import printable
 from s3unzip.runs.records import PAGE, Items, RunRecords, RunSnapshot, RunWatcher, pick_run
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.stores.calls import LocalClock

@@ -21,6 +21,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from s3unzip.printable import printable_lines
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
@@ -48,6 +50,26 @@ class _Stream(io.FileIO):
             if isinstance(error, BrokenPipeError):  # nobody reads it any more
                 raise
             raise OutputLostError(error.errno, error.strerror) from error
+
+
+class _Text(io.TextIOWrapper):
+    """A standard stream on which nothing but this program's own lines acts on a terminal.
+
+    Whatever is printed may quote an archive, a key or a server.
+    """
+
+    def __init__(self, raw: _Stream, encoding: str, errors: str, *, by_line: bool) -> None:
+        super().__init__(io.BufferedWriter(raw), encoding, errors, line_buffering=by_line)
+        # The same stream as it is, for what moves the cursor: the progress display.
+        self.unescaped = io.TextIOWrapper(self.buffer, encoding, errors, line_buffering=by_line)
+
+    def write(self, text: str, /) -> int:
+        return super().write(printable_lines(text))
+
+
+def unescaped_errors() -> TextIO:
+    """Return standard error for text that is escaped already, and moves the cursor."""
+    return sys.stderr.unescaped if isinstance(sys.stderr, _Text) else sys.stderr
 
 
 def mend_streams() -> None:
@@ -78,13 +100,12 @@ def confirm(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def _text(number: int, before: TextIO | None, errors: str | None = None) -> io.TextIOWrapper:
+def _text(number: int, before: TextIO | None, errors: str | None = None) -> _Text:
     """Return the stream of this number in the place of another one."""
     raw = _Stream(number, "wb", closefd=False)
     encoding = getattr(before, "encoding", None) or "utf-8"
     strictness = errors or getattr(before, "errors", None) or "strict"
-    by_line = errors is not None or raw.isatty()
-    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, strictness, line_buffering=by_line)
+    return _Text(raw, encoding, strictness, by_line=errors is not None or raw.isatty())
 
 
 class Stopping:

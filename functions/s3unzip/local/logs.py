@@ -4,7 +4,17 @@ import logging
 import os
 import sys
 
+from s3unzip.printable import printable
+
 LOG_LEVEL = "S3UNZIP_LOG_LEVEL"  # worker processes inherit it
+
+
+class _Formatter(logging.Formatter):
+    """Makes lines that are fit for a terminal: they quote servers."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's
+        """Return the line of a record, without a traceback."""
+        return printable(super().formatMessage(record))
 
 
 def start_logging() -> None:
@@ -15,8 +25,6 @@ def start_logging() -> None:
     logger = logging.getLogger("s3unzip")
     if not logger.handlers:
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(
-            logging.Formatter("%(asctime)s %(levelname)-7s %(process)d %(message)s")
-        )
+        handler.setFormatter(_Formatter("%(asctime)s %(levelname)-7s %(process)d %(message)s"))
         logger.addHandler(handler)
     logger.setLevel(level.upper())

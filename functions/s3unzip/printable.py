@@ -1,0 +1,45 @@
+r"""Text from archives, keys and servers as it may be shown: it can hold sequences for a terminal.
+
+Each character that is not printable becomes an escape as Python writes it: U+001B is ``\x1b``,
+U+202E is ``\u202e``.
+"""
+
+import re
+
+_IN_LINES = re.compile(r"[^\n\t]+")
+
+
+def printable(text: str) -> str:
+    """Return one line of text that is fit for a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
+
+
+def printable_name(name: str) -> str:
+    r"""Return a name fit for a terminal, so that no other name looks the same.
+
+    A backslash is written twice, or the characters ``\u202e`` could not be told from U+202E.
+    """
+    return printable(name.replace("\\", "\\\\"))
+
+
+def printable_lines(text: str) -> str:
+    """Return lines of text that are fit for a terminal; tabs stay."""
+    if text[:-1].isprintable() and text[-1:] in {"\n", ""}:
+        return text
+    return _IN_LINES.sub(lambda match: printable(match[0]), text)
+
+
+def printable_json(text: str) -> str:
+    """Return JSON of the same value whose texts are fit for a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else _escape_in_json(c) for c in text)
+
+
+def _escape_in_json(character: str) -> str:
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

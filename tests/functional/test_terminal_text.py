@@ -1,0 +1,88 @@
+"""What commands print of archives, keys and servers does nothing to a terminal."""
+
+import json
+
+import pytest
+
+from tests.processes import Ended, Program
+from tests.servers import Asked, HttpServer, Reply, s3_error
+from tests.zips import Entry
+
+# Sets the title, turns text round, begins a control sequence in one character, deletes.
+EVIL = "\x1b]0;owned\x07\u202e\x9b31m\x7f"
+WRONG = {"crc32": 1}
+
+
+def check(ended: Ended) -> str:
+    """Return what a command printed, after every character was looked at."""
+    text = ended.out + ended.err
+    assert {c for c in text if not c.isprintable()} <= {"\n"}, text
+    return text
+
+
+@pytest.fixture
+def program(program: Program) -> Program:
+    """Return the command line, in a folder with an archive whose every name is hostile."""
+    bad = Entry(f"bad {EVIL}", b"x", local=WRONG, central=WRONG)
+    program.add(
+        f"{EVIL}.zip", Entry("good", b"x"), bad, Entry("bad", b"x", local=WRONG, central=WRONG)
+    )
+    program.extract(f"{EVIL}.zip", f"out{EVIL}", "-q")
+    return program
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ls -v {archive}",
+        "ls -v {archive} --json",
+        "plan {archive} {dest}",
+        "test {archive}",
+        "cat {archive} {name}",
+        "run -vv {archive} {dest}",
+        "run -v {archive} {archive} {dest}",
+        "run {archive} {dest} --json",
+        "run {archive} {dest} --include {name}",
+        "run {archive} {dest} --dry-run",
+        "verify {archive} {dest}",
+        "verify {archive} {dest} --json",
+        "runs",
+        "show",
+        "show --failures",
+        "watch",
+        "resume latest --failed",
+        "abort latest",
+        "show {name}",
+        "run {name} {dest}",
+        "run {dest}/absent.zip {dest}",
+    ],
+)
+def test_names_are_shown_not_obeyed(program: Program, command: str) -> None:
+    """Each command escapes the names of the archive, of its members and of the destination."""
+    words = {"archive": f"{EVIL}.zip", "dest": f"out{EVIL}", "name": f"no {EVIL}"}
+    ended = program.start(*[word.format(**words) for word in command.split()])
+    assert check(ended)
+    if "--json" in command:
+        assert json.dumps(EVIL)[1:-1] in json.dumps(ended.lines)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["run -vv s3://bucket/a.zip out", "run -vv a.zip s3://bucket/to", "run -vv {url}/a.zip out"],
+)
+@pytest.mark.parametrize("status", [206, 302, 400, 503])
+def test_servers_are_quoted_not_obeyed(program: Program, command: str, status: int) -> None:
+    """Errors and log lines escape the words of a server, also of one that redirects."""
+
+    def answer(asked: Asked) -> Reply:
+        evil = EVIL.encode().decode("latin-1").replace("\x85", "")
+        headers = {"Location": f"http://{evil}/", "Content-Range": evil, "ETag": evil}
+        return s3_error(status, f"Evil{EVIL}", f"owned {EVIL}", **headers)
+
+    program.add("a.zip", Entry("f", b"x"))
+    program.variables["S3UNZIP_TUNING"] = '{"retry_seconds": 0.5}'
+    with HttpServer(answer) as server:
+        words = command.format(url=server.url).split()
+        ended = program.start(*words, *["--endpoint-url", server.url][: 2 * ("s3:" in command)])
+    assert ended.code
+    assert check(ended)
