@@ -33,12 +33,15 @@ from infra.environment import Environment
 from infra.functions import Functions
 from infra.rights import allow
 from infra.storage import Storage
+from s3unzip.errors import lasting_errors
 
 RUN_DAYS = 7  # maximum of an execution; a Standard workflow may take a year
 # A retry would fail in the same way. Lambda reports the name of the class.
-FINAL = ["AccessDeniedError", "NotFoundError", "RunStoppedError", "StoreFullError", "UsageError"]
+FINAL = sorted(lasting_errors())
 # Lambda has no free concurrency (developer guide of Step Functions, "Handling errors").
 THROTTLED = "Lambda.TooManyRequestsException"
+# Faults of S3 while Step Functions itself reads a round's list, or writes the Map's result.
+MAP_FAULTS = ["States.ItemReaderFailed", "States.ResultWriterFailed"]
 # About 40 hours. A wait is at most about a fifth of the time waited: a free worker soon has a task.
 WAITS, LONGEST_WAIT = 400, 900
 # An inline Map writes the retries of its 40 tasks into the history of the run, which has 25,000
@@ -188,6 +191,14 @@ class Workflow(Construct):
             result_path=sfn.JsonPath.DISCARD,
         )
         state.item_processor(self._task("Extract one of many", WAITS))
+        # The whole round runs again then. Tasks that ended find their outcomes on record.
+        state.add_retry(
+            errors=MAP_FAULTS,
+            interval=cdk.Duration.seconds(10),
+            max_attempts=3,
+            backoff_rate=3,
+            jitter_strategy=sfn.JitterType.FULL,
+        )
         return state
 
     def _task(self, name: str, waits: int) -> tasks.LambdaInvoke:

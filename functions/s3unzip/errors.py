@@ -4,7 +4,7 @@
 
     S3UnzipError                    exit 1
     +- UsageError                   exit 2  the request is wrong: a URL, an option, a setting
-    |  +- BudgetError               exit 2  the forecast is above what the caller allows
+    |  +- BudgetError               exit 2  the estimate is above what the caller allows
     |  +- NothingSelectedError      exit 7  no member is selected, or a name is no member's
     +- VerdictError                 exit 1  a run is not COMPLETED, and its caller wants to know
     +- ArchiveError                         the archive's bytes are wrong; carries a Finding
@@ -21,6 +21,7 @@
     |  +- RangesUnsupportedError    exit 6  an HTTP server without range requests
     |  +- ConflictError             exit 6  a conditional write found the object there
     |  +- StoreFullError            exit 6  no space left where the members go
+    |  +- StoreRefusesError         exit 6  the destination refuses every object
     +- ServiceFaultError            exit 5  retryable: try the task again
     |  +- ThrottledError            exit 5  503 SlowDown and its kin, after the whole budget
     |  +- DeadlineError             exit 5  the worker's time ran out; what is done is written
@@ -30,7 +31,7 @@
 Verdicts are values, exceptions are retryable: an `ArchiveError` never leaves
 the pipeline (it becomes a verdict or an outcome), and the state machine
 retries what is raised. Lambda reports the class name as ``errorType``, so the
-names here are a public interface; ``infra/workflow.py`` takes them from here.
+names here are a public interface; ``infra/workflow.py`` has them by `lasting_errors`.
 """
 
 from s3unzip.finding import ArchiveError as ArchiveError
@@ -50,7 +51,7 @@ class UsageError(S3UnzipError):
 
 
 class BudgetError(UsageError):
-    """The forecast cost is above what the caller or the environment allows."""
+    """The estimated cost is above what the caller or the environment allows."""
 
 
 class NothingSelectedError(UsageError):
@@ -129,6 +130,14 @@ class InterruptedRunError(S3UnzipError):
     """The user stopped the run."""
 
     exit_code = 130
+
+
+def lasting_errors(root: type[S3UnzipError] = S3UnzipError) -> list[str]:
+    """Return the names of all errors that a retry would meet again."""
+    names = [] if root.retryable else [root.__name__]
+    for error in root.__subclasses__():
+        names += lasting_errors(error)
+    return names
 
 
 def is_out_of_memory(error: BaseException) -> bool:
