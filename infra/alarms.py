@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
@@ -70,7 +71,7 @@ LETTERS = {
 
 
 class Alarms(Construct):
-    """The alarms `by_name`; with an address or a topic also who is told, when one ends, too."""
+    """The alarms `by_name`, and who is notified."""
 
     def __init__(
         self,
@@ -193,6 +194,15 @@ class Alarms(Construct):
         topics: list[sns.ITopic] = []
         if section.email is not None:
             topic = sns.Topic(self, "Topic", enforce_ssl=True)
+            # A policy replaces SNS's default one, which lets the account publish, and
+            # `enforce_ssl` makes a policy. Without this right CloudWatch notifies nobody:
+            # repost.aws/knowledge-center/cloudwatch-receive-sns-for-alarm-trigger
+            topic.grant_publish(
+                iam.ServicePrincipal(
+                    "cloudwatch.amazonaws.com",
+                    conditions={"StringEquals": {"aws:SourceAccount": cdk.Aws.ACCOUNT_ID}},
+                )
+            )
             topic.add_subscription(subscriptions.EmailSubscription(section.email))
             topics.append(topic)
         if section.topic is not None:
@@ -222,5 +232,6 @@ class Alarms(Construct):
         )
         self.by_name[name] = alarm
         self._advice[name] = advice
+        # No action when an alarm ends: each alarm is OK for the first time when the stack is
+        # created, and would send a message then.
         alarm.add_alarm_action(*self._actions)
-        alarm.add_ok_action(*self._actions)

@@ -47,15 +47,28 @@ class Watched:
     alarms: Alarms
 
 
+# docs.aws.amazon.com/whitepapers/latest/aws-fault-isolation-boundaries, "Partitions"
+CONSOLES = {
+    "aws": "console.aws.amazon.com",
+    "aws-cn": "console.amazonaws.cn",
+    "aws-us-gov": "console.amazonaws-us-gov.com",
+}
+
+
 class Dashboard(Construct):
     """The dashboard; `url` shows it in the console."""
 
     def __init__(self, scope: Construct, *, environment: Environment, watched: Watched) -> None:
         super().__init__(scope, "Dashboard")
         name, region = environment.stack.name, cdk.Stack.of(self).region
+        consoles = cdk.CfnMapping(
+            self,
+            "Consoles",
+            mapping={partition: {"Host": host} for partition, host in CONSOLES.items()},
+        )
+        host = consoles.find_in_map(cdk.Aws.PARTITION, "Host")
         self.url = (
-            f"https://{region}.console.aws.amazon.com/cloudwatch/home?region={region}"
-            f"#dashboards/dashboard/{name}"
+            f"https://{region}.{host}/cloudwatch/home?region={region}#dashboards/dashboard/{name}"
         )
         measures = Measures(environment.name)
         lines = _spending_lines(environment, watched.functions, watched.workflow)

@@ -76,9 +76,7 @@ class Functions(Construct):
             role=role,
             log_group=log_group,
             logging_format=lambda_.LoggingFormat.JSON,
-            # Without this level, Lambda's JSON logging drops lines below INFO, even if Powertools
-            # logs them.
-            application_log_level_v2=lambda_.ApplicationLogLevel[_level(self._environment)],
+            application_log_level_v2=_application_level(self._environment),
             # WARN would drop platform.report, the line with an invocation's memory and init time.
             system_log_level_v2=lambda_.SystemLogLevel.INFO,
             tracing=lambda_.Tracing.ACTIVE,
@@ -116,9 +114,16 @@ class Functions(Construct):
         return role, log_group
 
 
-def _level(environment: Environment) -> str:
-    """Return Lambda's name of the log level."""
-    return {"WARNING": "WARN"}.get(environment.logs.level, environment.logs.level)
+def _application_level(environment: Environment) -> lambda_.ApplicationLogLevel:
+    """Return the level of Lambda's own filter; Powertools filters the lines of the logger.
+
+    Lambda drops lines below its level. A line of metrics has no level and counts as INFO, so a
+    higher level would drop all metrics: docs.aws.amazon.com/lambda, monitoring-cloudwatchlogs-
+    log-level.
+    """
+    if environment.logs.level == "DEBUG":
+        return lambda_.ApplicationLogLevel.DEBUG
+    return lambda_.ApplicationLogLevel.INFO
 
 
 def _retention(days: int) -> logs.RetentionDays:

@@ -55,6 +55,9 @@ for _name in CLIENT_LIBRARIES:
 TRACE_HEADER = "_X_AMZN_TRACE_ID"
 
 logger = Logger(service=SERVICE, use_rfc3339=True, utc=True)
+# Lambda's own level is INFO or below, or Lambda would drop the lines of metrics. Powertools takes
+# that level before POWERTOOLS_LOG_LEVEL, so the level is set on the logger that it wraps.
+logging.getLogger(SERVICE).setLevel(os.environ.get("POWERTOOLS_LOG_LEVEL") or logging.INFO)
 metrics = Metrics(namespace=NAMESPACE, service=SERVICE)
 metrics.set_default_dimensions(environment=os.environ.get(Variable.ENVIRONMENT) or "none")
 

@@ -182,7 +182,7 @@ def check_rights(runs: DeployedRuns) -> Answer:
     target, actions = orders.destination, ["s3:PutObject"]
     if orders.options.objects is not None and orders.options.objects.tags:
         actions.append("s3:PutObjectTagging")
-    arn = f"arn:aws:s3:::{target.bucket}/{target.key}*"
+    arn = f"arn:{runs.partition}:s3:::{target.bucket}/{target.key}*"
     roles: list[str] = [
         runs.ask("lambda:GetFunctionConfiguration", FunctionName=name)["Role"]
         for name in runs.names(FUNCTION, WRITERS)
@@ -199,7 +199,7 @@ def check_rights(runs: DeployedRuns) -> Answer:
     owner = runs.variables.get(Variable.DESTINATION_OWNER) or runs.account
     if owner != runs.account:
         return _check_policy(runs, owner, roles)
-    return OK, f"the policies of {len(roles)} roles allow {actions}", ""
+    return OK, f"the policies of {len(roles)} roles allow {' and '.join(actions)}", ""
 
 
 def _check_policy(runs: DeployedRuns, owner: str, roles: list[str]) -> Answer:
@@ -212,7 +212,7 @@ def _check_policy(runs: DeployedRuns, owner: str, roles: list[str]) -> Answer:
         message = f"{bucket} is of account {owner}, and only that account can read its policy; it "
         return WARNING, f"{message}must allow {len(roles)} roles", advice
     principals = json.dumps([one.get("Principal") for one in json.loads(policy)["Statement"]])
-    whole = f"arn:aws:iam::{runs.account}:root", f'"{runs.account}"', '"*"'
+    whole = f"arn:{runs.partition}:iam::{runs.account}:root", f'"{runs.account}"', '"*"'
     missing = [role for role in roles if f'"{role}"' not in principals]
     if missing and not any(one in principals for one in whole):
         return (
@@ -327,14 +327,35 @@ def check_alarms(runs: DeployedRuns) -> Answer:
     heard = [one for one in alarms if one.get("AlarmActions") and one.get("ActionsEnabled", True)]
     silent = [one["AlarmName"] for one in alarms if one not in heard]
     if silent:
-        whose = "no alarm tells" if len(silent) == len(alarms) else f"{', '.join(silent)}: tells no"
-        message = f"{whose} anybody: {len(silent)} of {len(alarms)} have no action"
-        return WARNING, message, SET_EMAIL
+        verb = "has" if len(silent) == 1 else "have"
+        count = f"{len(silent)} of {len(alarms)} alarms {verb} no action"
+        return WARNING, f"{count}, so nobody is notified: {', '.join(silent)}", SET_EMAIL
     on = [one["AlarmName"] for one in alarms if one.get("StateValue") == "ALARM"]
     if on:
         advice = "docs/howto/dashboard.md says what to do for each"
         return WARNING, f"in ALARM: {', '.join(on)}", advice
     return OK, f"{len(alarms)} alarms, each with an action, none in ALARM", ""
+
+
+def check_notifications(runs: DeployedRuns) -> Answer:
+    """Could CloudWatch deliver the last notification of each alarm?
+
+    The history of an alarm says which actions failed:
+    https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_DescribeAlarmHistory.html
+    """
+    for alarm in _read_alarms(runs):
+        history = runs.ask(
+            "cloudwatch:DescribeAlarmHistory",
+            AlarmName=alarm["AlarmName"],
+            HistoryItemType="Action",
+            MaxRecords=1,
+        )["AlarmHistoryItems"]
+        for action in history:
+            if action["HistorySummary"].startswith("Failed"):
+                message = f"{alarm['AlarmName']}: {action['HistorySummary']}"
+                advice = "let cloudwatch.amazonaws.com publish to the topic by its policy and key"
+                return FAILURE, message, f"{advice}; {AGAIN}"
+    return OK, "no notification of an alarm failed", ""
 
 
 def check_subscriptions(runs: DeployedRuns) -> Answer:
@@ -372,6 +393,7 @@ CHECKS: Mapping[str, Callable[[DeployedRuns], Answer]] = {
     "dead letters": check_dead_letters,
     "alarms": check_alarms,
     "subscriptions": check_subscriptions,
+    "notifications": check_notifications,
 }
 
 

@@ -73,7 +73,7 @@ class DeployedRuns:
         self.stack = self._find_stack()
         self.outputs = {one["OutputKey"]: one["OutputValue"] for one in self.stack["Outputs"]}
         self._machine = self.outputs["StateMachineArn"]
-        self.region, self.account = self._machine.split(":")[3:5]
+        _, self.partition, _, self.region, self.account, *_ = self._machine.split(":")
         self._prefix = self.outputs.get("WorkPrefix", "")
         self.work_location = Location("s3", self.outputs["WorkBucket"], self._prefix)
         # The stores that the runs' records are in, and the operator's way to the rest.

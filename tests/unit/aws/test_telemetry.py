@@ -1,6 +1,10 @@
 """What the functions measure: each metric by name, unit and dimensions."""
 
+import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -152,3 +156,28 @@ def test_client_libraries_log_warnings_only(caplog: pytest.LogCaptureFixture, le
     heard = [(record.name, record.message) for record in caplog.records]
     warned = [(f"{name}.part", "warned") for name in CLIENT_LIBRARIES]
     assert heard == [("another.library", "heard"), *warned]
+
+
+@pytest.mark.parametrize(
+    ("level", "lines"),
+    [("DEBUG", ["info", "error"]), ("INFO", ["info", "error"]), ("ERROR", ["error"])],
+)
+def test_metrics_survive_every_log_level(level: str, lines: list[str]) -> None:
+    """The level of the environment filters the logger's lines, and never a line of metrics."""
+    code = (
+        "from s3unzip.aws.telemetry import logger, metrics\n"
+        "logger.info('info'); logger.error('error')\n"
+        "metrics.add_metric('ArchivesFailed', 'Count', 1); metrics.flush_metrics()\n"
+    )
+    lambda_level = "DEBUG" if level == "DEBUG" else "INFO"  # as infra/functions.py sets it
+    variables = {"AWS_LAMBDA_LOG_LEVEL": lambda_level, "POWERTOOLS_LOG_LEVEL": level}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *logged, measured = map(json.loads, done.stdout.splitlines())
+    assert [line["message"] for line in logged] == lines
+    assert measured["ArchivesFailed"] == [1.0]

@@ -328,7 +328,7 @@ def test_alarms(runs: DeployedRuns, account: Account) -> None:
     check(runs, "subscriptions", WARNING, "publish to no topic")
     runs.resources = RESOURCES
     put_alarm(account)
-    check(runs, "alarms", WARNING, "1 of 1 have no action", "alarms.email")
+    check(runs, "alarms", WARNING, "1 of 1 alarms has no action, so nobody", "alarms.email")
     put_alarm(account, WAKE)
     check(runs, "alarms", OK, "1 alarms")
     account.client("cloudwatch").set_alarm_state(
@@ -340,7 +340,42 @@ def test_alarms(runs: DeployedRuns, account: Account) -> None:
     put_alarm(account, WAKE)
     put_alarm(account, name="Other")
     runs.resources += (Resource("AlarmsOther1", ALARM, "Other"),)
-    check(runs, "alarms", WARNING, "Other", "1 of 2")
+    check(runs, "alarms", WARNING, "1 of 2 alarms has no action, so nobody is notified: Other")
+
+
+@pytest.mark.parametrize(
+    ("summary", "expected"),
+    [
+        ("Successfully executed action arn:aws:sns:us-east-1:123456789012:wake", OK),
+        ("Failed to execute action arn:aws:sns:us-east-1:123456789012:wake", FAILURE),
+    ],
+)
+def test_a_notification_that_failed_is_named(
+    runs: DeployedRuns, summary: str, expected: CheckStatus
+) -> None:
+    """An action and a subscription are not enough: the topic's policy may refuse CloudWatch."""
+    runs.resources = RESOURCES
+    alarm = {"AlarmName": "DeadLetters", "StateValue": "OK"}
+
+    def answer(asked: Asked) -> Reply:
+        if b"DescribeAlarmHistory" in asked.body or "DescribeAlarmHistory" in str(asked.headers):
+            item = {"AlarmName": "DeadLetters", "HistorySummary": summary}
+            return Reply(200, json.dumps({"AlarmHistoryItems": [item]}).encode())
+        return Reply(200, json.dumps({"MetricAlarms": [alarm]}).encode())
+
+    with answering(runs, answer, "cloudwatch"):
+        check(runs, "notifications", expected, "DeadLetters" if expected is FAILURE else "")
+
+
+def test_the_partition_is_that_of_the_stack(runs: DeployedRuns) -> None:
+    """In GovCloud and China the simulated bucket's ARN has another partition."""
+    calls: list[str] = []
+    runs.resources = RESOURCES
+    runs.partition = "aws-us-gov"
+    assert runs.variables  # read before Lambda is answered by a script
+    with answering(runs, lambda one: decide("allowed", None, calls, one), "iam", "lambda"):
+        check(runs, "rights", OK)
+    assert all("arn:aws-us-gov:s3:::members/" in call for call in calls)
 
 
 @pytest.mark.parametrize(
