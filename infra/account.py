@@ -6,7 +6,8 @@ us-east-1 if no region is set.
 
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -25,6 +26,8 @@ from infra.environment import Environment
 
 # CDK's default bootstrap writes its version here (CDK guide, "Customize CDK bootstrapping").
 BOOTSTRAP_VERSION = "/cdk-bootstrap/hnb659fds/version"
+NO_FUNCTION = "s3unzip-asks-for-the-memory-limit"
+MEMORY_LIMIT = re.compile(r"memorySize\W.*?less than or equal to (\d+)", re.IGNORECASE | re.DOTALL)
 QUICK = Config(connect_timeout=10, read_timeout=30, retries={"total_max_attempts": 3})
 
 
@@ -44,13 +47,42 @@ class Account:
             config=QUICK,
         )
 
-    def concurrency(self) -> int | None:
-        """Return how many functions Lambda runs at once; None without the right to ask."""
+    def unreserved_concurrency(self, functions: Iterable[str] = ()) -> int | None:
+        """Return what Lambda runs at once and no other function has reserved.
+
+        Args:
+            functions: names of functions whose own reservations count as free.
+
+        Returns:
+            None without the right to ask.
+        """
+        client = self.client("lambda")
         try:
-            limits = self.client("lambda").get_account_settings()["AccountLimit"]
+            limits = client.get_account_settings()["AccountLimit"]
+            answers = [client.get_function_concurrency(FunctionName=name) for name in functions]
+            unreserved = int(limits["UnreservedConcurrentExecutions"])
         except (BotoCoreError, ClientError, KeyError):
             return None
-        return int(limits["ConcurrentExecutions"])
+        own = [int(answer.get("ReservedConcurrentExecutions", 0)) for answer in answers]
+        return unreserved + sum(own)
+
+    def memory_limit(self, memory: int) -> int | None:
+        """Return the memory, in MB, that Lambda allows at most, if `memory` is above it.
+
+        No API tells the limit. So this asks to change a function that does not exist: Lambda checks
+        the memory before it looks for the function. Whatever the answer, nothing is changed.
+
+        Returns:
+            None: `memory` is allowed, or it cannot be asked.
+        """
+        try:
+            self.client("lambda").update_function_configuration(
+                FunctionName=NO_FUNCTION, MemorySize=memory
+            )
+        except (BotoCoreError, ClientError) as error:
+            limit = MEMORY_LIMIT.search(str(error))
+            return int(limit[1]) if limit else None
+        return None
 
     @property
     def variables(self) -> dict[str, str]:
@@ -136,6 +168,7 @@ class DeployedStack:
     outputs: dict[str, str]
     protected: bool  # termination protection is on
     buckets: tuple[str, ...]  # that are deleted with the stack: not existing or retained ones
+    functions: tuple[str, ...] = ()  # names
 
 
 def find_stack(account: Account, name: str) -> DeployedStack | None:
@@ -148,25 +181,57 @@ def find_stack(account: Account, name: str) -> DeployedStack | None:
         if "does not exist" in error.response["Error"]["Message"]:
             return None
         raise
-    body = cloudformation.get_template(StackName=name)["TemplateBody"]
+    # A stack whose first change set nobody confirmed has no template.
+    body = cloudformation.get_template(StackName=name).get("TemplateBody") or {}
     template: dict[str, Any] = json.loads(body) if isinstance(body, str) else body
     deleted = {
         logical
-        for logical, resource in template["Resources"].items()
+        for logical, resource in template.get("Resources", {}).items()
         if resource["Type"] == "AWS::S3::Bucket" and resource.get("DeletionPolicy") == "Delete"
     }
     pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=name)
-    resources = [one for page in pages for one in page["StackResourceSummaries"]]
+    resources = [
+        resource
+        for page in pages
+        for resource in page["StackResourceSummaries"]
+        if resource["ResourceStatus"] != "DELETE_COMPLETE" and resource.get("PhysicalResourceId")
+    ]
     return DeployedStack(
-        name,
-        {one["OutputKey"]: one["OutputValue"] for one in stack.get("Outputs", [])},
-        bool(stack.get("EnableTerminationProtection")),
-        tuple(
-            one["PhysicalResourceId"]
-            for one in resources
-            if one["LogicalResourceId"] in deleted and one["ResourceStatus"] != "DELETE_COMPLETE"
+        name=name,
+        outputs={output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])},
+        protected=bool(stack.get("EnableTerminationProtection")),
+        buckets=tuple(
+            resource["PhysicalResourceId"]
+            for resource in resources
+            if resource["LogicalResourceId"] in deleted
+        ),
+        functions=tuple(
+            resource["PhysicalResourceId"]
+            for resource in resources
+            if resource["ResourceType"] == "AWS::Lambda::Function"
         ),
     )
+
+
+def stop_runs(account: Account, stack: DeployedStack) -> int:
+    """Stop all executions of a stack's state machine; return how many were at work.
+
+    CloudFormation deletes a state machine only when its executions have ended.
+    """
+    machine = stack.outputs.get("StateMachineArn")
+    if machine is None:
+        return 0
+    states = account.client("stepfunctions")
+    pages = states.get_paginator("list_executions").paginate(
+        stateMachineArn=machine, statusFilter="RUNNING"
+    )
+    try:
+        running = [one["executionArn"] for page in pages for one in page["executions"]]
+    except states.exceptions.StateMachineDoesNotExist:
+        return 0
+    for execution in running:
+        states.stop_execution(executionArn=execution, cause="The environment is destroyed.")
+    return len(running)
 
 
 def list_runs(account: Account, stack: DeployedStack, put_at: datetime) -> set[str]:

@@ -25,6 +25,7 @@ from infra.account import (
     find_account,
     find_stack,
     list_runs,
+    stop_runs,
 )
 from infra.cdk_cli import run_cdk
 from infra.environment import FOLDER, Environment, EnvironmentFileError, load_environment
@@ -66,7 +67,7 @@ def diff(wish: Wish) -> int:
     """Print what a deployment would change."""
     account = find_account(wish.environment)
     check_bootstrap(account, wish.environment.name)
-    return run_cdk(["diff", *wish.context, *without_reservations(account, wish)], account.variables)
+    return run_cdk(["diff", *wish.context, *fit_account(account, wish)], account.variables)
 
 
 def deploy(wish: Wish) -> int:
@@ -75,37 +76,63 @@ def deploy(wish: Wish) -> int:
     check_bootstrap(account, wish.environment.name)
     _say(f"{wish.environment.stack.name}: account {account.id}, region {account.region}")
     approval = ["--require-approval", "never"] if wish.yes else []
-    changed = without_reservations(account, wish)
+    changed = fit_account(account, wish)
     code = run_cdk(["deploy", *wish.context, *changed, *approval], account.variables)
     if code == 0:
         _say(f"\nTry it: make put ENV={wish.environment.name} ARCHIVE=archive.zip")
     return code
 
 
-def without_reservations(account: Account, wish: Wish) -> list[str]:
-    """Return context options that leave out reservations which the account's quota cannot hold.
+def fit_account(account: Account, wish: Wish) -> list[str]:
+    """Return context options with which the environment fits the account's quotas.
 
-    Lambda keeps at least 100 for functions without one (developer guide of Lambda, "Configuring
-    reserved concurrency"), and new accounts have as few as 10.
+    Lambda keeps at least 100 for functions without a reservation (developer guide of Lambda,
+    "Configuring reserved concurrency"), and new accounts have as few as 10 in all, and less memory.
+
+    Raises:
+        RefusedError: a function needs more memory than the account allows.
     """
-    functions = wish.environment.functions
+    _check_memory(account, wish)
+    environment = wish.environment
+    functions = environment.functions
     reserved = {
         name: getattr(functions, name).reserved_concurrency for name in type(functions).model_fields
     }
-    if not any(reserved.values()):
+    stack = find_stack(account, environment.stack.name)
+    free = account.unreserved_concurrency(stack.functions if stack else ())
+    if free is None:
         return []
-    quota = account.concurrency()
-    if quota is None or sum(reserved.values()) + UNRESERVED <= quota:
-        return []
-    _say(
-        f"warning: Lambda runs {quota:,} functions at once in this account, too few for the "
-        f"reservations of {wish.environment.name} ({sum(reserved.values()):,}): they are left "
-        "out, so runs can take what other functions need. Ask for a higher quota: "
-        "docs/howto/bursts.md"
+    settings = []
+    wanted = sum(reserved.values())
+    if wanted and wanted + UNRESERVED > free:
+        settings = [f"functions.{name}.reserved_concurrency=0" for name in reserved]
+        _say(
+            f"warning: Lambda has {free:,} concurrent executions left in this account, too few for "
+            f"the reservations of {environment.name} ({wanted:,}): they are left out, so runs can "
+            "take what other functions need. Ask for a higher quota: docs/howto/bursts.md"
+        )
+    if environment.intake_concurrency > free:
+        settings.append(f"intake.concurrency={max(2, free // 2)}")
+    return [word for setting in settings for word in ("-c", setting)]
+
+
+def _check_memory(account: Account, wish: Wish) -> None:
+    """Refuse an environment whose functions need more memory than the account allows."""
+    functions = wish.environment.functions
+    memories = {name: getattr(functions, name).memory for name in type(functions).model_fields}
+    limit = account.memory_limit(max(memories.values()))
+    if limit is None:
+        return
+    too_large = [name for name, memory in memories.items() if memory > limit]
+    names = ", ".join(f"functions.{name}.memory ({memories[name]:,} MB)" for name in too_large)
+    settings = [f"functions.{name}.memory={limit}" for name in too_large]
+    if "plan" in too_large:
+        settings += wish.environment.fit_plan(limit)
+    raise RefusedError(
+        f"Lambda allows functions of at most {limit:,} MB in this account, less than {names}. "
+        "Nothing was deployed. Ask AWS Support for more memory, or deploy with smaller "
+        f'functions: make deploy ENV={wish.environment.name} SET="{" ".join(settings)}"'
     )
-    return [
-        word for name in reserved for word in ("-c", f"functions.{name}.reserved_concurrency=0")
-    ]
 
 
 def put(wish: Wish) -> int:
@@ -165,6 +192,9 @@ def destroy(wish: Wish) -> int:
         _say(f"  {bucket}")
     if not wish.yes and _ask(f"Type {stack.name} to go on: ") != stack.name:
         raise RefusedError("nothing was deleted")
+    stopped = stop_runs(account, stack)
+    if stopped:
+        _say(f"{stopped:,} runs stopped")
     for bucket in stack.buckets:
         _say(f"{bucket}: {empty_bucket(account, bucket):,} objects deleted")
     return run_cdk(["destroy", *wish.context, "--force"], account.variables)

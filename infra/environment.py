@@ -14,7 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from s3unzip.errors import UsageError
 from s3unzip.globs import compile_glob
@@ -23,7 +29,16 @@ from s3unzip.settings import MIB, Tuning, make_tuning
 
 AccountId = Annotated[str, Field(pattern=r"^\d{12}$")]
 BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
-KeyPrefix = Annotated[str, Field(pattern=r"^([^/*?][^*?]*/)?$", max_length=512)]  # "" or "a/b/"
+# A backslash escapes the next character in a pattern of EventBridge.
+KeyPrefix = Annotated[str, Field(pattern=r"^([^/*?\\][^*?\\]*/)?$", max_length=512)]  # "" or "a/b/"
+# Names that S3 reserves: docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
+OTHER_BUCKETS = {
+    "--x-s3": "a directory bucket",
+    "--table-s3": "a table bucket",
+    "-s3alias": "the alias of an access point",
+    "--ol-s3": "the alias of an Object Lambda access point",
+    ".mrap": "a Multi-Region Access Point",
+}
 KmsKeyArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/.+$")]
 SecretArn = Annotated[
     str,
@@ -186,7 +201,8 @@ class IntakeSection(Section):
     """The queue between the event and the intake function."""
 
     batch: Annotated[int, Field(ge=1, le=10)] = 1  # events in one invocation
-    concurrency: Annotated[int, Field(ge=2, le=1_000)] | None = None  # invocations at once
+    # Invocations at once; None: what functions.intake reserves, or 100.
+    concurrency: Annotated[int, Field(ge=2, le=1_000)] | None = None
     attempts: Annotated[int, Field(ge=1, le=1_000)] = (
         5  # before an event goes to the dead-letter queue
     )
@@ -255,6 +271,12 @@ class Environment(Section):
         """The workers of one run; half of all by default, so that one run cannot take them all."""
         return self.runs.max_workers or max(1, self.workers // 2)
 
+    @property
+    def intake_concurrency(self) -> int:
+        """The invocations of intake at once."""
+        reserved = self.functions.intake.reserved_concurrency
+        return self.intake.concurrency or reserved or DEFAULT_INTAKE
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         """Refuse settings that do not go together."""
@@ -266,6 +288,7 @@ class Environment(Section):
             self._explain_plan_memory()
             or self._explain_small_archives(tuning)
             or self._explain_concurrency()
+            or self._explain_buckets()
             or self._explain_overlap()
             or self._explain_after_success()
         )
@@ -292,12 +315,20 @@ class Environment(Section):
         needed = plan_memory(members, names_size)
         if needed <= memory:
             return None
-        fitting = max(0, (memory - plan_memory(0, names_size)) * MIB // MEMBER_BYTES)
+        fitting = _fitting_members(memory, names_size)
         return (
             f"functions.plan.memory: {memory} MB is too little for limits.members "
             f"({members:,}) and limits.names_size ({names_size:,} bytes), which take {needed:,} "
             f"MB: raise it, or set limits.members to at most {fitting:,}"
         )
+
+    def fit_plan(self, memory: int) -> list[str]:
+        """Return the settings with which a plan fits into `memory`, in MB; usually none."""
+        members = self.limits.members or DEFAULT_MEMBERS
+        names_size = self.limits.names_size or DEFAULT_NAMES_SIZE
+        if plan_memory(members, names_size) <= memory:
+            return []
+        return [f"limits.members={_fitting_members(memory, names_size)}"]
 
     def _explain_concurrency(self) -> str | None:
         """Return which limit is above the reservation that it uses."""
@@ -313,6 +344,23 @@ class Environment(Section):
                     f"{name}: {at_once} is more than functions.{function}.reserved_concurrency "
                     f"({reserved}): lower the one or raise the other"
                 )
+        if functions.intake.reserved_concurrency == 1:
+            return (
+                "functions.intake.reserved_concurrency: 1 is too little, because the queue's event "
+                "source has at least 2 invocations at once: make it 2 or more, or 0"
+            )
+        return None
+
+    def _explain_buckets(self) -> str | None:
+        """Return which existing bucket is of a kind that the pipeline cannot use."""
+        for section in ("ingest", "destination", "work"):
+            name = getattr(self, section).existing or ""
+            for suffix, kind in OTHER_BUCKETS.items():
+                if name.endswith(suffix):
+                    return (
+                        f"{section}.existing: {name} is {kind}: name a general purpose bucket, "
+                        "because only those send events and keep what a run writes"
+                    )
         return None
 
     def _explain_overlap(self) -> str | None:
@@ -349,6 +397,7 @@ class Environment(Section):
         return None
 
 
+DEFAULT_INTAKE = 100  # invocations of intake at once, where nothing is reserved
 SMALL_SECONDS = 20.0  # that the intake function needs for what counts as small
 # `s3unzip.zip.Limits` gives the bound: bytes a member, the names, and twice
 # `folder_memory`. 273 bytes a member, short names included, were measured with 5,000,000.
@@ -362,6 +411,11 @@ DEFAULT_NAMES_SIZE = 1024 * MIB
 def plan_memory(members: int, names_size: int) -> int:
     """Return the memory, in MB, that a plan with these members and bytes of names needs."""
     return BASE_MB + FOLDERS_MB + math.ceil((members * MEMBER_BYTES + names_size) / MIB)
+
+
+def _fitting_members(memory: int, names_size: int) -> int:
+    """Return the members that a plan can have in `memory`, in MB."""
+    return max(0, (memory - plan_memory(0, names_size)) * MIB // MEMBER_BYTES)
 
 
 def _overlap(one: BucketSection, other: BucketSection) -> bool:

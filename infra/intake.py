@@ -74,7 +74,9 @@ class Intake(Construct):
             sources.SqsEventSource(
                 self.queue,
                 batch_size=environment.intake.batch,
-                max_concurrency=environment.intake.concurrency,
+                # A message that a reservation throttles counts as received. So the maximum of the
+                # event source is the limit: docs.aws.amazon.com/lambda, services-sqs-scaling.
+                max_concurrency=environment.intake_concurrency,
                 report_batch_item_failures=True,
             )
         )

@@ -23,7 +23,10 @@ class Storage(Construct):
     def __init__(self, scope: Construct, *, environment: Environment) -> None:
         super().__init__(scope, "Storage")
         retain = environment.stack.retain
-        self.removal = cdk.RemovalPolicy.RETAIN if retain else cdk.RemovalPolicy.DESTROY
+        self.removal = (
+            # A failed creation would leave resources whose names block the next one.
+            cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if retain else cdk.RemovalPolicy.DESTROY
+        )
         self.key = (
             kms.Key.from_key_arn(self, "Key", environment.kms_key) if environment.kms_key else None
         )
@@ -79,9 +82,9 @@ class Storage(Construct):
         acknowledge(
             bucket,
             "AwsSolutions-S1",
-            "One run makes thousands of requests a second: server access logs would cost more than "
-            "the extraction. The work bucket holds every run's outcomes; CloudTrail data events "
-            "answer who else came.",
+            "The work bucket holds the outcome of every member. Who else reads a bucket is a "
+            "question of the account: switch on server access logs or CloudTrail data events for "
+            "the buckets where you need the answer.",
         )
         return bucket
 

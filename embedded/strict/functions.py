@@ -8,7 +8,10 @@
 - At least 100 stay unreserved, or all of a smaller quota (``LAMBDA_UNRESERVED_CONCURRENCY``
   sets another minimum): configuration-concurrency.
 - A template's ReservedConcurrentExecutions counts; MiniStack ignores it.
-- An SQS event source polls up to its own maximum, whatever is reserved, so that a function
+- A function has at most ``LAMBDA_MEMORY_QUOTA`` MB of memory (new accounts have 3,008), which is
+  checked before anything else of a request: gettingstarted-limits.
+- An SQS event source polls up to its own maximum, whatever is reserved (1,000 without one;
+  ``LAMBDA_POLLERS`` sets another number, for a small machine), so that a function
   with less is throttled and the message comes back after its visibility timeout: with-sqs,
   "services-sqs-errorhandling".
 - The queue of an event source has a visibility timeout of at least the function's timeout, and the
@@ -29,7 +32,8 @@ _responses: Any = import_module("ministack.core.responses")
 
 ACCOUNT = 1_000
 UNRESERVED = 100
-POLLERS = 5  # an SQS event source begins with five
+POLLERS = 1_000  # of an event source without a maximum, at most: services-sqs-scaling
+MEMORY = 10_240  # MB
 
 
 SENT = '"error": str(e), "trace": traceback.format_exc()}'
@@ -45,9 +49,10 @@ class _NamedMessage(str):  # noqa: SLOT000 - str takes none
 
 
 def install() -> None:
-    """Install the rules of all three."""
+    """Install all rules."""
     _name_errors()
     _share_concurrency(vars(_lambda))
+    _limit_memory(vars(_lambda))
     templates.before("AWS::Lambda::EventSourceMapping", _problem_of_source)
 
 
@@ -76,12 +81,35 @@ def _share_concurrency(names: dict[str, Any]) -> None:
         _lambda._functions[physical_id]["concurrency"] = value
 
     def pollers(esm: dict[str, Any], *_given: Any) -> int:
-        return int((esm.get("ScalingConfig") or {}).get("MaximumConcurrency") or POLLERS)
+        polled = int((esm.get("ScalingConfig") or {}).get("MaximumConcurrency") or POLLERS)
+        return min(polled, int(os.environ.get("LAMBDA_POLLERS", polled)))
 
     names["_acquire_execution_slot"] = acquire_slot
     names["_put_function_concurrency"] = put_concurrency
     names["_sqs_esm_concurrency"] = pollers
     templates.after("AWS::Lambda::Function", reserve)
+
+
+def _limit_memory(names: dict[str, Any]) -> None:
+    quota = int(os.environ.get("LAMBDA_MEMORY_QUOTA", MEMORY))
+    update_config = names["_update_config"]
+
+    def problem(settings: dict[str, Any]) -> str | None:
+        if int(settings.get("MemorySize", 128)) <= quota:
+            return None
+        return (
+            "'MemorySize' value failed to satisfy constraint: "
+            f"Member must have value less than or equal to {quota}"
+        )
+
+    def update(name: str, data: dict[str, Any]) -> Any:
+        said = problem(data)
+        if said:
+            return _responses.error_response_json("ValidationException", said, 400)
+        return update_config(name, data)
+
+    names["_update_config"] = update
+    templates.before("AWS::Lambda::Function", problem)
 
 
 def _reservations() -> dict[str, int]:

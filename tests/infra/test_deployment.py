@@ -1,5 +1,6 @@
 """`make deploy` and its like where something is missing: plain words, and what to do."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,9 +11,10 @@ import boto3
 import pytest
 
 from embedded.ministack import PYTHON, EmbeddedAws
-from infra.account import Account, DeployedStack, empty_bucket, find_stack, list_runs
+from infra import RefusedError
+from infra.account import Account, DeployedStack, empty_bucket, find_stack, list_runs, stop_runs
 from infra.cdk_cli import COMMAND
-from infra.deployment import Wish, main, without_reservations
+from infra.deployment import Wish, fit_account, main
 from infra.environment import load_environment
 from tests.docs.bare import make_checkout, make_machine
 
@@ -141,8 +143,83 @@ def test_reservations_that_the_account_cannot_hold(
     """They are left out of the deployment, and a warning says so."""
     settings = {"functions.extract.reserved_concurrency": workers, "runs.max_workers": 10}
     wish = Wish(load_environment("dev", settings=settings), (), yes=True, archive=None)
-    assert len(without_reservations(account, wish)) == 2 * left_out
+    assert len(fit_account(account, wish)) == 2 * left_out
     assert ("too few for the reservations of dev" in capfd.readouterr().out) == bool(left_out)
+
+
+@pytest.fixture(scope="module")
+def new_account() -> Iterator[EmbeddedAws]:
+    """An account with the quotas that AWS gives to new ones."""
+    if not PYTHON.exists():
+        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+    quotas = {"LAMBDA_ACCOUNT_CONCURRENCY": "10", "LAMBDA_MEMORY_QUOTA": "3008"}
+    with EmbeddedAws(variables=quotas) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("staging", "functions.plan.memory=3008"),
+        ("prod", "functions.plan.memory=3008 functions.settle.memory=3008"),
+    ],
+)
+def test_a_new_account_is_told_which_memory_would_work(
+    new_account: EmbeddedAws, monkeypatch: pytest.MonkeyPatch, name: str, settings: str
+) -> None:
+    """The deployment ends before it begins, and the settings that it names fit the account."""
+    for variable, value in new_account.environment.items():
+        monkeypatch.setenv(variable, value)
+    account = Account("000000000000", "us-east-1", boto3.Session(region_name="us-east-1"))
+    with pytest.raises(RefusedError, match="at most 3,008 MB in this account") as refused:
+        fit_account(account, Wish(load_environment(name), (), yes=True, archive=None))
+    assert f'make deploy ENV={name} SET="{settings}"' in str(refused.value)
+    chosen = dict(setting.split("=") for setting in settings.split())
+    fitting = Wish(load_environment(name, settings=chosen), (), yes=True, archive=None)
+    words = fit_account(account, fitting)
+    assert words[-1] == "intake.concurrency=5"
+    assert (words.count("-c") == 5) == (name == "prod")  # its reservations are left out
+
+
+def test_dev_fits_into_a_new_account(
+    new_account: EmbeddedAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the limit of intake is lower, so that the queue does not throttle it."""
+    for variable, value in new_account.environment.items():
+        monkeypatch.setenv(variable, value)
+    account = Account("000000000000", "us-east-1", boto3.Session(region_name="us-east-1"))
+    dev = Wish(load_environment("dev"), (), yes=True, archive=None)
+    assert fit_account(account, dev) == ["-c", "intake.concurrency=5"]
+
+
+def test_a_creation_that_nobody_confirmed_is_a_stack(account: Account) -> None:
+    """Its template is empty, and `make destroy` and `unprotect` find it all the same."""
+    cloudformation = account.client("cloudformation")
+    cloudformation.create_change_set(
+        StackName="unconfirmed",
+        ChangeSetName="first",
+        ChangeSetType="CREATE",
+        TemplateBody=json.dumps({"Resources": {"Q": {"Type": "AWS::SQS::Queue"}}}),
+    )
+    stack = find_stack(account, "unconfirmed")
+    assert stack is not None
+    assert (stack.buckets, stack.outputs, stack.functions) == ((), {}, ())
+    assert stop_runs(account, stack) == 0
+
+
+def test_runs_are_stopped_before_their_machine_goes(account: Account) -> None:
+    """CloudFormation would wait for them."""
+    states = account.client("stepfunctions")
+    waiting = {"StartAt": "W", "States": {"W": {"Type": "Wait", "Seconds": 600, "End": True}}}
+    machine = states.create_state_machine(
+        name="waits", definition=json.dumps(waiting), roleArn="arn:aws:iam::000000000000:role/r"
+    )["stateMachineArn"]
+    states.start_execution(stateMachineArn=machine, name="one")
+    stack = DeployedStack("waits", {"StateMachineArn": machine}, protected=False, buckets=())
+    assert stop_runs(account, stack) == 1
+    (execution,) = states.list_executions(stateMachineArn=machine)["executions"]
+    assert execution["status"] == "ABORTED"
+    assert stop_runs(account, stack) == 0
 
 
 def test_a_bucket_is_emptied_of_versions(account: Account) -> None:

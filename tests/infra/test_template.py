@@ -5,12 +5,13 @@ A synthesis fails where cdk-nag finds a wildcard without a reason.
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from infra.reasons import reason_for
+from infra.reasons import listed, reason_for
 from s3unzip.settings import PROCESS_VARIABLES, Variable
-from tests.assemblies import KMS_KEY
+from tests.assemblies import KMS_KEY, TOPIC
 from tests.infra.templates import Synthesized
 
 FUNCTIONS = ("intake", "plan", "extract", "settle")
@@ -115,7 +116,7 @@ def test_functions(dev: Synthesized) -> None:
 
 def test_buckets(dev: Synthesized, prod: Synthesized) -> None:
     """Buckets are private, encrypted, TLS-only, and outlive the stack where it says so."""
-    for synthesized, policy in ((dev, "Delete"), (prod, "Retain")):
+    for synthesized, policy in ((dev, "Delete"), (prod, "RetainExceptOnCreate")):
         buckets = synthesized.resources("AWS::S3::Bucket")
         assert len(buckets) == 3
         for name, bucket in buckets.items():
@@ -164,10 +165,13 @@ def test_retention(prod: Synthesized) -> None:
     for name, group in groups.items():
         ours = not name.startswith("Workflow")  # it has a name, which a retained one would hold
         assert group["RetentionInDays"] == (prod.environment.logs.days if ours else 30)
-        assert every[name]["DeletionPolicy"] == ("Retain" if ours else "Delete")
+        assert every[name]["DeletionPolicy"] == ("RetainExceptOnCreate" if ours else "Delete")
     for name, queue in prod.resources("AWS::SQS::Queue").items():
         assert queue["MessageRetentionPeriod"] == TWO_WEEKS
-        assert name.startswith("IntakeQueue") or every[name]["DeletionPolicy"] == "Retain"
+        assert (
+            name.startswith("IntakeQueue")
+            or every[name]["DeletionPolicy"] == "RetainExceptOnCreate"
+        )
 
 
 def test_reserved_concurrency(dev: Synthesized, prod: Synthesized) -> None:
@@ -230,10 +234,10 @@ def test_each_sender_has_its_own_dead_letters(dev: Synthesized) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variant", "level"), [("nested", "DEBUG"), ("dev", "INFO"), ("options", "WARN")]
+    ("variant", "level"), [("nested", "DEBUG"), ("dev", "INFO"), ("options", "INFO")]
 )
 def test_log_levels(synthesized: Callable[[str], Synthesized], variant: str, level: str) -> None:
-    """logs.level reaches Lambda's own filter; the report of each invocation is kept."""
+    """Lambda's own filter never drops metrics, which are INFO, nor an invocation's report."""
     for function in synthesized(variant).resources("AWS::Lambda::Function").values():
         logging = function["LoggingConfig"]
         assert (logging["LogFormat"], logging["ApplicationLogLevel"]) == ("JSON", level)
@@ -269,3 +273,85 @@ def test_policy_for_a_destination_of_another_account(
     actions = ("s3:PutObject", "s3:AbortMultipartUpload", "s3:ListBucket")
     roles = (f"Functions{name.capitalize()}Role" for name in FUNCTIONS)
     assert [part for part in (*actions, *roles, "members/out/*") if part not in text] == []
+
+
+def _reference(value: object) -> str:
+    """Return the logical id that a Ref or a GetAtt names; any other value as it is."""
+    if isinstance(value, dict):
+        if "Ref" in value:
+            return str(value["Ref"])
+        if "Fn::GetAtt" in value:
+            return str(value["Fn::GetAtt"][0])
+    return str(value)
+
+
+def _policies(made: Synthesized, kind: str, member: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the statements of resource policies, by the logical id of what they protect."""
+    statements: dict[str, list[dict[str, Any]]] = {}
+    for policy in made.resources(kind).values():
+        for protected in policy[member]:
+            statements[_reference(protected)] = policy["PolicyDocument"]["Statement"]
+    return statements
+
+
+def _lets_in(statements: list[dict[str, Any]], action: str, service: str) -> bool:
+    return any(
+        statement["Effect"] == "Allow"
+        and action in listed(statement["Action"])
+        and statement["Principal"] == {"Service": service}
+        and ("aws:SourceAccount" in str(statement["Condition"]) or "ArnEquals" in str(statement))
+        for statement in statements
+    )
+
+
+@pytest.mark.parametrize("variant", ["told", "options"])
+def test_each_alarm_reaches_its_topic(
+    synthesized: Callable[[str], Synthesized], variant: str
+) -> None:
+    """Each action is a topic whose policy lets CloudWatch publish, or a topic of the user's."""
+    made = synthesized(variant)
+    policies = _policies(made, "AWS::SNS::TopicPolicy", "Topics")
+    alarms = made.resources("AWS::CloudWatch::Alarm").values()
+    topics = {_reference(action) for alarm in alarms for action in alarm["AlarmActions"]}
+    own = topics - {TOPIC}
+    assert own == made.resources("AWS::SNS::Topic").keys()
+    for topic in own:
+        assert _lets_in(policies[topic], "sns:Publish", "cloudwatch.amazonaws.com")
+
+
+@pytest.mark.parametrize("variant", ["dev", "prod", "nested", "existing"])
+def test_each_rule_reaches_its_target(
+    synthesized: Callable[[str], Synthesized], variant: str
+) -> None:
+    """A queue's policy or a function's permission lets each rule in, dead letters included."""
+    made = synthesized(variant)
+    queues = _policies(made, "AWS::SQS::QueuePolicy", "Queues")
+    permitted = {
+        (_reference(permission["FunctionName"]), _reference(permission["SourceArn"]))
+        for permission in made.resources("AWS::Lambda::Permission").values()
+        if permission["Principal"] == "events.amazonaws.com"
+    }
+    for name, rule in made.resources("AWS::Events::Rule").items():
+        for target in rule["Targets"]:
+            arns = [target["Arn"], target["DeadLetterConfig"]["Arn"]]
+            for logical in map(_reference, arns):
+                if logical in made.resources("AWS::SQS::Queue"):
+                    assert _lets_in(queues[logical], "sqs:SendMessage", "events.amazonaws.com")
+                else:
+                    assert (logical, name) in permitted
+
+
+def test_the_event_source_is_the_limit_of_intake(dev: Synthesized, prod: Synthesized) -> None:
+    """A reservation without a maximum would let messages count as received while throttled."""
+    for made, maximum in ((dev, 100), (prod, 50)):
+        (mapping,) = made.resources("AWS::Lambda::EventSourceMapping").values()
+        assert mapping["ScalingConfig"] == {"MaximumConcurrency": maximum}
+    intake = prod.properties("AWS::Lambda::Function", "FunctionsIntake")
+    assert intake["ReservedConcurrentExecutions"] == 50
+
+
+def test_a_map_survives_faults_of_its_own_requests(dev: Synthesized) -> None:
+    """Step Functions reads the list and writes the result itself; a fault of S3 is retried."""
+    (retry,) = dev.definition()["States"]["Many tasks"]["Retry"]
+    assert retry["ErrorEquals"] == ["States.ItemReaderFailed", "States.ResultWriterFailed"]
+    assert retry["MaxAttempts"] > 0
