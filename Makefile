@@ -8,10 +8,13 @@ unexport PYTHONDONTWRITEBYTECODE
 # selenium brings trio, which each import of hypothesis would import: 0.35 s for each process.
 export HYPOTHESIS_NO_PLUGINS := 1
 
-.PHONY: demo test coverage check format bench bench-small bench-plan bench-memory bench-cloud \
+.PHONY: help demo test coverage check format bench bench-small bench-plan bench-memory bench-cloud \
 	bench-large bench-verify bench-everyday bench-burst acceptance faults \
 	simulate simulate-mutants fuzz corpus mutants audit docs pictures site site-links dist clean \
 	local-aws cdk bootstrap synth diff deploy put unprotect destroy
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-28s %s\n", $$1, $$2}' Makefile
 
 demo: .venv/demo embedded/.venv/ready  ## run the pipeline on an embedded AWS
 	$(RUN) python -m embedded.demo $(if $(ARCHIVE),--archive "$(ARCHIVE)") $(if $(KEEP),--keep)
@@ -19,8 +22,15 @@ demo: .venv/demo embedded/.venv/ready  ## run the pipeline on an embedded AWS
 local-aws: .venv/ready embedded/.venv/ready  ## the embedded AWS alone, for the commands of docs/deploy.md
 	@$(RUN) python -m embedded.serve $(if $(PORT),--port $(PORT))
 
-# On AWS. SET="runs.max_workers=50 ..." replaces settings of the environment, YES=1 asks nothing.
-bootstrap synth diff deploy put unprotect destroy: .venv/bin/cdk  ## ENV=dev; docs/deploy.md
+# On AWS: docs/deploy.md.
+bootstrap:  ## ENV=dev: prepare the account and the region for CDK, once
+synth:  ## ENV=dev: write the template to cdk.out
+diff:  ## ENV=dev: what a deployment would change
+deploy:  ## ENV=dev: create or update the stack; SET="section.setting=value ..." YES=1
+put:  ## ENV=dev ARCHIVE=archive.zip: put an archive, and wait until its run begins
+unprotect:  ## ENV=prod: allow the stack to be destroyed
+destroy:  ## ENV=dev: delete the stack, its buckets and their objects
+bootstrap synth diff deploy put unprotect destroy: .venv/bin/cdk
 	@$(RUN) python -m infra.deployment $@ --env "$(ENV)" $(if $(SET),--set '$(SET)') \
 		$(if $(YES),--yes) $(if $(ARCHIVE),--archive "$(ARCHIVE)")
 
@@ -29,9 +39,9 @@ cdk: .venv/bin/cdk  ## the CDK CLI, for `cdk` after `. .venv/bin/activate`
 
 # Twice as many processes as two cores need: some tests wait for a clock or for a server.
 # tests/collecting.py begins with the slow modules.
-TESTS := pytest -n $(or $(JOBS),4) --dist loadscope --no-loadscope-reorder
+TESTS := pytest -n $(or $(JOBS),4) --dist loadscope --no-loadscope-reorder $(TESTS_BELOW)
 
-test: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all tests; JOBS=4: processes, COVERAGE=1: and the branches that they take
+test: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all tests; JOBS=4 processes, TESTS_BELOW=tests/unit, COVERAGE=1 with the branches they take
 ifdef COVERAGE
 	@mkdir -p build/coverage
 	$(RUN) $(TESTS) --cov --cov-report=json:build/coverage.json
@@ -43,11 +53,12 @@ endif
 coverage:  ## `make test COVERAGE=1`
 	$(MAKE) test COVERAGE=1
 
-check: .venv/ready  ## format, lint, types, layers, docs, and the figures of the structure
+check: .venv/ready  ## format, lint, types, layers, workflows, reference, and how the code reads
 	$(RUN) ruff format --check
 	$(RUN) ruff check
 	$(RUN) mypy
 	$(RUN) lint-imports
+	$(RUN) zizmor --offline --quiet .github/workflows
 	$(RUN) python -m docs.generate --check
 	$(RUN) python -m tools.house
 
@@ -59,6 +70,14 @@ bench: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all benches, and one t
 	$(RUN) python -m bench
 
 bench-cloud bench-everyday bench-burst: .venv/bin/cdk
+bench-small:  ## small members: CPU, rate, beside zipfile and boto3
+bench-plan:  ## the plan of a million members
+bench-memory:  ## memory of a run of 2 GB
+bench-large:  ## streams, copies, splits
+bench-verify:  ## verify, beside a loop of HEADs
+bench-cloud:  ## the pipeline on the embedded AWS
+bench-everyday:  ## one small archive, beside a plain Lambda function
+bench-burst:  ## 200 archives at once
 bench-small bench-plan bench-memory bench-large bench-verify bench-cloud bench-everyday bench-burst: .venv/ready embedded/.venv/ready
 	$(RUN) python -m bench $(@:bench-%=%)
 

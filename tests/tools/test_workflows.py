@@ -1,6 +1,7 @@
 """The hosted workflows: few rights, pinned actions, the versions that the package supports."""
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,24 @@ def test_every_python_that_is_declared_is_tested() -> None:
     job = read("ci.yml")["jobs"]["test"]
     assert job["strategy"]["matrix"]["python"] == versions
     assert any(step.get("env", {}).get("S3UNZIP_REQUIRE_TOOLS") == "1" for step in job["steps"])
+
+
+def test_each_part_of_ci_is_a_job_with_a_cache() -> None:
+    """A typo costs the job of two minutes; macOS, which the README promises, has a job too."""
+    jobs = read("ci.yml")["jobs"]
+    assert jobs.keys() == {"check", "test", "macos", "site"}
+    for job in jobs.values():
+        assert any(step.get("uses", "").startswith("actions/cache@") for step in job["steps"])
+    assert jobs["macos"]["runs-on"].startswith("macos-")
+
+
+def test_bare_make_lists_the_targets() -> None:
+    """Each target with a text is in the list, and nothing else happens."""
+    done = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = {line.split()[1] for line in done.stdout.splitlines()}
+    described = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert listed == set(described)
+    assert {"demo", "test", "check", "deploy"} <= listed
 
 
 def test_a_release_is_attested_and_published_without_a_token() -> None:
