@@ -2,13 +2,15 @@
 
 Each worker is another Python, to which a thread of the program sends tasks by its standard input.
 By its standard output it says what the tasks count and how they end. A killed worker costs its own
-task an attempt. A worker whose standard input ends, because the program did, ends at once. With one
-worker the tasks are done in a thread of this process.
+task an attempt. A worker whose standard input ends, because the program did, ends at once; another
+pipe ends it even if a thread holds the interpreter's lock. With one worker the tasks are done in a
+thread of this process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import logging
 import math
@@ -25,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Self, cast
+from typing import Any, BinaryIO, Self, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -49,7 +51,7 @@ TROUBLE_SECONDS = 30.0  # until the same line is shown again
 LOOK_SECONDS = 0.5  # between two questions whether another process stopped the run
 STOP_SECONDS = 20.0  # time for a stopped worker to write its outcomes
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # of a terminal: the program acts on them
-PROGRAM = "from s3unzip.local.workers import work; work()"
+PROGRAM = "from s3unzip.local.workers import work; work({lifeline})"
 NO_MEMORY = (
     "its worker has no memory left: use fewer --workers or --puts, or raise the limit (ulimit -v)"
 )
@@ -337,6 +339,7 @@ class _Process:
     def __init__(self, open_context: OpenContext) -> None:
         self._open_context = open_context
         self._process: subprocess.Popen[bytes] | None = None
+        self._lifeline = -1  # the end of a pipe that only this program holds
 
     def do(self, run: Run, task: Task, take: Callable[[Counted], object]) -> Ended:
         """Let the process do an attempt of a task."""
@@ -352,7 +355,11 @@ class _Process:
         """Send a task; yield the messages about it, until the process dies."""
         with contextlib.suppress(*DEATHS):
             if self._process is None:
-                self._process = _start_process()
+                lifeline, self._lifeline = os.pipe()
+                try:
+                    self._process = _start_process(lifeline)
+                finally:
+                    os.close(lifeline)
                 _send(self._process, self._open_context)
             answers = cast("BinaryIO", self._process.stdout)
             _send(self._process, (run, task))
@@ -370,6 +377,7 @@ class _Process:
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
+            os.close(self._lifeline)
             self._process = None
 
 
@@ -379,11 +387,13 @@ def _send(process: subprocess.Popen[bytes], message: object) -> None:
     messages.flush()
 
 
-def _start_process() -> subprocess.Popen[bytes]:
-    """Start a Python that finds the same modules as this one."""
+def _start_process(lifeline: int) -> subprocess.Popen[bytes]:
+    """Start a Python that finds the same modules as this one, and ends with a pipe."""
     found = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     return subprocess.Popen(  # noqa: S603 - this very Python
-        [sys.executable, "-P", "-c", PROGRAM],  # -P: not what the working directory has
+        # -P: not what the working directory has
+        [sys.executable, "-P", "-c", PROGRAM.format(lifeline=lifeline)],
+        pass_fds=[lifeline],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": found},
@@ -424,8 +434,9 @@ def _watch(run: Run, context: Context, over: threading.Event) -> None:
 # In a worker process -----------------------------------------------------------------------
 
 
-def work() -> None:
+def work(lifeline: int) -> None:
     """Do the tasks that come by standard input until it ends."""
+    _die_with(lifeline)
     answers = os.fdopen(os.dup(1), "wb")
     with contextlib.suppress(OSError):  # standard error is closed
         os.dup2(2, 1)  # what a library prints is not a message
@@ -440,7 +451,7 @@ def work() -> None:
             answers.flush()
 
     counting.send = send
-    context: Context = pickle.load(sys.stdin.buffer)(clock, counting)  # noqa: S301 - our own
+    context: Context = _receive()(clock, counting)
     tasks: queue.SimpleQueue[tuple[Run, Task]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(tasks, clock), daemon=True).start()
     gc.freeze()  # no collection visits what is there from now on
@@ -451,13 +462,27 @@ def work() -> None:
             send(ended)
 
 
+def _die_with(lifeline: int) -> None:
+    """Let the kernel end this process when the other end of a pipe is closed.
+
+    Nothing is ever written to it, so the only SIGIO is that of its end (O_ASYNC in open(2)).
+    """
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
+
+
+def _receive() -> Any:
+    """Return the next message of the program; end this process if the program has ended."""
+    try:
+        return pickle.load(sys.stdin.buffer)  # noqa: S301 - our own
+    except DEATHS:
+        os._exit(0)
+
+
 def _listen(tasks: queue.SimpleQueue[tuple[Run, Task]], clock: LocalClock) -> None:
     """Take tasks; end the worker's time when the program says so, and the worker with it."""
     while True:
-        try:
-            message = pickle.load(sys.stdin.buffer)  # noqa: S301 - our own
-        except DEATHS:
-            os._exit(0)
+        message = _receive()
         if message is None:
             clock.stop()
         else:

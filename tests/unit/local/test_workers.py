@@ -1,6 +1,8 @@
 """Worker processes: each task is done, a killed worker costs an attempt, a stopped one writes."""
 
+import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.zip import Policy
+from tests.patience import looks
 from tests.runs import Told
 from tests.zips import Entry, build
 
@@ -108,6 +111,41 @@ def test_workers_that_die_at_once_end_the_run(
     assert report.message is not None
     assert "its worker process died" in report.message
     assert len((tmp_path / "started").read_text()) >= 2
+
+
+@pytest.mark.skipif(not LINUX, reason="/proc tells which processes are left")
+def test_a_worker_that_holds_the_interpreters_lock_ends_with_its_program(tmp_path: Path) -> None:
+    """The kernel ends it: a worker on a loaded machine may not get the lock for seconds."""
+    program = f"""
+from functools import partial
+from pathlib import Path
+from tests.unit.local.test_workers import Folder, note_and_hang
+Folder(Path({str(tmp_path)!r})).run(partial(note_and_hang, {str(tmp_path / "started")!r}))
+"""
+    paths = os.pathsep.join(sys.path)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": paths}
+    )
+    assert any(len(list(tmp_path.glob("started*"))) == 2 for _ in looks())
+    process.kill()
+    process.wait()
+    workers = [path.suffix[1:] for path in tmp_path.glob("started*")]
+    assert any(not any(map(runs, workers)) for _ in looks(60.0))
+
+
+def runs(pid: str) -> bool:
+    """Return whether a process runs; one that nobody waited for has no command line left."""
+    with contextlib.suppress(OSError):
+        return bool(Path("/proc", pid, "cmdline").read_bytes())
+    return False
+
+
+def note_and_hang(started: str, clock: LocalClock, progress: Progress) -> NoReturn:
+    """Be a worker that keeps the interpreter's lock for ever."""
+    del clock, progress
+    Path(f"{started}.{os.getpid()}").touch()
+    re.match("(a|aa)*b", "a" * 200)
+    raise AssertionError
 
 
 def note_and_die(started: str, clock: LocalClock, progress: Progress) -> NoReturn:
