@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import boto3
 from botocore.config import Config
@@ -24,11 +24,20 @@ from botocore.exceptions import (
 from infra import RefusedError
 from infra.environment import Environment
 
-# CDK's default bootstrap writes its version here (CDK guide, "Customize CDK bootstrapping").
-BOOTSTRAP_VERSION = "/cdk-bootstrap/hnb659fds/version"
+# CDK's bootstrap writes its version here (CDK guide, "Customize CDK bootstrapping").
+BOOTSTRAP_VERSION = "/cdk-bootstrap/{qualifier}/version"
 NO_FUNCTION = "s3unzip-asks-for-the-memory-limit"
 MEMORY_LIMIT = re.compile(r"memorySize\W.*?less than or equal to (\d+)", re.IGNORECASE | re.DOTALL)
 QUICK = Config(connect_timeout=10, read_timeout=30, retries={"total_max_attempts": 3})
+
+
+class _Named(NamedTuple):
+    """Something that the environment's file names, and the request that finds it."""
+
+    setting: str
+    service: str
+    operation: str
+    arguments: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +148,7 @@ def explain(error: BotoCoreError | ClientError) -> str:
     return f"AWS cannot be reached with this configuration: {error}"
 
 
-def check_bootstrap(account: Account, environment: str) -> None:
+def check_bootstrap(account: Account, environment: Environment) -> None:
     """Check that CDK's bootstrap stack is in the account and region.
 
     Without the right to read the parameter, the check passes: the CDK CLI assumes a role that has
@@ -147,17 +156,66 @@ def check_bootstrap(account: Account, environment: str) -> None:
     """
     ssm = account.client("ssm")
     try:
-        ssm.get_parameter(Name=BOOTSTRAP_VERSION)
+        ssm.get_parameter(Name=BOOTSTRAP_VERSION.format(qualifier=environment.stack.qualifier))
     except ssm.exceptions.ParameterNotFound as error:
         raise RefusedError(
             f"account {account.id} is not prepared for CDK in {account.region}: run "
-            f"`make bootstrap ENV={environment}` once, then this command again"
+            f"`make bootstrap ENV={environment.name}` once, then this command again"
         ) from error
     except ClientError as error:
         if error.response["Error"]["Code"] not in {"AccessDenied", "AccessDeniedException"}:
             raise RefusedError(explain(error)) from error
     except BotoCoreError as error:
         raise RefusedError(explain(error)) from error
+
+
+def check_named(account: Account, environment: Environment) -> None:
+    """Check that what the environment's file names by ARN, id or name is there.
+
+    What is in another account, or cannot be asked without a right, passes.
+
+    Raises:
+        RefusedError: something does not exist; the message names the setting.
+    """
+    for setting, service, operation, arguments in _named_resources(environment):
+        try:
+            getattr(account.client(service), operation)(**arguments)
+        except ClientError as error:
+            code = error.response["Error"]["Code"]
+            if any(word in code for word in ("NotFound", "NoSuch", "404")):
+                (value,) = arguments.values()
+                missing = ", ".join(value) if isinstance(value, list) else value
+                raise RefusedError(
+                    f"infra/environments/{environment.name}.toml: {setting}: there is no {missing} "
+                    f"in account {account.id}, region {account.region}"
+                ) from error
+        except BotoCoreError:  # the deployment will say more
+            continue
+
+
+def _named_resources(environment: Environment) -> Iterator[_Named]:
+    for name in ("ingest", "destination", "work"):
+        section = getattr(environment, name)
+        if section.existing is not None:
+            yield _Named(f"{name}.existing", "s3", "head_bucket", {"Bucket": section.existing})
+        if section.kms_key is not None:
+            key = {"KeyId": section.kms_key}
+            yield _Named(f"{name}.kms_key", "kms", "describe_key", key)
+    for setting in ("kms_key", "password_kms_key"):
+        key_arn = getattr(environment, setting)
+        if key_arn is not None:
+            yield _Named(setting, "kms", "describe_key", {"KeyId": key_arn})
+    if environment.password_secret is not None:
+        secret = {"SecretId": environment.password_secret.partition("#")[0]}
+        yield _Named("password_secret", "secretsmanager", "describe_secret", secret)
+    for subnet in environment.network.subnets:
+        yield _Named("network.subnets", "ec2", "describe_subnets", {"SubnetIds": [subnet]})
+    for group in environment.network.security_groups:
+        groups = {"GroupIds": [group]}
+        yield _Named("network.security_groups", "ec2", "describe_security_groups", groups)
+    boundary = environment.stack.permissions_boundary
+    if boundary is not None:
+        yield _Named("stack.permissions_boundary", "iam", "get_policy", {"PolicyArn": boundary})
 
 
 @dataclass(frozen=True, slots=True)

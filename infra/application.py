@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk.cx_api import CloudAssembly
 from constructs import Construct
@@ -94,7 +95,18 @@ class S3UnzipStack(cdk.Stack):
     ) -> None:
         about = f"s3unzip: ZIP archives in S3 to objects in S3 ({environment.name})"
         keep = environment.stack.retain
-        super().__init__(scope, name, env=env, description=about, termination_protection=keep)
+        super().__init__(
+            scope,
+            name,
+            env=env,
+            description=about,
+            termination_protection=keep,
+            synthesizer=cdk.DefaultStackSynthesizer(qualifier=environment.stack.qualifier),
+        )
+        boundary = environment.stack.permissions_boundary
+        if boundary is not None:
+            policy = iam.ManagedPolicy.from_managed_policy_arn(self, "Boundary", boundary)
+            iam.PermissionsBoundary.of(self).apply(policy)
         storage = Storage(self, environment=environment)
         functions = Functions(self, environment=environment, storage=storage, code=code)
         workflow = Workflow(self, environment=environment, storage=storage, functions=functions)
@@ -140,6 +152,10 @@ def _outputs(environment: Environment, storage: Storage, watched: Watched) -> di
         "Version": __version__,
         "Fingerprint": source_fingerprint(),
     }
+    for name in ("ingest", "destination", "work"):
+        key = getattr(environment, name).kms_key or environment.kms_key
+        if key is not None:
+            outputs[f"{name.title()}Key"] = key
     if environment.work.prefix:
         outputs["WorkPrefix"] = environment.work.prefix
     if environment.destination.existing is not None:

@@ -20,6 +20,7 @@ from infra.account import (
     Account,
     DeployedStack,
     check_bootstrap,
+    check_named,
     empty_bucket,
     explain,
     find_account,
@@ -28,9 +29,16 @@ from infra.account import (
     stop_runs,
 )
 from infra.cdk_cli import run_cdk
-from infra.environment import FOLDER, Environment, EnvironmentFileError, load_environment
+from infra.environment import (
+    FOLDER,
+    Environment,
+    EnvironmentFileError,
+    StackSection,
+    load_environment,
+)
 
 BEGIN_SECONDS = 300.0  # limit from a put to its run: event, queue, plan of a large archive
+QUALIFIER = StackSection.model_fields["qualifier"].default
 UNRESERVED = 100  # of the account's concurrency, which no function may reserve
 
 
@@ -54,8 +62,11 @@ def bootstrap(wish: Wish) -> int:
     """Prepare the account and region for CDK, once."""
     account = find_account(wish.environment)
     target = f"aws://{account.id}/{account.region}"
+    qualifier = wish.environment.stack.qualifier
+    stack = [] if qualifier == QUALIFIER else ["--toolkit-stack-name", f"CDKToolkit-{qualifier}"]
     # Without an app, which would be synthesized for its accounts and regions: this one is known.
-    return run_cdk(["bootstrap", target, "--app", "", *wish.context], account.variables)
+    words = ["bootstrap", target, "--app", "", "--qualifier", qualifier, *stack]
+    return run_cdk([*words, *wish.context], account.variables)
 
 
 def synth(wish: Wish) -> int:
@@ -66,14 +77,15 @@ def synth(wish: Wish) -> int:
 def diff(wish: Wish) -> int:
     """Print what a deployment would change."""
     account = find_account(wish.environment)
-    check_bootstrap(account, wish.environment.name)
+    check_bootstrap(account, wish.environment)
     return run_cdk(["diff", *wish.context, *fit_account(account, wish)], account.variables)
 
 
 def deploy(wish: Wish) -> int:
     """Create or update the stack; the CLI prints its outputs."""
     account = find_account(wish.environment)
-    check_bootstrap(account, wish.environment.name)
+    check_bootstrap(account, wish.environment)
+    check_named(account, wish.environment)
     _say(f"{wish.environment.stack.name}: account {account.id}, region {account.region}")
     approval = ["--require-approval", "never"] if wish.yes else []
     changed = fit_account(account, wish)

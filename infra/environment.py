@@ -47,6 +47,11 @@ SecretArn = Annotated[
         r"[A-Za-z0-9/_+=.@-]+-[A-Za-z0-9]{6}(#[^#\s]{1,256})?$"
     ),
 ]
+SubnetId = Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")]
+SecurityGroupId = Annotated[str, Field(pattern=r"^sg-[0-9a-f]{8,17}$")]
+PolicyArn = Annotated[
+    str, Field(pattern=r"^arn:aws[a-z-]*:iam::(\d{12}|aws):policy/[A-Za-z0-9_+=,.@/-]+$")
+]
 Days = Annotated[int, Field(ge=1, le=3_650)]
 Memory = Annotated[int, Field(ge=128, le=10_240)]
 
@@ -65,6 +70,8 @@ class StackSection(Section):
     account: AccountId | None = None  # None: the account of the credentials
     region: Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")] | None = None
     tags: dict[str, str] = {}
+    permissions_boundary: PolicyArn | None = None  # of every role that the stack creates
+    qualifier: Annotated[str, Field(pattern=r"^[a-z0-9]{1,10}$")] = "hnb659fds"  # of the bootstrap
 
 
 class BucketSection(Section):
@@ -72,6 +79,7 @@ class BucketSection(Section):
 
     existing: BucketName | None = None
     prefix: KeyPrefix = ""
+    kms_key: KmsKeyArn | None = None  # of an existing bucket: the functions get rights on it
 
 
 class IngestSection(BucketSection):
@@ -216,6 +224,13 @@ class RunsSection(Section):
     max_cost: Annotated[float, Field(gt=0)] | None = None  # dollars; above it the run is refused
 
 
+class NetworkSection(Section):
+    """Where the functions' network interfaces are; without subnets Lambda's own network."""
+
+    subnets: Annotated[list[SubnetId], Field(max_length=16)] = []
+    security_groups: Annotated[list[SecurityGroupId], Field(max_length=5)] = []
+
+
 class AlarmsSection(Section):
     """Thresholds of alarms, and who gets them."""
 
@@ -250,6 +265,7 @@ class Environment(Section):
     work: WorkSection = WorkSection()
     kms_key: KmsKeyArn | None = None  # of created buckets and written objects; None: SSE-S3
     password_secret: SecretArn | None = None  # of encrypted members; ARN#field: of a JSON secret
+    password_kms_key: KmsKeyArn | None = None  # of the secret, where it is not aws/secretsmanager
     event_bus: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,256}$")] = "default"
     options: OptionsSection = OptionsSection()
     after_success: AfterSuccessSection = AfterSuccessSection()
@@ -257,9 +273,22 @@ class Environment(Section):
     tuning: dict[str, int | float] = Field(default={})
     runs: RunsSection = RunsSection()
     intake: IntakeSection = IntakeSection()
+    network: NetworkSection = NetworkSection()
     functions: FunctionsSection
     alarms: AlarmsSection
     logs: LogsSection
+
+    @property
+    def written_key(self) -> str | None:
+        """The KMS key that is sent with each member; None: the bucket's own encryption applies."""
+        return None if self.destination.kms_key else self.kms_key
+
+    @property
+    def bucket_keys(self) -> list[str]:
+        """The KMS keys of all buckets, each once."""
+        sections = (self.ingest, self.destination, self.work)
+        keys = [self.kms_key, *(section.kms_key for section in sections)]
+        return sorted({key for key in keys if key is not None})
 
     @property
     def workers(self) -> int:
@@ -289,6 +318,8 @@ class Environment(Section):
             or self._explain_small_archives(tuning)
             or self._explain_concurrency()
             or self._explain_buckets()
+            or self._explain_keys()
+            or self._explain_network()
             or self._explain_overlap()
             or self._explain_after_success()
         )
@@ -362,6 +393,26 @@ class Environment(Section):
                         "because only those send events and keep what a run writes"
                     )
         return None
+
+    def _explain_keys(self) -> str | None:
+        """Return which key belongs to nothing."""
+        for section in ("ingest", "destination", "work"):
+            bucket = getattr(self, section)
+            if bucket.kms_key and not bucket.existing:
+                return (
+                    f"{section}.kms_key: is the key of an existing bucket; the stack creates this "
+                    "bucket, with the key of kms_key: set that, or name a bucket"
+                )
+        if self.password_kms_key and not self.password_secret:
+            return "password_kms_key: is the key of password_secret, which is not set"
+        return None
+
+    def _explain_network(self) -> str | None:
+        network = self.network
+        if bool(network.subnets) == bool(network.security_groups):
+            return None
+        missing = "security_groups" if network.subnets else "subnets"
+        return f"network.{missing}: functions in a VPC need both subnets and security_groups"
 
     def _explain_overlap(self) -> str | None:
         """Return which prefixes overlap, so that what a run writes could start a run."""

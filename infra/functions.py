@@ -44,6 +44,8 @@ class Functions(Construct):
             for name in READERS:
                 arn = secret.partition("#")[0]
                 rights[name].append(allow(["secretsmanager:GetSecretValue"], arn))
+                if environment.password_kms_key is not None:
+                    rights[name].append(allow(["kms:Decrypt"], environment.password_kms_key))
         self.by_name: Mapping[str, lambda_.Function] = {
             name: self._function(name, rights[name]) for name in PURPOSES
         }
@@ -81,6 +83,7 @@ class Functions(Construct):
             system_log_level_v2=lambda_.SystemLogLevel.INFO,
             tracing=lambda_.Tracing.ACTIVE,
         )
+        _join_network(function, self._environment)
         acknowledge(
             function,
             "AwsSolutions-L1",
@@ -112,6 +115,21 @@ class Functions(Construct):
             allow(["logs:CreateLogStream", "logs:PutLogEvents"], log_group.log_group_arn)
         )
         return role, log_group
+
+
+def _join_network(function: lambda_.Function, environment: Environment) -> None:
+    """Put a function into the environment's subnets.
+
+    This sets the function's own property. CDK's `vpc` would look the VPC up in an account.
+    """
+    network = environment.network
+    if not network.subnets:
+        return
+    resource = function.node.default_child
+    assert isinstance(resource, lambda_.CfnFunction)  # noqa: S101 - narrows a type that CDK leaves open
+    resource.vpc_config = lambda_.CfnFunction.VpcConfigProperty(
+        subnet_ids=network.subnets, security_group_ids=network.security_groups
+    )
 
 
 def _application_level(environment: Environment) -> lambda_.ApplicationLogLevel:
@@ -147,7 +165,7 @@ def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
         Variable.WORK_PREFIX: environment.work.prefix,
         Variable.DESTINATION: f"s3://{storage.destination.bucket_name}/{destination.prefix}",
         Variable.DESTINATION_OWNER: destination.owner or "",
-        Variable.DESTINATION_KMS_KEY: environment.kms_key or "",
+        Variable.DESTINATION_KMS_KEY: environment.written_key or "",
         Variable.TRIGGER_BUCKET: storage.ingest.bucket_name,
         Variable.TRIGGER_PREFIX: environment.ingest.prefix,
         Variable.TRIGGER_SUFFIX: environment.ingest.suffix,

@@ -37,6 +37,13 @@ WILDCARDS = (
         "Step Functions' log delivery takes no resource (Step Functions guide, cw-logs).",
     ),
     Wildcard(
+        r"ec2:(CreateNetworkInterface|DescribeNetworkInterfaces|DescribeSubnets"
+        r"|DeleteNetworkInterface|(Assign|Unassign)PrivateIpAddresses)",
+        r"\*",
+        "Lambda makes a function's network interfaces with its role; the interfaces have no ARNs "
+        "before they exist (Lambda guide, configuration-vpc).",
+    ),
+    Wildcard(
         r"lambda:InvokeFunction",
         r"<Functions\w+\.Arn>:\*",
         "CDK grants a function together with its versions; the function is exact.",

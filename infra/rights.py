@@ -12,6 +12,15 @@ from infra.storage import Storage
 
 # Functions that plan, settle and end runs; extract only does tasks.
 ENDERS = ("intake", "plan", "settle")
+# What a function in a VPC needs: docs.aws.amazon.com/lambda, configuration-vpc.
+INTERFACES = (
+    "CreateNetworkInterface",
+    "DescribeNetworkInterfaces",
+    "DescribeSubnets",
+    "DeleteNetworkInterface",
+    "AssignPrivateIpAddresses",
+    "UnassignPrivateIpAddresses",
+)
 MEMBERS = ("GetObject", "PutObject", "AbortMultipartUpload")  # GetObject: for existing members
 
 
@@ -32,10 +41,12 @@ class Rights:
         rights = {"extract": self._tasks(), **{name: self._runs() for name in ENDERS}}
         # A run that goes on forgets why it stopped, and which members failed.
         rights["plan"].append(allow(["s3:DeleteObject"], self._runs_arn))
-        key = self._environment.kms_key
-        if key is not None:
-            for allowed in rights.values():
-                allowed.append(allow(["kms:Decrypt", "kms:GenerateDataKey"], key))
+        keys = self._environment.bucket_keys
+        for allowed in rights.values():
+            if keys:
+                allowed.append(allow(["kms:Decrypt", "kms:GenerateDataKey"], *keys))
+            if self._environment.network.subnets:
+                allowed.append(allow([f"ec2:{action}" for action in INTERFACES], "*"))
         return rights
 
     def member_actions(self) -> list[str]:

@@ -104,8 +104,9 @@ class Workflow(Construct):
         # requires all four for a ResultWriter.
         actions = ["GetObject", "PutObject", "ListMultipartUploadParts", "AbortMultipartUpload"]
         self._allow([f"s3:{action}" for action in actions], rounds)
-        if environment.kms_key is not None:
-            self._allow(["kms:Decrypt", "kms:GenerateDataKey"], environment.kms_key)
+        work_keys = {environment.kms_key, environment.work.kms_key} - {None}
+        for key in sorted(filter(None, work_keys)):
+            self._allow(["kms:Decrypt", "kms:GenerateDataKey"], key)
 
     def settle_failures(self, settle: lambda_.Function, undelivered: sqs.Queue) -> None:
         """Let the settle function report every execution that failed or was stopped."""

@@ -22,6 +22,7 @@ from tests.sharing import make_once
 # Stands for the ARN of a secret, which only a running account has.
 SECRET = "arn:aws:secretsmanager:us-east-1:000000000000:secret:archives/zip-AbCdEf"
 KMS_KEY = "arn:aws:kms:eu-west-1:123456789012:key/0f"
+BOUNDARY = "arn:aws:iam::123456789012:policy/company-boundary"
 TOPIC = "arn:aws:sns:eu-west-1:123456789012:on-call"
 
 # The environment's file, and settings in place of the file's, by the name of the variant.
@@ -62,6 +63,23 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
             "logs.level": "WARNING",
             "options.objects.storage_class": "GLACIER_IR",
             "options.objects.tags.team": "data",
+        },
+    ),
+    "company": (
+        "dev",
+        {
+            "stack.permissions_boundary": BOUNDARY,
+            "stack.qualifier": "acme",
+            "kms_key": KMS_KEY,
+            "ingest.existing": "arrivals",
+            "ingest.kms_key": f"{KMS_KEY}1",
+            "destination.existing": "members",
+            "destination.owner": "444455556666",
+            "destination.kms_key": f"{KMS_KEY}2",
+            "password_secret": SECRET,
+            "password_kms_key": f"{KMS_KEY}3",
+            "network.subnets": ["subnet-0123456789abcdef0", "subnet-0123456789abcdef1"],
+            "network.security_groups": ["sg-0123456789abcdef0"],
         },
     ),
     "existing": (

@@ -12,10 +12,19 @@ import pytest
 
 from embedded.ministack import PYTHON, EmbeddedAws
 from infra import RefusedError
-from infra.account import Account, DeployedStack, empty_bucket, find_stack, list_runs, stop_runs
+from infra.account import (
+    Account,
+    DeployedStack,
+    check_named,
+    empty_bucket,
+    find_stack,
+    list_runs,
+    stop_runs,
+)
 from infra.cdk_cli import COMMAND
 from infra.deployment import Wish, fit_account, main
 from infra.environment import load_environment
+from tests.assemblies import BOUNDARY, KMS_KEY, SECRET
 from tests.docs.bare import make_checkout, make_machine
 
 REGION = "eu-west-1"
@@ -179,6 +188,32 @@ def test_a_new_account_is_told_which_memory_would_work(
     words = fit_account(account, fitting)
     assert words[-1] == "intake.concurrency=5"
     assert (words.count("-c") == 5) == (name == "prod")  # its reservations are left out
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"ingest.existing": "no-such-bucket-of-mine"}, "ingest.existing: there is no no-such-b"),
+        ({"kms_key": f"{KMS_KEY}0"}, "kms_key: there is no arn:aws:kms"),
+        (
+            {
+                "network.subnets": ["subnet-00000000000000000"],
+                "network.security_groups": ["sg-00000000000000000"],
+            },
+            "network.subnets: there is no subnet-00000000000000000 in account",
+        ),
+        ({"stack.permissions_boundary": BOUNDARY}, "stack.permissions_boundary: there is no arn"),
+        ({"password_secret": SECRET}, "password_secret: there is no arn:aws:secretsmanager"),
+    ],
+)
+def test_what_a_setting_names_must_exist(
+    account: Account, settings: dict[str, object], said: str
+) -> None:
+    """The deployment ends before it begins, and names the setting."""
+    with pytest.raises(RefusedError) as refused:
+        check_named(account, load_environment("dev", settings=settings))
+    assert said in str(refused.value)
+    check_named(account, load_environment("dev"))
 
 
 def test_dev_fits_into_a_new_account(

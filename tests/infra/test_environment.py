@@ -23,7 +23,7 @@ from infra.environment import (
 from s3unzip.model import GzipForm, OnConflict, Options
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.zip import Limits
-from tests.assemblies import SECRET
+from tests.assemblies import KMS_KEY, SECRET
 
 DEV = (FOLDER / "dev.toml").read_text()
 
@@ -115,6 +115,11 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, before: str, after: str, line:
         ({"options.nested_depth": 1, "options.as_gzip": "suffix"}, "nested_depth"),
         ({"ingest.existing": "in--use1-az4--x-s3"}, "ingest.existing: in--use1-az4--x-s3 is a dir"),
         ({"destination.existing": "out-1a2b3c-s3alias"}, "is the alias of an access point"),
+        ({"ingest.kms_key": KMS_KEY}, "ingest.kms_key: is the key of an existing bucket"),
+        ({"password_kms_key": KMS_KEY}, "password_kms_key: is the key of password_secret"),
+        ({"network.subnets": ["subnet-0123456789abcdef0"]}, "network.security_groups: functions"),
+        ({"network.subnets": ["10.0.0.0/24"]}, "network.subnets.0 must match"),
+        ({"stack.permissions_boundary": "boundary"}, "stack.permissions_boundary must match"),
         ({"ingest.prefix": "a\\b/"}, "ingest.prefix must match"),
         ({"functions.intake.reserved_concurrency": 1}, "reserved_concurrency: 1 is too little"),
         ({"options.objects.storage_class": "COLD"}, "storage class 'COLD': unknown"),

@@ -11,7 +11,7 @@ import pytest
 
 from infra.reasons import listed, reason_for
 from s3unzip.settings import PROCESS_VARIABLES, Variable
-from tests.assemblies import KMS_KEY, TOPIC
+from tests.assemblies import BOUNDARY, KMS_KEY, TOPIC
 from tests.infra.templates import Synthesized
 
 FUNCTIONS = ("intake", "plan", "extract", "settle")
@@ -355,3 +355,43 @@ def test_a_map_survives_faults_of_its_own_requests(dev: Synthesized) -> None:
     (retry,) = dev.definition()["States"]["Many tasks"]["Retry"]
     assert retry["ErrorEquals"] == ["States.ItemReaderFailed", "States.ResultWriterFailed"]
     assert retry["MaxAttempts"] > 0
+
+
+def test_each_key_has_its_rights(synthesized: Callable[[str], Synthesized]) -> None:
+    """Existing buckets and the secret have keys of their own; the key of members is not sent."""
+    made = synthesized("company")
+    buckets = {KMS_KEY, f"{KMS_KEY}1", f"{KMS_KEY}2"}
+    for name in FUNCTIONS:
+        rights = made.rights(name)
+        written = {key for action, key in rights if action == "kms:GenerateDataKey"}
+        read = {key for action, key in rights if action == "kms:Decrypt"}
+        assert written == buckets
+        assert read == buckets | (set() if name == "settle" else {f"{KMS_KEY}3"})
+        function = made.properties("AWS::Lambda::Function", f"Functions{name.capitalize()}")
+        assert function["Environment"]["Variables"][Variable.DESTINATION_KMS_KEY] == ""
+    machine = {key for action, key in made.policy("WorkflowRunsRole") if action == "kms:Decrypt"}
+    assert machine == {KMS_KEY}
+    outputs = made.template["Outputs"]
+    keys = [outputs[f"{role}Key"]["Value"] for role in ("Ingest", "Destination", "Work")]
+    assert keys == [f"{KMS_KEY}1", f"{KMS_KEY}2", KMS_KEY]
+
+
+def test_functions_in_a_network(synthesized: Callable[[str], Synthesized]) -> None:
+    """Each function is in the subnets, with the rights for its network interfaces only."""
+    made = synthesized("company")
+    for name in FUNCTIONS:
+        function = made.properties("AWS::Lambda::Function", f"Functions{name.capitalize()}")
+        assert function["VpcConfig"] == {
+            "SubnetIds": made.environment.network.subnets,
+            "SecurityGroupIds": made.environment.network.security_groups,
+        }
+        assert ("ec2:CreateNetworkInterface", "*") in made.rights(name)
+
+
+def test_a_boundary_is_on_every_role(synthesized: Callable[[str], Synthesized]) -> None:
+    """The bootstrap's qualifier is the environment's, too."""
+    made = synthesized("company")
+    roles = made.resources("AWS::IAM::Role").values()
+    assert {role["PermissionsBoundary"] for role in roles} == {BOUNDARY}
+    version = made.template["Parameters"]["BootstrapVersion"]
+    assert version["Default"] == "/cdk-bootstrap/acme/version"

@@ -28,6 +28,7 @@ QUEUE = "AWS::SQS::Queue"
 RULE = "AWS::Events::Rule"
 # Functions by the beginning of their logical names: those that write members.
 WRITERS = ("FunctionsIntake", "FunctionsPlan", "FunctionsExtract", "FunctionsSettle")
+BUCKETS = ("Ingest", "Destination", "Work")  # as the outputs of the stack name them
 MAX_NAMES = 100  # limit of one DescribeAlarms
 SHARE = 0.9  # of the available concurrency; more leaves too little for the other functions
 QUOTA = "ask for more: Service Quotas, AWS Lambda, Concurrent executions (L-B99A9384)"
@@ -224,26 +225,63 @@ def _check_policy(runs: DeployedRuns, owner: str, roles: list[str]) -> Answer:
 
 
 def check_key(runs: DeployedRuns) -> Answer:
-    """Can the KMS key of written objects be used?
+    """Can the KMS keys be used, and is each bucket encrypted with the key that its setting names?
 
     Key states: https://docs.aws.amazon.com/kms/latest/developerguide/key-state.html
     """
-    key = runs.variables.get(Variable.DESTINATION_KMS_KEY)
-    if not key:
-        return OK, "kms_key is not set: each bucket's default encryption applies", ""
+    keys = {role: runs.outputs.get(f"{role}Key") for role in BUCKETS}
+    written = runs.variables.get(Variable.DESTINATION_KMS_KEY)
+    for key in sorted({key for key in (*keys.values(), written) if key}):
+        unusable = _explain_key(runs, key)
+        if unusable is not None:
+            return unusable
+    for role in BUCKETS:
+        answer = _compare_encryption(runs, role, keys[role] or written)
+        if answer is not None:
+            return answer
+    if not any((*keys.values(), written)):
+        return OK, "kms_key is not set, and no bucket is encrypted with a key of yours", ""
+    return OK, "the keys are enabled; the canary tries the functions' rights to them", ""
+
+
+def _explain_key(runs: DeployedRuns, key: str) -> Answer | None:
+    """Return why a key cannot be used, None if it can."""
     try:
-        found = runs.ask("kms:DescribeKey", KeyId=key)["KeyMetadata"]
+        metadata = runs.ask("kms:DescribeKey", KeyId=key)["KeyMetadata"]
     except NotFoundError:
         return FAILURE, f"{key} does not exist", "set kms_key to a key that does"
-    state = found.get("KeyState", "Unknown")
-    usage = found.get("KeyUsage", "ENCRYPT_DECRYPT")
+    state = metadata.get("KeyState", "Unknown")
     if state != "Enabled":
         advice = "enable the key, or cancel its deletion: every PUT and GET fails without it"
         return FAILURE, f"{key} is {state}", advice
+    usage = metadata.get("KeyUsage", "ENCRYPT_DECRYPT")
     if usage != "ENCRYPT_DECRYPT":
         advice = "set kms_key to a symmetric key for encryption"
         return FAILURE, f"{key} is a key for {usage}", advice
-    return OK, f"{key} is enabled; the canary tries the functions' rights to it", ""
+    return None
+
+
+def _compare_encryption(runs: DeployedRuns, role: str, key: str | None) -> Answer | None:
+    """Return what is wrong if a bucket is encrypted with a key on which the roles have no rights.
+
+    https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetBucketEncryption.html
+    """
+    bucket = runs.outputs[f"{role}Bucket"]
+    setting = f"{role.lower()}.kms_key"
+    try:
+        with asking("s3:GetEncryptionConfiguration"):
+            encryption = runs.client("s3").get_bucket_encryption(Bucket=bucket)
+    except S3UnzipError:  # SSE-S3, in the words of an older S3; or a bucket of another account
+        return None
+    (rule,) = encryption["ServerSideEncryptionConfiguration"]["Rules"]
+    default = rule["ApplyServerSideEncryptionByDefault"]
+    actual = default.get("KMSMasterKeyID")
+    if "kms" not in default["SSEAlgorithm"] or actual is None:  # none, or the key of AWS itself
+        return None
+    if key is not None and actual.rpartition("/")[2] == key.rpartition("/")[2]:
+        return None
+    message = f"{bucket} is encrypted with {actual}, on which the functions have no rights"
+    return FAILURE, message, f"set {setting} to this key, and deploy again"
 
 
 def check_secret(runs: DeployedRuns) -> Answer:

@@ -147,7 +147,7 @@ def test_a_bucket_when_s3_fails(runs: DeployedRuns, fault_of: str) -> None:
     ("state", "expected", "word"),
     [
         ("none", OK, "not set"),
-        ("enabled", OK, "is enabled"),
+        ("enabled", OK, "are enabled"),
         ("disabled", FAILURE, "is Disabled"),
         ("signing", FAILURE, "is a key for SIGN_VERIFY"),
         ("missing", FAILURE, "does not exist"),
@@ -169,6 +169,33 @@ def test_key(
         arn = "arn:aws:kms:us-east-1:123456789012:key/00000000-0000-0000-0000-000000000000"
     if state != "none":
         runs.variables |= {Variable.DESTINATION_KMS_KEY: arn}
+    check(runs, "kms key", expected, word)
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected", "word"),
+    [
+        ("none", FAILURE, "is encrypted with"),
+        ("another", FAILURE, "set destination.kms_key to this key"),
+        ("the same", OK, "are enabled"),
+    ],
+)
+def test_a_bucket_with_a_key_that_no_setting_names(
+    runs: DeployedRuns, account: Account, setting: str, expected: CheckStatus, word: str
+) -> None:
+    """Each write into it would be refused, because the roles have no rights on its key."""
+    kms = account.client("kms")
+    keys = [kms.create_key()["KeyMetadata"]["Arn"] for _ in range(2)]
+    default = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": keys[0]}
+    account.client("s3").put_bucket_encryption(
+        Bucket="members",
+        ServerSideEncryptionConfiguration={
+            "Rules": [{"ApplyServerSideEncryptionByDefault": default}]
+        },
+    )
+    named = {"another": keys[1], "the same": keys[0]}.get(setting)
+    if named is not None:
+        runs.outputs |= {"DestinationKey": named}
     check(runs, "kms key", expected, word)
 
 
