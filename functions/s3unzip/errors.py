@@ -22,7 +22,9 @@
     |  +- ConflictError             exit 6  a conditional write found the object there
     |  +- StoreFullError            exit 6  no space left where the members go
     |  +- StoreRefusesError         exit 6  the destination refuses every object
+    |  +- UnsupportedError          exit 6  the store does not implement a request or its header
     +- ServiceFaultError            exit 5  retryable: try the task again
+    |  +- UnconfirmedError          exit 5  the answer to Complete does not tell of an object
     |  +- ThrottledError            exit 5  503 SlowDown and its kin, after the whole budget
     |  +- DeadlineError             exit 5  the worker's time ran out; what is done is written
     +- RunStoppedError              exit 5  another task met what stops the whole run
@@ -100,6 +102,10 @@ class StoreFullError(StorageError):
     """No space is left, or a quota is reached, where the members go."""
 
 
+class UnsupportedError(StorageError):
+    """The store does not implement the request, or one of its headers."""
+
+
 class StoreRefusesError(StorageError):
     """The destination refuses every object that it is given."""
 
@@ -110,6 +116,10 @@ class ServiceFaultError(S3UnzipError):
     exit_code = 5
     retryable = True
     trouble = ""  # for a person who waits: the URL, and that it does not answer, or with errors
+
+
+class UnconfirmedError(ServiceFaultError):
+    """The answer to Complete does not tell of an object: look whether it is there."""
 
 
 class ThrottledError(ServiceFaultError):

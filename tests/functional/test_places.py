@@ -13,7 +13,7 @@ from s3unzip.stores.ports import ObjectFacts
 from tests.encrypting import seal_zipcrypto
 from tests.memory_server import Asked, MemoryS3, run_memory_s3
 from tests.processes import Ended, Program
-from tests.servers import Reply
+from tests.servers import Reply, s3_error
 from tests.zips import DEFLATE, STORED, Entry, build
 
 CONTENT = b"content\n" * 100
@@ -39,11 +39,15 @@ class FaultyS3(MemoryS3):
         super().__init__()
         self.denied: set[str] = set()
         self.hung: str | None = None  # a key
+        self.unknown = ""  # a header, or what several begin with
         self.dies_after: int | None = None  # objects
         self.in_vain = 0
 
     def answer(self, asked: Asked) -> Reply:
         """Deny, hang up or answer."""
+        if self.unknown and any(name.startswith(self.unknown) for name in asked.headers):
+            self.in_vain += 1
+            return s3_error(501, "NotImplemented")
         if asked.method == "PUT" and asked.key in self.denied:
             return Reply(403, b"<Error><Code>AccessDenied</Code></Error>")
         if self.dies_after is not None and (
@@ -250,6 +254,38 @@ def test_a_store_that_lists_keys_in_another_order(places: Places, order: str) ->
     assert refused.code == 6, refused.err
     assert "does not list keys in the order of their bytes" in refused.err
     assert "--dry-run --on-conflict skip-unchanged" in refused.err
+
+
+def test_a_store_that_knows_no_checksums(places: Places) -> None:
+    """Small members, large ones and the records of the run are written without them."""
+    places.there.unknown = "x-amz-checksum"
+    ended = places.extract(*places.two)
+    assert ended.code == 0, ended.err
+    assert places.out.objects.keys() == NAMES
+    assert places.out.objects["to/a/large.bin"].body == LARGE
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ("x-amz-tagging", ("--tag", "team=data")),
+        ("x-amz-storage-class", ("--storage-class", "STANDARD_IA")),
+        ("if-none-match", ("--on-conflict", "never")),
+    ],
+)
+def test_what_a_store_does_not_implement_ends_a_run(
+    places: Places, header: str, words: tuple[str, str]
+) -> None:
+    """The run ends after few requests, and the message names the option to leave out."""
+    places.there.unknown = header
+    places.add("a.zip", build(*(Entry(f"{n:03}", CONTENT) for n in range(300))))
+    ended = places.extract(*places.two, *words)
+    assert ended.code == 5
+    assert "FAILED" in ended.err
+    option = " ".join(words) if header == "if-none-match" else words[0]
+    assert f"does not implement the request with {option}: leave it out" in ended.err
+    assert places.there.in_vain <= 64  # of 300 members
+    assert "retrying" not in ended.err
 
 
 def test_spaces_in_keys(places: Places) -> None:

@@ -221,6 +221,8 @@ class _Writer:
             attempt.note(row, explain_refusal(row, attempt))
         except RUN_FAULTS:
             raise
+        except errors.UnsupportedError:  # of all members
+            raise
         except errors.StorageError as refusal:
             self._refuse(row, refusal)
         else:

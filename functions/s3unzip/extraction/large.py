@@ -47,6 +47,7 @@ from s3unzip.zip import (
     open_member,
 )
 
+COPY_TRIES = 4  # of one part, after which the member is streamed
 CHECKSUM_LENGTH = 8  # of a CRC-32 in base64
 
 
@@ -304,8 +305,9 @@ def complete_once(
         attempts += 1
         try:
             return destination.complete_upload(upload, parts, if_absent=if_absent)
-        except errors.NotFoundError:
-            if attempts > 1 and is_member(row, options, destination, step.calls):
+        except (errors.NotFoundError, errors.UnconfirmedError) as error:
+            may_be_done = attempts > 1 or isinstance(error, errors.UnconfirmedError)
+            if may_be_done and is_member(row, options, destination, step.calls):
                 return None
             raise
 
@@ -470,9 +472,7 @@ def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
     upload = begin_upload(attempt, row)
     try:
         parts = _copy_parts(attempt, upload, data, sizes)
-        # Emulators return no part checksum or a wrong one; the range itself is the arbiter.
-        if combine_parts(parts) != (row.member.size, row.member.crc32):
-            check_whole(_with_crcs(parts, data, 0), row)
+        _check_copy(parts, data)
     except errors.MemberError as error:
         abort_upload(attempt, upload)
         attempt.failed(row, error.finding)
@@ -490,6 +490,21 @@ def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
         except errors.StorageError:  # it copied the parts, but will not have them
             abort_upload(attempt, upload)
             stream_whole(attempt, row)
+
+
+def _check_copy(parts: tuple[Part, ...], data: MemberData) -> None:
+    """Compare a copy with the directory.
+
+    Raises:
+        MemberError: the store tells no checksums, and the archive's bytes are wrong.
+        CopyRefusedError: by the store's checksums it copied other bytes. Either these or the
+            archive's are wrong: a stream tells.
+    """
+    combined = combine_parts(parts)
+    if combined is None:
+        check_whole(_with_crcs(parts, data, 0), data.row)
+    elif combined != (data.row.member.size, data.row.member.crc32):
+        raise CopyRefusedError(f"{data.row.key}: the store's checksums are not the directory's")
 
 
 def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
@@ -522,11 +537,22 @@ def _copy_parts(
     def copy(number: int, at: int, size: int) -> Part:
         start = data.span.start + at
         span = ByteRange(start, start + size)
+        tries = 0
+
+        def copy_once() -> Part:
+            nonlocal tries
+            tries += 1
+            try:
+                return destination.copy_part(upload, number, at, run.source, run.pin, span)
+            except errors.ThrottledError:
+                raise
+            except errors.ServiceFaultError as fault:
+                if tries < COPY_TRIES:
+                    raise
+                raise CopyRefusedError(str(fault)) from fault
+
         try:
-            part = attempt.calls.paced(
-                "copy",
-                lambda: destination.copy_part(upload, number, at, run.source, run.pin, span),
-            )
+            part = attempt.calls.paced("copy", copy_once)
         except errors.NotFoundError as gone:
             raise UploadGoneError(gone) from gone
         except RUN_FAULTS:

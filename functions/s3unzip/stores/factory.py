@@ -19,7 +19,13 @@ from urllib.parse import urlsplit
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from s3unzip.errors import NotFoundError, S3UnzipError, ServiceFaultError, UsageError
+from s3unzip.errors import (
+    NotFoundError,
+    S3UnzipError,
+    ServiceFaultError,
+    UnconfirmedError,
+    UsageError,
+)
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import Calls, Kind, LocalClock, count_request
 from s3unzip.stores.listing import list_pages
@@ -409,8 +415,8 @@ class ObjectRunStore:
             attempts += 1
             try:
                 self._store.complete_upload(upload, parts, if_absent=False)
-            except NotFoundError:
-                if attempts == 1:
+            except (NotFoundError, UnconfirmedError) as error:
+                if attempts == 1 and isinstance(error, NotFoundError):
                     raise
                 count_request("head")
                 found = self._store.head(upload.key)

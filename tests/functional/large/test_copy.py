@@ -7,7 +7,13 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from s3unzip.errors import AccessDeniedError, S3UnzipError, StorageError
+from s3unzip.errors import (
+    AccessDeniedError,
+    S3UnzipError,
+    ServiceFaultError,
+    StorageError,
+    UnconfirmedError,
+)
 from s3unzip.model import Location, Part, Pin, Report
 from s3unzip.settings import Tuning
 from s3unzip.stores.ports import Upload
@@ -57,6 +63,46 @@ class RefusingCopies(MemoryBucket):
         if self._left < 0:
             raise StorageError("NotImplemented: no UploadPartCopy with a checksum")
         return super().copy_part(upload, number, offset, source, pin, span)
+
+
+class FaultyCopies(MemoryBucket):
+    """Answers each UploadPartCopy with an error that a retry may mend, and never does."""
+
+    def copy_part(
+        self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
+    ) -> Part:
+        """Fail."""
+        raise ServiceFaultError("200 with InternalError in it")
+
+
+class WrongCopies(MemoryBucket):
+    """Copies other bytes, and says their checksums truly."""
+
+    def copy_part(
+        self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
+    ) -> Part:
+        """Copy one part with a flipped bit."""
+        part = super().copy_part(upload, number, offset, source, pin, span)
+        _, body = self.pending[upload.upload_id].parts[number]
+        wrong = bytes([body[0] ^ 1]) + body[1:]
+        part = replace(part, crc32=zlib.crc32(wrong))
+        self.pending[upload.upload_id].parts[number] = (part, wrong)
+        return part
+
+
+class SilentCompletes(MemoryBucket):
+    """Answers Complete without an ETag: at first `lost` times without doing it."""
+
+    def __init__(self, lost: int) -> None:
+        super().__init__()
+        self.lost = lost
+
+    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
+        """Say nothing of the object."""
+        self.lost -= 1
+        if self.lost < 0:
+            super().complete_upload(upload, parts, if_absent=if_absent)
+        raise UnconfirmedError("no ETag")
 
 
 class PlainBucket(MemoryBucket):
@@ -136,8 +182,29 @@ def test_absent_part_checksums_are_computed_from_the_pinned_range(tuning: Tuning
 
 @each_way
 def test_wrong_part_checksums_never_fail_a_right_member(tuning: Tuning) -> None:
-    """Checksums that do not combine to the directory's are checked against the bytes."""
-    extract(OddCopies(), tuning)
+    """Where they do not combine to the directory's, the member is streamed."""
+    _, report = extract(OddCopies(), tuning)
+    assert report.requests.part > 0
+
+
+@each_way
+@pytest.mark.parametrize("bucket", [FaultyCopies, WrongCopies])
+def test_copies_that_always_fail_or_are_wrong_are_streamed(
+    bucket: type[MemoryBucket], tuning: Tuning
+) -> None:
+    """A store that cannot copy, or says that it copied other bytes, gets the bytes uploaded."""
+    _, report = extract(bucket(), tuning)
+    assert report.requests.part > 0
+    assert report.rounds <= 3
+
+
+@each_way
+@pytest.mark.parametrize("lost", [0, 2])
+def test_a_complete_without_an_etag_is_looked_at(tuning: Tuning, lost: int) -> None:
+    """The object tells whether it is there; where it is not, Complete is sent again."""
+    bucket = SilentCompletes(lost)
+    extract(bucket, tuning)
+    assert not bucket.pending
 
 
 @each_way

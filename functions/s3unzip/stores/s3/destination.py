@@ -5,20 +5,34 @@ from __future__ import annotations
 import base64
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote_plus, urlencode
 
 import obstore
+from botocore.exceptions import ClientError
 
-from s3unzip.errors import NotFoundError, ServiceFaultError, StorageError
+from s3unzip.errors import (
+    NotFoundError,
+    ServiceFaultError,
+    StorageError,
+    UnconfirmedError,
+    UnsupportedError,
+)
 from s3unzip.model import Location, Part, Pin
-from s3unzip.stores.calls import count_request
+from s3unzip.stores.calls import Kind, count_request
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.listing import MAX_PAGES
 from s3unzip.stores.ports import Buffer, ListPage, ObjectFacts, PartLimits, StoredObject, Upload
-from s3unzip.stores.s3.errors import S3_ERRORS, Call, read_answer, translate_error
+from s3unzip.stores.s3.errors import (
+    S3_ERRORS,
+    Call,
+    is_unsupported,
+    read_answer,
+    translate_error,
+)
 from s3unzip.stores.s3.session import PAGE, Session, unquoted
 from s3unzip.stores.s3.source import content_length, date_of, is_odd, read_pieces
 from s3unzip.zip import ByteRange
@@ -26,8 +40,10 @@ from s3unzip.zip import ByteRange
 if TYPE_CHECKING:  # a stub
     from obstore import Attributes, GetOptions
 
+T = TypeVar("T")
 PIECE = 1024**2
 DELETE_BATCH = 1_000
+NO_BULK = frozenset({"MissingContentMD5"})  # the SDKs send a CRC-32 of the list in its place
 COPY_FROM = 5 * 1024**2  # UploadPartCopy takes a range only of a larger source
 CRC = "zip-crc32"  # metadata of each member
 _CRC = re.compile(r"[0-9a-fA-F]{1,8}")
@@ -66,32 +82,72 @@ class S3Destination:
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
         """Write one object whole; S3 verifies its CRC64NVME. Return its ETag without quotes."""
-        try:
-            if is_odd(key):
-                return self._put_odd(key, bytes(body), facts, if_absent=if_absent)
-            self._session.confirm_owner(self._bucket, self._owner_id)
-            answer = obstore.put(
-                self._session.writer(self._bucket, self._kms_key),
-                key,
-                body,
-                attributes=_attributes(facts),
-                tags=facts.tags,
-                mode="create" if if_absent else "overwrite",
-                use_multipart=False,
-            )
-        except S3_ERRORS as error:
-            call = Call("PutObject", self._bucket, key, conditional=if_absent)
-            raise self._session.understand(error, call) from None
+        put = partial(self._put_odd if is_odd(key) else self._put_plain, key, body, facts)
+        return self._write(
+            "put",
+            partial(put, if_absent=if_absent),
+            lambda: self._writing(key, facts, if_absent=if_absent),
+        )
+
+    def _put_plain(
+        self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool
+    ) -> str | None:
+        self._session.confirm_owner(self._bucket, self._owner_id)
+        answer = obstore.put(
+            self._session.writer(self._bucket, self._kms_key),
+            key,
+            body,
+            attributes=_attributes(facts),
+            tags=facts.tags,
+            mode="create" if if_absent else "overwrite",
+            use_multipart=False,
+        )
         return unquoted(answer["e_tag"])
 
-    def _put_odd(self, key: str, body: bytes, facts: ObjectFacts, *, if_absent: bool) -> str | None:
-        request = self._described(key, facts) | {
-            "Body": body,
-            "ChecksumCRC32": _text_of(zlib.crc32(body)),
-        }
+    def _put_odd(
+        self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool
+    ) -> str | None:
+        request = self._described(key, facts)
+        request["Body"] = bytes(body)
+        if self._session.sends_checksums:
+            request["ChecksumCRC32"] = _text_of(zlib.crc32(body))
         if if_absent:
             request["IfNoneMatch"] = "*"
         return unquoted(self._session.slow.put_object(**request).get("ETag"))
+
+    def _write(self, kind: Kind, send: Callable[[], T], call: Callable[[], Call]) -> T:
+        """Return what `send` returns; without checksums in headers if the server knows none.
+
+        Args:
+            send: asks the session whether it sends checksums.
+            call: returns what `send` is about.
+        """
+        with_checksums = self._session.sends_checksums
+        try:
+            return send()
+        except S3_ERRORS as error:
+            answer = read_answer(error)
+            # Complete names checksums in its XML.
+            refused = is_unsupported(answer) or answer.code == "MalformedXML"
+            if not (with_checksums and refused):
+                raise self._session.understand(error, call()) from None
+        self._session.stop_checksums()
+        count_request(kind)
+        with self._session.explaining(call()):
+            return send()
+
+    def _writing(
+        self, key: str, facts: ObjectFacts | None = None, *, if_absent: bool = False
+    ) -> Call:
+        """Return what a request that writes is about, for messages."""
+        is_sent = {
+            "if-none-match": if_absent,
+            "x-amz-server-side-encryption": facts is not None and self._kms_key is not None,
+            "x-amz-storage-class": facts is not None and facts.storage_class is not None,
+            "x-amz-tagging": facts is not None and facts.tags is not None,
+        }
+        headers = tuple(header for header in is_sent if is_sent[header])
+        return Call("PutObject", self._bucket, key, conditional=if_absent, headers=headers)
 
     def head(self, key: str) -> StoredObject | None:
         """Return what is stored under `key`, None if nothing is.
@@ -125,9 +181,10 @@ class S3Destination:
         )
 
     def _head_wholly(self, key: str) -> StoredObject:
-        answer = self._session.control.head_object(
-            Bucket=self._bucket, Key=key, ChecksumMode="ENABLED", **self._owner
-        )
+        request: dict[str, Any] = {"Bucket": self._bucket, "Key": key, **self._owner}
+        if self._session.sends_checksums:
+            request["ChecksumMode"] = "ENABLED"
+        answer = self._session.control.head_object(**request)
         headers = answer["ResponseMetadata"]["HTTPHeaders"]
         size = content_length(Call("GetObject", self._bucket, key), headers)
         crc, checksum = answer["Metadata"].get(CRC, ""), answer.get("ChecksumCRC32", "")
@@ -181,24 +238,42 @@ class S3Destination:
             if start:
                 count_request("delete")
             batch = keys[start : start + DELETE_BATCH]
-            with self._explaining("DeleteObject", batch[0]):
+            try:
                 answer = self._session.control.delete_objects(
                     Bucket=self._bucket,
                     Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True},
                     **self._owner,
                 )
+            except S3_ERRORS as error:
+                refusal = read_answer(error)
+                if not (is_unsupported(refusal) or refusal.code in NO_BULK):
+                    call = Call("DeleteObject", self._bucket, batch[0])
+                    raise self._session.understand(error, call) from None
+                self._delete_each(batch)
+                continue
             for refused in answer.get("Errors", ()):
                 raise StorageError(
                     f"s3:DeleteObject s3://{self._bucket}/{refused.get('Key')}: "
                     f"{refused.get('Code')}: {refused.get('Message')}"
                 )
 
+    def _delete_each(self, keys: Sequence[str]) -> None:
+        """Delete objects where the server takes no list of them."""
+        for key in keys:
+            count_request("delete")
+            with suppress(NotFoundError), self._explaining("DeleteObject", key):
+                self._session.control.delete_object(Bucket=self._bucket, Key=key, **self._owner)
+
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         """Begin a multipart upload whose parts carry a CRC-32; return its id."""
-        kind = {"ChecksumAlgorithm": "CRC32", "ChecksumType": "COMPOSITE"}
-        with self._explaining("PutObject", key):
-            request = self._described(key, facts) | kind
-            answer = self._session.control.create_multipart_upload(**request)
+
+        def create() -> Mapping[str, Any]:
+            request = self._described(key, facts)
+            if self._session.sends_checksums:
+                request |= {"ChecksumAlgorithm": "CRC32", "ChecksumType": "COMPOSITE"}
+            return self._session.control.create_multipart_upload(**request)
+
+        answer = self._write("create", create, lambda: self._writing(key, facts))
         return str(_field(answer, "UploadId", key))
 
     def upload_part(
@@ -210,13 +285,17 @@ class S3Destination:
         crc32: int,
     ) -> Part:
         """Upload one part; S3 verifies that its CRC-32 is `crc32`."""
-        checksum = _text_of(crc32)
         content: Any = body if isinstance(body, bytes | bytearray) else bytes(body)
-        with self._explaining("PutObject", upload.key):
-            answer = self._session.slow.upload_part(
-                **self._of(upload), PartNumber=number, Body=content, ChecksumCRC32=checksum
-            )
-        return Part(number, _field(answer, "ETag", upload.key), len(content), crc32, checksum)
+
+        def send() -> Part:
+            request = self._of(upload) | {"PartNumber": number, "Body": content}
+            checksum = _text_of(crc32) if self._session.sends_checksums else None
+            if checksum is not None:
+                request["ChecksumCRC32"] = checksum
+            answer = self._session.slow.upload_part(**request)
+            return Part(number, _field(answer, "ETag", upload.key), len(content), crc32, checksum)
+
+        return self._write("part", send, lambda: self._writing(upload.key))
 
     def copy_part(
         self,
@@ -228,6 +307,8 @@ class S3Destination:
         span: ByteRange,
     ) -> Part:
         """Copy `span` of the pinned source as part `number`, server-side."""
+        if not self._session.copies:
+            raise UnsupportedError(f"{source}: this server does not implement UploadPartCopy")
         origin = {"Bucket": source.bucket, "Key": source.key}
         if pin.version_id is not None:
             origin["VersionId"] = pin.version_id
@@ -241,15 +322,17 @@ class S3Destination:
         if pin.etag is not None:
             request["CopySourceIfMatch"] = pin.etag
         try:
-            answer = self._session.slow.upload_part_copy(**request)
+            copied = self._session.slow.upload_part_copy(**request)
         except S3_ERRORS as error:
+            answer = read_answer(error)
+            self._session.copies = not is_unsupported(answer)
             # The answer is about two objects; only the source has a condition.
-            if read_answer(error).code == "NoSuchUpload":
+            if answer.code == "NoSuchUpload":
                 call = Call("PutObject", self._bucket, upload.key)
             else:
                 call = Call("GetObject", source.bucket, source.key, pinned=True)
             raise translate_error(error, call) from None
-        result = _field(answer, "CopyPartResult", upload.key)
+        result = _field(copied, "CopyPartResult", upload.key)
         checksum = result.get("ChecksumCRC32")
         crc = _crc_of(checksum) if checksum else None
         return Part(number, _field(result, "ETag", upload.key), span.length, crc, checksum)
@@ -258,25 +341,31 @@ class S3Destination:
         self, upload: Upload, parts: Sequence[Part], *, if_absent: bool
     ) -> str | None:
         """Make the object visible, whole; return its ETag without quotes."""
-        listed = []
-        for part in sorted(parts, key=lambda part: part.number):
-            entry = {"PartNumber": part.number, "ETag": part.etag}
-            checksum = {"ChecksumCRC32": part.checksum_crc32} if part.checksum_crc32 else {}
-            listed.append(entry | checksum)
-        request = self._of(upload) | {"MultipartUpload": {"Parts": listed}}
-        request["MpuObjectSize"] = sum(part.size for part in parts)
-        if if_absent:
-            request["IfNoneMatch"] = "*"
-        try:
-            answer = self._session.slow.complete_multipart_upload(**request)
-        except S3_ERRORS as error:
-            call = Call("PutObject", self._bucket, upload.key, conditional=if_absent)
-            refusal = self._session.understand(error, call)
-            if read_answer(error).code == "ConditionalRequestConflict":
+        call = self._writing(upload.key, if_absent=if_absent)
+
+        def complete() -> str | None:
+            with_checksums = self._session.sends_checksums
+            request = self._of(upload)
+            request["MultipartUpload"] = {
+                "Parts": _list_parts(parts, with_checksums=with_checksums)
+            }
+            if with_checksums:
+                request["MpuObjectSize"] = sum(part.size for part in parts)
+            if if_absent:
+                request["IfNoneMatch"] = "*"
+            try:
+                answer = self._session.slow.complete_multipart_upload(**request)
+            except ClientError as error:
+                if read_answer(error).code != "ConditionalRequestConflict":
+                    raise
                 self.abort_upload(upload)
-                raise NotFoundError(str(refusal)) from None
-            raise refusal from None
-        return unquoted(answer.get("ETag"))
+                raise NotFoundError(str(translate_error(error, call))) from None
+            return unquoted(answer.get("ETag"))
+
+        etag = self._write("complete", complete, lambda: call)
+        if etag is None:
+            raise UnconfirmedError(f"{call}: the answer to Complete came without an ETag")
+        return etag
 
     def abort_upload(self, upload: Upload) -> None:
         """Drop the upload and its parts; nothing happens if it is gone."""
@@ -310,7 +399,7 @@ class S3Destination:
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
         """Return whether `copy_part` can copy from that source, pinned to its ETag or version."""
-        reads = self._copies and source.scheme == "s3"
+        reads = self._copies and self._session.copies and source.scheme == "s3"
         return reads and pin.size > COPY_FROM and date_of(pin) is None
 
     def _explaining(self, action: str, key: str = "") -> AbstractContextManager[None]:
@@ -351,6 +440,17 @@ def _attributes(facts: ObjectFacts) -> Attributes:
     if facts.storage_class is not None:
         attributes["Storage-Class"] = facts.storage_class
     return attributes
+
+
+def _list_parts(parts: Sequence[Part], *, with_checksums: bool) -> list[dict[str, Any]]:
+    """Return what Complete says of the parts, in their order."""
+    listed = []
+    for part in sorted(parts, key=lambda part: part.number):
+        entry: dict[str, Any] = {"PartNumber": part.number, "ETag": part.etag}
+        if with_checksums and part.checksum_crc32:
+            entry["ChecksumCRC32"] = part.checksum_crc32
+        listed.append(entry)
+    return listed
 
 
 def _crc_of(checksum: str) -> int:

@@ -27,6 +27,7 @@ from s3unzip.errors import (
     StorageError,
     StoreFullError,
     ThrottledError,
+    UnsupportedError,
     UsageError,
 )
 
@@ -111,6 +112,15 @@ ADVICE = {
     "XAdminUserNotFound": "check the credentials (AWS_ACCESS_KEY_ID)",
     "XMinioParentIsObject": IN_THE_WAY,
 }
+# A header that a server does not know: Cloudflare R2 answers 501, Backblaze B2 400.
+_UNSUPPORTED = re.compile("unsupported header|not implemented", re.IGNORECASE)
+# The options by which a request has a header that not every server implements.
+HEADER_OPTIONS = {
+    "if-none-match": "--on-conflict never",
+    "x-amz-server-side-encryption": "--kms-key",
+    "x-amz-storage-class": "--storage-class",
+    "x-amz-tagging": "--tag",
+}
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([^<]{1,100})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]{1,500})</Message>")
@@ -144,6 +154,7 @@ class Call(Struct, frozen=True):
     key: str = ""
     pinned: bool = False  # 412 and 404 mean that the archive has changed
     conditional: bool = False  # 412 means that the object exists
+    headers: tuple[str, ...] = ()  # of `HEADER_OPTIONS`
 
     def __str__(self) -> str:
         return f"s3:{self.action} s3://{self.bucket}/{self.key}"
@@ -209,6 +220,13 @@ def _read_response(error: exceptions.ClientError) -> Answer:
     )
 
 
+def is_unsupported(answer: Answer) -> bool:
+    """Return whether the server does not implement the request, or one of its headers."""
+    if answer.status in {501, 505} or answer.code == "NotImplemented":
+        return True
+    return answer.status == 400 and _UNSUPPORTED.search(answer.message) is not None
+
+
 def why_unreachable(error: Exception) -> str | None:
     """Return why no connection was made; None: one was made, or the error is about no request."""
     if isinstance(
@@ -243,6 +261,8 @@ def _kind(answer: Answer, call: Call) -> type[S3UnzipError]:
     status, code = answer.status, answer.code
     missing = {404, 405} if call.pinned else {404}  # 405: a delete marker is the version now
     unmet = ConflictError if call.conditional else StorageError
+    if is_unsupported(answer):
+        return UnsupportedError
     kinds: tuple[tuple[type[S3UnzipError], Collection[str], Collection[int]], ...] = (
         (MisplacedError, MISPLACED, {301, 307}),
         (StorageError, {UNTRUSTED, "InvalidObjectState"}, ()),
@@ -259,11 +279,21 @@ def _kind(answer: Answer, call: Call) -> type[S3UnzipError]:
     return ServiceFaultError if status is None or status >= 500 else StorageError
 
 
+def _advise_without(answer: Answer, call: Call) -> str:
+    """Return which options a server makes impossible that does not implement a request."""
+    named = [header for header in call.headers if header in answer.message.lower()]
+    options = sorted(HEADER_OPTIONS[header] for header in named or call.headers)
+    advice = "this server does not implement the request"
+    return f"{advice} with {' or '.join(options)}: leave it out" if options else advice
+
+
 def _describe(answer: Answer, call: Call) -> str:
     said = ": ".join(part for part in (answer.code, answer.message.rstrip(".")) if part)
     if answer.status is not None and not answer.code:
         said = f"HTTP {answer.status}" + (f": {said}" if said else "")
     advice = ADVICE.get(answer.code, "")
+    if is_unsupported(answer):
+        advice = _advise_without(answer, call)
     if not advice and answer.status == 403:
         right = "the key's kms: rights" if "kms" in answer.message.lower() else f"s3:{call.action}"
         advice = f"{right} may be missing in the role, the bucket policy or the key policy"

@@ -72,6 +72,8 @@ class Session:
         self._regions: dict[str, str] = {}  # of buckets that are not in the default one
         self._owned: dict[tuple[str, str], float] = {}  # until when the check holds
         self._began = time.monotonic()
+        self._sends_checksums: bool | None = None  # None: as the configuration says
+        self.copies = True  # False: the server does not implement UploadPartCopy
 
     @property
     def control(self) -> S3Client:
@@ -88,6 +90,24 @@ class Session:
         """The botocore client of large bodies, and of calls that S3 may take minutes to answer."""
         return self._client("slow")
 
+    @property
+    def sends_checksums(self) -> bool:
+        """Whether requests carry checksums of their bodies in headers that not all servers know.
+
+        Without them the signature covers each body, so that the server verifies it as well.
+        """
+        if self._sends_checksums is None:
+            self._sends_checksums = self._aws.sends_checksums
+        return self._sends_checksums
+
+    def stop_checksums(self) -> None:
+        """Send no such checksums from now on: the server does not implement them."""
+        with self._lock:
+            self._sends_checksums = False
+            self._clients.clear()
+            for key in [key for key in self._stores if key[1] is not False]:
+                del self._stores[key]
+
     def reader(self, bucket: str) -> S3Store:
         """Return the obstore client that reads `bucket`."""
         found = self._stores.get((bucket, False))  # a dict read is atomic; creating is not
@@ -103,11 +123,14 @@ class Session:
 
         The body is not hashed for the signature: CRC64NVME goes with it, S3
         verifies that, and hashing costs more CPU than all the rest of a PUT.
+        `sends_checksums` says where it is.
         """
         found = self._stores.get((bucket, kms_key))
         if found is not None:
             return found
-        config: S3Config = {"checksum_algorithm": "CRC64NVME", "unsigned_payload": True}
+        config: S3Config = {"unsigned_payload": self.sends_checksums}
+        if self.sends_checksums:
+            config["checksum_algorithm"] = "CRC64NVME"
         config["disable_tagging"] = False  # else AWS_DISABLE_TAGGING would win
         if kms_key is not None:
             config["server_side_encryption"] = "aws:kms"
@@ -244,9 +267,12 @@ class Session:
             "retries": {"total_max_attempts": 1, "mode": "standard"},
             "tcp_keepalive": True,
             "signature_version": UNSIGNED if access.unsigned else "s3v4",
+            # A request names the checksum that it needs; what is read is compared with the ZIP's.
+            "request_checksum_calculation": "when_required",
+            "response_checksum_validation": "when_required",
             "s3": {
                 "addressing_style": "path" if access.endpoint_url else "auto",
-                "payload_signing_enabled": False,  # each part goes with its CRC-32
+                "payload_signing_enabled": not self.sends_checksums,  # else a CRC-32 goes with it
                 # Otherwise botocore sends requests for us-east-1 to the global endpoint.
                 "us_east_1_regional_endpoint": "regional",
             },
@@ -369,6 +395,16 @@ class AwsSession:
         """The region of the session; None: it has none."""
         found: str | None = self._core.get_config_variable("region")
         return found
+
+    @property
+    def sends_checksums(self) -> bool:
+        """Whether the configuration allows checksums that a request does not need.
+
+        ``AWS_REQUEST_CHECKSUM_CALCULATION`` or ``request_checksum_calculation`` of a profile; see
+        sdkref/latest/guide/feature-dataintegrity.html
+        """
+        calculation = self._core.get_config_variable("request_checksum_calculation")
+        return str(calculation).lower() != "when_required"
 
     @property
     def ca_bundle(self) -> str | None:
