@@ -183,18 +183,19 @@ def verify_objects(
 def _expect(request: Request, reading: Reading) -> list[_Expected]:
     """Return the objects that the directory declares, by key in UTF-8 order."""
     key_of, options = reading.template.key_of(), request.options
-    members, chosen = reading.index.members, None
-    if len(reading.selected) < len(members):
-        chosen = {member.index for member in reading.selected}
     expected = [
         _Expected(
-            key_of(m.path),
-            stored_size(m, options),
-            m.crc32 if m.declares_crc else None,
-            chosen is None or m.index in chosen,
+            key_of(member.path),
+            stored_size(member, options),
+            member.crc32 if member.declares_crc else None,
+            wanted=True,
         )
-        for m in members
+        for member in reading.selected
     ]
+    if reading.selected is not reading.index.members:  # their keys may be equal
+        keys = {member.key for member in expected}
+        unselected = {key_of(member.path) for member in reading.index.members} - keys
+        expected += [_Expected(key, size=0, crc32=None, wanted=False) for key in unselected]
     expected.sort(key=itemgetter(0))  # code points are in the order of their UTF-8
     return expected
 

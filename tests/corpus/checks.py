@@ -29,6 +29,7 @@ from tests.zips import (
     DEFLATE,
     LZMA,
     SENTINEL,
+    ZSTD,
     Shape,
     build,
     compress,
@@ -140,9 +141,48 @@ def locator_off_by(offset: int) -> Archive:
     return wide(locator={"record_offset": len(build(A)) - 22 + offset})
 
 
-def folder(**changes: object) -> Archive:
+def folder(warnings: str = "", **changes: object) -> Archive:
     """Build an archive of one directory with changes."""
-    return archive(Member("d/", **changes))  # type: ignore[arg-type]  # any field of Member
+    changed = replace(Member("d/"), **changes)  # type: ignore[arg-type]  # any field of Member
+    return archive(changed, warnings=warnings)
+
+
+def sized(warnings: str = "", *, crc32: int = 0, **changes: object) -> Archive:
+    """Build an archive of one directory that declares the size of a folder on a disk."""
+    return folder(warnings, central={"size": 4_096, "crc32": crc32}, **changes)
+
+
+def sized_well() -> Archive:
+    """Build one that is extracted."""
+    return sized("dir-with-size")
+
+
+def listing(compressed_size: int) -> Member:
+    """Make a directory that declares so many bytes, none of which are there."""
+    failed = "dir-with-data" if compressed_size > 5 else ""
+    central = {"compressed_size": compressed_size}
+    return Member("d/", method=DEFLATE, data=b"", central=central, failed=failed)
+
+
+def roots(name: str, attributes: int = 0, content: bytes = b"") -> Archive:
+    """Build an archive of a directory that is the destination itself."""
+    warnings = "" if content else "dir-is-root"
+    member = Member(name, content, attributes=attributes, key="")
+    root = archive(member, warnings=warnings)
+    return root if name == "./" else unread(ALL_READERS, root)
+
+
+def bare_root(name: str) -> Archive:
+    """Build one that is a directory by its attributes alone."""
+    root = roots(name, FOLDER)
+    return replace(root, warnings=f"{root.warnings} dir-attr-without-slash")
+
+
+def beside(**changes: object) -> Archive:
+    """Build an archive of three members, of which the second one has changes and fails."""
+    changed = replace(A, name="c", failed="lfh-name-mismatch")
+    changed = replace(changed, **changes)  # type: ignore[arg-type]  # any field of Member
+    return archive(A, changed, B)
 
 
 MANY_COUNTED = replace(many(MANY, zip64=True), name="checks/many")
@@ -165,6 +205,41 @@ BOMB = bytes(200_000)
 ENCRYPTION = struct.pack("<HQQHHHHH", 8, 60, 51, 0x6610, 256, 1, 0, 0)
 ENCRYPTED_A = replace(A, central={"signature": b"\x10\0\xb6\x28"})
 HIDDEN = archive(ENCRYPTED_A, shape=Shape(zip64=True, extensible=ENCRYPTION))
+
+TOO_LONG = b"zz\x09\0"  # an extra field that ends behind its block
+INFO_ZIP = extra(0x5455, b"\1" + struct.pack("<i", 1_700_000_000))
+SOLID = b"\x83\\.txt"  # Shift-JIS: the second byte of a character is that of a backslash
+SOLID_PATH = unicode_path(SOLID, "\u30bd.txt")
+PATH = "d\u00e9/e/a"
+RAW_PATH = b"d\x82/e/a"
+SLASHES = unicode_path(RAW_PATH, PATH)
+BACKSLASHES = unicode_path(RAW_PATH, PATH.replace("/", "\\"))
+ALL_READERS = "zipfile unzip bsdtar 7zz"
+ROOTS = ("/", "./", "//", "/./", ".//./", ".\\")
+BARE_ROOTS = ("", ".", "./.", "/.")  # directories by their attributes alone
+FOLDER = 0o040755 << 16
+BARE = {"attributes": FOLDER, "key": ""}
+UNLIKE = (b"b", b"", b"longer than the name", b"c\0")  # local names of any length
+# FILE_ATTRIBUTE_STRICTLY_SEQUENTIAL, with PINNED, with RECALL_ON_DATA_ACCESS; what is no attribute.
+WINDOWS_ATTRIBUTES = (0x20000020, 0x20080020, 0x20400020, 0x60000020, 0xC0100020)
+AGAIN = replace(A, present=False, central={"offset": 0})  # its header is listed twice
+WITH_DRIVE = {
+    "C:/New Folder/1.docx": "New Folder/1.docx",
+    "c:/a": "a",
+    "C:/D:/a": "a",
+    "A:B test.txt": "A:B test.txt",
+    "C:a/b": "C:a/b",
+}
+VARIANTS = [
+    ("name-backslash", "a\\b", b"a/b"),
+    ("", "a/b", b"a\\b"),
+    ("name-absolute", "/a/b", b"a/b"),
+    ("", "a/b", b"\\a\\b"),
+    ("name-absolute", "//a/b", b"/a/b"),
+    ("name-drive-letter", "C:/a/b", b"a/b"),
+    ("name-drive-letter name-backslash", "C:\\a\\b", b"C:/a/b"),
+    ("name-dot-normalised", "./a/b", b"a\\b"),
+]
 
 MARK = "\u0301"
 FAR = 200_000
@@ -352,7 +427,21 @@ ROWS = [
     fails("bomb-member-size", two(content=TEXT * 2), policy=limited(member_size=len(TEXT))),
     fails("bomb-ratio", two(data=DEFLATED, central={"size": 40_000}), two(content=BOMB)),
     warns("high-ratio", one(content=BOMB * 4, method=BZIP2), one(content=BOMB, method=DEFLATE)),
-    fails("cd-extra-malformed", one(extra=b"zz\x09\0", local_extra=b""), one(extra=b"zz\0\0")),
+    fails(
+        "zip64-extra-missing",
+        one("cd-extra-malformed", extra=TOO_LONG, local_extra=b"", central=HUGE),
+        unread("zipfile bsdtar", one("cd-extra-malformed", extra=TOO_LONG, local_extra=b"")),
+    ),
+    warns(
+        "cd-extra-malformed",
+        unread("zipfile bsdtar", one(extra=TOO_LONG, local_extra=b"")),
+        one(extra=b"zz\0\0"),
+    ),
+    warns(
+        "cd-extra-malformed",
+        unread("zipfile bsdtar", one(extra=INFO_ZIP + TOO_LONG, local_extra=INFO_ZIP)),
+        one(extra=INFO_ZIP),
+    ),
     warns(
         "lfh-extra-malformed",
         unread("bsdtar", one(local_extra=b"zz\x09\0")),
@@ -391,10 +480,22 @@ ROWS = [
     fails("name-dotdot", one(name="a/../b"), one(name="a/..b")),
     fails("name-absolute", one(name="/etc/passwd"), one(name="etc/passwd")),
     fails("name-drive-letter", one(name="C:file"), one(name="CC:file")),
+    fails("name-drive-letter", one(name="A:B test.txt"), one(name="AA:B test.txt")),
+    fails(
+        "name-drive-letter",
+        one(name="./C:/file"),
+        one(name="a/C:/file"),
+    ),
     fails("name-backslash", one(name="a\\b"), one(name="a/b")),
     fails("name-nul", one(name="a\0b"), one(name="a0b")),
     fails("name-control-char", one(name="a\x1bb"), one(name="a b")),
     fails("name-control-char", one(name="a\uffffb"), one(name="a\ufffdb")),
+    fails(
+        "name-control-char",
+        one(name="a\r\n"),
+        unread("unzip", one("name-carriage-return", name="d/Icon\r")),
+    ),
+    warns("name-carriage-return", unread("unzip", one(name="d/Icon\r")), one(name="d/Icon")),
     fails("name-combining-run", one(name="e" + MARK * 31), one(name="e" + MARK * 30)),
     fails(
         "name-combining-run",
@@ -402,11 +503,10 @@ ROWS = [
         one(name="d" + CJK * 31 + "/a"),
     ),
     fails("name-empty", one(name=""), one(name="a")),
-    fails(
-        "name-empty",
-        one("name-dot-normalised", name="."),
-        archive(Member("./"), warnings="name-dot-normalised"),
-    ),
+    *(fails("name-empty", one(name=name), bare_root(name)) for name in BARE_ROOTS),
+    *(warns("dir-is-root", roots(name), archive(Member("d/"))) for name in ROOTS),
+    *(warns("dir-is-root", roots(name, FOLDER), archive(Member("d/"))) for name in ROOTS),
+    *(warns("dir-is-root", bare_root(name), archive(Member("d/"))) for name in BARE_ROOTS),
     fails("name-bad-utf8", one(name=b"\xc0\xae", flags=0x800), one(name="\u00e9")),
     warns("name-encoding-guess", one(name=b"caf\x82", key="caf\u00e9"), one(name="caf\u00e9")),
     warns(
@@ -420,6 +520,16 @@ ROWS = [
         one(flags=0x800),
     ),
     fails(
+        "name-guessed-backslash",
+        one(name=b"\x83\\.txt", key=""),
+        one("name-encoding-guess", name=b"\x83A.txt", key="\u00e2A.txt"),
+    ),
+    fails(
+        "name-guessed-backslash",
+        one(name=SOLID, key=""),
+        one("unicode-path-used", name=SOLID, extra=SOLID_PATH, key="\u30bd.txt"),
+    ),
+    fails(
         "name-undecodable",
         one(name=b"\x81\xff", key=""),
         one(name=b"\x93\xfa", key="\u65e5"),
@@ -430,6 +540,24 @@ ROWS = [
         "unicode-path-stale",
         one(extra=unicode_path(b"y", CJK)),
         one("unicode-path-used", extra=FITTING),
+    ),
+    warns(
+        "unicode-path-backslash",
+        one("unicode-path-used", name=RAW_PATH, extra=BACKSLASHES, key=PATH),
+        one("unicode-path-used", name=RAW_PATH, extra=SLASHES, key=PATH),
+    ),
+    warns(
+        "unicode-path-backslash",
+        one(name=PATH, extra=unicode_path(PATH.encode(), PATH.replace("/", "\\"))),
+        one(name=PATH, extra=unicode_path(PATH.encode(), PATH)),
+    ),
+    fails(
+        "name-backslash",
+        one("unicode-path-used", extra=unicode_path(b"a.txt", "a\\b.txt"), key=""),
+        unread(
+            "zipfile",
+            one("unicode-path-used", extra=unicode_path(b"a.txt", "a/b.txt"), key="a/b.txt"),
+        ),
     ),
     rejects("unicode-path-duplicate", one(extra=unicode_path(b"a.txt", "b") * 2)),
     rejects(
@@ -444,6 +572,16 @@ ROWS = [
         "lfh-unicode-path-mismatch",
         one(flags=0x800, local_extra=EVIL),
         one(flags=0x800, local_extra=unicode_path(b"b.txt", "evil")),
+    ),
+    fails(
+        "lfh-unicode-path-mismatch",
+        one(
+            "unicode-path-used unicode-path-backslash",
+            name=RAW_PATH,
+            extra=BACKSLASHES,
+            local_extra=unicode_path(RAW_PATH, "d\u00e9\\x\\a"),
+        ),
+        one("unicode-path-used", name=RAW_PATH, extra=SLASHES, local_extra=BACKSLASHES, key=PATH),
     ),
     fails(
         "lfh-unicode-path-mismatch",
@@ -467,7 +605,10 @@ ROWS = [
     ),
     warns("name-s3-special", one(name="soap"), one(name="soap/a")),
     warns("name-trailing-space-dot", one(name="a ./b"), one(name="a .b")),
-    fails("encrypted", one(flags=0x1)),
+    fails("encrypted", one(flags=0x1), one(flags=0x2000)),
+    fails("encrypted", one(flags=0x1), unread("zipfile", one(flags=0x40))),
+    fails("encrypted", one(flags=0x1), unread("zipfile", one(flags=0x2040))),
+    fails("encrypted", one(flags=0x1), one(central={"flags": 0x2000})),
     fails("encrypted", one(method=99)),
     fails("strong-encryption", one(flags=0x41), archive(CRYPTED), OPENING),
     fails(
@@ -515,6 +656,7 @@ ROWS = [
     ),
     fails("symlink", by_fat(0o120777 << 16), by_fat(0o100777 << 16)),
     fails("device", by_fat(0o020644 << 16), by_fat(0o100644 << 16)),
+    *(fails("device", by_fat(0o020644 << 16), by_fat(bits)) for bits in WINDOWS_ATTRIBUTES),
     warns("fifo-mode", by_fat(0o010644 << 16), by_fat(0o100644 << 16)),
     fails("symlink", one(attributes=kind(0o120000)), one(attributes=kind(0o100000))),
     fails("device", one(attributes=kind(0o060000)), one(attributes=kind(0o100000))),
@@ -526,6 +668,29 @@ ROWS = [
         folder(method=DEFLATE, data=bytes(6)),
         folder(method=DEFLATE, data=b"\3\0"),
     ),
+    *(fails("dir-with-data", roots(name, content=TEXT), roots(name)) for name in ROOTS),
+    fails("dir-with-data", sized(data=b"a"), sized_well()),
+    fails("dir-with-data", sized(crc32=1), sized_well()),
+    fails("dir-with-data", sized(data=bytes(12), flags=1), unread("unzip", folder(flags=1))),
+    fails(
+        "dir-with-data",
+        sized(data=b"Z" * 9, method=ZSTD),
+        unread("unzip", folder(data=b"Z" * 9, method=ZSTD)),
+    ),
+    warns("dir-with-size", sized(), folder()),
+    warns(
+        "dir-with-size",
+        sized(data=b"\3\0", method=DEFLATE),
+        folder(data=b"\3\0", method=DEFLATE),
+    ),
+    warns(
+        "dir-with-size",
+        unread("zipfile unzip", sized("dir-attr-without-slash", name="d", **BARE)),
+        unread("zipfile unzip", folder("dir-attr-without-slash", name="d", **BARE)),
+    ),
+    warns("dir-with-size", unread(ALL_READERS, sized("dir-is-root", name="/")), roots("/")),
+    rejects("overlap", archive(listing(6), A), archive(listing(5), A)),
+    rejects("member-out-of-bounds", archive(A, listing(33)), archive(A, listing(5))),
     warns(
         "dir-attr-without-slash",
         unread("zipfile unzip", archive(EMPTY_FOLDER, Member("d/a"))),
@@ -539,6 +704,19 @@ ROWS = [
     warns("dir-attr-without-slash", unread("bsdtar 7zz", by_fat(0x10)), by_fat(0x20)),
     fails("lfh-bad-signature", one(local={"signature": b"PK\x03\x05"})),
     fails("lfh-name-mismatch", one(local_name=b"b.txt")),
+    *(fails("lfh-name-mismatch", beside(local_name=name)) for name in UNLIKE),
+    *(fails("lfh-name-mismatch", beside(name=PATH, local_name=name)) for name in UNLIKE),
+    fails("lfh-name-mismatch", beside(name=PATH, local_name=PATH.encode("cp850"))),
+    fails("lfh-name-mismatch", one(name="a/b", local_name=b"a/b/")),
+    warns(
+        "lfh-name-variant",
+        unread("zipfile", one("name-dot-normalised", name="./a", local_name=b"a", key="a")),
+    ),
+    warns(
+        "lfh-name-variant",
+        unread("zipfile", one(name="a/b", local_name=b".//a/./b")),
+        one(name="a/b"),
+    ),
     fails("lfh-method-mismatch", one(local={"method": 8})),
     fails("lfh-method-mismatch", archive(MISLABELLED), archive(SEALED), OPENING),
     fails("lfh-size-crc-mismatch", one(local={"crc32": 1})),
@@ -625,7 +803,41 @@ ROWS = [
 LENIENT_ROWS = [
     warns("trailing-data", shaped(trailing=b"x"), policy=LENIENT),
     warns("zip64-extensible-data", wide(extensible=b"more data"), wide(), LENIENT),
-    fails("duplicate-name", archive(A, replace(A, content=b"the last one")), policy=LENIENT),
+    warns(
+        "duplicate-name",
+        archive(replace(A, key=""), replace(A, content=b"the last one")),
+        policy=LENIENT,
+    ),
+    warns("duplicate-name", archive(replace(A, key=""), AGAIN), policy=LENIENT),
+    rejects(
+        "overlap",
+        archive(
+            replace(A, key=""), replace(AGAIN, central={"offset": 0, "compressed_size": 41}), B
+        ),
+        archive(A, B),
+        LENIENT,
+    ),
+    *(
+        warns("name-drive-letter", one(name=name, key=key), policy=LENIENT)
+        for name, key in WITH_DRIVE.items()
+    ),
+    fails("name-dotdot", one("name-drive-letter", name="C:/../a"), policy=LENIENT),
+    fails("name-empty", one("name-drive-letter", name="C:"), policy=LENIENT),
+    fails("name-guessed-backslash", one(name=SOLID, key=""), policy=LENIENT),
+    *(
+        warns(
+            "lfh-name-variant",
+            one(warnings, name=name, local_name=local_name, key="a/b"),
+            policy=LENIENT,
+        )
+        for warnings, name, local_name in VARIANTS
+    ),
+    fails(
+        "lfh-name-mismatch",
+        one("name-backslash", name="a\\b", local_name=b"a/c"),
+        one(name="a/b", local_name=b"a/b"),
+        LENIENT,
+    ),
     warns("name-absolute", one(name="/etc/passwd", key="etc/passwd"), policy=LENIENT),
     fails("name-dotdot", one("name-absolute", name="/../c"), policy=LENIENT),
     warns("name-backslash", one(name="a\\b", key="a/b"), policy=LENIENT),
@@ -648,4 +860,22 @@ LENIENT_ROWS = [
     warns("compressed-trailing-bytes", two(data=DEFLATED + b"x"), policy=LENIENT),
 ]
 
-CASES = [*name_cases("checks", ROWS), *name_cases("lenient", LENIENT_ROWS)]
+# Names that one encoding alone reads.
+ENCODED_ROWS = [
+    fails(
+        "name-guessed-backslash",
+        one(name=name.encode(encoding), key=""),
+        replace(one(name=name.encode(encoding), key=name), policy=Policy(encoding=encoding)),
+    )
+    for name, encoding in (
+        ("\u65b0/SJIS_835C_\u30bd.txt", "shift_jis"),
+        ("mod/\u7684\u9670\u8b00v1.0.txt", "gbk"),
+        ("\u529f\u80fd/a", "big5"),
+    )
+]
+
+CASES = [
+    *name_cases("checks", ROWS),
+    *name_cases("lenient", LENIENT_ROWS),
+    *name_cases("encoded", ENCODED_ROWS),
+]

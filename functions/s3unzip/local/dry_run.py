@@ -65,7 +65,7 @@ def decide(
             yield Decision(key, size, "overwrite")
     for member, finding in reading.failures:
         words = describe(finding.code, finding.message)
-        yield Decision(key_of(member.path), member.size, "fail", finding.code, words)
+        yield Decision(key_of(member.path.lstrip("/")), member.size, "fail", finding.code, words)
     if delete_extra and not refused:
         kept = {row.key for row in rows} | ({prefix + MARKER} if options.marker else set())
         yield from (Decision(key, listed[key], "delete") for key in listed if key not in kept)

@@ -56,6 +56,7 @@ from s3unzip.stores.locations import (
 )
 from s3unzip.stores.ports import Archive, CopiesParts, Source, Tail
 from s3unzip.zip import (
+    Boundary,
     ByteRange,
     DirectoryReader,
     Disks,
@@ -64,13 +65,15 @@ from s3unzip.zip import (
     Members,
     Policy,
     RefusedMember,
+    Selection,
     count_disks,
     drive,
-    first_members,
+    find_boundaries,
+    find_data_stop,
     inspect_prefix,
     locate_directory,
 )
-from s3unzip.zip.records import EOCD_SIGNATURE, LOCAL_SIGNATURE
+from s3unzip.zip.records import EOCD_SIGNATURE, LOCAL_LENGTH, LOCAL_SIGNATURE
 
 # Rows that are made at a time. From 700 new tuples on, Python's collector would visit them.
 ROWS_PIECE = 512
@@ -244,7 +247,8 @@ def _refused_members(reading: Reading) -> tuple[TaskReport, Iterator[Outcome]]:
     key_of, count = reading.template.key_of(), len(reading.failures)
     head = TaskReport(task=PLAN_TASK, kind=TaskKind.BATCH, members=count, failed=count)
     return head, (
-        Outcome.failed(member.index, key_of(member.path), finding)
+        # A name that cannot be a key may begin with slashes.
+        Outcome.failed(member.index, key_of(member.path.lstrip("/")), finding)
         for member, finding in reading.failures
     )
 
@@ -280,17 +284,23 @@ class Reading(Struct, frozen=True):
     pin: Pin
     index: Index
     template: KeyTemplate
-    selected: Members[Member]
-    failures: Members[RefusedMember]  # of the members that the options ask for
     bytes_read: int
     unmatched: tuple[Unmatched, ...] = ()  # what the options ask for in vain
 
     @property
+    def selected(self) -> Members[Member]:
+        """The members to extract, by their offsets."""
+        return self.index.selected
+
+    @property
+    def failures(self) -> Members[RefusedMember]:
+        """The members that the options ask for, and that fail by the directory alone."""
+        return self.index.failures
+
+    @property
     def excluded(self) -> int:
-        """Members that the options leave out."""
-        index = self.index
-        everything = len(index.members) + len(index.failures)
-        return everything - len(self.selected) - len(self.failures)
+        """How many members are left out: by the options, or because a later one has their key."""
+        return self.index.excluded
 
 
 def read_archive(request: Request, context: Context, calls: Calls) -> Reading:
@@ -338,7 +348,8 @@ def read_directory(
     policy = _narrow(context.policy, options.nested_budget)
     location = drive(locate_directory(tail.data, tail.pin.size, policy, disks_of(tail.pin)), read)
     reserved = template.marker if options.marker else None
-    reader = DirectoryReader(location, policy, template.key_of(), reserved)
+    selection = Selection(template.key_of(), reserved, selector(options), options.limit)
+    reader = DirectoryReader(location, policy, selection)
     missing = read_ahead(read, location.missing, tuning.directory_piece, tuning.directory_readers)
     with blaming_parts(location.disks):
         for piece in itertools.chain(missing, (location.held,)):
@@ -346,8 +357,8 @@ def read_directory(
         index = reader.finish()
     check_parts(index.members, location.disks, read, request.source)
     index.warnings.update(drive(inspect_prefix(tail.data, location, index.first), read))
-    selected, failures, unmatched = _select(options, index)
-    return Reading(tail.pin, index, template, selected, failures, count, unmatched)
+    unmatched = find_unmatched(options, lambda: index.paths, len(index.selected))
+    return Reading(tail.pin, index, template, count, unmatched)
 
 
 def _narrow(policy: Policy, budget: Budget | None) -> Policy:
@@ -358,23 +369,6 @@ def _narrow(policy: Policy, budget: Budget | None) -> Policy:
     total_size = min(policy.limits.total_size, budget.size)
     limits = replace(policy.limits, members=members, total_size=total_size)
     return replace(policy, limits=limits)
-
-
-def _select(
-    options: Options, index: Index
-) -> tuple[Members[Member], Members[RefusedMember], tuple[Unmatched, ...]]:
-    """Return what the options select, and what they ask for in vain."""
-    wanted, selected, failures = selector(options), index.members, index.failures
-    if wanted is not None:
-        selected, failures = selected.only(wanted), failures.only(wanted)
-    if options.limit is not None:
-        selected = selected.first(options.limit)
-
-    def paths() -> Iterator[str]:
-        yield from (member.path for member in index.members)
-        yield from (failure.member.path for failure in index.failures)
-
-    return selected, failures, find_unmatched(options, paths, len(selected))
 
 
 def folder_keys(reading: Reading, options: Options) -> Iterator[str]:
@@ -519,18 +513,28 @@ def check_parts(
 ) -> None:
     """Check that each part has a member where the directory says that its first one is.
 
-    Reads four bytes of each part on which a member begins.
+    The member before that one must end before it. Reads two local headers for each part on which a
+    member begins.
     """
     if not disks.is_split:
         return
-    firsts = list(first_members(members, disks))
+    boundaries = list(find_boundaries(members, disks))
 
-    def begins(found: tuple[int, Member]) -> bool:
-        at = found[1].offset
-        return read(ByteRange(at, at + len(LOCAL_SIGNATURE))) == LOCAL_SIGNATURE
+    def judge(boundary: Boundary) -> str | None:
+        at = boundary.first.offset
+        if read(ByteRange(at, at + len(LOCAL_SIGNATURE))) != LOCAL_SIGNATURE:
+            return f"has no member at byte {at - disks.starts[boundary.disk]:,}"
+        last = boundary.before
+        if last is None or last.stop - last.offset < LOCAL_LENGTH:
+            return None
+        stop = find_data_stop(last, read(ByteRange(last.offset, last.offset + LOCAL_LENGTH)))
+        if stop <= last.stop:
+            return None
+        return (
+            f"begins {stop - last.stop:,} bytes too soon: a part before it is shorter than it was"
+        )
 
-    for (disk, member), is_good in zip(firsts, map_ahead(begins, firsts, THREADS), strict=True):
-        if not is_good:
-            name = _name(location, disk + 1, disks.last + 1)
-            message = f"{name} has no member at byte {member.offset - disks.starts[disk]:,}"
-            raise RejectedError(Finding("part-wrong", message))
+    for boundary, fault in zip(boundaries, map_ahead(judge, boundaries, THREADS), strict=True):
+        if fault is not None:
+            name = _name(location, boundary.disk + 1, disks.last + 1)
+            raise RejectedError(Finding("part-wrong", f"{name} {fault}"))

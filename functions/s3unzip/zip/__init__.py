@@ -24,19 +24,21 @@ from s3unzip.zip.checks import CHECKS, Action, Check, Limits, Phase, Policy
 from s3unzip.zip.directory import (
     ONE_DISK,
     TAIL_LENGTH,
+    Boundary,
     DirectoryLocation,
     Disks,
     count_disks,
-    first_members,
+    find_boundaries,
     inspect_prefix,
     locate_directory,
 )
-from s3unzip.zip.index import DirectoryReader
+from s3unzip.zip.index import DirectoryReader, Selection
 from s3unzip.zip.local import (
     AFTER_LENGTH,
     HEAD_LENGTH,
     OpenedMember,
     close_member,
+    find_data_stop,
     open_member,
 )
 from s3unzip.zip.members import Index, Members, RefusedMember

@@ -63,34 +63,38 @@ bomb-total 21 IRR The declared sizes add up to more than the limit.
 bomb-member-size 21 IMM The member declares a larger size than the limit.
 bomb-ratio 21 IMM The member declares more data than its compressed bytes can hold.
 high-ratio 21 IWW The member declares a very high compression ratio.
-cd-extra-malformed 22 IMM An extra field is longer than its block.
+cd-extra-malformed 22 IWW An extra field is longer than its block.
 lfh-extra-malformed 22 LWW An extra field of the local header is longer than its block.
 extra-trailing-bytes 22 IWW One to three stray bytes follow the extra fields.
-duplicate-name 23 KRM Two members would be written under one key.
+duplicate-name 23 KRW Two members would be written under one key.
 dup-directory 23 KWW A directory is listed twice.
 case-collision 24 KWW Two keys differ only in upper and lower case.
 unicode-collision 24 KWW Two keys are equal under Unicode normalisation.
 file-dir-prefix-conflict 24 KWW A key is also the folder of another key.
 name-dotdot 25 KMM The name has a '..' segment.
 name-absolute 26 KMW The name begins with a slash.
-name-drive-letter 26 KMM The name begins with a drive letter.
+name-drive-letter 26 KMW The name begins with a drive letter.
 name-backslash 27 KMW The name has a backslash where ZIP wants a slash.
 name-nul 28 KMM The name has a NUL character.
-name-control-char 28 KMW The name has a control character that S3 listings cannot hold.
+name-control-char 28 KMW The name has a control character, which terminals and tools for S3 misread.
+name-carriage-return 28 KWW The name has a carriage return, as the icon files of macOS have.
 name-combining-run 28 KMW The name has more than 30 combining marks in a row.
-name-empty 29 KMM The name is empty.
+name-empty 29 KMM The name is empty, or has only dots and slashes.
 name-bad-utf8 30 KMM The name is marked as UTF-8 and is not UTF-8.
 name-encoding-guess 31 KWW The name does not say its encoding.
+name-guessed-backslash 31 KMM A backslash of the name may be half a character in another encoding.
 lfh-flag11-mismatch 31 LWW Only one of the two headers says that the name is UTF-8.
 name-undecodable 31 KMM The name does not fit the encoding that --encoding gives.
 unicode-path-used 32 IWW The name is taken from the Unicode path field.
 unicode-path-stale 32 IWW The Unicode path field does not fit the name any more.
 unicode-path-duplicate 32 IRW The header has two Unicode path fields.
+unicode-path-backslash 32 IWW The Unicode path field has backslashes where the name has slashes.
 unicode-path-mismatch 32 IRW The UTF-8 name and the Unicode path field differ.
 lfh-unicode-path-mismatch 32 LMW The Unicode path field of the local header names another file.
 lfh-unicode-path-duplicate 32 LWW One of several local Unicode path fields names another file.
 name-dot-normalised 33 KWW A '.' segment of the name was dropped.
 name-empty-component-normalised 33 KWW An empty segment of the name was dropped.
+dir-is-root 33 KWW A directory is the destination folder itself, so nothing is made.
 key-too-long 34 KMM The key is longer than S3 allows.
 name-s3-special 35 KWW Some S3 clients cannot address the key.
 name-reserved 35 KMM The key is the one of the completion marker.
@@ -108,10 +112,12 @@ reparse-point 38 IWW The member has the attribute of a Windows reparse point.
 device 39 IMM The member is a device or a socket.
 fifo-mode 39 IWW The member has the mode bits of a FIFO; zip writes them when it reads a pipe.
 dir-with-data 40 IMW A directory has data.
+dir-with-size 40 IWW A directory declares a size and has no data.
 dir-attr-without-slash 40 IWW The member is a directory by its attributes but not by its name.
 lfh-bad-signature 41 LMM There is no local header at the member's offset.
 lfh-truncated 41 LMM The local header is cut short.
 lfh-name-mismatch 42 LMM The local header names another file than the directory.
+lfh-name-variant 42 LWW The local header writes the same path in another way.
 lfh-method-mismatch 43 LMM The local header names another compression method than the directory.
 lfh-size-crc-mismatch 44 LMM The local header has other sizes or another CRC-32.
 lfh-encryption-mismatch 45 LMM Only one of the two headers says that the member is encrypted.

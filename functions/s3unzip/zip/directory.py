@@ -14,6 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from operator import attrgetter
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -613,12 +614,20 @@ def count_disks(tail: bytes) -> int:
     return max(1, count)
 
 
-def first_members(members: Sequence[Member], disks: Disks) -> Iterator[tuple[int, Member]]:
-    """Yield the number of each disk on which a member begins, and the first such member.
+class Boundary(NamedTuple):
+    """The first member that begins on a disk, and the member before it."""
+
+    disk: int
+    first: Member
+    before: Member | None
+
+
+def find_boundaries(members: Sequence[Member], disks: Disks) -> Iterator[Boundary]:
+    """Yield the boundary of each disk on which a member begins.
 
     `members` are in the order of their offsets.
     """
     for disk, start in enumerate(disks.starts):
         place = bisect_left(members, start, key=attrgetter("offset"))
         if place < len(members) and disks.disk_of(members[place].offset) == disk:
-            yield disk, members[place]
+            yield Boundary(disk, members[place], members[place - 1] if place else None)

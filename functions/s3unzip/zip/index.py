@@ -7,7 +7,7 @@ headers decides how long a plan takes. `local` and `decode` check what needs the
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from struct import Struct
@@ -17,7 +17,7 @@ from s3unzip.finding import Finding, RejectedError
 from s3unzip.zip import members, names, records
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.directory import DirectoryLocation
-from s3unzip.zip.values import Cipher, reject
+from s3unzip.zip.values import Cipher, Member, reject
 
 # 4.3.12: head; time and date, CRC-32, sizes; lengths of name, extra field and comment; traits;
 # offset.
@@ -26,6 +26,7 @@ _FORM = Struct("<4sHHHHHHI")  # head and traits
 
 # The file types of Unix in the upper four bits of a mode (stat.S_IFMT).
 _FIFO, _CHARACTER, _DIRECTORY, _BLOCK, _LINK, _SOCKET = 0x1, 0x2, 0x4, 0x6, 0xA, 0xC
+_OWNER_READS = 0o400  # a mode has this bit nearly always, attributes of Windows never
 
 # Maximum size of compressed empty content, which some writers store for directories. Other methods
 # have headers of up to 32 bytes (xz).
@@ -53,10 +54,13 @@ class _HeaderForm(NamedTuple):
 def _read_form(raw: bytes) -> _HeaderForm:
     """Return what head and traits say."""
     _, made_by, needed, flags, method, disk, _, attributes = _FORM.unpack(raw)
-    host, kind = made_by >> 8, attributes >> 28
+    host = made_by >> 8
+    mode = attributes >> 16
     is_unix = host in records.UNIX_HOSTS
+    # Some writers name another host and write a Unix mode. Windows has attributes in these bits.
+    kind = mode >> 12 if is_unix or mode & _OWNER_READS else 0
     findings: list[tuple[str, str]] = []
-    if kind == _LINK:  # other hosts write Unix modes, too
+    if kind == _LINK:
         findings.append(("symlink", "a symbolic link"))
     elif attributes & records.ATTRIBUTE_REPARSE_POINT and not is_unix:
         flags |= records.FLAG_REPARSE
@@ -70,38 +74,61 @@ def _read_form(raw: bytes) -> _HeaderForm:
         findings.append(("version-needed", message))
     if flags & records.FLAG_PATCH:
         findings.append(("patch-data", "compressed patch data"))
-    is_encrypted = bool(flags & records.ENCRYPTION_FLAGS) or method == records.METHOD_AES
+    is_encrypted = records.is_encrypted(flags) or method == records.METHOD_AES
     if not is_encrypted and method not in records.METHODS:
         findings.append(("unsupported-method", records.describe_method(method)))
     says_folder = attributes & records.ATTRIBUTE_DIRECTORY and host in records.DOS_HOSTS
     return _HeaderForm(
-        method, flags, disk, attributes >> 16 if is_unix else 0, is_encrypted,
+        method, flags, disk, mode if is_unix else 0, is_encrypted,
         bool(kind == _DIRECTORY or says_folder), tuple(findings),
     )  # fmt: skip
 
 
-def _holds_data(form: _HeaderForm, compressed: int) -> bool:
-    """Return whether the compressed bytes are more than those of empty content."""
+def _is_empty(form: _HeaderForm, crc32: int, compressed: int, size: int) -> bool:
+    """Return whether a directory has no content, whatever size it declares.
+
+    Some writers declare the size that the folder has on its disk. So few bytes of a deflated stream
+    hold no content whose CRC-32 is 0; of other methods, and encrypted, they might.
+    """
+    if crc32:
+        return False
     max_empty = _EMPTY_STREAM.get(form.method, _EMPTY_OTHER)
-    return compressed > max_empty + (_MAX_OVERHEAD if form.is_encrypted else 0)
+    if form.is_encrypted:
+        max_empty += _MAX_OVERHEAD
+    if size and (form.is_encrypted or form.method not in _EMPTY_STREAM):
+        max_empty = 0
+    return compressed <= max_empty
+
+
+class Selection(NamedTuple):
+    """Which members are extracted, and their keys, which must be unique and short enough.
+
+    Keys of members that are not selected are not judged.
+    """
+
+    key_of: Callable[[str], str] = str  # destination key of a member's path
+    reserved: str | None = None  # a key that the run writes itself
+    wanted: Callable[[str], bool] | None = None  # whether a path is selected; None: all are
+    limit: int | None = None  # of the members that are wanted, in the directory's order
 
 
 class DirectoryReader:
     """Reads a directory's bytes in pieces of any size, and checks the index that they make.
 
-    `key_of` returns the destination key of a member's path: keys must be unique and short enough.
-    `reserved` is a key that the run writes itself. Memory: one piece and about 300 bytes a header;
-    see `Limits`.
+    Memory: one piece and about 300 bytes a header; see `Limits`.
     """
 
     def __init__(
-        self,
-        location: DirectoryLocation,
-        policy: Policy,
-        key_of: Callable[[str], str] = str,
-        reserved: str | None = None,
+        self, location: DirectoryLocation, policy: Policy, selection: Selection | None = None
     ) -> None:
-        self._location, self._policy, self._key_of = location, policy, key_of
+        selection = selection or Selection()
+        reserved = selection.reserved
+        self._location = location
+        self._policy = policy
+        self._key_of = selection.key_of
+        self._wanted = selection.wanted
+        self._limit = selection.limit
+        self._selected = 0
         self._reserved = None if reserved is None else names.fold_key(reserved)
         self._table = members.HeaderTable()
         self._warnings = Counter(location.warnings)
@@ -157,33 +184,36 @@ class DirectoryReader:
             size, compressed, offset, disk, lacks = records.resolve_zip64(
                 extras, size, compressed, offset, disk
             )
-        end = self._begin(raw, disk, offset) + records.LOCAL_LENGTH + len(raw) + compressed
-        if end > self._location.start:
-            message = f"it would end at {end}, the directory begins at {self._location.start}"
-            message += "; a ZIP64 value is missing" if lacks else ""
-            self._reject("member-out-of-bounds", message)
+        self._begin(raw, disk, offset)
         if block or lacks:
             is_literal = not extras.of(records.ZIP64) and self._is_literal(form, size, compressed)
             self._check_extras(extras, lacks=lacks and not is_literal)
         path, raw_name, is_folder, is_named = self._read_name(form, extras)
         method, cipher = form.method, None
-        if is_folder:
-            if size or crc32 or (compressed and _holds_data(form, compressed)):
-                message = f"a directory of {size} bytes, {compressed} compressed"
-                self._find("dir-with-data", message)
-        elif form.is_folder and is_named and self._is_folder(form, size, compressed, crc32):
-            is_folder = True
-        else:
-            for code, message in form.findings:
-                self._find(code, message)
-            if form.is_encrypted:
-                method, cipher = self._read_cipher(form, extras, compressed)
+        if is_folder or (form.is_folder and (is_named or not path)):
+            is_empty = _is_empty(form, crc32, compressed, size)
+            sizes = size, compressed
+            is_folder = self._judge_folder(path, sizes, is_empty=is_empty, is_slashed=is_folder)
+            if is_empty:
+                size = compressed = 0
+        if not is_folder:
+            if not path:
+                self._find("name-empty", f"it is {names.show_name(raw)!r}")
+            if form.findings or form.is_encrypted:
+                method, cipher = self._read_coding(form, extras, compressed)
             if method or cipher or size != compressed or size > self._policy.limits.member_size:
                 self._check_sizes(form, method, cipher, (size, compressed))
-        kind = members.FOLDER if is_folder else members.MEMBER
+        # Only the local header tells how long its name is.
+        end = self._offset + records.LOCAL_LENGTH + compressed
+        if end > self._location.start:
+            message = f"it would end at {end}, the directory begins at {self._location.start}"
+            message += "; a ZIP64 value is missing" if lacks else ""
+            self._reject("member-out-of-bounds", message)
         if self._failure:
-            kind = members.FAILED if is_named and not is_folder else members.NAMELESS
             self._table.faults[len(self._table.kinds)] = self._failure
+        kind = members.MEMBER
+        if self._failure or is_folder:
+            kind = self._kind(path, is_folder=is_folder, is_named=is_named)
         mtime = records.read_extended_time(extras) if block else None
         mtime = records.read_dos_time(stamp) if mtime is None else mtime
         facts = mtime, crc32, method, form.flags, form.mode, cipher
@@ -202,8 +232,8 @@ class DirectoryReader:
             raise RejectedError(Finding(code, message, self._offset, names.show_name(self._raw)))
         self._warnings[code] += 1
 
-    def _begin(self, raw: bytes, disk: int, offset: int) -> int:
-        """Begin another header; return the absolute offset of its member."""
+    def _begin(self, raw: bytes, disk: int, offset: int) -> None:
+        """Begin another header: note its name and the absolute offset of its member."""
         self._raw, self._failure = raw, None
         disks, prefix = self._location.disks, self._location.prefix
         self._offset = offset + prefix
@@ -211,7 +241,6 @@ class DirectoryReader:
             self._offset = disks.place(disk, offset) + prefix
             if lack := disks.find_lack(disk, offset):
                 self._reject("multi-disk", f"the member begins on {lack}")
-        return self._offset
 
     def _check_extras(self, extras: records.Extras, *, lacks: bool) -> None:
         if extras.overrun:
@@ -252,7 +281,7 @@ class DirectoryReader:
                 return text, raw, text.endswith("/"), False
         name = names.check_name(text, self._policy)
         self._warnings.update(name.warnings)
-        if name.failure:
+        if name.failure and name.path:  # a directory needs no path
             self._find(name.failure, "the name cannot be written")
         is_own = name.path.isascii() and name.path.encode("ascii") == raw
         return name.path, None if is_own else raw, name.is_directory, name.failure is None
@@ -276,13 +305,40 @@ class DirectoryReader:
             )
         return self._raw, True
 
-    def _is_folder(self, form: _HeaderForm, size: int, compressed: int, crc32: int) -> bool:
-        """Return whether a header without a slash, a directory by its attributes, is one.
+    def _kind(self, path: str, *, is_folder: bool, is_named: bool) -> int:
+        """Return what becomes of a header that failed, or is a directory's."""
+        if self._failure:
+            return members.FAILED if is_named and not is_folder else members.NAMELESS
+        return members.FOLDER if path else members.PLACELESS
 
-        An entry with content counts as a file, so that no content is lost.
+    def _judge_folder(
+        self, path: str, sizes: tuple[int, int], *, is_empty: bool, is_slashed: bool
+    ) -> bool:
+        """Return whether a header is a directory's, and find what is odd about it.
+
+        A directory by its attributes alone is a file if it has content, so that nothing is lost.
         """
-        self._warnings["dir-attr-without-slash"] += 1
-        return not (size or crc32 or _holds_data(form, compressed))
+        size, compressed = sizes
+        if not is_slashed:
+            self._warnings["dir-attr-without-slash"] += 1
+        if is_empty:
+            if size:
+                self._warnings["dir-with-size"] += 1
+            if not path:
+                self._warnings["dir-is-root"] += 1
+        elif is_slashed:
+            self._find("dir-with-data", f"a directory of {size} bytes, {compressed} compressed")
+        return is_empty or is_slashed
+
+    def _read_coding(
+        self, form: _HeaderForm, extras: records.Extras, compressed: int
+    ) -> tuple[int, Cipher | None]:
+        """Find what is odd about a file; return its compression and its encryption."""
+        for code, message in form.findings:
+            self._find(code, message)
+        if form.is_encrypted:
+            return self._read_cipher(form, extras, compressed)
+        return form.method, None
 
     def _read_cipher(
         self, form: _HeaderForm, extras: records.Extras, compressed: int
@@ -330,14 +386,20 @@ class DirectoryReader:
 
     def _check_names(self, base: int) -> None:
         """Check the names of the headers from `base` on, and the keys that members would have."""
-        table, max_bytes, keys = self._table, self._policy.limits.key_bytes, list[str]()
+        table = self._table
+        max_bytes = self._policy.limits.key_bytes
+        is_selective = self._wanted is not None or self._limit is not None
+        keys: list[str] = []
         for place in range(base, len(table.kinds)):
             kind = table.kinds[place]
+            if kind == members.FOLDER:
+                self._take_directory(place)
+                continue
+            if is_selective and kind != members.PLACELESS and not self._selects(place):
+                table.leave_out(place, max_bytes)
+                continue
             if kind > members.FAILED:
-                if kind == members.FOLDER:
-                    self._take_directory(place)
-                else:
-                    table.cut_path(place)
+                table.cut_path(place)
                 continue
             key = self._key_of(table.path(place))
             if 4 * len(key) > max_bytes and (length := names.utf8_length(key)) > max_bytes:
@@ -351,12 +413,20 @@ class DirectoryReader:
                     message = "the run writes this key itself, when all went well: its marker"
                     self._fail(place, "name-reserved", message)
             keys.append(key)
+            if is_selective:
+                self._selected += table.kinds[place] == members.MEMBER
         self._folded.take(keys)
         self._names_size += table.names_size(base)
         if self._names_size > self._policy.limits.names_size:
             limit = self._policy.limits.names_size
             message = f"{self._names_size} bytes of names so far, the limit is {limit}"
             reject("names-too-large", message)
+
+    def _selects(self, place: int) -> bool:
+        """Return whether the options select a member, or one that failed."""
+        if self._limit is not None and self._selected >= self._limit:
+            return False
+        return self._wanted is None or self._wanted(self._table.path(place))
 
     def _take_directory(self, place: int) -> None:
         table, path = self._table, self._table.path(place)
@@ -366,7 +436,7 @@ class DirectoryReader:
         elif len(self._directories) < self._policy.limits.folder_memory // names.HASH_COST:
             self._directories.add(mark)
         if names.utf8_length(path) > self._policy.limits.key_bytes:
-            table.kinds[place] = members.LONG_FOLDER  # no key lies below it
+            table.kinds[place] = members.PLACELESS  # no key lies below it
             table.cut_path(place)
 
     def _fail(self, place: int, code: str, message: str, kind: int = members.FAILED) -> None:
@@ -381,15 +451,25 @@ class DirectoryReader:
         self._warn_clashes()
         table, location = self._table, self._location
         order = table.settle(location.start)
-        places = array("I", (place for place in order if table.kinds[place] == members.MEMBER))
+        readable = self._members(order, (members.MEMBER, members.UNSELECTED))
+        selected = readable
+        if members.UNSELECTED in table.kinds:
+            selected = self._members(order, (members.MEMBER,))
         failed = array("I", sorted(table.faults))
         return members.Index(
             table=table,
-            members=members.Members(table, places, table.member),
+            members=readable,
+            selected=selected,
             failures=members.Members(table, failed, table.refused),
             first=table.offsets[order[0]] if order else location.start,
             warnings=self._warnings,
         )
+
+    def _members(self, order: Sequence[int], kinds: tuple[int, ...]) -> members.Members[Member]:
+        """Return the members of some kinds."""
+        kind_of = self._table.kinds
+        places = array("I", (place for place in order if kind_of[place] in kinds))
+        return members.Members(self._table, places, self._table.member)
 
     def _check_end(self) -> None:
         location, read, rest = self._location, len(self._table.kinds), len(self._rest)
@@ -407,10 +487,9 @@ class DirectoryReader:
             message = f"{location.entries_here} headers declared on the last disk, "
             reject("multi-disk", f"{message}{self._read_here} found", at)
 
-    def _keys(self, *kinds: int) -> Iterator[str]:
-        """Yield the keys of the headers that are of one of `kinds`."""
-        found = (place for place, kind in enumerate(self._table.kinds) if kind in kinds)
-        return map(self._key_of, map(self._table.path, found))
+    def _places(self, *kinds: int) -> Iterator[int]:
+        """Yield the places of the headers that are of one of `kinds`."""
+        return (place for place, kind in enumerate(self._table.kinds) if kind in kinds)
 
     def _resolve_repeated(self) -> None:
         """Separate duplicates from collisions among the keys whose folded hash is not unique."""
@@ -440,13 +519,19 @@ class DirectoryReader:
         if not self._policy.lenient:
             offset = self._table.offsets[place]
             raise RejectedError(Finding("duplicate-name", message, offset, key))
-        self._fail(earlier, "duplicate-name", f"{message}: the last one is written")
+        self._warnings["duplicate-name"] += 1
+        self._table.drop(earlier)
 
     def _warn_clashes(self) -> None:
         """Warn of keys that are also another key's folder, and of keys that S3 treats specially."""
-        above = (key.rpartition("/")[0] for key in self._keys(members.MEMBER, members.FAILED))
+        paths = map(self._table.path, self._places(members.MEMBER, members.FAILED))
+        above = (key.rpartition("/")[0] for key in map(self._key_of, paths))
+        listed: Iterator[str] = map(self._table.path, self._places(members.FOLDER))
+        if self._wanted is not None:
+            wanted = self._wanted
+            listed = (path for path in listed if wanted(f"{path}/"))
         folders = self._folded.folders(
-            chain(above, self._keys(members.FOLDER)), self._policy.limits.folder_memory
+            chain(above, map(self._key_of, listed)), self._policy.limits.folder_memory
         )
         for code, count in (
             ("file-dir-prefix-conflict", sum(1 for _ in folders)),

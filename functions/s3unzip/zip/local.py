@@ -68,11 +68,11 @@ def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | 
     ):
         return OpenedMember(data_start, has_descriptor=False, is_complete=True)
     extra = bytes(head[records.LOCAL_LENGTH + name_length : data_start])
-    if name != member.name_bytes:
-        member.fail("lfh-name-mismatch", f"it says {show_name(bytes(name))!r}")
     extras = records.walk_extras(extra)
+    warnings = list(_compare_names(member, bytes(name), policy))
     _check_coding(member, flags, method, extras)
-    warnings = (*_compare_flags(member, flags), *_check_extras(member, extras, policy))
+    warnings += _compare_flags(member, flags)
+    warnings += _check_extras(member, extras, policy)
     size, compressed, *_ = records.resolve_zip64(extras, size, compressed)
     # With a descriptor, zeros and sentinels stand for what it says.
     allowed = (0, records.SENTINEL_32) if flags & records.FLAG_DESCRIPTOR else ()
@@ -85,17 +85,50 @@ def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | 
     return OpenedMember(
         data_start,
         has_descriptor=bool(flags & records.FLAG_DESCRIPTOR),
-        warnings=warnings,
-        time_high=head[11] if flags & records.ENCRYPTION_FLAGS else 0,
+        warnings=tuple(warnings),
+        time_high=head[11] if records.is_encrypted(flags) else 0,
         is_complete=here_declared == declared,
     )
 
 
+def find_data_stop(member: Member, header: bytes) -> int:
+    """Return where the data of a member ends by its local header, of which `header` is the start.
+
+    Where there is no local header, its own check says so: the answer is the member's offset.
+    """
+    if not header.startswith(records.LOCAL_SIGNATURE):
+        return member.offset
+    *_, name_length, extra_length = records.LOCAL.unpack_from(header)
+    start: int = member.offset + records.LOCAL_LENGTH + name_length + extra_length
+    return start + member.compressed_size
+
+
+def _compare_names(member: Member, name: bytes, policy: Policy) -> Iterator[str]:
+    """Compare the bytes of the two names; names that differ may still be of one path."""
+    if name == member.name_bytes:
+        return
+    checked = _check_raw(member, name, policy)
+    if checked is None or checked != _check_raw(member, member.name_bytes, policy):
+        member.fail("lfh-name-mismatch", f"it says {show_name(name)!r}")
+    yield "lfh-name-variant"
+
+
+def _check_raw(member: Member, raw: bytes, policy: Policy) -> tuple[str, bool] | None:
+    """Return the path of a member's raw name, and whether it is a directory's; None: refused."""
+    text, odd = decode_name(raw, is_utf8=bool(member.flags & records.FLAG_UTF8), policy=policy)
+    name = check_name(text, policy)
+    is_refused = name.failure is not None or (odd is not None and not policy.tolerates(odd))
+    return None if is_refused else (name.path, name.is_directory)
+
+
 def _check_coding(member: Member, flags: int, method: int, extras: records.Extras) -> None:
-    wanted, cipher = member.method, member.cipher
+    cipher = member.cipher
+    wanted = member.method
     if cipher is not None and cipher.version:
         wanted = records.METHOD_AES
-    if (flags ^ member.flags) & records.ENCRYPTION_FLAGS or (method == records.METHOD_AES) != (
+    differing = (flags ^ member.flags) & records.ENCRYPTION_FLAGS
+    is_encrypted = records.is_encrypted(flags | member.flags)
+    if (is_encrypted and differing) or (method == records.METHOD_AES) != (
         wanted == records.METHOD_AES
     ):
         member.fail("lfh-encryption-mismatch", "only one of its two headers says encrypted")

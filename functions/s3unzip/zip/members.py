@@ -11,7 +11,6 @@ import struct
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from heapq import nsmallest
 from itertools import islice
 from operator import gt
 from typing import NamedTuple, TypeVar, overload
@@ -19,7 +18,7 @@ from typing import NamedTuple, TypeVar, overload
 from msgspec import Struct
 
 from s3unzip.finding import Finding, RejectedError
-from s3unzip.zip.names import cut_name
+from s3unzip.zip.names import cut_name, utf8_length
 from s3unzip.zip.values import Cipher, Member
 
 M = TypeVar("M")
@@ -28,7 +27,9 @@ M = TypeVar("M")
 MEMBER, FAILED = 0, 1
 NAMELESS = 2  # it failed, and its name can be no key
 FOLDER = 3
-LONG_FOLDER = 4  # its name is longer than a key may be, and is not kept whole
+PLACELESS = 4  # a folder that is not made: the destination itself, or its name is too long for keys
+UNSELECTED = 5  # it can be read, and the options do not select it
+DROPPED = 6  # it failed and is not selected, or a later member has its key
 
 _ROW = struct.Struct("<qIHIHB")  # mtime, CRC-32, method, flags, mode, cipher
 _NO_TIME = -(1 << 63)
@@ -97,6 +98,20 @@ class HeaderTable:
         self._paths[place] = cut if cut.isascii() else cut.encode("utf-8", "surrogatepass")
         self._raw_names[place] = None
 
+    def leave_out(self, place: int, max_bytes: int) -> None:
+        """Note that a header is not selected; keep at most `max_bytes` of its name."""
+        if self.kinds[place] == MEMBER:
+            self.kinds[place] = UNSELECTED
+        else:
+            self.drop(place)
+        if utf8_length(self.path(place)) > max_bytes:
+            self.cut_path(place)
+
+    def drop(self, place: int) -> None:
+        """Note that a header's member is neither extracted nor failed."""
+        self.kinds[place] = DROPPED
+        self.faults.pop(place, None)
+
     def names_size(self, start: int) -> int:
         """Return how many bytes the kept names from `start` on have, in UTF-8."""
         paths, raw_names = self._paths[start:], self._raw_names[start:]
@@ -140,7 +155,7 @@ class HeaderTable:
         if offsets:
             bounds.append(start)
         if any(map(gt, map(stops.__getitem__, order), bounds)):
-            self._refuse_overlap(order)
+            self._judge_overlap(order, bounds)
         if isinstance(order, range):
             self.stops = bounds
         else:
@@ -148,13 +163,23 @@ class HeaderTable:
                 stops[place] = bound
         return order
 
-    def _refuse_overlap(self, order: Sequence[int]) -> None:
-        for place, following in zip(order, islice(order, 1, None), strict=False):
-            end, begin = self.stops[place], self.offsets[following]
-            if end > begin:
-                path, other = cut_name(self.path(place)), cut_name(self.path(following))
-                message = f"it ends at {end} or later, {other!r} begins at {begin}"
-                raise RejectedError(Finding("overlap", message, self.offsets[place], path))
+    def _judge_overlap(self, order: Sequence[int], bounds: array[int]) -> None:
+        """Refuse members that share bytes; a header that is listed twice ends at one bound."""
+        offsets = self.offsets
+        for at in range(len(order) - 2, -1, -1):
+            place, following = order[at : at + 2]
+            is_same = offsets[place] == offsets[following]
+            if is_same and self.path(place) == self.path(following):
+                bounds[at] = bounds[at + 1]
+        for at, bound in enumerate(bounds):
+            place = order[at]
+            if self.stops[place] > bound:
+                path = cut_name(self.path(place))
+                next_path = cut_name(self.path(order[at + 1]))
+                message = (
+                    f"it ends at {self.stops[place]} or later, {next_path!r} begins at {bound}"
+                )
+                raise RejectedError(Finding("overlap", message, offsets[place], path))
 
 
 class Members(Sequence[M]):
@@ -162,16 +187,6 @@ class Members(Sequence[M]):
 
     def __init__(self, table: HeaderTable, places: Sequence[int], make: Callable[[int], M]) -> None:
         self._table, self._places, self._make = table, places, make
-
-    def only(self, wanted: Callable[[str], bool]) -> Members[M]:
-        """Return the members with a `wanted` path."""
-        path = self._table.path
-        return self._at(array("I", (at for at in self._places if wanted(path(at)))))
-
-    def first(self, count: int) -> Members[M]:
-        """Return the first members in the order of the directory."""
-        last = max(nsmallest(count, self._places), default=-1)
-        return self._at(array("I", (at for at in self._places if at <= last)))
 
     def _at(self, places: Sequence[int]) -> Members[M]:
         return Members(self._table, places, self._make)
@@ -209,13 +224,15 @@ class Members(Sequence[M]):
 class Index(Struct, frozen=True):
     """The checked index of one archive.
 
-    `members` are those to extract, by offset; `failures` those that fail by the index alone, in
-    directory order. `first` is the offset of the first listed item: a local header, or the
-    directory. `warnings` are counted by their codes.
+    `members` are those that can be read, by offset; `selected` those of them to extract; `failures`
+    those of the selected ones that fail by the index alone, in directory order. `first` is the
+    offset of the first listed item: a local header, or the directory. `warnings` are counted by
+    their codes.
     """
 
     table: HeaderTable
     members: Members[Member]
+    selected: Members[Member]
     failures: Members[RefusedMember]
     first: int
     warnings: Counter[str]
@@ -228,10 +245,21 @@ class Index(Struct, frozen=True):
     @property
     def directories(self) -> int:
         """The number of directories."""
-        return self.table.kinds.count(FOLDER) + self.table.kinds.count(LONG_FOLDER)
+        return self.table.kinds.count(FOLDER) + self.table.kinds.count(PLACELESS)
+
+    @property
+    def excluded(self) -> int:
+        """The number of members that are not selected."""
+        return self.entries - self.directories - len(self.selected) - len(self.failures)
+
+    @property
+    def paths(self) -> Iterator[str]:
+        """The names of all members, also of those that failed or are not selected."""
+        kinds = enumerate(self.table.kinds)
+        return (self.table.path(place) for place, kind in kinds if kind not in (FOLDER, PLACELESS))
 
     @property
     def folders(self) -> Iterator[str]:
-        """The names of directories; those longer than a key may be are left out."""
+        """The names of directories; those that are not made are left out."""
         kinds = enumerate(self.table.kinds)
         return (self.table.path(place) for place, kind in kinds if kind == FOLDER)

@@ -24,9 +24,16 @@ from s3unzip.zip.values import SHOWN_NAME
 _SEGMENT = rb"[A-Za-z0-9_+@%=,~()\[\]{}!#$&'-](?:[ .]*+[A-Za-z0-9_+@%=,~()\[\]{}!#$&'-]++)*+"
 is_plain_name = re.compile(rb"%s(?:/%s)*+/?" % (_SEGMENT, _SEGMENT)).fullmatch
 
-# What XML 1.0 cannot hold (section 2.2), and DEL.
-_CONTROL = re.compile("[\x01-\x1f\x7f\ufffe\uffff\ud800-\udfff]")
+# Control characters, and what XML 1.0 cannot hold (section 2.2). They steer a terminal, or end a
+# line of a list. S3 takes such keys, but DeleteObjects cannot name most of them, and ListObjects
+# only with encoding-type=url. A carriage return is none of these: S3 has a rule for it in XML, and
+# macOS gives each folder with an icon of its own a file "Icon\r".
+# https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html
+_CONTROL = re.compile("[\x01-\x0c\x0e-\x1f\x7f\ufffe\uffff\ud800-\udfff]")
 _DRIVE = re.compile(r"[A-Za-z]:")
+# In Shift-JIS, GBK and Big5 a backslash's byte after one that is not ASCII may be half of a
+# character. After an ASCII byte it is a backslash in each of them.
+_HALF_CHARACTER = re.compile(rb"[\x80-\xff]\\")
 # UAX #15, "Stream-Safe Text Format": no text of any language has more non-starters in a
 # row. Normalisation sorts each such run, at a cost of the square of its length.
 MAX_MARKS = 30
@@ -72,7 +79,8 @@ def decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str 
 
     Flag bit 11 means UTF-8 (APPNOTE appendix D); ASCII is itself. Else the
     policy's encoding; without one, UTF-8 if valid (macOS and many others write
-    it without the bit), else cp437. A failure's text is for messages only.
+    it without the bit), else cp437. A failure's text is for messages only. A guess does not decide
+    whether a backslash's byte is a separator or half of a character.
     """
     if raw.isascii():
         return raw.decode("ascii"), None
@@ -85,34 +93,45 @@ def decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str 
             return show_name(raw), "name-bad-utf8"
         if policy.encoding:
             return show_name(raw), "name-undecodable"
-        return raw.decode("cp437"), "name-encoding-guess"
+        is_half = _HALF_CHARACTER.search(raw)
+        return raw.decode("cp437"), "name-guessed-backslash" if is_half else "name-encoding-guess"
 
 
 def check_name(text: str, policy: Policy) -> Name:
-    """Check and normalise a decoded name: drop `.` and empty segments."""
+    """Check and normalise a decoded name: drop `.` and empty segments, and a drive.
+
+    The path of a name that stands for the destination folder itself is empty, with the failure
+    `name-empty`: an entry that needs no place may have such a name.
+    """
     slashed = text.replace("\\", "/")
     path = slashed.lstrip("/")
     segments = path.removesuffix("/").split("/") if path else []
-    kept = [segment for segment in segments if segment not in ("", ".")]
-    is_directory, warnings = slashed.endswith("/"), list[str]()
+    named = [segment for segment in segments if segment not in ("", ".")]
+    is_directory = slashed.endswith("/")
+    warnings: list[str] = []
+    if not named:
+        return Name("", is_directory, "name-empty", warnings)
     for code, is_found in (
         ("name-nul", "\0" in text),
         ("name-backslash", "\\" in text),
         ("name-control-char", _CONTROL.search(text)),
+        ("name-carriage-return", "\r" in text),
         ("name-combining-run", has_long_marks(text)),
         ("name-absolute", path != slashed),
-        ("name-drive-letter", _DRIVE.match(path)),
+        ("name-drive-letter", _DRIVE.match(named[0])),
         ("name-dotdot", ".." in segments),
         ("name-dot-normalised", "." in segments),
         ("name-empty-component-normalised", "" in segments),
-        ("name-trailing-space-dot", any(one[0] == " " or one[-1] in " ." for one in kept)),
-        ("name-empty", not (kept or is_directory)),
+        ("name-trailing-space-dot", any(one[0] == " " or one[-1] in " ." for one in named)),
     ):
         if is_found and not policy.tolerates(code):
             return Name(text, is_directory, code, warnings)
         if is_found:
             warnings.append(code)
-    return Name("/".join(kept), is_directory, None, warnings)
+    # A drive is dropped as a leading slash is. A colon in a longer segment is part of the name.
+    while named and len(named[0]) == len("C:") and _DRIVE.match(named[0]):
+        del named[0]
+    return Name("/".join(named), is_directory, None if named else "name-empty", warnings)
 
 
 def utf8_length(text: str) -> int:

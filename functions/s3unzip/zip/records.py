@@ -119,6 +119,14 @@ def find_all(data: bytes, signature: bytes) -> Iterator[int]:
         at = data.find(signature, at + 1)
 
 
+def is_encrypted(flags: int) -> bool:
+    """Return whether the flags say that the data is encrypted.
+
+    Bits 6 and 13 say how (4.4.4); without bit 0 they say nothing of the data.
+    """
+    return bool(flags & FLAG_ENCRYPTED)
+
+
 def describe_method(method: int) -> str:
     """Return the number and the name of a method of compression that is not read."""
     return f"compression method {method} ({_UNSUPPORTED_METHODS.get(method, 'unknown')})"
@@ -208,9 +216,10 @@ def read_aes(extras: Extras) -> tuple[int, Cipher] | None:
 
 
 def read_unicode_path(extras: Extras, raw_name: bytes) -> tuple[bytes | None, str | None]:
-    """Return the UTF-8 name of the Unicode path field (0x7075, 4.6.9), or the code of its fault.
+    """Return the UTF-8 name of the Unicode path field (0x7075, 4.6.9), and the code of its fault.
 
-    Its version is 1, and the CRC-32 of the raw name must fit.
+    Its version is 1, and the CRC-32 of the raw name must fit. Backslashes that stand for the raw
+    name's slashes become slashes.
     """
     found = extras.of(UNICODE_PATH)
     if len(found) != 1:
@@ -221,7 +230,12 @@ def read_unicode_path(extras: Extras, raw_name: bytes) -> tuple[bytes | None, st
         and payload[0] == 1
         and int.from_bytes(payload[1:5], "little") == zlib.crc32(raw_name)
     )
-    return (payload[5:], None) if fits else (None, "unicode-path-stale")
+    if not fits:
+        return None, "unicode-path-stale"
+    name = payload[5:]
+    if b"\\" in name and name.count(b"\\") + name.count(b"/") == raw_name.count(b"/"):
+        return name.replace(b"\\", b"/"), "unicode-path-backslash"
+    return name, None
 
 
 @lru_cache(maxsize=1 << 16)

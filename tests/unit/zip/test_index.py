@@ -2,17 +2,29 @@
 
 import gc
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Collection, Mapping
+from dataclasses import replace as replace_entry
 
 import pytest
 from msgspec.structs import replace
 
 from s3unzip.errors import RejectedError
-from s3unzip.zip import DirectoryReader, Index, Limits, Policy, drive, fold_key, locate_directory
+from s3unzip.zip import (
+    DirectoryReader,
+    Index,
+    Limits,
+    Policy,
+    Selection,
+    drive,
+    fold_key,
+    locate_directory,
+)
 from s3unzip.zip.checks import MIB
 from s3unzip.zip.names import has_long_marks
 from tests.corpus.core import Cut, read_index
 from tests.zips import Entry, Shape, build
+
+NO_FIELDS: Mapping[str, int | bytes] = {}
 
 
 def index_of(*entries: Entry, policy: Policy | None = None, shape: Shape | None = None) -> Index:
@@ -20,14 +32,13 @@ def index_of(*entries: Entry, policy: Policy | None = None, shape: Shape | None 
     return read_index(build(*entries, shape=shape), policy or Policy(), Cut())
 
 
-def index_through(
-    raw: bytes, key_of: Callable[[str], str], policy: Policy, reserved: str | None = None
-) -> Index:
-    """Settle an archive's index with these keys."""
+def index_through(raw: bytes, selection: Selection, policy: Policy | None = None) -> Index:
+    """Settle an archive's index with this selection."""
+    policy = policy or Policy()
     location = drive(
         locate_directory(raw, len(raw), policy), lambda want: raw[want.start : want.stop]
     )
-    reader = DirectoryReader(location, policy, key_of, reserved)
+    reader = DirectoryReader(location, policy, selection)
     reader.feed(raw[location.start : location.stop])
     return reader.finish()
 
@@ -62,25 +73,102 @@ def test_unknown_time_and_mode_are_none() -> None:
 def test_keys_decide_what_is_a_duplicate() -> None:
     """Uniqueness is of keys: a template that drops folders can make two members one."""
     raw = build(Entry("x/a"), Entry("y/a"))
-    assert len(index_through(raw, str, Policy()).members) == 2
+    assert len(index_of(Entry("x/a"), Entry("y/a")).members) == 2
     with pytest.raises(RejectedError, match="duplicate-name"):
-        index_through(raw, lambda path: path.rpartition("/")[2], Policy())
+        index_through(raw, Selection(last_part))
+
+
+def last_part(path: str) -> str:
+    """Return a key that leaves out the folders."""
+    return path.rpartition("/")[2]
 
 
 def test_lenient_duplicates() -> None:
-    """A lenient policy writes the last of several members with one key."""
-    index = index_of(
-        Entry("a", b"1"), Entry("A", b"-"), Entry("a", b"2"), policy=Policy(lenient=True)
-    )
-    assert [(m.index, m.path) for m in index.members] == [(1, "A"), (2, "a")]
-    assert [(f.member.index, f.finding.code) for f in index.failures] == [(0, "duplicate-name")]
-    assert index.warnings == {"case-collision": 1}
+    """A lenient policy writes the last of several members with one key, and warns."""
+    entries = [Entry("a", b"1"), Entry("A", b"-"), Entry("a", b"2"), Entry("a", flags=1)]
+    index = index_of(*entries[:3], policy=Policy(lenient=True))
+    assert [(m.index, m.path) for m in index.selected] == [(1, "A"), (2, "a")]
+    assert (len(index.failures), index.excluded, index.entries) == (0, 1, 3)
+    assert index.warnings == {"case-collision": 1, "duplicate-name": 1}
+    index = index_of(*reversed(entries), policy=Policy(lenient=True))  # the first one failed, too
+    assert [m.index for m in index.selected] == [2, 3]
+    assert (len(index.failures), index.warnings["duplicate-name"]) == (0, 2)
+
+
+def listed_twice(name: str, *, central: Mapping[str, int | bytes] = NO_FIELDS) -> bytes:
+    """Build an archive with a member before and after one whose header is listed twice."""
+    twice = Entry(name, b"12345" if name[-1] != "/" else b"")
+    again = replace_entry(twice, present=False, central={"offset": 32, **central})
+    return build(Entry("0", b"0"), twice, again, Entry("1", b"1"))
+
+
+def test_a_header_that_is_listed_twice_is_a_duplicate() -> None:
+    """It is one member, so it does not overlap with itself."""
+    raw = listed_twice("a")
+    with pytest.raises(RejectedError, match="duplicate-name"):
+        read_index(raw, Policy(), Cut())
+    index = read_index(raw, Policy(lenient=True), Cut())
+    assert [(m.index, m.offset, m.stop) for m in index.selected] == [
+        (0, 0, 32),
+        (2, 32, 68),
+        (3, 68, 100),
+    ]
+    index = index_through(raw, Selection(wanted="a".__ne__))
+    assert [m.path for m in index.selected] == ["0", "1"]
+    assert read_index(listed_twice("d/"), Policy(), Cut()).warnings == {"dup-directory": 1}
+    for policy in (Policy(), Policy(lenient=True)):  # two headers that share bytes with others
+        with pytest.raises(RejectedError, match=r"overlap|duplicate-name"):
+            read_index(listed_twice("a", central={"compressed_size": 7}), policy, Cut())
+
+
+COLLIDING = (Entry("x/a"), Entry("y/a"), Entry("a"), Entry("A"), Entry("a/b"), Entry("b", flags=1))
+
+
+@pytest.mark.parametrize(
+    ("selection", "selected", "warnings"),
+    [
+        (Selection(wanted="x/a".__eq__), ["x/a"], {}),
+        (Selection(last_part, wanted=("x/a", "A").__contains__), ["x/a", "A"], {"case-collision"}),
+        (Selection(last_part, limit=1), ["x/a"], {}),
+        (Selection(last_part, reserved="a", wanted="b".__lt__), ["x/a", "y/a"], None),
+        (Selection(limit=4), ["x/a", "y/a", "a", "A"], {"case-collision"}),
+        (Selection(limit=0), [], {}),
+        (
+            Selection(wanted=("a", "a/b").__contains__),
+            ["a", "a/b"],
+            {"file-dir-prefix-conflict"},
+        ),
+    ],
+)
+def test_what_is_not_selected_collides_with_nothing(
+    selection: Selection, selected: list[str], warnings: Collection[str] | None
+) -> None:
+    """Keys of members that the options leave out, or that come after a limit, are not judged."""
+    raw = build(*COLLIDING)
+    if warnings is None:
+        with pytest.raises(RejectedError, match="duplicate-name"):
+            index_through(raw, selection)
+        return
+    index = index_through(raw, selection)
+    assert [m.path for m in index.selected] == selected
+    assert set(index.warnings) == set(warnings)
+    assert index.excluded == len(COLLIDING) - len(selected)
+    assert len(index.members) == 5
+    assert set(index.paths) == {str(entry.name) for entry in COLLIDING}
+
+
+def test_failures_that_are_not_selected_do_not_count() -> None:
+    """A member that fails by the directory alone is excluded as any other."""
+    index = index_through(build(*COLLIDING), Selection(wanted="b".__ne__))
+    assert (len(index.failures), index.excluded) == (0, 1)
+    index = index_through(build(*COLLIDING), Selection(wanted="b".__eq__))
+    assert ([f.finding.code for f in index.failures], index.excluded) == (["encrypted"], 5)
 
 
 def test_key_length_counts_the_prefix() -> None:
     """The key's length is judged, not the name's."""
     raw = build(Entry("a" * 1020))
-    index = index_through(raw, lambda path: "stem/" + path, Policy())
+    index = index_through(raw, Selection("stem/".__add__))
     assert [f.finding.code for f in index.failures] == ["key-too-long"]
 
 
@@ -132,7 +220,7 @@ def test_normalising_is_bounded() -> None:
     marks = "\u0323\u0301" * 10_000  # out of order: sorting them takes the square of their number
     assert fold_key("E" + marks) == "e" + marks
     raw = build(Entry("e" + marks), Entry("f" + marks[:200]), Entry("g" + marks[:20]))
-    index = index_through(raw, str, Policy(lenient=True))
+    index = read_index(raw, Policy(lenient=True), Cut())
     codes = {failure.member.path[0]: failure.finding.code for failure in index.failures}
     assert codes == {"e": "key-too-long"}
     assert index.warnings["name-combining-run"] == 2
@@ -144,10 +232,10 @@ def test_the_marker_is_reserved() -> None:
     """No member takes the key of the run's marker, in any case, nor a key below it."""
     taken = ["_SUCCESS", "_success", "_SUCCESS/x", "_SUCCESS.txt", "a/_SUCCESS"]
     raw = build(*map(Entry, taken))
-    index = index_through(raw, str, Policy(), "_SUCCESS")
+    index = index_through(raw, Selection(reserved="_SUCCESS"))
     assert [m.path for m in index.members] == ["_SUCCESS.txt", "a/_SUCCESS"]
     assert {f.finding.code for f in index.failures} == {"name-reserved"}
-    assert len(index_through(raw, str, Policy()).members) == 5
+    assert len(read_index(raw, Policy(), Cut()).members) == 5
 
 
 def test_folders_are_compared_with_little_memory() -> None:
@@ -168,9 +256,9 @@ def test_lenient_backslashes_and_links() -> None:
 
 @pytest.mark.parametrize("place", [0, 2])
 def test_a_member_that_reaches_the_next_one_is_refused(place: int) -> None:
-    """One byte is enough; the finding names both, and where the first one begins."""
+    """Its header alone has 30 bytes; the finding names both, and where the first one begins."""
     entries = [Entry(name, b"12345") for name in "abcd"]
-    central = {"compressed_size": 6, "size": 6}
+    central = {"compressed_size": 7, "size": 7}
     entries[place] = Entry("abcd"[place], b"12345", central=central)
     with pytest.raises(RejectedError) as caught:
         index_of(*entries)
@@ -201,24 +289,15 @@ def test_raw_names_are_kept_as_they_are() -> None:
     assert members[2].name_bytes == b"plain"
 
 
-def test_selected_members_and_failures() -> None:
+def test_selected_members() -> None:
     """What is selected has its own length, places, slices and sums, in the archive's order."""
-    index = index_of(
-        *(Entry("a", b"1"), Entry("b.json", b"22"), Entry("../c.json"), Entry("d.json", b"4444"))
-    )
-    chosen = index.members.only(lambda path: path.endswith(".json"))
+    raw = build(Entry("a", b"1"), Entry("b.json", b"22"), Entry("d.json", b"4444"))
+    chosen = index_through(raw, Selection(wanted=lambda path: path.endswith(".json"))).selected
     assert [one.path for one in chosen] == ["b.json", "d.json"]
     assert (len(chosen), chosen[-1].path) == (2, "d.json")
     assert [one.path for one in chosen[1:]] == ["d.json"]
     with pytest.raises(IndexError):
         chosen[2]
     assert (chosen.size, chosen.compressed_size) == (6, 6)
-    assert [one.path for one in chosen.first(1)] == ["b.json"]
-    assert list(index.members.first(0)) == []
-    assert len(index.members.first(9)) == 3
-    nothing = index.members.only(lambda _: False)
+    nothing = index_through(raw, Selection(limit=0)).selected
     assert (len(nothing), list(nothing), nothing.size) == (0, [], 0)
-    assert [one.member.path for one in index.failures.only(lambda path: "c" in path)] == [
-        "../c.json"
-    ]
-    assert list(index.failures.only(lambda _: False)) == []
