@@ -61,10 +61,12 @@ _ADVICE = {
     "bomb-member-size": RAISE_LIMIT,
     "bomb-ratio": "The member is damaged or a ZIP bomb: do not extract it. " + NEW_COPY,
     "high-ratio": NOTHING_TO_DO,
-    "duplicate-name": "Give the members different keys with --key-template, or leave one out with "
-    "--exclude. " + LENIENT,
+    "duplicate-name": "--exclude leaves members out, and --lenient writes the last one of each "
+    "key, with a warning. Where a template made the keys equal, give another --key-template.",
     "case-collision": "Use a destination that tells upper from lower case, such as S3.",
     "name-undecodable": "Give the right encoding with --encoding, such as cp437 or shift_jis.",
+    "name-guessed-backslash": "Give the encoding with --encoding, such as shift_jis, gbk or big5. "
+    "If the backslashes separate folders: --encoding cp437 with --lenient.",
     "name-encoding-guess": "Give the encoding with --encoding if the names look wrong.",
     "name-reserved": "Rename the member, or run without --marker.",
     "key-too-long": "Shorten the key with --prefix or --key-template, or rename the member.",

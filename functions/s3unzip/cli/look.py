@@ -127,7 +127,9 @@ def _print_members(members: Iterable[ArchiveMember]) -> None:
 
 
 def _saved(size: int, compressed: int) -> str:
-    return f"{100 * (size - compressed) // size if size else 0:3}%"
+    """Return the share of a size that compression saved: nothing where the data grew."""
+    saved = max(0, size - compressed)
+    return f"{100 * saved // max(1, size):3}%"
 
 
 @command("src names", ODD, SOURCE, names={"required": True})
