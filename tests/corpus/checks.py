@@ -218,7 +218,6 @@ ALL_READERS = "zipfile unzip bsdtar 7zz"
 ROOTS = ("/", "./", "//", "/./", ".//./", ".\\")
 BARE_ROOTS = ("", ".", "./.", "/.")  # directories by their attributes alone
 FOLDER = 0o040755 << 16
-BARE = {"attributes": FOLDER, "key": ""}
 UNLIKE = (b"b", b"", b"longer than the name", b"c\0")  # local names of any length
 # FILE_ATTRIBUTE_STRICTLY_SEQUENTIAL, with PINNED, with RECALL_ON_DATA_ACCESS; what is no attribute.
 WINDOWS_ATTRIBUTES = (0x20000020, 0x20080020, 0x20400020, 0x60000020, 0xC0100020)
@@ -685,8 +684,12 @@ ROWS = [
     ),
     warns(
         "dir-with-size",
-        unread("zipfile unzip", sized("dir-attr-without-slash", name="d", **BARE)),
-        unread("zipfile unzip", folder("dir-attr-without-slash", name="d", **BARE)),
+        unread(
+            "zipfile unzip", sized("dir-attr-without-slash", name="d", attributes=FOLDER, key="")
+        ),
+        unread(
+            "zipfile unzip", folder("dir-attr-without-slash", name="d", attributes=FOLDER, key="")
+        ),
     ),
     warns("dir-with-size", unread(ALL_READERS, sized("dir-is-root", name="/")), roots("/")),
     rejects("overlap", archive(listing(6), A), archive(listing(5), A)),
