@@ -11,7 +11,7 @@ export HYPOTHESIS_NO_PLUGINS := 1
 .PHONY: help demo test coverage check format bench bench-small bench-plan bench-memory bench-cloud \
 	bench-large bench-verify bench-everyday bench-burst acceptance faults \
 	simulate simulate-mutants fuzz corpus mutants audit docs pictures site site-links dist clean \
-	local-aws cdk bootstrap synth diff deploy put unprotect destroy
+	local-aws cdk bootstrap synth package diff deploy put unprotect destroy
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-28s %s\n", $$1, $$2}' Makefile
@@ -25,14 +25,15 @@ local-aws: .venv/ready embedded/.venv/ready  ## the embedded AWS alone, for the 
 # On AWS: docs/deploy.md.
 bootstrap:  ## ENV=dev: prepare the account and the region for CDK, once
 synth:  ## ENV=dev: write the template to cdk.out
+package:  ## ENV=prod BUCKET=artifacts: template and asset, to be deployed without the CDK CLI
 diff:  ## ENV=dev: what a deployment would change
 deploy:  ## ENV=dev: create or update the stack; SET="section.setting=value ..." YES=1
 put:  ## ENV=dev ARCHIVE=archive.zip: put an archive, and wait until its run begins
 unprotect:  ## ENV=prod: allow the stack to be destroyed
 destroy:  ## ENV=dev: delete the stack, its buckets and their objects
-bootstrap synth diff deploy put unprotect destroy: .venv/bin/cdk
+bootstrap synth package diff deploy put unprotect destroy: .venv/bin/cdk
 	@$(RUN) python -m infra.deployment $@ --env "$(ENV)" $(if $(SET),--set '$(SET)') \
-		$(if $(YES),--yes) $(if $(ARCHIVE),--archive "$(ARCHIVE)")
+		$(if $(YES),--yes) $(if $(ARCHIVE),--archive "$(ARCHIVE)") $(if $(BUCKET),--bucket "$(BUCKET)")
 
 cdk: .venv/bin/cdk  ## the CDK CLI, for `cdk` after `. .venv/bin/activate`
 	@.venv/bin/cdk --version

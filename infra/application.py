@@ -57,13 +57,22 @@ def synthesize() -> CloudAssembly:
     return build(app, environment)
 
 
-def build(app: Application, environment: Environment) -> CloudAssembly:
-    """Put the stack of `environment` into `app` and synthesize it."""
+def build(
+    app: Application,
+    environment: Environment,
+    synthesizer: cdk.IStackSynthesizer | None = None,
+) -> CloudAssembly:
+    """Put the stack of `environment` into `app` and synthesize it.
+
+    `synthesizer` says where assets lie; None: where CDK's bootstrap keeps them.
+    """
     stack = S3UnzipStack(
         app,
         environment.stack.name,
         environment=environment,
         code=_code(app),
+        synthesizer=synthesizer
+        or cdk.DefaultStackSynthesizer(qualifier=environment.stack.qualifier),
         env=cdk.Environment(account=environment.stack.account, region=environment.stack.region),
     )
     acknowledge_wildcards(stack)
@@ -91,6 +100,7 @@ class S3UnzipStack(cdk.Stack):
         *,
         environment: Environment,
         code: lambda_.Code,
+        synthesizer: cdk.IStackSynthesizer,
         env: cdk.Environment,
     ) -> None:
         about = f"s3unzip: ZIP archives in S3 to objects in S3 ({environment.name})"
@@ -101,7 +111,7 @@ class S3UnzipStack(cdk.Stack):
             env=env,
             description=about,
             termination_protection=keep,
-            synthesizer=cdk.DefaultStackSynthesizer(qualifier=environment.stack.qualifier),
+            synthesizer=synthesizer,
         )
         boundary = environment.stack.permissions_boundary
         if boundary is not None:

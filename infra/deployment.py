@@ -1,4 +1,4 @@
-"""`make bootstrap`, `synth`, `diff`, `deploy`, `put`, `unprotect`, `destroy`: cdk with checks.
+"""`make bootstrap`, `synth`, `package`, `diff`, `deploy`, `put`, `unprotect`, `destroy`.
 
 Before the CLI starts, this module checks the environment's file, the credentials, the region and
 the bootstrap stack, and names what is missing. `cdk` does the rest, with cdk.json, on this
@@ -6,6 +6,7 @@ terminal.
 """
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -50,6 +51,7 @@ class Wish:
     settings: tuple[str, ...]  # ``section.setting=value``, replaces the file's value
     yes: bool  # ask for no confirmation
     archive: Path | None
+    bucket: str = ""  # where a package's asset will lie
 
     @property
     def context(self) -> list[str]:
@@ -72,6 +74,28 @@ def bootstrap(wish: Wish) -> int:
 def synth(wish: Wish) -> int:
     """Write the template to cdk.out; it needs no account."""
     return run_cdk(["synth", "--quiet", *wish.context])
+
+
+def package(wish: Wish) -> int:
+    """Write one template and the functions' asset; it needs no account."""
+    environment = wish.environment
+    if not wish.bucket:
+        raise RefusedError(
+            f"which bucket will hold the asset? make package ENV={environment.name} BUCKET=name"
+        )
+    from infra.package import write_package  # noqa: PLC0415 - it starts jsii
+
+    folder = write_package(environment, wish.bucket)
+    shown = os.path.relpath(folder)
+    (asset,) = folder.glob("*.zip")
+    _say(
+        f"{shown}/template.json and its asset, {asset.stat().st_size / 1e6:.0f} MB\n"
+        f"aws s3 cp {shown}/{asset.name} s3://{wish.bucket}/{asset.name}\n"
+        f"aws cloudformation deploy --stack-name {environment.stack.name} "
+        f"--template-file {shown}/template.json --s3-bucket {wish.bucket} "
+        "--capabilities CAPABILITY_IAM"
+    )
+    return 0
 
 
 def diff(wish: Wish) -> int:
@@ -236,7 +260,8 @@ def _say(line: str) -> None:
 
 
 COMMANDS: dict[str, Callable[[Wish], int]] = {
-    one.__name__: one for one in (bootstrap, synth, diff, deploy, put, unprotect, destroy)
+    command.__name__: command
+    for command in (bootstrap, synth, package, diff, deploy, put, unprotect, destroy)
 }
 
 
@@ -247,6 +272,7 @@ def _read_arguments() -> tuple[Callable[[Wish], int], Wish]:
     parser.add_argument("--set", default="", metavar="SETTING=VALUE...", help="space between two")
     parser.add_argument("--yes", action="store_true", help="ask nothing")
     parser.add_argument("--archive", type=Path)
+    parser.add_argument("--bucket", default="", help="where a package's asset will lie")
     chosen = parser.parse_args()
     if not chosen.env:
         known = ", ".join(sorted(path.stem for path in FOLDER.glob("*.toml")))
@@ -259,7 +285,7 @@ def _read_arguments() -> tuple[Callable[[Wish], int], Wish]:
         settings[setting] = value
     environment = load_environment(chosen.env, settings=settings)
     return COMMANDS[chosen.command], Wish(
-        environment, tuple(chosen.set.split()), chosen.yes, chosen.archive
+        environment, tuple(chosen.set.split()), chosen.yes, chosen.archive, chosen.bucket
     )
 
 

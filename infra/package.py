@@ -1,0 +1,67 @@
+"""`make package`: one template and the functions' asset, for deployments without the CDK CLI.
+
+The template names the bucket of the asset and needs no bootstrap. So CloudFormation's own commands,
+a StackSet or Terraform can deploy it as it is: docs/howto/package.md.
+"""
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import aws_cdk as cdk
+
+from infra.application import Application, build
+from infra.bundle import ROOT
+from infra.environment import Environment
+
+FOLDER = ROOT / "build" / "package"
+FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # of every file, so that the same files make the same archive
+EXECUTABLE = 0o100755 << 16
+
+
+def write_package(environment: Environment, bucket: str, folder: Path = FOLDER) -> Path:
+    """Write the template and the asset of an environment; return their folder.
+
+    Args:
+        environment: the environment.
+        bucket: where the asset will lie, in the region of the stack.
+        folder: the package is a folder below it, with the environment's name.
+    """
+    package = folder / environment.name
+    shutil.rmtree(package, ignore_errors=True)
+    package.mkdir(parents=True)
+    synthesizer = cdk.DefaultStackSynthesizer(
+        file_assets_bucket_name=bucket, generate_bootstrap_version_rule=False
+    )
+    assembly = build(Application(package / "cdk.out"), environment, synthesizer)
+    (stack,) = assembly.stacks
+    template = Path(stack.template_full_path)
+    shutil.copyfile(template, package / "template.json")
+    for source, key in _list_assets(template):
+        _zip_folder(source, package / key)
+    shutil.rmtree(package / "cdk.out")
+    return package
+
+
+def _list_assets(template: Path) -> list[tuple[Path, str]]:
+    """Return the folder and the key of each asset that functions have."""
+    manifest = template.with_name(template.name.replace(".template.json", ".assets.json"))
+    files = json.loads(manifest.read_text(encoding="utf-8"))["files"].values()
+    return [
+        (template.parent / file["source"]["path"], destination["objectKey"])
+        for file in files
+        if file["source"]["packaging"] == "zip"
+        for destination in file["destinations"].values()
+    ]
+
+
+def _zip_folder(source: Path, target: Path) -> None:
+    """Write a folder as a ZIP archive; the same files make the same bytes."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(source.rglob("*")):
+            if path.is_file():
+                info = zipfile.ZipInfo(str(path.relative_to(source)), FIRST_DAY)
+                info.external_attr = EXECUTABLE
+                info.compress_type = zipfile.ZIP_DEFLATED
+                archive.writestr(info, path.read_bytes())

@@ -1,0 +1,73 @@
+"""Deployments beside `make deploy` as their pages have them, typed on the embedded AWS."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from embedded.deploy import make_client
+from embedded.ministack import PYTHON
+from embedded.serve import serve
+from tests.docs.bare import make_checkout, make_machine
+from tests.docs.commands import ROOT, read_commands
+from tests.docs.synthesis import use_kept_syntheses
+from tests.docs.terminal import Terminal
+
+PAGES = ROOT / "docs" / "howto"
+SECONDS = 900.0  # of one command, on a machine ever so busy
+
+
+@pytest.fixture
+def variables(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The shell of a machine with Python, make and the AWS CLI, beside an embedded AWS."""
+    if not PYTHON.exists():
+        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+    aws = shutil.which("aws")
+    if aws is None:
+        pytest.skip("the AWS CLI is not installed: pip install awscli")
+    machine = make_machine(tmp_path / "bin")
+    (tmp_path / "bin" / "aws").write_text(
+        f'#!/bin/sh\nPATH="{os.environ["PATH"]}" PYTHONPATH= exec "{aws}" "$@"\n'
+    )
+    (tmp_path / "bin" / "aws").chmod(0o755)
+    with serve(wait_scale=0.02) as served:
+        yield {**machine, **served, "CDK_VALIDATION": "false"}
+
+
+@pytest.mark.timeout(3_600)
+def test_a_package_is_deployed_by_cloudformation_alone(
+    tmp_path: Path, variables: dict[str, str]
+) -> None:
+    """Every command of the page works without a bootstrap, and the stack is whole."""
+    checkout = make_checkout(tmp_path / "checkout")
+    s3 = make_client("s3", variables)
+    s3.create_bucket(Bucket="artifacts")
+    with Terminal(checkout, variables) as terminal:
+        for command in read_commands(PAGES / "package.md"):
+            if "delete-stack" in command.text:
+                machines = make_client("stepfunctions", variables).list_state_machines()
+                assert [one["name"] for one in machines["stateMachines"]] == ["s3unzip-dev"]
+            answer = terminal.run(command.text, SECONDS)
+            assert answer.exit_code == command.exit_code, f"{command}\n{answer.text[-3_000:]}"
+    names = {one["Key"] for one in s3.list_objects_v2(Bucket="artifacts")["Contents"]}
+    assert sum(name.endswith(".zip") for name in names) == 1
+
+
+@pytest.mark.timeout(3_600)
+def test_a_creation_that_nobody_confirmed_is_removed(
+    tmp_path: Path, variables: dict[str, str]
+) -> None:
+    """The page's commands remove the stack, and the next deployment works."""
+    checkout = make_checkout(tmp_path / "checkout")
+    use_kept_syntheses(checkout, tmp_path / "syntheses")
+    with Terminal(checkout, variables) as terminal:
+        assert terminal.run("make bootstrap ENV=prod", SECONDS).exit_code == 0
+        unconfirmed = terminal.run("make deploy ENV=prod < /dev/null 2>&1 | cat", SECONDS)
+        assert "TerminationProtection is enabled" in unconfirmed.text, unconfirmed.text[-3_000:]
+        for command in read_commands(PAGES / "first-deployment.md"):
+            answer = terminal.run(command.text, SECONDS)
+            assert answer.exit_code == command.exit_code, f"{command}\n{answer.text[-3_000:]}"
+    assert re.search(r"s3unzip-prod\.IngestBucket = ", answer.text)
