@@ -88,9 +88,9 @@ class LimitedSource(ArchiveSource):
         """Return the end of an archive."""
         return self._source.tail(location, length)
 
-    def head(self, location: Location) -> Pin:
+    def stat(self, location: Location) -> Tail:
         """Return the current version."""
-        return self._source.head(location)
+        return self._source.stat(location)
 
     def pinned(self, location: Location, pin: Pin) -> LimitedArchive:
         """Return the reader."""

@@ -256,9 +256,9 @@ class MemorySource(ArchiveSource):
         self.bucket = bucket
         self.tail = bucket.tail
 
-    def head(self, location: Location) -> Pin:
-        """Return what is there now."""
-        return self.bucket.head_source(location)
+    def stat(self, location: Location) -> Tail:
+        """Return what is there now, as a tail without bytes."""
+        return self.tail(location, 0)
 
     def open(self, location: Location, pin: Pin) -> MemoryArchive:
         """Return a reader of one version."""

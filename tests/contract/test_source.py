@@ -25,6 +25,7 @@ def test_tail_gives_the_end_and_the_pin(place: Place, data: bytes) -> None:
     assert tail.pin.size == len(data)
     assert tail.pin.etag
     assert place.source.head(where) == tail.pin
+    assert place.source.stat(where) == tail._replace(data=b"")
 
 
 def test_ranges_are_exact(place: Place) -> None:

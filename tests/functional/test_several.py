@@ -1,5 +1,6 @@
 """Several archives with one command, and archives in several parts."""
 
+import os
 import shutil
 import subprocess
 
@@ -156,11 +157,21 @@ def test_parts_on_the_web(program: Program) -> None:
     assert not (program.folder / "again").exists()
 
 
-def test_a_file_that_was_cut(program: Program) -> None:
-    """The pieces of `split` and 7-Zip are read from the first one on."""
-    for number, piece in enumerate(cut_pieces(build(*ENTRIES), 700), 1):
-        (program.folder / f"b.zip.{number:03}").write_bytes(piece)
-    assert program.extract("b.zip.001", "out").code == 0
+@pytest.mark.parametrize("newest", [0, 3, -1])
+def test_a_file_that_was_cut(program: Program, newest: int) -> None:
+    """The pieces of `split` and 7-Zip are read from the first one on.
+
+    The id of the run begins with the time of the newest piece, so ids sort by time.
+    """
+    pieces = cut_pieces(build(*ENTRIES), 700)
+    files = [program.folder / f"b.zip.{number:03}" for number in range(1, len(pieces) + 1)]
+    for file, piece in zip(files, pieces, strict=True):
+        file.write_bytes(piece)
+        os.utime(file, (0, 1_500_000_000))
+    os.utime(files[newest], (0, 1_600_000_000))
+    ended = program.extract("b.zip.001", "out")
+    assert ended.code == 0
+    assert "  run 2020-09-13/122640-b-" in ended.err
     assert program.files("out/b") == CONTENTS
 
 

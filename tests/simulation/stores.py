@@ -19,7 +19,7 @@ from tests.simulation.world import World
 
 READ, WRITE, DROP = "GetObject", "PutObject", "AbortMultipartUpload"
 # The right that each request needs; a method that is not here makes none.
-SOURCE = {"tail": READ, "head": READ, "delete": WRITE, "tag": WRITE}
+SOURCE = {"tail": READ, "stat": READ, "head": READ, "delete": WRITE, "tag": WRITE}
 ARCHIVE = {"read": READ}
 DESTINATION = {
     **dict.fromkeys(("head", "list_objects", "read"), READ),

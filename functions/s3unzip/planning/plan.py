@@ -430,39 +430,41 @@ def _join_parts(
     found = list(
         map_ahead(lambda n: _find_part(source, location, n, count, calls), others, THREADS)
     )
-    missing = [number for number, pin in zip(others, found, strict=True) if pin is None]
+    missing = [number for number, part in zip(others, found, strict=True) if part is None]
     if missing:
         name = _name(location, missing[0], count)
         message = f"{name}, part {missing[0]:,} of {count:,}"
         if len(missing) > 1:
             message += f", and {len(missing) - 1:,} more"
         return tail._replace(refusal=Finding("part-missing", message))
-    return tail._replace(pin=_join_pins([*filter(None, found), tail.pin], tail.pin))
+    pins = [part.pin for part in found if part is not None]
+    return tail._replace(pin=_join_pins([*pins, tail.pin], tail.pin))
 
 
 def _read_pieces(
     source: Source, location: Location, length: int, max_parts: int, calls: Calls
 ) -> Tail:
     """Return the tail of an archive that was cut into pieces, of which the first is named."""
-    pins = [calls.run("head", lambda: source.head(location))]
+    pieces = [calls.run("head", lambda: source.stat(location))]
     following = range(2, max_parts + 2)
-    for found in map_ahead(
+    for piece in map_ahead(
         lambda n: _find_part(source, location, n, n + 1, calls), following, THREADS
     ):
-        if found is None:
+        if piece is None:
             break
-        pins.append(found)
-    pin = _join_pins(pins, pins[0])
+        pieces.append(piece)
+    pin = _join_pins([piece.pin for piece in pieces], pieces[0].pin)
     archive = source.pinned(location, pin)
     want = ByteRange(max(0, pin.size - length), pin.size)
-    tail = Tail(calls.run("get", lambda: archive.read(want)), pin)
-    if len(pins) > max_parts:
+    newest = max((piece.modified for piece in pieces if piece.modified is not None), default=None)
+    tail = Tail(calls.run("get", lambda: archive.read(want)), pin, newest)
+    if len(pieces) > max_parts:
         message = f"more than {max_parts:,} parts, the limit"
         return tail._replace(refusal=Finding("too-many-parts", message))
     begins = calls.run("get", lambda: archive.read(ByteRange(0, min(4, pin.size))))
     if begins == LOCAL_SIGNATURE and EOCD_SIGNATURE not in tail.data:
-        absent = _name(location, len(pins) + 1, len(pins) + 1)
-        message = f"{absent}, after {len(pins):,} without the archive's end"
+        absent = _name(location, len(pieces) + 1, len(pieces) + 1)
+        message = f"{absent}, after {len(pieces):,} without the archive's end"
         return tail._replace(refusal=Finding("part-missing", message))
     return tail
 
@@ -475,13 +477,13 @@ def _join_pins(pins: Sequence[Pin], named: Pin) -> Pin:
 
 def _find_part(
     source: Source, location: Location, number: int, count: int, calls: Calls
-) -> Pin | None:
-    """Return the pin of part `number`; None if it is not there."""
+) -> Tail | None:
+    """Return part `number`, as a tail without bytes; None if it is not there."""
     where = locate_part(location, number, count)
     if where is None:
         return None
     try:
-        return calls.run("head", lambda: source.head(where))
+        return calls.run("head", lambda: source.stat(where))
     except NotFoundError:
         return None
 

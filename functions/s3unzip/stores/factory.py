@@ -259,9 +259,13 @@ def _reached(config: StoreConfig) -> tuple[object, ...]:
 class ArchiveSource:
     """What sources have in common: archives of several parts, and a refusal to change any."""
 
-    def head(self, location: Location) -> Pin:
-        """Return what is there now, with one request."""
+    def stat(self, location: Location) -> Tail:
+        """Return what is there now, as a tail without bytes, with one request."""
         raise NotImplementedError
+
+    def head(self, location: Location) -> Pin:
+        """Return the version that is there now, with one request."""
+        return self.stat(location).pin
 
     def open(self, location: Location, pin: Pin) -> Archive:
         """Return a reader of that version of the one object at `location`."""
@@ -270,9 +274,10 @@ class ArchiveSource:
     def tail_by_size(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin: the size is asked first, then a range."""
         count_request("head")
-        pin = self.head(location)
-        want = ByteRange(max(0, pin.size - length), pin.size)
-        return Tail(self.open(location, pin).read(want), pin)
+        current = self.stat(location)
+        size = current.pin.size
+        want = ByteRange(max(0, size - length), size)
+        return current._replace(data=self.open(location, current.pin).read(want))
 
     def pinned(self, location: Location, pin: Pin) -> Archive:
         """Return a reader of exactly that version, of every part."""

@@ -133,10 +133,9 @@ class FileSource(ArchiveSource):
             data = _read(file, max(0, pin.size - length), pin.size)
             return Tail(data, pin, os.fstat(file.fileno()).st_mtime)
 
-    def head(self, location: Location) -> Pin:
-        """Return what is there now."""
-        with _opened(location.key) as file:
-            return _pin_of(file)
+    def stat(self, location: Location) -> Tail:
+        """Return what is there now, as a tail without bytes."""
+        return self.tail(location, 0)
 
     def open(self, location: Location, pin: Pin) -> FileArchive:
         """Return a reader of exactly that file as it was."""

@@ -98,11 +98,11 @@ class ReaderSource(ArchiveSource):
         """Return the last `length` bytes and the size."""
         return self.tail_by_size(location, length)
 
-    def head(self, location: Location) -> Pin:  # noqa: ARG002 - there is only one
+    def stat(self, location: Location) -> Tail:  # noqa: ARG002 - there is only one
         """Return the size of the archive."""
         with self._lock:
             try:
-                return Pin(self._reader.seek(0, os.SEEK_END))
+                return Tail(b"", Pin(self._reader.seek(0, os.SEEK_END)))
             except (OSError, ValueError) as error:
                 cause = f"{self.location.key}: the reader cannot seek: {error}"
                 raise StorageError(cause) from error
@@ -204,7 +204,10 @@ class HeldSource:
 
     def __init__(self, source: Source, tail: Tail) -> None:
         self._source, self._tail = source, tail
-        self.head, self.delete, self.tag = source.head, source.delete, source.tag
+        self.stat = source.stat
+        self.head = source.head
+        self.delete = source.delete
+        self.tag = source.tag
 
     def tail(self, location: Location, length: int) -> Tail:  # noqa: ARG002 - of the port
         """Return the tail that is held, however long it is."""

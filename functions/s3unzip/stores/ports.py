@@ -33,7 +33,7 @@ class Tail(NamedTuple):
 
     data: bytes  # the last len(data) bytes; all of a smaller archive
     pin: Pin
-    modified: float | None = None  # Unix seconds, if the store returns it with the bytes
+    modified: float | None = None  # Unix seconds, if the store tells it
     refusal: Finding | None = None  # why the parts of a split archive could not be joined
 
 
@@ -57,8 +57,11 @@ class Source(Protocol):
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin, with one request."""
 
+    def stat(self, location: Location) -> Tail:
+        """Return what is there now, as a tail without bytes, with one request."""
+
     def head(self, location: Location) -> Pin:
-        """Return what is there now, with one request."""
+        """Return the version that is there now, with one request."""
 
     def pinned(self, location: Location, pin: Pin) -> Archive:
         """Return a reader of exactly that version; no request."""

@@ -93,18 +93,19 @@ class WebSource(ArchiveSource):
             count_request("get")
         return tail
 
-    def head(self, location: Location) -> Pin:
+    def stat(self, location: Location) -> Tail:
         """Return what is there now, by a GET of its first byte.
 
         Not by a HEAD: the signature of a presigned URL is for one method, and that is GET.
         """
         with self.send("GET", location, {"Range": "bytes=0-0"}) as answer:
             if answer.status == 206:
-                return Pin(_answered(answer, location)[1], _validator(answer))
+                size = _answered(answer, location)[1]
+                return Tail(b"", Pin(size, _validator(answer)), _modified(answer))
             has_no_byte = answer.headers.get("Content-Range", EMPTY) == EMPTY
             is_empty = answer.headers.get("Content-Length") == "0"
             if (answer.status == 416 and has_no_byte) or (answer.status == 200 and is_empty):
-                return Pin(0, _validator(answer))
+                return Tail(b"", Pin(0, _validator(answer)), _modified(answer))
             raise _refusal(answer, location)
 
     def open(self, location: Location, pin: Pin) -> WebArchive:

@@ -100,15 +100,17 @@ class S3Source(ArchiveSource):
             raise errors.ServiceFaultError(f"{call}: {len(data)} of the last {length} bytes came")
         return Tail(data, pin, meta["last_modified"].timestamp())
 
-    def head(self, location: Location) -> Pin:
-        """Return what is there now."""
+    def stat(self, location: Location) -> Tail:
+        """Return what is there now, as a tail without bytes."""
         call = Call("GetObject", location.bucket, location.key)
         with self._session.explaining(call):
             answer = self._session.control.head_object(Bucket=location.bucket, Key=location.key)
         headers = answer["ResponseMetadata"]["HTTPHeaders"]
         version = self._version(answer.get("VersionId"))
         size = content_length(call, headers)
-        return make_pin(call, size, answer.get("ETag"), header_date(headers), version)
+        modified = header_date(headers)
+        pin = make_pin(call, size, answer.get("ETag"), modified, version)
+        return Tail(b"", pin, None if modified is None else modified.timestamp())
 
     def open(self, location: Location, pin: Pin) -> S3Archive:
         """Return a reader of exactly that version."""
