@@ -49,6 +49,8 @@ _ADVICE = {
     "multi-disk": "Of a split archive give the last part, NAME.zip, with NAME.z01 and all others "
     "beside it; of pieces give the first one, NAME.zip.001. Make any other archive again from its "
     "files.",
+    "offsets-unproven": "Unpack the archive in macOS, or make it again with ZIP64: zip -r NAME.zip "
+    "FOLDER in Terminal.",
     "part-missing": "Put all parts into one place: NAME.z01, NAME.z02, ... and NAME.zip, or "
     "NAME.zip.001, NAME.zip.002, ... For the pipeline upload NAME.zip last, or upload it again.",
     "part-wrong": "Check that each part has its own name and that all are of one archive; compare "

@@ -256,6 +256,9 @@ class Run(Struct, frozen=True):
     created: float  # Unix seconds
     event_time: float | None = None
     after_success: AfterSuccess | None = None
+    # Bytes that a compressed byte may stand for beyond the declared size, if only the lower 32
+    # bits of a size are known: so all members together stay within the limit.
+    inflation: float = 0.0
 
 
 def run_id(request: Request, pin: Pin, modified: float | None) -> str:
@@ -426,7 +429,7 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
     def share_of_work(self, start: int, stop: int) -> int:
         """Return what bytes [start, stop) of the content count for; all together are `work`."""
         size = max(1, self.member.size)
-        return self.work * stop // size - self.work * start // size
+        return self.work * min(stop, size) // size - self.work * min(start, size) // size
 
 
 class PlanSummary(Struct, frozen=True, omit_defaults=True):

@@ -33,6 +33,7 @@ from s3unzip.runs.records import RunRecords
 from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.listing import BEYOND, list_pages
 from s3unzip.stores.ports import ListedObject, StoredObject
+from s3unzip.zip.values import WRAP
 
 LISTS = 16  # ranges of keys that are listed concurrently
 UNORDERED = (
@@ -130,6 +131,13 @@ class _Expected(NamedTuple):
     size: int
     crc32: int | None  # None: the archive does not declare it
     wanted: bool  # False: a member that is not selected; its object does not count as extra
+    is_wrapped: bool = False  # only the lower 32 bits of the size are known
+
+    def fit(self, listed: ListedObject | None) -> _Expected:
+        """Return the object with the size of the listed one, if that can be its own."""
+        if self.is_wrapped and listed is not None and (listed.size - self.size) % WRAP == 0:
+            return self._replace(size=listed.size)
+        return self
 
 
 def verify_objects(
@@ -189,6 +197,7 @@ def _expect(request: Request, reading: Reading) -> list[_Expected]:
             stored_size(member, options),
             member.crc32 if member.declares_crc else None,
             wanted=True,
+            is_wrapped=member.is_wrapped and options.as_gzip is None,
         )
         for member in reading.selected
     ]
@@ -228,6 +237,7 @@ class _Objects:
         # and written by a run and replaced later.
         self._unrecorded: list[_Expected] = []
         self._replaced: list[_Expected] = []
+        self._has_wrapped = False
         self._lock = threading.Lock()
         self._kept: dict[Kind, list[Difference]] = {kind: [] for kind in Kind}
         self.counts: Counter[Kind] = Counter()
@@ -260,6 +270,7 @@ class _Objects:
 
         Ranges of keys are listed concurrently, each from one member's key to another's.
         """
+        self._has_wrapped = any(member.is_wrapped for member in expected)
         size = self._effort.range_keys
         starts = range(0, max(1, len(expected)), size)
         keys = ["", *(expected[at].key for at in starts[1:]), self._prefix + BEYOND]
@@ -323,6 +334,8 @@ class _Objects:
             pairs = ((ours.get(key), theirs.get(key)) for key in sorted(ours.keys() | theirs))
         differences: list[Difference] = []
         proved: list[str] = []
+        if self._has_wrapped:
+            pairs = [(member and member.fit(listed), listed) for member, listed in pairs]
         for member, listed in pairs:
             if member is not None and not member.wanted:
                 continue

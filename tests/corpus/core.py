@@ -45,7 +45,7 @@ def read_index(raw: bytes, policy: Policy, cut: Cut, disks: Disks = ONE_DISK) ->
     reader = DirectoryReader(location, policy)
     for piece in cut.pieces(raw[location.start : location.stop]):
         reader.feed(piece)
-    index = reader.finish()
+    index = drive(reader.finish(), lambda want: raw[want.start : want.stop])
     before = inspect_prefix(tail, location, index.first)
     index.warnings.update(drive(before, lambda want: raw[want.start : want.stop]))
     return index

@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from s3unzip import errors
+from s3unzip.extraction.large import stream_whole
 from s3unzip.extraction.objects import (
     decode_small,
     explain_refusal,
@@ -26,6 +27,7 @@ from s3unzip.runs.step import RUN_FAULTS, TaskAttempt
 from s3unzip.stores.ports import Buffer, ObjectFacts
 from s3unzip.zip import (
     AFTER_LENGTH,
+    MAX_HEADER,
     ByteRange,
     Member,
     close_member,
@@ -36,20 +38,22 @@ Ready = tuple[PlannedMember, ObjectFacts]  # what a PUT needs besides the bytes
 
 
 REFUSALS = 20  # rejected PUTs without one success after which the run ends
-# A local header is 30 bytes, a name and an extra field of at most 65,535 each (APPNOTE 4.3.7).
-MAX_HEADER = 30 + 2 * 65_535
 
 
 def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
-    """Extract `rows`, which come in archive order."""
+    """Extract `rows`, which come in archive order.
+
+    A member that turns out to be larger by multiples of 4 GiB is streamed at the end.
+    """
     tuning = attempt.context.tuning
     rows = _without_unchanged(attempt, rows)
     writer = _Writer(attempt)
     threads = min(tuning.puts_in_flight, max(1, len(rows)))
     pool: PutPool[Ready] = PutPool(writer.put, threads, tuning.bytes_in_flight)
+    oversized: list[PlannedMember] = []
     try:
         for group in group_rows(rows, tuning.gap_bytes):
-            _extract_group(attempt, group, pool)
+            oversized += _extract_group(attempt, group, pool)
         pool.close()
         writer.finish()
     except BaseException:
@@ -57,6 +61,8 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         pool.abandon()
         attempt.calls.reopen()
         raise
+    for row in oversized:
+        stream_whole(attempt, row)
 
 
 def group_rows(rows: Sequence[PlannedMember], gap: int) -> Iterator[list[PlannedMember]]:
@@ -97,8 +103,12 @@ def _without_unchanged(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[
     return [row for row in rows if row.member.index not in unchanged]
 
 
-def _extract_group(attempt: TaskAttempt, group: list[PlannedMember], pool: PutPool[Ready]) -> None:
+def _extract_group(
+    attempt: TaskAttempt, group: list[PlannedMember], pool: PutPool[Ready]
+) -> list[PlannedMember]:
+    """Extract members that follow each other; return those that are no small ones."""
     run = attempt.run
+    oversized: list[PlannedMember] = []
     whole = ByteRange(group[0].member.offset, header_bound(group[-1].member))
     window = Window(attempt.calls.stream(attempt.archive, whole), whole.start)
     before = attempt.bytes_read
@@ -107,13 +117,17 @@ def _extract_group(attempt: TaskAttempt, group: list[PlannedMember], pool: PutPo
         try:
             body, crc = extract_small(attempt, row, window)
         except errors.MemberError as error:
-            attempt.failed(row, error.finding)
+            if row.member.is_wrapped and error.finding.code == "size-overrun":
+                oversized.append(row)
+            else:
+                attempt.failed(row, error.finding)
         else:
             done = with_crc(row, crc)
             # Made here: in the pool's thread, which has just woken, the same code is slower.
             pool.submit((done, object_metadata(done.key, done.member, run)), body)
         attempt.bytes_read = before + window.bytes_read
         attempt.show_progress()
+    return oversized
 
 
 def extract_small(attempt: TaskAttempt, row: PlannedMember, window: Window) -> tuple[Buffer, int]:

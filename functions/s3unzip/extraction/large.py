@@ -21,7 +21,6 @@ from msgspec.structs import replace
 
 from s3unzip import errors
 from s3unzip.deflate import Span, crc32_combine
-from s3unzip.extraction.batch import MAX_HEADER
 from s3unzip.extraction.objects import (
     explain_refusal,
     is_member,
@@ -39,6 +38,7 @@ from s3unzip.stores.ports import Buffer, CopiesParts, PartLimits, Upload
 from s3unzip.zip import (
     AFTER_LENGTH,
     HEAD_LENGTH,
+    MAX_HEADER,
     ByteRange,
     Member,
     OpenedMember,
@@ -46,6 +46,7 @@ from s3unzip.zip import (
     close_member,
     open_member,
 )
+from s3unzip.zip.decode import largest_size
 
 COPY_TRIES = 4  # of one part, after which the member is streamed
 CHECKSUM_LENGTH = 8  # of a CRC-32 in base64
@@ -86,16 +87,17 @@ def combine_parts(parts: Iterable[Part]) -> tuple[int, int] | None:
     return size, crc
 
 
-def check_whole(parts: Iterable[Part], row: PlannedMember) -> None:
-    """Compare what was uploaded with the directory."""
+def check_whole(parts: Iterable[Part], row: PlannedMember) -> PlannedMember:
+    """Compare what was uploaded with the directory; return the row with the size that it has."""
     combined = combine_parts(parts)
-    if combined != (row.member.size, row.member.crc32):
-        size, crc = combined or (0, 0)
+    size, crc = combined or (0, 0)
+    if combined is None or crc != row.member.crc32 or not row.member.has_size(size):
         message = (
             f"the parts have {size} bytes with CRC-32 {crc:08x}, "
             f"the directory says {row.member.size} and {row.member.crc32:08x}"
         )
         raise errors.MemberError(row.finding("crc-mismatch", message))
+    return replace(row, member=row.member._replace(size=size))
 
 
 class UploadGoneError(errors.ServiceFaultError):
@@ -364,6 +366,16 @@ def open_data(step: Step, row: PlannedMember) -> MemberData:
     return MemberData(step, row, opened)
 
 
+def open_part(attempt: TaskAttempt, row: PlannedMember) -> MemberData:
+    """Open a member for one of its tasks; the first one notes the warnings about the member."""
+    data = open_data(attempt, row)
+    if attempt.task.part:
+        attempt.warnings.clear()
+    else:
+        data.check_after()
+    return data
+
+
 def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Policy) -> OpenedMember:
     """Read and check a local header: one short range, a second only for a long header."""
     max_stop = min(member.stop, member.offset + MAX_HEADER)
@@ -382,12 +394,21 @@ def stream_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
             stream_whole(attempt, row)
 
 
-def stream_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
-    """Upload one member from its first byte to its last."""
+def stream_whole(attempt: TaskAttempt, row: PlannedMember, size: int | None = None) -> None:
+    """Upload one member from its first byte to its last.
+
+    Args:
+        attempt: notes the outcome.
+        row: the member.
+        size: that the parts have room for; None: that of the object, which is a guess if the
+            member `is_wrapped`. If the object turns out to need more room, it is uploaded again.
+    """
     attempt.begin_again()
-    size = stored_size(row.member, attempt.run.options)
+    limits = attempt.destination.part_limits
+    if size is None:
+        size = stored_size(row.member, attempt.run.options)
+    most = min(allowed_size(attempt, row.member), limits.object_bytes)
     try:
-        limits = attempt.destination.part_limits
         part_size = choose_part_size(size, attempt.context.tuning.part_bytes, limits)
         data = open_data(attempt, row)
     except errors.MemberError as error:
@@ -398,7 +419,10 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
         whole, parts = _upload(attempt, upload, data, part_size)
     except errors.MemberError as error:
         abort_upload(attempt, upload)
-        attempt.failed(row, error.finding)
+        if row.member.is_wrapped and error.finding.code == "size-overrun" and size < most:
+            stream_whole(attempt, row, most)
+        else:
+            attempt.failed(row, error.finding)
     except BaseException:
         abort_quietly(attempt, upload)
         raise
@@ -406,12 +430,23 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
         finish_upload(attempt, whole, upload, parts)
 
 
+def allowed_size(step: Step, member: Member) -> int:
+    """Return how many bytes the content of a member may have."""
+    if not member.is_wrapped:
+        return member.size
+    most = member.size + int(member.compressed_size * step.run.inflation)
+    return min(most, largest_size(member, step.context.policy))
+
+
 def _upload(
     attempt: TaskAttempt, upload: Upload, data: MemberData, part_size: int
 ) -> tuple[PlannedMember, tuple[Part, ...]]:
     """Upload the parts; return them, and the row with what is known of the member now."""
     row, options = data.row, attempt.run.options
-    content = open_content(row.member, attempt.context.policy, data.opened, options)
+    max_size = allowed_size(attempt, row.member)
+    if options.as_gzip is None:
+        max_size = min(max_size, part_size * attempt.destination.part_limits.max_parts)
+    content = open_content(row.member, attempt.context.policy, data.opened, options, max_size)
 
     def pieces() -> Iterator[Buffer]:
         yield from content.decode(attempt.passing(read_pieces(attempt, data.span)))
@@ -422,7 +457,7 @@ def _upload(
     whole = with_crc(row, content.crc32)
     size, found = stored_size(row.member, options), sum(part.size for part in parts)
     if options.as_gzip is None:
-        check_whole(parts, whole)
+        whole = check_whole(parts, whole)
     elif found != size:
         message = f"the parts have {found} bytes, not {size}"
         raise errors.MemberError(row.finding("size-mismatch", message))
@@ -510,7 +545,7 @@ def _check_copy(parts: tuple[Part, ...], data: MemberData) -> None:
 def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Copy one slice of a member over several tasks; settling completes the member."""
     piece, size = attempt.slice, attempt.task.size
-    data = open_data(attempt, row)
+    data = open_part(attempt, row)
     sizes = copy_sizes(size, math.ceil(size / piece.parts), attempt.destination.part_limits)
     upload = Upload(row.key, piece.upload_id)
     try:

@@ -116,17 +116,26 @@ def stored_size(member: Member, options: Options) -> int:
     return member.size if options.as_gzip is None else gzip_length(member)
 
 
+def has_stored_size(size: int, member: Member, options: Options) -> bool:
+    """Return whether the object of `member` can have `size` bytes."""
+    return member.has_size(size) if options.as_gzip is None else size == gzip_length(member)
+
+
 def open_content(
-    member: Member, policy: Policy, opened: OpenedMember, options: Options
+    member: Member,
+    policy: Policy,
+    opened: OpenedMember,
+    options: Options,
+    max_size: int | None = None,
 ) -> MemberDecoder:
-    """Return what turns the member's data into its object.
+    """Return what turns the member's data into its object, of at most `max_size` bytes.
 
     Its `crc32` and its `warnings` are known, and its bytes are known to be right, once all of them
     were yielded.
     """
     if options.as_gzip is None:
-        return MemberDecoder(member, policy, opened)
-    return GzipMember(member, policy, opened, trust_crc=options.trust_crc)
+        return MemberDecoder(member, policy, opened, max_size)
+    return GzipMember(member, policy, opened, max_size, trust_crc=options.trust_crc)
 
 
 def decode_small(
@@ -201,7 +210,7 @@ def resolve_conflict(
     stored = step.calls.paced("head", partial(find_object, row, options, step.destination))
     if stored is None:
         return None
-    is_alike = stored.size == stored_size(row.member, options)
+    is_alike = has_stored_size(stored.size, row.member, options)
     if is_alike and not row.member.declares_crc and read_crc is not None:
         row = with_crc(row, read_crc())
     if is_alike and row.member.cipher is not None and stored.crc32 is None:
@@ -252,8 +261,8 @@ def has_content(stored: StoredObject, member: Member, options: Options) -> bool:
 
     The archive declares no CRC-32 of members with AES of version AE-2.
     """
-    expected = (stored_size(member, options), member.crc32)
-    return member.declares_crc and (stored.size, stored.crc32) == expected
+    is_equal = member.declares_crc and stored.crc32 == member.crc32
+    return is_equal and has_stored_size(stored.size, member, options)
 
 
 def is_same_object(outcome: Outcome, destination: Destination, calls: Calls) -> bool:
@@ -306,7 +315,7 @@ def _find_suspects(
     for number, page in enumerate(list_pages(destination, prefix, list_page, first, last), 1):
         for listed in page.objects:
             row = unseen.pop(listed.key, None)
-            if row is not None and stored_size(row.member, options) == listed.size:
+            if row is not None and has_stored_size(listed.size, row.member, options):
                 suspects.append(row)
         if number == max_pages and not page.is_last:
             if not page.in_order:

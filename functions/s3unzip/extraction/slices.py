@@ -23,11 +23,13 @@ from s3unzip.extraction.large import (
     MemberData,
     UploadGoneError,
     abort_upload,
+    allowed_size,
     begin_upload,
     check_whole,
     choose_part_size,
     complete_once,
     open_data,
+    open_part,
     read_pieces,
     upload_parts,
 )
@@ -42,6 +44,7 @@ from s3unzip.runs.step import RUN_FAULTS, Step, TaskAttempt
 from s3unzip.stores.calls import map_ahead
 from s3unzip.stores.ports import Upload
 from s3unzip.zip import ByteRange
+from s3unzip.zip.values import WRAP
 
 READERS = 32  # segments that are read or written at once
 SEGMENTS_AHEAD = 128  # each has 65 KiB at most
@@ -60,7 +63,7 @@ def scan_segment(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     step = start // task.part if task.part else stop  # between two searches for a boundary
     for row in rows:
         try:
-            data = open_data(attempt, row)
+            data = open_part(attempt, row)
         except MemberError:  # linking opens the member too, and says what is wrong
             continue
         layout = deflate.Segmentation(row.member.compressed_size, step)
@@ -170,17 +173,19 @@ def _link_segments(step: Step, row: PlannedMember, first: Task) -> list[tuple[Sl
     limits = step.destination.part_limits
     # Each slice rounds its count of parts up: leave that many of the store's limit.
     spare = limits._replace(max_parts=limits.max_parts - first.parts)
-    part_size = choose_part_size(row.member.size, step.context.tuning.part_bytes, spare)
     slices: list[tuple[Slice, int]] = []
     start = number = 0
-    for segments, size in _group_segments(_write_linked(step, row, first), limits.min_bytes):
+    groups = _group_segments(_write_linked(step, row, first), limits.min_bytes)
+    total = sum(size for _, size in groups)
+    if not row.member.has_size(total) or total > allowed_size(step, row.member):
+        message = f"the segments have {total} bytes, the directory says {row.member.size}"
+        raise MemberError(row.finding("size-mismatch", message))
+    part_size = choose_part_size(total, step.context.tuning.part_bytes, spare)
+    for segments, size in groups:
         count = max(1, min(math.ceil(size / part_size), size // limits.min_bytes))
         slices.append((Slice("", start, number + 1, count, 0, tuple(segments)), size))
         number += count
         start += size
-    if start != row.member.size:
-        message = f"the segments have {start} bytes, the directory says {row.member.size}"
-        raise MemberError(row.finding("size-mismatch", message))
     return slices
 
 
@@ -277,6 +282,8 @@ def _upload_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
                 written += len(output)
 
     upload, first = Upload(row.key, piece.upload_id), (piece.first_number, piece.offset)
+    if row.member.is_wrapped and task.part + 1 == task.parts and task.span[1] >= WRAP:
+        attempt.warnings["size-wrapped"] += 1
     attempt.uploaded = upload_parts(attempt, upload, pieces(), sizes, max(sizes), first)
 
 
@@ -312,7 +319,7 @@ def finish_member(step: Step, slices: Sequence[tuple[Task, TaskOutcomes]]) -> li
     outcome: Outcome | None = None
     try:
         if not any(found.outcomes for _, found in slices):  # a slice has one only where it failed
-            check_whole(parts, row)
+            row = check_whole(parts, row)
             etag = complete_once(step, row, upload, tuple(parts))
             return row.outcome(Status.EXTRACTED, etag=etag)
     except ConflictError:

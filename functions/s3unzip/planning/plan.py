@@ -123,6 +123,7 @@ def make_plan(  # noqa: PLR0913, PLR0917 - what is known of the archive and what
         return replace(report, offset=offset, requests=calls.requests)
     if check is not None:
         check(reading)
+    planned = replace(planned, inflation=reading.index.inflation)
     cutter = make_cutter(planned, reading, context)
     records.write_rows(member_lines(reading, cutter))
     if reading.failures:
@@ -354,7 +355,7 @@ def read_directory(
     with blaming_parts(location.disks):
         for piece in itertools.chain(missing, (location.held,)):
             reader.feed(piece)
-        index = reader.finish()
+        index = drive(reader.finish(), read)
     check_parts(index.members, location.disks, read, request.source)
     index.warnings.update(drive(inspect_prefix(tail.data, location, index.first), read))
     unmatched = find_unmatched(options, lambda: index.paths, len(index.selected))

@@ -36,6 +36,7 @@ from s3unzip.zip.index import DirectoryReader, Selection
 from s3unzip.zip.local import (
     AFTER_LENGTH,
     HEAD_LENGTH,
+    MAX_HEADER,
     OpenedMember,
     close_member,
     find_data_stop,

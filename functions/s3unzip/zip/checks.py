@@ -43,6 +43,8 @@ prefix-unadjusted 12 IWW Bytes in front of the archive are not counted in its of
 prefix-adjusted 12 IWW Bytes lie in front of the first member.
 zip64-locator-mismatch 13 IRR The ZIP64 locator does not point at the ZIP64 end record.
 zip64-locator-missing 13 IRR The end record needs ZIP64, but there is no locator.
+offsets-wrapped 13 IWW Offsets are modulo 4 GiB, as macOS writes them without ZIP64.
+offsets-unproven 13 IRR Offsets are modulo 4 GiB, as macOS writes them, and fit no one reading.
 zip64-record-size 14 IRR The ZIP64 end record does not end at its locator.
 zip64-record-length 14 IWW The length of the ZIP64 end record counts its first 12 bytes.
 zip64-locator-gap 14 IRR Bytes lie between the ZIP64 locator and the end record.
@@ -128,6 +130,7 @@ lfh-flag3-mismatch 46 LWW Only one of the two headers announces a data descripto
 hidden-local-header 47 LWW There is a local header that the directory does not list.
 stored-size-mismatch 48 IMM The member is stored, but its two sizes differ.
 size-overrun 49 DMM The data is longer than declared.
+size-wrapped 49 DWW The size is modulo 4 GiB, as macOS writes it without ZIP64.
 stream-truncated 50 DMM The compressed data ends early.
 size-mismatch 50 DMM The data does not have the declared size.
 compressed-trailing-bytes 51 DMW Bytes follow the end of the compressed data.

@@ -27,8 +27,14 @@ from s3unzip.finding import MemberError
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.codecs import CODECS, IGZIP_ERROR, RAW, explain_igzip
 from s3unzip.zip.local import OpenedMember
-from s3unzip.zip.records import FLAG_DESCRIPTOR, FLAG_REPARSE, METHOD_DEFLATE, METHOD_STORED
-from s3unzip.zip.values import Buffer, Cipher, Member
+from s3unzip.zip.records import (
+    FLAG_DESCRIPTOR,
+    FLAG_REPARSE,
+    MAX_DEFLATE_RATIO,
+    METHOD_DEFLATE,
+    METHOD_STORED,
+)
+from s3unzip.zip.values import WRAP, Buffer, Cipher, Member
 
 PIECE_LENGTH = 1 << 20
 # Tags of symbolic links and junctions, at the beginning of a REPARSE_DATA_BUFFER ([MS-FSCC] 2.1.2).
@@ -52,12 +58,22 @@ class MemberDecoder:
 
     It never yields a byte beyond the declared size. The output is checked only when `finish` has
     returned.
+
+    If the member `is_wrapped`, the declared size is known in its lower 32 bits: it yields at most
+    `max_size` bytes then, and `size` is what they were.
     """
 
-    def __init__(self, member: Member, policy: Policy, opened: OpenedMember | None = None) -> None:
+    def __init__(
+        self,
+        member: Member,
+        policy: Policy,
+        opened: OpenedMember | None = None,
+        max_size: int | None = None,
+    ) -> None:
         """Prepare to decode; `opened` is the member's local header.
 
-        Without it, one check of the password is skipped.
+        Without it, one check of the password is skipped. `max_size` is for a member that
+        `is_wrapped`; None: what the policy allows.
 
         Raises:
             MemberError: the member is encrypted, and there is no password.
@@ -67,6 +83,9 @@ class MemberDecoder:
         overhead = 0 if member.cipher is None else member.cipher.overhead
         plain = member._replace(compressed_size=member.compressed_size - overhead)
         self._codec = CODECS[member.method](plain, policy)
+        self._max_size = member.size
+        if member.is_wrapped:
+            self._max_size = largest_size(member, policy) if max_size is None else max_size
         self._fed = 0
         self._head = b""
         self.warnings: list[str] = []  # their codes, all known once `finish` has returned
@@ -87,10 +106,10 @@ class MemberDecoder:
         self._codec.push(data)
         member = self._member
         with self._doubting():
-            while piece := self._codec.pull(min(PIECE_LENGTH, member.size - self.size + 1)):
+            while piece := self._codec.pull(min(PIECE_LENGTH, self._max_size - self.size + 1)):
                 self.size += len(piece)
-                if self.size > member.size:
-                    member.fail("size-overrun", f"more than the declared {member.size} bytes")
+                if self.size > self._max_size:
+                    member.fail("size-overrun", f"more than {self._max_size} bytes")
                 if member.flags & FLAG_REPARSE and len(self._head) < _LINK_TAG_LENGTH:
                     self._check_reparse(piece)
                 self.crc32 = _crc32(piece, self.crc32)
@@ -142,19 +161,28 @@ class MemberDecoder:
                 self._cipher.finish()
             if self._member.declares_crc:
                 check_crc(self._member, self.crc32)
+            if self._member.is_wrapped and self.size >= WRAP:
+                self.warnings.append("size-wrapped")
+
+
+def largest_size(member: Member, policy: Policy) -> int:
+    """Return how large a member can be whose size is known in its lower 32 bits only."""
+    largest = member.compressed_size * MAX_DEFLATE_RATIO
+    return max(member.size, min(largest, policy.limits.member_size))
 
 
 def check_end(
     member: Member, policy: Policy, *, ended: bool, spare: int, size: int
 ) -> tuple[str, ...]:
     """Check how a stream ended; return the warnings."""
-    if size > member.size:
-        member.fail("size-overrun", f"more than the declared {member.size} bytes")
+    if size > member.size and not member.is_wrapped:
+        member.fail("size-overrun", f"more than {member.size} bytes")
     if not ended:
         message = f"no end of the stream within {member.compressed_size} bytes; {size} came out"
         member.fail("stream-truncated", message)
-    if size != member.size:
-        member.fail("size-mismatch", f"{size} bytes, {member.size} declared")
+    if not member.has_size(size):
+        wrapped = ", and not modulo 4 GiB as macOS declares it" if member.is_wrapped else ""
+        member.fail("size-mismatch", f"{size} bytes, {member.size} declared{wrapped}")
     if not spare:
         return ()
     member.judge("compressed-trailing-bytes", SPARE, policy)
@@ -208,6 +236,8 @@ def _inflate_whole(
         content = stream.decompress(data, member.size + 1)
     except IGZIP_ERROR as error:
         raise MemberError(member.finding("corrupt-stream", explain_igzip(error))) from error
+    if len(content) > member.size:
+        member.fail("size-overrun", f"more than {member.size} bytes")
     ended = stream.eof and len(data) == member.compressed_size
     if len(content) != member.size or stream.unused_data or not ended:
         spare = len(stream.unused_data)
@@ -242,10 +272,11 @@ class GzipMember(MemberDecoder):
         member: Member,
         policy: Policy,
         opened: OpenedMember | None = None,
+        max_size: int | None = None,
         *,
         trust_crc: bool = False,
     ) -> None:
-        super().__init__(member, policy, opened)
+        super().__init__(member, policy, opened, max_size)
         self._trust = trust_crc
 
     def decode(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:

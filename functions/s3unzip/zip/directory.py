@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from s3unzip.zip import records
 from s3unzip.zip.checks import MIB, Policy
-from s3unzip.zip.values import ByteRange, Member, Reads, reject
+from s3unzip.zip.values import WRAP, ByteRange, Member, Reads, reject
 
 # The last bytes that can hold the end record, its longest comment, and the ZIP64 records.
 TAIL_LENGTH = records.MAX_COMMENT + records.EOCD_LENGTH
@@ -118,7 +118,8 @@ class DirectoryLocation(Struct, frozen=True):
     allocate by it. `held` is the end of the directory that the tail already contains: read only
     from `start` to ``stop - len(held)``, then feed `held`. `entries_here` is how many headers begin
     on the last of the `disks` that has some of the directory. Without ZIP64 records the counts are
-    modulo 65,536: several writers count with 16 bits whatever they hold.
+    modulo 65,536: several writers count with 16 bits whatever they hold. If it `is_wrapped`, so are
+    offsets, modulo 2^32 (see `wrapped`).
     """
 
     start: int
@@ -131,6 +132,7 @@ class DirectoryLocation(Struct, frozen=True):
     disks: Disks = ONE_DISK
     entries_here: int = 0
     is_zip64: bool = False
+    is_wrapped: bool = False
 
     @property
     def missing(self) -> ByteRange:
@@ -168,11 +170,19 @@ def locate_directory(
     if not end.entries and not end.directory_size:
         yield from _check_empty(view, stop)
     prefix = yield from _find_prefix(view, end, stop, shift)
+    start = end.directory_offset + prefix
+    can_wrap = prefix % WRAP == 0 and shift is None and not view.disks.is_split
+    is_wrapped = prefix > 0 and can_wrap and (yield from _is_wrapped(view, start, prefix))
+    if is_wrapped:
+        view.warnings.append("offsets-wrapped")
+        prefix = 0
+    if prefix:
+        view.warnings.append("prefix-unadjusted")
     if prefix and (yield from view.read(0, 4)) == records.LOCAL_SIGNATURE:
         yield from _refuse_stacked(view, prefix)
         message = f"the directory is {prefix} bytes after its declared offset"
-        reject("offsets-ambiguous", f"{message}, and the file begins with a local header", 0)
-    start = end.directory_offset + prefix
+        code = "offsets-unproven" if can_wrap else "offsets-ambiguous"
+        reject(code, f"{message}, and the file begins with a local header", 0)
     return DirectoryLocation(
         start=start,
         stop=stop,
@@ -184,6 +194,7 @@ def locate_directory(
         disks=view.disks,
         entries_here=end.disk_entries,
         is_zip64=shift is not None,
+        is_wrapped=is_wrapped,
     )
 
 
@@ -273,8 +284,30 @@ def _find_prefix(
     if view.disks.is_split or not (is_empty or at_adjusted == records.CENTRAL_SIGNATURE):
         message = f"{prefix} bytes between the directory and its end record"
         reject("gap-before-eocd", message, declared + size)
-    view.warnings.append("prefix-unadjusted")
     return prefix
+
+
+def _is_wrapped(view: _ArchiveEnd, start: int, prefix: int) -> Reads[bool]:
+    """Return whether the offsets are modulo 2^32, and lack no prefix, by the first local header.
+
+    `prefix` is a multiple of 2^32, the directory begins at `start`.
+    """
+    header = yield from view.read(start, start + records.CENTRAL_LENGTH)
+    if len(header) < records.CENTRAL_LENGTH:
+        return False
+    name_length = int.from_bytes(header[28:30], "little")
+    offset = int.from_bytes(header[42:46], "little")
+    name_at = start + records.CENTRAL_LENGTH
+    name = yield from view.read(name_at, name_at + name_length)
+    places: list[int] = []
+    for at in (offset, offset + prefix):
+        raw = yield from view.read(at, min(at + records.LOCAL_LENGTH + name_length, start))
+        if records.is_local_header(raw, name):
+            places.append(at)
+    if len(places) != 1:
+        message = f"{len(places)} of 2 places have the first local header, {prefix} bytes apart"
+        reject("offsets-unproven", message, offset)
+    return places == [offset]
 
 
 def _refuse_stacked(view: _ArchiveEnd, stop: int) -> Reads[None]:
@@ -393,15 +426,16 @@ def _refuse_ambiguous(view: _ArchiveEnd, declared: int, locator_at: int) -> Read
 def _explain_no_locator(view: _ArchiveEnd, eocd: records.EndRecord, at: int) -> Reads[None]:
     """Refuse sentinels without a locator; report a locator that is near but misplaced.
 
-    A count of exactly 65,535 alone is a count and no sentinel, because writers use ZIP64 only above
-    it. Reading the headers will check it.
+    A count of exactly 65,535 is a count and no sentinel, because writers use ZIP64 only above it:
+    reading the headers will check it. So is the offset, if the directory can be there.
     """
     near = yield from view.read(max(0, at - 4096), at)
     if records.ZIP64_LOCATOR_SIGNATURE in near:
         reject("zip64-locator-gap", "the ZIP64 locator does not end at the end record", at)
-    plain = records.SENTINEL_32 not in (eocd.directory_size, eocd.directory_offset)
-    numbered = max(eocd.disk, eocd.directory_disk) <= view.disks.last
-    if not (plain and numbered and eocd.entries == records.SENTINEL_16):
+    start = (at - eocd.directory_size) % WRAP
+    lacks_offset = records.SENTINEL_32 == eocd.directory_offset != start
+    lacks_disk = max(eocd.disk, eocd.directory_disk) > view.disks.last
+    if lacks_offset or lacks_disk or eocd.directory_size == records.SENTINEL_32:
         reject("zip64-locator-missing", "the end record needs ZIP64, no locator before it", at)
 
 

@@ -5,6 +5,7 @@ attributes), so what each says is read once and then recognised by its bytes: re
 headers decides how long a plan takes. `local` and `decode` check what needs the archive's data.
 """
 
+import sys
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -14,10 +15,10 @@ from struct import Struct
 from typing import NamedTuple, NoReturn
 
 from s3unzip.finding import Finding, RejectedError
-from s3unzip.zip import members, names, records
+from s3unzip.zip import members, names, records, wrapped
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.directory import DirectoryLocation
-from s3unzip.zip.values import Cipher, Member, reject
+from s3unzip.zip.values import FLAG_WRAPPED, WRAP, Cipher, Member, Reads, reject
 
 # 4.3.12: head; time and date, CRC-32, sizes; lengths of name, extra field and comment; traits;
 # offset.
@@ -112,6 +113,12 @@ class Selection(NamedTuple):
     limit: int | None = None  # of the members that are wanted, in the directory's order
 
 
+def _can_wrap(form: _HeaderForm, extras: records.Extras, size: int, compressed: int) -> bool:
+    """Return whether a header may have only the lower 32 bits of the size."""
+    is_deflated = form.method == records.METHOD_DEFLATE and not form.is_encrypted
+    return is_deflated and not extras.of(records.ZIP64) and wrapped.can_wrap(size, compressed)
+
+
 class DirectoryReader:
     """Reads a directory's bytes in pieces of any size, and checks the index that they make.
 
@@ -137,6 +144,11 @@ class DirectoryReader:
         self._failure: tuple[str, str] | None = None
         self._rest = b""
         self._position = location.start  # of `_rest`
+        # Compressed bytes from which on a deflated member may have 4 GiB more than it declares.
+        self._least_wrapped = (
+            sys.maxsize if location.is_zip64 else WRAP // records.MAX_DEFLATE_RATIO
+        )
+        self._wrapped = 0  # compressed bytes of such members
         self._here = location.disks.starts[location.disks.disk_of(location.stop)]
         self._read_here = 0  # headers that begin there or later
         self._declared = self._names_size = 0
@@ -165,11 +177,15 @@ class DirectoryReader:
             at = stop
         self._rest = data[at:]
         self._position += at
+        self._add_sizes(base)
+        self._check_names(base)
+
+    def _add_sizes(self, base: int) -> None:
+        """Add the sizes of the headers from `base` on to those of the archive."""
         self._declared += sum(self._table.sizes[base:])
         if self._declared > self._policy.limits.total_size:
             limit = self._policy.limits.total_size
             reject("bomb-total", f"{self._declared} bytes declared so far, the limit is {limit}")
-        self._check_names(base)
 
     def _read(
         self, fixed: tuple[bytes, int, int, int, int, int, int, int, bytes, int],
@@ -190,6 +206,7 @@ class DirectoryReader:
             self._check_extras(extras, lacks=lacks and not is_literal)
         path, raw_name, is_folder, is_named = self._read_name(form, extras)
         method, cipher = form.method, None
+        flags = form.flags
         if is_folder or (form.is_folder and (is_named or not path)):
             is_empty = _is_empty(form, crc32, compressed, size)
             sizes = size, compressed
@@ -201,6 +218,10 @@ class DirectoryReader:
                 self._find("name-empty", f"it is {names.show_name(raw)!r}")
             if form.findings or form.is_encrypted:
                 method, cipher = self._read_coding(form, extras, compressed)
+            if compressed > self._least_wrapped and _can_wrap(form, extras, size, compressed):
+                flags |= FLAG_WRAPPED
+                size = wrapped.guess_size(size, compressed)
+                self._wrapped += compressed
             if method or cipher or size != compressed or size > self._policy.limits.member_size:
                 self._check_sizes(form, method, cipher, (size, compressed))
         # Only the local header tells how long its name is.
@@ -208,15 +229,14 @@ class DirectoryReader:
         if end > self._location.start:
             message = f"it would end at {end}, the directory begins at {self._location.start}"
             message += "; a ZIP64 value is missing" if lacks else ""
-            self._reject("member-out-of-bounds", message)
-        if self._failure:
-            self._table.faults[len(self._table.kinds)] = self._failure
+            code = wrapped.UNPROVEN if self._location.is_wrapped else "member-out-of-bounds"
+            self._reject(code, message)
         kind = members.MEMBER
         if self._failure or is_folder:
-            kind = self._kind(path, is_folder=is_folder, is_named=is_named)
+            kind = self._note_kind(path, is_folder=is_folder, is_named=is_named)
         mtime = records.read_extended_time(extras) if block else None
         mtime = records.read_dos_time(stamp) if mtime is None else mtime
-        facts = mtime, crc32, method, form.flags, form.mode, cipher
+        facts = mtime, crc32, method, flags, form.mode, cipher
         self._table.add(kind, path, raw_name, (self._offset, end, compressed, size), facts)
 
     def _find(self, code: str, message: str) -> None:
@@ -237,7 +257,9 @@ class DirectoryReader:
         self._raw, self._failure = raw, None
         disks, prefix = self._location.disks, self._location.prefix
         self._offset = offset + prefix
-        if disk or disks.is_split:
+        if self._location.is_wrapped and self._table.stops:
+            self._offset = wrapped.place_after(offset, self._table.stops[-1])
+        elif disk or disks.is_split:
             self._offset = disks.place(disk, offset) + prefix
             if lack := disks.find_lack(disk, offset):
                 self._reject("multi-disk", f"the member begins on {lack}")
@@ -305,9 +327,10 @@ class DirectoryReader:
             )
         return self._raw, True
 
-    def _kind(self, path: str, *, is_folder: bool, is_named: bool) -> int:
-        """Return what becomes of a header that failed, or is a directory's."""
+    def _note_kind(self, path: str, *, is_folder: bool, is_named: bool) -> int:
+        """Return what becomes of a header that failed, or is a directory's; note why it failed."""
         if self._failure:
+            self._table.faults[len(self._table.kinds)] = self._failure
             return members.FAILED if is_named and not is_folder else members.NAMELESS
         return members.FOLDER if path else members.PLACELESS
 
@@ -444,9 +467,14 @@ class DirectoryReader:
         self._table.faults.setdefault(place, (code, message))
         self._table.kinds[place] = kind
 
-    def finish(self) -> members.Index:
-        """Check that the directory ended after a header, and what needs every header."""
+    def finish(self) -> Reads[members.Index]:
+        """Check that the directory ended after a header, and what needs every header.
+
+        Reads local headers of an archive that `is_wrapped`.
+        """
         self._check_end()
+        if self._location.is_wrapped:
+            yield from self._unwrap()
         self._resolve_repeated()
         self._warn_clashes()
         table, location = self._table, self._location
@@ -463,6 +491,7 @@ class DirectoryReader:
             failures=members.Members(table, failed, table.refused),
             first=table.offsets[order[0]] if order else location.start,
             warnings=self._warnings,
+            inflation=self._spread_spare(),
         )
 
     def _members(self, order: Sequence[int], kinds: tuple[int, ...]) -> members.Members[Member]:
@@ -470,6 +499,27 @@ class DirectoryReader:
         kind_of = self._table.kinds
         places = array("I", (place for place in order if kind_of[place] in kinds))
         return members.Members(self._table, places, self._table.member)
+
+    def _spread_spare(self) -> float:
+        """Return what the limit leaves for each compressed byte whose size may be larger."""
+        spare = self._policy.limits.total_size - self._declared
+        return spare / self._wrapped if self._wrapped else 0.0
+
+    def _unwrap(self) -> Reads[None]:
+        """Give members of 4 GiB or more their sizes, and those after them their offsets."""
+        table = self._table
+        long_members = yield from wrapped.find_long_members(table, self._location.start)
+        for place in wrapped.stretch(table, long_members):
+            self._wrapped += table.compressed_sizes[place]
+            if table.faults.get(place, ("",))[0] == "bomb-ratio":  # by the lower bits
+                del table.faults[place]
+                table.kinds[place] = members.MEMBER
+            limit = self._policy.limits.member_size
+            if table.sizes[place] > limit:
+                message = f"it has at least {table.sizes[place]} bytes, the limit is {limit}"
+                self._fail(place, "bomb-member-size", message)
+        self._declared = 0
+        self._add_sizes(0)
 
     def _check_end(self) -> None:
         location, read, rest = self._location, len(self._table.kinds), len(self._rest)

@@ -11,10 +11,12 @@ from s3unzip.finding import MemberError
 from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.names import check_name, cut_name, decode_name, show_name
-from s3unzip.zip.values import Buffer, Member
+from s3unzip.zip.values import WRAP, Buffer, Member
 
 # Enough for nearly every local header in one read.
 HEAD_LENGTH = 1024
+# A local header is 30 bytes, a name and an extra field of at most 65,535 each (4.3.7).
+MAX_HEADER = records.LOCAL_LENGTH + 2 * 65_535
 # Bytes to read after a member's data, at most up to the next listed item. The longest descriptor
 # has 24 bytes (4.3.9); the rest is searched for a local header that is not listed. Members mostly
 # follow each other, so there are rarely more bytes.
@@ -67,6 +69,7 @@ def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | 
         said == (member.name_bytes, member.method, member.flags, *declared)
     ):
         return OpenedMember(data_start, has_descriptor=False, is_complete=True)
+    declared = (member.crc32, *_declared_sizes(member))
     extra = bytes(head[records.LOCAL_LENGTH + name_length : data_start])
     extras = records.walk_extras(extra)
     warnings = list(_compare_names(member, bytes(name), policy))
@@ -80,7 +83,7 @@ def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | 
     for have, want in zip(here_declared, declared, strict=True):
         if have != want and have not in allowed:
             here = f"CRC {crc32:08x}, {compressed} bytes for {size}"
-            there = f"{member.crc32:08x}, {member.compressed_size} for {member.size}"
+            there = f"{member.crc32:08x}, {declared[1]} for {declared[2]}"
             member.fail("lfh-size-crc-mismatch", f"{here}; in the directory {there}")
     return OpenedMember(
         data_start,
@@ -119,6 +122,13 @@ def _check_raw(member: Member, raw: bytes, policy: Policy) -> tuple[str, bool] |
     name = check_name(text, policy)
     is_refused = name.failure is not None or (odd is not None and not policy.tolerates(odd))
     return None if is_refused else (name.path, name.is_directory)
+
+
+def _declared_sizes(member: Member) -> tuple[int, int]:
+    """Return the compressed size and the size as the member's headers have them."""
+    if member.is_wrapped:
+        return member.compressed_size % WRAP, member.size % WRAP
+    return member.compressed_size, member.size
 
 
 def _check_coding(member: Member, flags: int, method: int, extras: records.Extras) -> None:
@@ -205,7 +215,8 @@ def _check_descriptor(
     A descriptor (4.3.9) has a signature or not, and sizes of 32 or 64 bits. Nothing declares which
     of the four forms it has, so one of them must match the directory.
     """
-    crc32, compressed, size = member.crc32, member.compressed_size, member.size
+    crc32 = member.crc32
+    compressed, size = _declared_sizes(member)
     wide = struct.pack("<IQQ", crc32, compressed, size)
     forms = [wide]
     if compressed <= records.SENTINEL_32 and size <= records.SENTINEL_32:
@@ -215,7 +226,7 @@ def _check_descriptor(
         for form in forms:
             if head.startswith(signature + form):
                 return len(signature + form), None if signature else "dd-missing-signature"
-    data_stop = member.offset + opened.data_start + compressed
+    data_stop = member.offset + opened.data_start + member.compressed_size
     is_next = data_stop == member.stop or head.startswith(records.LOCAL_SIGNATURE)
     if opened.is_complete and is_next:
         return 0, "dd-absent"

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from s3unzip.finding import Finding, RejectedError
 from s3unzip.zip.names import cut_name, utf8_length
-from s3unzip.zip.values import Cipher, Member
+from s3unzip.zip.values import FLAG_WRAPPED, Cipher, Member
 
 M = TypeVar("M")
 
@@ -87,10 +87,25 @@ class HeaderTable:
         time = _NO_TIME if mtime is None else mtime
         self._rows += _ROW.pack(time, crc32, method, flags, mode, _CIPHER_CODES[cipher])
 
+    def lengthen(self, place: int, longer: int) -> None:
+        """Add to the compressed size of a member whose headers have only the lower 32 bits."""
+        self.compressed_sizes[place] += longer
+        time, crc32, method, flags, mode, cipher = _ROW.unpack_from(self._rows, place * _ROW.size)
+        flags |= FLAG_WRAPPED
+        _ROW.pack_into(self._rows, place * _ROW.size, time, crc32, method, flags, mode, cipher)
+
     def path(self, place: int) -> str:
         """Return one header's path."""
         path = self._paths[place]
         return path if isinstance(path, str) else path.decode("utf-8", "surrogatepass")
+
+    def known_name(self, place: int) -> bytes:
+        """Return the name as the archive has it, empty if it is not kept."""
+        raw_name = self._raw_names[place]
+        if raw_name is not None:
+            return raw_name
+        is_kept = self.kinds[place] in (MEMBER, FAILED, FOLDER)
+        return self.path(place).encode("ascii") if is_kept else b""
 
     def cut_path(self, place: int) -> None:
         """Keep only the beginning of a name that will not become a key."""
@@ -227,7 +242,8 @@ class Index(Struct, frozen=True):
     `members` are those that can be read, by offset; `selected` those of them to extract; `failures`
     those of the selected ones that fail by the index alone, in directory order. `first` is the
     offset of the first listed item: a local header, or the directory. `warnings` are counted by
-    their codes.
+    their codes. `inflation` is how many bytes more than declared each compressed byte may stand
+    for of a member that `is_wrapped`.
     """
 
     table: HeaderTable
@@ -236,6 +252,7 @@ class Index(Struct, frozen=True):
     failures: Members[RefusedMember]
     first: int
     warnings: Counter[str]
+    inflation: float = 0.0
 
     @property
     def entries(self) -> int:

@@ -49,6 +49,8 @@ _UNSUPPORTED_METHODS = {
     94: "MP3", 96: "JPEG", 97: "WavPack", 98: "PPMd",
 }  # fmt: skip
 
+MAX_DEFLATE_RATIO = 1_032  # two bits stand for at most 258 bytes (RFC 1951)
+
 UNIX_HOSTS = (3, 19)  # Unix and Darwin: their external attributes hold a mode (4.4.2)
 DOS_HOSTS = (0, 6, 10, 14)  # MS-DOS, OS/2, Windows NTFS, VFAT: they hold DOS attributes
 
@@ -125,6 +127,11 @@ def is_encrypted(flags: int) -> bool:
     Bits 6 and 13 say how (4.4.4); without bit 0 they say nothing of the data.
     """
     return bool(flags & FLAG_ENCRYPTED)
+
+
+def is_local_header(raw: bytes, name: bytes) -> bool:
+    """Return whether `raw` begins with a local header whose name begins with `name`."""
+    return raw.startswith(LOCAL_SIGNATURE) and raw[LOCAL_LENGTH:].startswith(name)
 
 
 def describe_method(method: int) -> str:

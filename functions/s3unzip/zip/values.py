@@ -15,6 +15,10 @@ from s3unzip.zip.checks import Policy
 T = TypeVar("T")
 Buffer = bytes | memoryview
 
+WRAP = 1 << 32  # what numbers of 32 bits are modulo
+# Not a flag of APPNOTE, which has 16: the headers may have only the lower 32 bits of the sizes.
+FLAG_WRAPPED = 1 << 17
+
 SHOWN_NAME = 200  # characters of a name in messages
 
 
@@ -78,7 +82,8 @@ class Member(NamedTuple):
     `path` in ASCII. `offset` is the absolute offset of the local header and
     `stop` the bound that nothing of the member may pass: the next listed local
     header, or the directory. `method` is that of the compression (APPNOTE 4.4.5), also below a
-    `cipher`. `flags` are the 16 bits of APPNOTE 4.4.4, and `records.FLAG_REPARSE`. `mtime` is Unix
+    `cipher`. `flags` are the 16 bits of APPNOTE 4.4.4, `records.FLAG_REPARSE` and
+    `FLAG_WRAPPED`: then `size` is a guess, right in its lower 32 bits. `mtime` is Unix
     seconds (the extended timestamp, else the DOS time taken as UTC) and `mode` Unix mode bits,
     None if unknown.
     """
@@ -106,6 +111,15 @@ class Member(NamedTuple):
     def declares_crc(self) -> bool:
         """Whether the directory declares the CRC-32."""
         return self.cipher is None or self.cipher.version != 2
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether only the lower 32 bits of the size are known (see `wrapped`)."""
+        return bool(self.flags & FLAG_WRAPPED)
+
+    def has_size(self, size: int) -> bool:
+        """Return whether content of `size` bytes can be the member's."""
+        return size == self.size or (self.is_wrapped and (size - self.size) % WRAP == 0)
 
     def with_crc(self, crc32: int) -> Member:
         """Return the member as one that declares this CRC-32."""

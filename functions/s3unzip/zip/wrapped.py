@@ -1,0 +1,146 @@
+"""Archives above 4 GiB without ZIP64, whose sizes and offsets are modulo 2^32.
+
+macOS writes them (Archive Utility before macOS 15.3, and ditto): it cuts each number to its lower
+32 bits, in both headers, in the data descriptors and in the end record. Its own tools unpack them.
+See https://github.com/thejoshwolfe/yauzl/issues/69. The rules, by which they are read here:
+
+1. The directory ends at the end record, so its size says where it begins. If that is a multiple
+   of 4 GiB after the declared offset, the first local header tells this from a prefix that the
+   offsets do not count.
+2. Members lie in the order of the directory and share no bytes. So a local header lies at the
+   first place at or after the end of the member before it whose lower 32 bits are its offset.
+3. If 4 GiB or more are left before the directory, members of 4 GiB or more take them. The local
+   headers after such a member are as many bytes later. Bisection finds the member: a local header
+   with the right name must be at exactly one of the possible places.
+4. The size of a stored member follows. That of a deflated one is known when it is inflated: its
+   lower 32 bits, the CRC-32 and the end of the stream must fit. Until then it is a guess.
+5. Nothing else is trusted: local headers and descriptors are compared as those of any member, by
+   their lower 32 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from s3unzip.zip import records
+from s3unzip.zip.members import HeaderTable
+from s3unzip.zip.values import WRAP, ByteRange, Reads, reject
+
+UNPROVEN = "offsets-unproven"
+MAX_PROBES = 4_096  # local headers that are looked for
+_EXPANSION = 1_000  # deflate adds at most so small a part to what it cannot compress
+
+
+def place_after(offset: int, stop: int) -> int:
+    """Return the first place at or after `stop` whose lower 32 bits are those of `offset`."""
+    return offset + max(0, -(-(stop - offset) // WRAP)) * WRAP
+
+
+def can_wrap(size: int, compressed: int) -> bool:
+    """Return whether a deflated member can have 4 GiB more than `size`."""
+    return size + WRAP <= compressed * records.MAX_DEFLATE_RATIO
+
+
+def guess_size(size: int, compressed: int) -> int:
+    """Return the least size with the lower 32 bits of `size` that `compressed` bytes may stand for.
+
+    Of a stored member, the sizes are equal.
+    """
+    return place_after(size, compressed - min(compressed // _EXPANSION, WRAP - 1))
+
+
+class _Span(NamedTuple):
+    """Headers from `first` to before `stop`: their first and last one lie so many steps later."""
+
+    first: int
+    stop: int
+    least: int
+    most: int
+
+    def split(self, place: int, steps: int) -> tuple[_Span, _Span]:
+        """Return both sides of a place whose local header lies so many steps later."""
+        return self._replace(stop=place, most=steps), self._replace(first=place, least=steps)
+
+
+def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
+    """Return by their place the members of 4 GiB or more, and how many times 4 GiB each is longer.
+
+    The offsets of `table` are the least ones, the directory begins at `start`.
+
+    Raises:
+        RejectedError: the local headers do not prove one reading.
+    """
+    total = (start - table.stops[-1]) // WRAP
+    probes = _Probes(table, start)
+    spans = [_Span(0, len(table.offsets), 0, total)]
+    for place in _find_crossings(table):
+        span = spans.pop()
+        steps = yield from probes.find(place, range(span.least, total + 1))
+        spans += span.split(place, steps)
+    found: dict[int, int] = {}
+    while spans:
+        span = spans.pop()
+        if span.least == span.most:
+            continue
+        if span.first + 1 == span.stop:
+            found[span.first] = span.most - span.least
+            continue
+        middle = (span.first + span.stop) // 2
+        steps = yield from probes.find(middle, range(span.least, span.most + 1))
+        spans += span.split(middle, steps)
+    return found
+
+
+def _find_crossings(table: HeaderTable) -> Iterator[int]:
+    """Yield the places on both sides of each multiple of 4 GiB, and the last one.
+
+    If the directory is in another order, a local header is missing at one of them.
+    """
+    heights = [offset // WRAP for offset in table.offsets]
+    last = len(heights) - 1
+    for place in range(1, last):
+        if heights[place - 1] != heights[place] or heights[place] != heights[place + 1]:
+            yield place
+    yield last
+
+
+class _Probes:
+    """Looks for local headers at places that are multiples of 4 GiB apart."""
+
+    def __init__(self, table: HeaderTable, start: int) -> None:
+        self._table = table
+        self._start = start
+        self._left = MAX_PROBES
+
+    def find(self, place: int, steps: range) -> Reads[int]:
+        """Return how many of `steps` after its least offset the local header at `place` lies."""
+        member = self._table.member(place)
+        name = self._table.known_name(place)
+        self._left -= len(steps)
+        if self._left < 0:
+            reject(UNPROVEN, f"local headers at more than {MAX_PROBES:,} places", member.offset)
+        fitting: list[int] = []
+        for step in steps:
+            at = member.offset + step * WRAP
+            raw = yield ByteRange(at, min(at + records.LOCAL_LENGTH + len(name), self._start))
+            if records.is_local_header(raw, name):
+                fitting.append(step)
+        if len(fitting) != 1:
+            message = f"{len(fitting)} of {len(steps)} places have the header of {member.path!r}"
+            reject(UNPROVEN, message, member.offset)
+        return fitting[0]
+
+
+def stretch(table: HeaderTable, long_members: dict[int, int]) -> Iterator[int]:
+    """Give long members their sizes, and those after them their offsets; yield the long ones."""
+    shift = 0
+    for place in range(min(long_members, default=0), len(table.offsets)):
+        longer = long_members.get(place, 0) * WRAP
+        table.offsets[place] += shift
+        table.stops[place] += shift + longer
+        shift += longer
+        if longer:
+            table.lengthen(place, longer)
+            table.sizes[place] = guess_size(table.sizes[place], table.compressed_sizes[place])
+            yield place

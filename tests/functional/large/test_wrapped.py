@@ -1,0 +1,168 @@
+"""What macOS writes above 4 GiB is extracted: by batches, streams, splits and copies."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from s3unzip.model import Location, OnConflict, Options, Part, Pin, Report, Request, TaskKind
+from s3unzip.settings import Tuning
+from s3unzip.stores.factory import ArchiveSource
+from s3unzip.stores.ports import Buffer, ListedObject, StoredObject, Tail, Upload
+from s3unzip.verification import Comparison, Effort, verify_objects
+from s3unzip.zip import ByteRange
+from tests.mac_zips import GIB, WRAP, MacFile, Sparse, build_mac, crc_of_zeros, deflated
+from tests.memory import MODIFIED, MemoryBucket, MemoryStores, Stored
+from tests.runs import OUT, World
+
+MIB = 1 << 20
+IN = Location("s3", "ingest", "mac.zip")
+BIG = MacFile("big.bin", 5 * GIB)
+WIDE = deflated("wide.bin", WRAP + 9)  # 4 MB of data
+SMALL = [MacFile("a.bin", 5), MacFile("b.bin", 7)]
+
+
+class SparseSource(ArchiveSource):
+    """An archive that is mostly zeros."""
+
+    def __init__(self, archive: Sparse) -> None:
+        self._archive = archive
+
+    def head(self, location: Location) -> Pin:
+        """Return its version."""
+        del location
+        return Pin(self._archive.size, '"sparse"')
+
+    def tail(self, location: Location, length: int) -> Tail:
+        """Return its end."""
+        size = self._archive.size
+        data = self._archive.read(ByteRange(max(0, size - length), size))
+        return Tail(data, self.head(location), MODIFIED)
+
+    def open(self, location: Location, pin: Pin) -> "SparseSource":
+        """Return it."""
+        del location, pin
+        return self
+
+    def read(self, want: ByteRange) -> bytes:
+        """Return a range."""
+        return self._archive.read(want)
+
+    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+        """Yield a range in pieces."""
+        for start in range(want.start, want.stop, MIB):
+            yield self.read(ByteRange(start, min(start + MIB, want.stop)))
+
+
+class ForgetfulBucket(MemoryBucket):
+    """Keeps of large objects only their sizes. What is copied is zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: dict[str, int] = {}
+
+    def upload_part(
+        self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
+    ) -> Part:
+        """Take one part."""
+        del offset
+        return self._keep(upload, Part(number, f'"{number}"', len(body), crc32))
+
+    def copy_part(
+        self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
+    ) -> Part:
+        """Copy one part."""
+        del offset, source, pin
+        crc = crc_of_zeros(span.length)
+        return self._keep(upload, Part(number, f'"{number}"', span.length, crc))
+
+    def _keep(self, upload: Upload, part: Part) -> Part:
+        self._pending(upload).parts[part.number] = (part, b"")
+        return part
+
+    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
+        """Make the object visible."""
+        del if_absent
+        facts = self.pending.pop(upload.upload_id).facts
+        self.objects[upload.key] = Stored(b"", facts, '"whole"')
+        self.sizes[upload.key] = sum(part.size for part in parts)
+        return "whole"
+
+    def head(self, key: str) -> StoredObject | None:
+        """Return what is stored."""
+        stored = super().head(key)
+        return stored and stored._replace(size=self.sizes.get(key, stored.size))
+
+    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
+        """Yield keys, sizes and ETags."""
+        for listed in super().list_objects(prefix, first, last):
+            yield listed._replace(size=self.sizes.get(listed.key, listed.size))
+
+
+class SparseStores(MemoryStores):
+    """A sparse archive, and a bucket for what is in it."""
+
+    def __init__(self, archive: Sparse) -> None:
+        super().__init__(out=ForgetfulBucket())
+        self._source = SparseSource(archive)
+
+    def source(self, location: Location) -> SparseSource:  # type: ignore[override]  # reads the same
+        """Return the archive."""
+        del location
+        return self._source
+
+
+class Mac:
+    """A world with one archive of macOS."""
+
+    def __init__(self, *files: MacFile, **tuning: int) -> None:
+        self.files = files
+        self.stores = SparseStores(build_mac(*files))
+        self.world = World(replace(Tuning(), **tuning), self.stores)
+
+    def run(self, on_conflict: OnConflict = OnConflict.OVERWRITE) -> Report:
+        """Extract it."""
+        options = Options("{member}", on_conflict=on_conflict)
+        return self.world.run_request(Request(IN, OUT, options))
+
+    def check(self, report: Report) -> None:
+        """Check that every object has its size and its CRC-32, and that `verify` says so."""
+        assert report.verdict == "COMPLETED", report
+        assert self.world.out.pending == {}
+        for file in self.files:
+            stored = self.world.out.head(file.name)
+            assert stored is not None
+            assert (stored.size, stored.crc32) == (file.size, crc_of_zeros(file.size))
+        compared = verify_objects(
+            Request(IN, OUT, Options("{member}")), self.world.context, Effort()
+        )
+        assert compared.verdict is Comparison.EQUAL, compared
+        again = self.run(OnConflict.SKIP_UNCHANGED)
+        assert (again.unchanged, again.extracted) == (len(self.files), 0)
+        assert report.bytes_out == sum(file.size for file in self.files)
+
+
+def test_a_member_of_4_gib_is_copied() -> None:
+    """The store copies it, several tasks do, and the members around it are at their places."""
+    mac = Mac(SMALL[0], BIG, SMALL[1], copy_task_bytes=2 * GIB)
+    report = mac.run()
+    assert len(mac.world.tasks(report, TaskKind.COPY)) == 3
+    mac.check(report)
+    assert report.warnings == {"offsets-wrapped": 1}
+
+
+@pytest.mark.parametrize(
+    ("tuning", "kind"),
+    [
+        ({"small_member": 16 * MIB}, TaskKind.BATCH),
+        ({}, TaskKind.STREAM),
+        ({"split_from": MIB, "segment_bytes": MIB}, TaskKind.SCAN),
+    ],
+)
+def test_a_member_that_inflates_to_4_gib(tuning: dict[str, int], kind: TaskKind) -> None:
+    """Its size is found when it is inflated, in whatever task."""
+    mac = Mac(SMALL[0], WIDE, SMALL[1], **{"part_bytes": 64 * MIB, "small_member": 1, **tuning})
+    report = mac.run()
+    assert mac.world.tasks(report, kind)
+    mac.check(report)
+    assert report.warnings == {"size-wrapped": 1}

@@ -1,0 +1,202 @@
+"""Archives above 4 GiB without ZIP64: which members they have is proved, or they are refused."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from s3unzip.errors import MemberError, RejectedError
+from s3unzip.zip import (
+    ByteRange,
+    DirectoryReader,
+    Index,
+    Limits,
+    Member,
+    OpenedMember,
+    Policy,
+    close_member,
+    drive,
+    inspect_prefix,
+    locate_directory,
+    open_member,
+)
+from s3unzip.zip.decode import MemberDecoder
+from tests.mac_zips import GIB, WRAP, MacFile, Sparse, build_mac, deflate_zeros, deflated
+from tests.zips import DEFLATE
+
+LENGTHS = [0, 5, 3 * GIB, WRAP - 1, WRAP, WRAP + 5, 9 * GIB, 17 * GIB]
+BIG = 5 * GIB
+
+
+def read_mac(archive: Sparse, policy: Policy | None = None) -> Index:
+    """Read the index of an archive."""
+    policy = policy or Policy()
+    tail = archive.read(ByteRange(max(0, archive.size - (1 << 17)), archive.size))
+    location = drive(locate_directory(tail, archive.size, policy), archive.read)
+    reader = DirectoryReader(location, policy)
+    reader.feed(archive.read(ByteRange(location.start, location.stop)))
+    index = drive(reader.finish(), archive.read)
+    index.warnings.update(drive(inspect_prefix(tail, location, index.first), archive.read))
+    return index
+
+
+def codes_of(archive: Sparse, policy: Policy | None = None) -> set[str]:
+    """Return the code with which an archive is refused, or all that is found about its members."""
+    try:
+        index = read_mac(archive, policy)
+    except RejectedError as refusal:
+        return {refusal.finding.code}
+    return {failure.finding.code for failure in index.failures} | set(index.warnings)
+
+
+def stored(*sizes: int) -> list[MacFile]:
+    """Return stored files of these sizes."""
+    return [MacFile(f"{number}.bin", size) for number, size in enumerate(sizes)]
+
+
+def compressed(*sizes: int) -> list[MacFile]:
+    """Return files whose data have these sizes; nobody could inflate them."""
+    return [
+        MacFile(f"{number}.bin", 3 * size, filled=size, method=DEFLATE)
+        for number, size in enumerate(sizes)
+    ]
+
+
+def check_member(archive: Sparse, file: MacFile, member: Member) -> None:
+    """Check that a member's size, its local header and its descriptor are the right ones."""
+    assert member.compressed_size == file.compressed_size
+    assert member.has_size(file.size)
+    assert member.size == file.size or file.method == DEFLATE
+    head = archive.read(ByteRange(member.offset, min(member.stop, member.offset + 1000)))
+    opened = open_member(member, head, Policy())
+    assert isinstance(opened, OpenedMember)
+    stop = member.offset + opened.data_start + member.compressed_size
+    assert close_member(member, opened, archive.read(ByteRange(stop, member.stop))) == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(LENGTHS), st.booleans()), min_size=1, max_size=12))
+def test_every_member_is_at_its_place(lengths: list[tuple[int, bool]]) -> None:
+    """Of any lengths in any order: offsets, sizes, headers and descriptors are as written."""
+    sizes = [length for length, _ in lengths]
+    files = [
+        (compressed if is_deflated else stored)(*sizes)[number]
+        for number, (_, is_deflated) in enumerate(lengths)
+    ]
+    archive = build_mac(*files)
+    index = read_mac(archive)
+    headers = [at for at, piece in archive.pieces.items() if piece.startswith(b"PK\3\4")]
+    assert [member.offset for member in index.members] == headers
+    for file, member in zip(files, index.members, strict=True):
+        check_member(archive, file, member)
+    assert set(index.warnings) == ({"offsets-wrapped"} if archive.size >= WRAP else set())
+
+
+def test_a_directory_at_the_last_offset_of_32_bits() -> None:
+    """An offset of 4 GiB - 1 is no sentinel if the directory can be there."""
+    files = stored(WRAP - 1 - 30 - 5 - 16 - 16)
+    archive = build_mac(*files)
+    assert archive.size > WRAP
+    check_member(archive, files[0], read_mac(archive).members[0])
+
+
+TWO = stored(BIG, 5)
+THREE = stored(10, BIG, 10)
+
+
+def hide_header(archive: Sparse, number: int) -> Sparse:
+    """Overwrite the signature of a local header."""
+    headers = [at for at, piece in archive.pieces.items() if piece.startswith(b"PK\3\4")]
+    archive.pieces[headers[number]] = b"XX" + archive.pieces[headers[number]][2:]
+    return archive
+
+
+def repeat_header(archive: Sparse, number: int, distance: int) -> Sparse:
+    """Write a local header at another place, too."""
+    headers = [at for at, piece in archive.pieces.items() if piece.startswith(b"PK\3\4")]
+    archive.pieces[headers[number] + distance] = archive.pieces[headers[number]]
+    return archive
+
+
+@pytest.mark.parametrize(
+    ("archive", "code"),
+    [
+        (hide_header(build_mac(*TWO), 1), "offsets-unproven"),
+        (hide_header(build_mac(*THREE), 0), "offsets-unproven"),
+        (hide_header(build_mac(*THREE), 2), "offsets-unproven"),
+        (repeat_header(build_mac(*TWO), 1, -WRAP), "offsets-unproven"),
+        (repeat_header(build_mac(*TWO), 0, WRAP), "offsets-unproven"),
+        (build_mac(*THREE, headers=(2, 1, 0)), "offsets-unproven"),
+        (build_mac(*stored(WRAP, 1, 1), headers=(0, 2, 1)), "offsets-unproven"),
+        (build_mac(replace(THREE[0], before=WRAP), shift=-WRAP), "prefix-unadjusted"),
+        (build_mac(*THREE, eocd={"directory_offset": 5}), "offsets-ambiguous"),
+        (build_mac(*THREE, eocd={"directory_size": 0xFFFFFFFF}), "zip64-locator-missing"),
+    ],
+)
+def test_what_is_not_proved_is_refused(archive: Sparse, code: str) -> None:
+    """No local header at the right place, or two, or members in another order: nothing is read.
+
+    Offsets that lack a prefix of 4 GiB are as those that lack any other prefix.
+    """
+    assert code in codes_of(archive)
+
+
+@pytest.mark.parametrize(
+    ("limits", "codes"),
+    [
+        ({"total_size": BIG}, {"bomb-total"}),
+        ({"member_size": BIG - 1}, {"bomb-member-size"}),
+        ({"total_size": BIG + 20, "member_size": BIG}, set()),
+    ],
+)
+def test_limits_hold_for_the_real_sizes(limits: dict[str, int], codes: set[str]) -> None:
+    """A limit is compared with what a member has, not with what its header says."""
+    policy = Policy(limits=structs.replace(Limits(), **limits))
+    assert codes_of(build_mac(*THREE), policy) - {"offsets-wrapped"} == codes
+
+
+def decode(member: Member, data: bytes, policy: Policy) -> MemberDecoder:
+    """Decode a member and keep nothing."""
+    decoder = MemberDecoder(member, policy)
+    for _ in decoder.decode([data]):
+        pass
+    return decoder
+
+
+def member_of(file: MacFile) -> Member:
+    """Return the one member of an archive."""
+    return read_mac(build_mac(file)).members[0]
+
+
+def test_a_wrapped_size_is_proved_by_the_data() -> None:
+    """4 GiB more than declared are right; with another size, CRC-32 or limit they are not."""
+    file = deflated("a", WRAP + 7)
+    member = member_of(file)
+    assert member.is_wrapped
+    decoder = decode(member, file.data or b"", Policy())
+    assert decoder.size == WRAP + 7
+    assert decoder.warnings == ["size-wrapped"]
+    for wrong, code in (
+        (member._replace(size=WRAP + 8), "size-mismatch"),
+        (member._replace(crc32=1), "crc-mismatch"),
+        (member._replace(flags=0, size=7), "size-overrun"),
+    ):
+        with pytest.raises(MemberError, match=code):
+            decode(wrong, file.data or b"", Policy())
+
+
+@pytest.mark.parametrize(
+    ("change", "is_wrapped"),
+    [
+        ({}, True),
+        ({"flags": 0}, True),
+        ({"data": deflate_zeros(WRAP)[:-1_000]}, True),
+        ({"data": bytes(4_000_000)}, False),  # too few bytes for 4 GiB
+        ({"method": 12}, False),
+    ],
+)
+def test_which_sizes_may_be_wrapped(change: dict[str, object], is_wrapped: bool) -> None:  # noqa: FBT001
+    """Only a deflated member whose bytes can stand for 4 GiB more may declare too little."""
+    assert member_of(replace(deflated("a", WRAP), **change)).is_wrapped == is_wrapped  # type: ignore[arg-type]
