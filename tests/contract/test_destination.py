@@ -54,7 +54,10 @@ def test_keys_that_are_no_paths(place: Place, key: str) -> None:
         pytest.skip("a file system cannot store such a name")
     where = place.fill(key, b"body")
     assert body_of(place, key) == b"body"
-    assert place.source.tail(where, 2).data == b"dy"
+    tail = place.source.tail(where, 2)
+    assert tail.data == b"dy"
+    assert place.source.stat(where) == tail._replace(data=b"")
+    assert tail.modified is not None
     with pytest.raises(ConflictError):
         place.destination.put(where.key, b"", FACTS, if_absent=True)
 

@@ -88,3 +88,4 @@ def test_a_store_without_suffix_ranges(answer: Reply) -> None:
     with HttpServer(store) as server:
         tail = stores_at(server.url).source(ANY).tail(ANY, 100)
     assert (tail.data, tail.pin.size) == (DATA[-100:], len(DATA))
+    assert tail.modified == 1_445_412_480.0  # DATE

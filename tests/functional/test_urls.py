@@ -35,3 +35,14 @@ def test_a_new_link_goes_on_where_the_old_one_expired(program: Program) -> None:
         again = program.run(*shlex.split(words)[1:], "-w", "1")
     assert again.code == 0, again.err
     assert len(program.files("out/my report")) == len(ENTRIES)
+
+
+def test_an_archive_without_a_date_has_runs_of_the_first_day(program: Program) -> None:
+    """Where a server tells no Last-Modified, the id has the time of the first run, and stays."""
+    with HttpServer(WebFiles({"a.zip": build(*ENTRIES)})) as server:
+        for _ in range(2):
+            ended = program.extract(f"{server.url}/a.zip", "out")
+            assert ended.code == 0, ended.err
+    (run,) = program.runs()
+    assert not run.startswith("1970")
+    assert run in ended.err

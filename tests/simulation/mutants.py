@@ -130,7 +130,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("run-without-its-version", "request.source, pin, request", "request.source, request")
     ],
     "extraction/large.py": [
-        ("copy-not-verified", "if combine_parts(parts) != (row.", "if not row and () != (row."),
+        ("copy-not-verified", "        _check_copy(parts, data)\n", ""),
         (
             "buffer-used-again-too-early",
             "self._pending.append((sent, self._buffer))",

@@ -22,7 +22,7 @@ READ, WRITE, DROP = "GetObject", "PutObject", "AbortMultipartUpload"
 SOURCE = {"tail": READ, "stat": READ, "head": READ, "delete": WRITE, "tag": WRITE}
 ARCHIVE = {"read": READ}
 DESTINATION = {
-    **dict.fromkeys(("head", "list_objects", "read"), READ),
+    **dict.fromkeys(("head", "list_page", "read"), READ),
     **dict.fromkeys(("put", "delete", "create_upload", "upload_part", "copy_part"), WRITE),
     "complete_upload": WRITE,
     **dict.fromkeys(("abort_upload", "uploads"), DROP),

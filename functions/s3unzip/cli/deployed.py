@@ -106,7 +106,11 @@ def reconcile(given: Given) -> int:
         print_json(found)
     else:
         for one in found.unsettled:
-            mend = "" if one.state == "no run" else f"  s3unzip resume {one.run}{runs.found_by}"
+            mend = f"  s3unzip resume {one.run}{runs.found_by}"
+            if one.state == "no run":
+                mend = ""
+            elif one.state == "not readable":
+                mend = f"  {printable(one.message)}"
             sys.stdout.write(
                 f"{show_time(one.put)}  {one.state:12}  "
                 f"{show_bytes(one.size):>9}  {printable(str(one.source))}{mend}\n"

@@ -9,6 +9,7 @@ import fcntl
 import os
 import re
 import time
+from datetime import datetime
 from functools import partial
 from io import BufferedWriter
 from pathlib import Path
@@ -20,6 +21,7 @@ from s3unzip.stores.locations import HOME_ADVICE
 
 LOCK = "lock"
 DAY = re.compile(r"\d{4}-\d\d-\d\d")  # the folder of the runs of archives that were put then
+ID_TIME = len("2026-11-25/223652")  # of a run's id
 TRIES, PAUSE = 5, 0.02  # seconds: `is_at_work` holds the lock of an idle run for a moment
 
 
@@ -73,6 +75,15 @@ def known_runs(home: Location) -> list[str]:
         raise AccessDeniedError(f"{denied}; {HOME_ADVICE}") from error
     found.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
     return [os.path.relpath(entry.path, folder) for entry in found]
+
+
+def find_dated(home: Location, run: str) -> float | None:
+    """Return the time in the id of a run below `home` that is `run`, but for its time."""
+    ids = (known for known in known_runs(home) if known[ID_TIME:] == run[ID_TIME:])
+    latest = next(ids, None)
+    if latest is None:
+        return None
+    return datetime.strptime(f"{latest[:ID_TIME]}+0000", "%Y-%m-%d/%H%M%S%z").timestamp()
 
 
 def runs_of_archive(home: Location, source: Location) -> list[str]:

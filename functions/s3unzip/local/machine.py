@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from s3unzip.context import Context, Progress
 from s3unzip.errors import InterruptedRunError, S3UnzipError, UsageError
 from s3unzip.extraction.large import abort_uploads
-from s3unzip.local.locking import lock_run
+from s3unzip.local.locking import find_dated, lock_run
 from s3unzip.local.processors import available_processors
 from s3unzip.local.workers import Workers, open_context
 from s3unzip.model import (
@@ -101,6 +101,8 @@ class Machine:
         calls = context.calls()
         source = context.stores.source(request.source)
         tail = read_tail(source, request.source, context, calls)
+        if tail.modified is None:
+            tail = tail._replace(modified=self._date_run(run_id(request, tail.pin, None)))
         run = run_id(request, tail.pin, tail.modified)
 
         def checked(reading: Reading) -> None:
@@ -195,6 +197,16 @@ class Machine:
                 results.append(result)
                 yield result
             records.write_nested(results)
+
+    def _date_run(self, run: str) -> float:
+        """Return the time for the id of a run whose archive has no date: that of its first run.
+
+        Args:
+            run: the id without a date.
+        """
+        home = self._stores and self._stores.work
+        dated = find_dated(home, run) if home and home.scheme == "file" else None
+        return self.context.clock.now() if dated is None else dated
 
     def _claim(self, run: str) -> None:
         """Keep other processes off a run, until this machine is closed."""

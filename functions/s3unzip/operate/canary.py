@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from s3unzip.errors import AccessDeniedError, S3UnzipError
-from s3unzip.model import Location, Pin, Report, Status, Verdict, run_id
+from s3unzip.model import Location, Report, Status, Verdict, run_id
 from s3unzip.operate.doctor import FAILURE, OK, WARNING, Answer, CheckResult, run_check
 from s3unzip.operate.runs import DeployedRuns, asking, find_end
 from s3unzip.planning.select import parse_template
 from s3unzip.runs.records import RUNS
+from s3unzip.stores.listing import bound_pages
 
 POLL_SECONDS = 0.5
 MAX_DELETED = 1_000  # limit of one DeleteObjects
@@ -78,11 +79,9 @@ class Canary:
                 method = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
                 archive.writestr(path, content, method)
         body, where = out.getvalue(), {"Bucket": self._archive.bucket, "Key": self._archive.key}
-        answer = self._runs.ask("s3:PutObject", **where, Body=body)
-        pin = Pin(len(body), answer.get("ETag"), answer.get("VersionId"))
-        with asking("s3:GetObject"):
-            modified = self._runs.client("s3").head_object(**where)["LastModified"]
-        self._run = run_id(self._request, pin, modified.timestamp())
+        self._runs.ask("s3:PutObject", **where, Body=body)
+        found = self._runs.stores.source(self._archive).stat(self._archive)
+        self._run = run_id(self._request, found.pin, found.modified)
         return OK, f"{self._archive} is put", ""
 
     def check(self, seconds: float) -> Answer:
@@ -168,9 +167,10 @@ def remove_versions(
     """Delete all versions and delete markers of `wanted` keys below a prefix; return how many."""
     pages = runs.client("s3").get_paginator("list_object_versions")
     with asking("s3:ListBucketVersions"):
+        listing = pages.paginate(Bucket=bucket, Prefix=prefix)
         found = [
             {"Key": one["Key"], "VersionId": one["VersionId"]}
-            for page in pages.paginate(Bucket=bucket, Prefix=prefix)
+            for page in bound_pages(listing, f"s3://{bucket}/{prefix}")
             for one in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
             if wanted(one["Key"])
         ]

@@ -3,7 +3,7 @@
 S3 sends an event at least once, but may send one for two writes of an unversioned key, and somebody
 may purge a queue. A function may be killed after it wrote a run's report, and before it deleted
 or tagged the archive. So `reconcile` lists the bucket, computes each archive's run id as the
-planner does, and looks up the run.
+planner does, and looks up the run. What it cannot read of one archive hides no other one.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, structs
 
 from s3unzip.aws.environment import LambdaConfig
-from s3unzip.errors import NotFoundError
+from s3unzip.errors import NotFoundError, StorageError, UsageError
 from s3unzip.model import Location, SourceState, Verdict, run_id
 from s3unzip.operate.runs import RUNNING, DeployedRuns, asking
 from s3unzip.operate.submit import send_events
 from s3unzip.planning.plan import read_whole_tail
 from s3unzip.settings import Tuning
 from s3unzip.stores.calls import Calls, LocalClock
+from s3unzip.stores.listing import bound_pages
 from s3unzip.zip import TAIL_LENGTH, Limits
 
 if TYPE_CHECKING:
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
 
     from mypy_boto3_s3.type_defs import ObjectTypeDef
 
-    from s3unzip.model import Report
+    from s3unzip.model import Report, Request
+    from s3unzip.stores.ports import Tail
 
 THREADS = 32  # archives that are looked up concurrently
 # The longest time of a function: an action that is pending for longer was cut off.
 ACTION_SECONDS = 900.0
 
-State = Literal["no run", "not finished", "archive left", "put back"]
+State = Literal["no run", "not finished", "archive left", "put back", "not readable"]
 
 
 class Unsettled(Struct, frozen=True):
@@ -44,14 +46,16 @@ class Unsettled(Struct, frozen=True):
 
     ``no run``: the event never came. ``not finished``: the run never ended. ``archive left``: the
     run is COMPLETED, and what was to follow has not happened. ``put back``: the run ended because
-    the archive was replaced, but the same bytes are there again.
+    the archive was replaced, but the same bytes are there again. ``not readable``: the archive or
+    the records of its run could not be read.
     """
 
     source: Location
     size: int  # bytes
     put: float  # Unix seconds
-    run: str
+    run: str  # empty if the archive could not be read
     state: State
+    message: str = ""  # why it could not be read
 
 
 class Reconciliation(Struct, frozen=True):
@@ -70,21 +74,21 @@ def reconcile(runs: DeployedRuns, since: float) -> Reconciliation:
     """
     find = partial(_find_unsettled, runs=runs, defaults=runs.defaults)
     with ThreadPoolExecutor(THREADS, thread_name_prefix="reconcile") as pool:
-        found = list(pool.map(find, _archives(runs, since)))
-    unsettled = tuple(one for one in found if isinstance(one, Unsettled))
-    return Reconciliation(len(found), found.count(RUNNING), unsettled)
+        states = list(pool.map(find, _archives(runs, since)))
+    unsettled = tuple(one for one in states if isinstance(one, Unsettled))
+    return Reconciliation(len(states), states.count(RUNNING), unsettled)
 
 
 def start(runs: DeployedRuns, archives: Iterable[Unsettled]) -> int:
     """Queue the events of archives without a run, and resume the other runs; return how many."""
-    found = list(archives)
-    events = [(one.source, one.put) for one in found if one.state == "no run"]
+    startable = [one for one in archives if one.state != "not readable"]
+    events = [(one.source, one.put) for one in startable if one.state == "no run"]
     for _ in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events, "reconcile"):
         pass
-    for one in found:
+    for one in startable:
         if one.state != "no run":
             runs.resume(one.run)
-    return len(found)
+    return len(startable)
 
 
 def _find_unsettled(
@@ -92,28 +96,56 @@ def _find_unsettled(
 ) -> Unsettled | str | None:
     """Return the problem of an archive's run, the state of an active run, or None."""
     request = defaults.request(archive["Key"])
-    source = request.source
-    store, put = runs.stores.source(source), archive["LastModified"].timestamp()
+    source, put = request.source, archive["LastModified"].timestamp()
+    unread = Unsettled(source, archive["Size"], put, "", "not readable")
     try:
-        pin = store.head(source)
-        run = run_id(request, pin, put)
-        report = runs.records(run).find_report()
-        if report is not None:
-            return _after(report, Unsettled(source, pin.size, put, run, "archive left"))
-        # The run of a split archive is named by all of its parts.
-        calls = Calls(LocalClock(), Tuning().retry_seconds, 1)
-        pin = read_whole_tail(store, source, TAIL_LENGTH, Limits().parts, calls).pin
+        found = runs.stores.source(source).stat(source)
     except NotFoundError:  # deleted after the listing
         return None
-    run = run_id(request, pin, put)
+    except StorageError as error:
+        return structs.replace(unread, message=str(error))
+    run = run_id(request, found.pin, found.modified)
+    try:
+        report = runs.records(run).find_report()
+        if report is not None:
+            return _after(report, Unsettled(source, found.pin.size, put, run, "archive left"))
+        return _find_state(runs, request, found, put)
+    except NotFoundError:
+        return None
+    except UsageError as error:  # a record is damaged
+        return structs.replace(unread, run=run, message=str(error))
+
+
+def _find_state(
+    runs: DeployedRuns, request: Request, found: Tail, put: float
+) -> Unsettled | str | None:
+    """Return the problem of an archive whose run has no report, unless it is split; or RUNNING."""
+    tail = _read_whole(runs, request.source, found)
+    run = run_id(request, tail.pin, tail.modified)
     records = runs.records(run)
-    if pin.parts and records.find_report() is not None:
+    if tail.pin.parts and records.find_report() is not None:
         return None
     state = runs.state(run)
     if state == RUNNING:
         return RUNNING
     began = state is not None or records.find_plan() is not None
-    return Unsettled(source, pin.size, put, run, "not finished" if began else "no run")
+    problem: State = "not finished" if began else "no run"
+    return Unsettled(request.source, tail.pin.size, put, run, problem)
+
+
+def _read_whole(runs: DeployedRuns, source: Location, found: Tail) -> Tail:
+    """Return what names an archive's run: the run of a split archive is named by all its parts.
+
+    Where the archive cannot be read, it is what describes the one object.
+    """
+    calls = Calls(LocalClock(), Tuning().retry_seconds, 1)
+    store = runs.stores.source(source)
+    try:
+        return read_whole_tail(store, source, TAIL_LENGTH, Limits().parts, calls)
+    except NotFoundError:
+        raise
+    except StorageError:
+        return found
 
 
 def _after(report: Report, left: Unsettled) -> Unsettled | str | None:
@@ -136,7 +168,8 @@ def _archives(runs: DeployedRuns, since: float) -> Iterator[ObjectTypeDef]:
     # A separate client, because the stores' client does not parse times.
     pages = runs.client("s3").get_paginator("list_objects_v2")
     with asking("s3:ListBucket"):
-        for page in pages.paginate(Bucket=trigger.bucket, Prefix=trigger.prefix):
+        listing = pages.paginate(Bucket=trigger.bucket, Prefix=trigger.prefix)
+        for page in bound_pages(listing, f"s3://{trigger.bucket}/{trigger.prefix}"):
             for found in page.get("Contents", ()):
                 recent = found["LastModified"].timestamp() >= since
                 if recent and trigger.covers(trigger.bucket, found["Key"]):

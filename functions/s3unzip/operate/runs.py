@@ -39,6 +39,7 @@ from s3unzip.model import (
 from s3unzip.runs.records import RUNS, Items, RunRecords, pick_run
 from s3unzip.settling.next_command import in_environment
 from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.listing import bound_pages
 from s3unzip.stores.s3.session import AwsSession, Session
 
 STACK = "s3unzip-{}"  # as the files in infra/environments name it
@@ -187,8 +188,9 @@ class DeployedRuns:
         root, pages = f"{self._prefix}{RUNS}", self.client("s3").get_paginator("list_objects_v2")
         where = {"Bucket": self.work_location.bucket, "Prefix": f"{root}{day}{'/' if day else ''}"}
         with asking("s3:ListBucket"):
-            found = pages.paginate(**where, Delimiter="/").search("CommonPrefixes[].Prefix")
-            return [prefix.removeprefix(root).rstrip("/") for prefix in found if prefix]
+            listing = bound_pages(pages.paginate(**where, Delimiter="/"), where["Prefix"])
+            folders = [one["Prefix"] for page in listing for one in page.get("CommonPrefixes", ())]
+        return [folder.removeprefix(root).rstrip("/") for folder in folders]
 
     def find(self, name: str) -> str:
         """Return the full id of a run.

@@ -10,20 +10,30 @@ Rules:
   listing ends at the first key after `last`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from operator import attrgetter, lt
+from typing import TypeVar
 
 from msgspec import Struct
 
 from s3unzip.errors import StorageError
 from s3unzip.stores.ports import Destination, ListedObject, ListPage
 
+T = TypeVar("T")
 PAGE_KEYS = 1_000  # of one LIST of S3
 MAX_PAGES = 10_000  # of one listing: ten million keys
 BEYOND = "\U0010ffff" * 4  # sorts after any key that people use
 _KEY = attrgetter("key")
+
+
+def bound_pages(pages: Iterable[T], name: str) -> Iterator[T]:
+    """Yield pages of another list of a store; `StorageError` where they do not end."""
+    for number, page in enumerate(pages):
+        if number == MAX_PAGES:
+            raise StorageError(f"{name}: the store lists more than {MAX_PAGES:,} pages")
+        yield page
 
 
 def cut_page(objects: Iterator[ListedObject]) -> ListPage:

@@ -54,6 +54,36 @@ def test_a_split_archive_has_its_verdict(site: Site) -> None:
     assert reconcile(site.runs, 0.0).unsettled == ()
 
 
+@pytest.mark.parametrize("key", ["odd//a.zip", "/leading.zip", "a/../b.zip", "empty.zip"])
+def test_keys_and_archives_that_are_read_by_their_size(site: Site, key: str) -> None:
+    """The run of each is the one that the intake began: it has the date of the archive."""
+    run = site.begin(key, b"" if key == "empty.zip" else GOOD)
+    if run:
+        assert not run.startswith("1970")
+        site.work(run)
+    found = reconcile(site.runs, 0.0)
+    assert (found.archives, found.unsettled) == (1, ())
+
+
+def test_what_cannot_be_read_hides_nothing(site: Site) -> None:
+    """An archive that must be restored has no run; a damaged record is named; others are found."""
+    site.work(site.begin("done.zip"))
+    damaged = site.begin("damaged.zip")
+    site.work(damaged)
+    site.account.put(f"runs/{damaged}/report.json", b"{", bucket="work")
+    frozen = {"Bucket": "arrivals", "Key": "frozen.zip", "StorageClass": "DEEP_ARCHIVE"}
+    site.account.client("s3").put_object(**frozen, Body=GOOD)
+    site.account.put("lost.zip", GOOD)
+    found = reconcile(site.runs, 0.0)
+    states = {one.source.key: (one.state, bool(one.message)) for one in found.unsettled}
+    assert states == {
+        "damaged.zip": ("not readable", True),
+        "frozen.zip": ("no run", False),
+        "lost.zip": ("no run", False),
+    }
+    assert start(site.runs, found.unsettled) == 2
+
+
 def test_a_run_that_did_not_end(site: Site) -> None:
     """An execution that ended without a report is resumed; its archive needs no other event."""
     run = site.begin("a.zip")
