@@ -565,8 +565,14 @@ ROWS = [
         one(flags=0x800, extra=FITTING),
     ),
     fails("lfh-unicode-path-mismatch", one(local_extra=EVIL), one(local_extra=FITTING)),
-    warns("lfh-unicode-path-duplicate", one(local_extra=EVIL * 2), one(local_extra=FITTING * 2)),
-    warns("lfh-unicode-path-duplicate", one(flags=0x800, local_extra=FITTING + EVIL)),
+    warns(
+        "lfh-unicode-path-duplicate",
+        unread("bsdtar", one(local_extra=EVIL * 2)),
+        one(local_extra=FITTING * 2),
+    ),
+    warns(
+        "lfh-unicode-path-duplicate", unread("bsdtar", one(flags=0x800, local_extra=FITTING + EVIL))
+    ),
     fails(
         "lfh-unicode-path-mismatch",
         one(flags=0x800, local_extra=EVIL),

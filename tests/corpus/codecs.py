@@ -20,6 +20,7 @@ from tests.corpus.labels import (
     fails,
     name_archives,
     name_cases,
+    unread,
 )
 from tests.encrypting import seal_aes, seal_zipcrypto
 from tests.zips import (
@@ -86,9 +87,7 @@ SOUND = {
         for method in NAMES
     },
     "empty, deflated": archive(Member("empty", method=DEFLATE), A),
-    "empty, other methods": unread(
-        "7zz", archive(*(Member(NAMES[m], method=m) for m in CODED))
-    ),
+    "empty, other methods": unread("7zz", archive(*(Member(NAMES[m], method=m) for m in CODED))),
     "large, ZipCrypto": archive(seal(DEFLATE, "ZipCrypto", LARGE), B, policy=OPENING),
     "large, AES": archive(seal(DEFLATE, "AE-2, 256 bits", LARGE), B, policy=OPENING),
     "large, two members": archive(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.corpus.labels import Archive
 from tests.encrypting import AES_METHOD
+from tests.patience import HANG_SECONDS
 from tests.zips import BZIP2, DEFLATE, DEFLATE64, LZMA, STORED, XZ, ZSTD
 
 Reader = Callable[[Archive, Path, Path], None]  # an archive, its file, an empty folder
@@ -25,7 +26,9 @@ def _extract_by_program(archive: Archive, file: Path, folder: Path, *, command: 
     places = {"password": password, "file": file, "folder": folder}
     words = [word.format(**places) for word in command.split()]
     environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
-    ended = subprocess.run(words, env=environment, capture_output=True, check=False)
+    ended = subprocess.run(
+        words, env=environment, capture_output=True, check=False, timeout=HANG_SECONDS
+    )
     if ended.returncode > 1:  # 1: with warnings
         raise ValueError(f"{words[0]}: {ended.returncode}: {ended.stdout!r} {ended.stderr!r}")
 
