@@ -13,6 +13,7 @@ import struct
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import inflate64
 from backports import zstd
@@ -95,6 +96,7 @@ _COMPRESSORS: Mapping[int, Callable[[bytes], bytes]] = {
 }
 
 
+@lru_cache(64)
 def compress(method: int, content: bytes) -> bytes:
     """Compress `content` as a member of this method holds it; unknown ones store it."""
     return _COMPRESSORS.get(method, bytes)(content)

@@ -103,7 +103,7 @@ SOUND = {
     "the longest comment": archive(A, shape=Shape(comment=b"c" * 65_535)),
     "the longest comment of a member": archive(replace(A, comment=b"c" * 65_535), B),
     "the longest extra fields": archive(replace(A, extra=extra(0x9999, bytes(65_531))), B),
-    "two thousand empty members": archive(*(Member(f"{number}") for number in range(2_000))),
+    "three hundred empty members": archive(*(Member(f"{number}") for number in range(300))),
     "a hundred directories in another": archive(Member("d/" * 100), A),
     "the end record alone": archive(),
     "ZIP64 records of nothing": unread("7zz", archive(shape=Shape(zip64=True))),

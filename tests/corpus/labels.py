@@ -9,6 +9,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count
 from typing import NamedTuple
 
@@ -89,7 +90,7 @@ class Member(Entry):
         return replace(self, key="", failed=self.in_folder)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Archive:
     """An archive with its label: all warnings that it causes, or the code that rejects it.
 
@@ -113,7 +114,7 @@ class Archive:
     pending: str = ""
     is_large: bool = False
 
-    @property
+    @cached_property
     def parts(self) -> list[bytes]:
         """Its files: mostly one."""
         if self.sizes:

@@ -326,7 +326,7 @@ LIBRARIES = {
     "bsdtar -a -cf x.zip .": by(
         Member("./"),
         Member("./a.txt", TEXT, DEFLATE, descriptor="signed32", key="a.txt"),
-        warnings="name-dot-normalised",
+        warnings="dir-is-root name-dot-normalised",
         extra=LOCAL_TIMES + OWNERS,
         central={"made_by": 0x314},
     ),

@@ -13,7 +13,7 @@ from s3unzip.errors import MemberError, RejectedError
 from s3unzip.model import Location, Options, Request, Status, Verdict
 from s3unzip.settings import Tuning
 from s3unzip.stores.ports import ObjectFacts
-from s3unzip.zip import Disks
+from s3unzip.zip import Disks, Policy
 from tests.corpus import core
 from tests.corpus.core import Cut
 from tests.corpus.labels import Archive, MemberResult, Result, extracted
@@ -25,11 +25,11 @@ from tests.split_zips import part_names
 STREAMED = replace(Tuning(), small_member=1, copy_from=1 << 40, split_from=1 << 40)
 
 
-def read_in_core(archive: Archive, cut: Cut | None = None) -> Result:
-    """Read an archive through the core."""
+def read_in_core(archive: Archive, cut: Cut | None = None, policy: Policy | None = None) -> Result:
+    """Read an archive through the core, by its own policy or another one."""
     parts = archive.parts
     disks = Disks([len(part) for part in parts])
-    return core.extract(b"".join(parts), archive.policy, cut, disks)
+    return core.extract(b"".join(parts), policy or archive.policy, cut, disks)
 
 
 def read_by_members(archive: Archive) -> Result:
@@ -101,14 +101,24 @@ WAYS: dict[str, Callable[[Archive], Result]] = {
 BY_PLANNER = {"part-missing", "part-wrong", "too-many-parts"}
 
 
+def has_large_member(archive: Archive) -> bool:
+    """Return whether a member is large at small limits."""
+    return any(len(member.content) >= TINY.small_member for member in archive.members)
+
+
 def ways_of(archive: Archive) -> Iterator[str]:
     """Yield the ways for an archive: the core is not told of parts, nor is a reader of one file."""
-    for way in WAYS:
-        knows_parts = way not in {"core", "core, cut", "members"}
-        needs_parts = archive.rejected in BY_PLANNER or (way == "members" and archive.sizes)
-        is_quick = not archive.is_large or way in {"core", "batches"}
-        if is_quick and (knows_parts or not needs_parts):
-            yield way
+    if archive.rejected not in BY_PLANNER:
+        yield "core"
+    if archive.is_large:
+        return
+    if archive.rejected not in BY_PLANNER:
+        yield "core, cut"
+        if not archive.sizes:
+            yield "members"
+    yield from ("batches", "streams")
+    if has_large_member(archive):
+        yield "splits"
 
 
 def differing_ways(archive: Archive) -> dict[str, Result]:
@@ -117,9 +127,10 @@ def differing_ways(archive: Archive) -> dict[str, Result]:
     return {way: result for way, result in results.items() if result != archive.expected}
 
 
-def run_command(archives: Sequence[Archive], folder: Path) -> list[Result]:
+def run_command(archives: Sequence[Archive], folder: Path, tuning: str) -> list[Result]:
     """Run `s3unzip run` for archives that need the same options, into a folder."""
     program = Program(folder)
+    program.variables["S3UNZIP_TUNING"] = tuning
     policy = archives[0].policy
     words = ["--json"] + ["--lenient"] * policy.lenient
     words += ["--encoding", policy.encoding] if policy.encoding else []
