@@ -47,6 +47,7 @@ SecretArn = Annotated[
         r"[A-Za-z0-9/_+=.@-]+-[A-Za-z0-9]{6}(#[^#\s]{1,256})?$"
     ),
 ]
+TopicArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:.+$")]
 SubnetId = Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")]
 SecurityGroupId = Annotated[str, Field(pattern=r"^sg-[0-9a-f]{8,17}$")]
 PolicyArn = Annotated[
@@ -88,6 +89,7 @@ class IngestSection(BucketSection):
     suffix: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^*?\\]+$")] = ".zip"
     versioned: bool = True  # of an existing bucket: whether versioning is on (used by checks)
     expire_days: Days | None = None  # of a created bucket: days after which archives are deleted
+    topic: TopicArn | None = None  # of SNS, to which S3 or another account sends the events
     request_payer: bool = False  # pay for reading archives from a Requester Pays bucket
 
     @property
@@ -235,7 +237,7 @@ class AlarmsSection(Section):
     """Thresholds of alarms, and who gets them."""
 
     email: Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")] | None = None
-    topic: Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:.+$")] | None = None
+    topic: TopicArn | None = None
     archive_p95_seconds: Annotated[int, Field(ge=1)]
     waiting_seconds: Annotated[int, Field(ge=1)] = 900  # that an archive has waited in the queue
     throttles: Annotated[int, Field(ge=1)]  # 503 responses of S3 in five minutes

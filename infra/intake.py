@@ -5,6 +5,8 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_lambda_event_sources as sources
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
@@ -69,6 +71,9 @@ class Intake(Construct):
                 )
             ],
         )
+        if environment.ingest.topic is not None:
+            topic = sns.Topic.from_topic_arn(self, "Arrivals", environment.ingest.topic)
+            topic.add_subscription(subscriptions.SqsSubscription(self.queue))
         intake.add_environment(Variable.QUEUE, self.queue.queue_url)
         intake.add_event_source(
             sources.SqsEventSource(

@@ -72,6 +72,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
             "stack.qualifier": "acme",
             "kms_key": KMS_KEY,
             "ingest.existing": "arrivals",
+            "ingest.topic": TOPIC,
             "ingest.kms_key": f"{KMS_KEY}1",
             "destination.existing": "members",
             "destination.owner": "444455556666",

@@ -24,7 +24,8 @@ BLOCK = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)  # of any kind
 REMARK = re.compile(r"\s+#\s.*$")
 EXIT = re.compile(r"#.*\bexits? (\d+)")
 GLOBAL_OPTIONS = {"cli-binary-format", "endpoint-url", "no-cli-pager", "output", "profile", "query"}
-FOREIGN_OPTIONS = {"--check", "--keep", "--no-validation", "--require-approval"}  # of others
+# Options of other programs.
+FOREIGN_OPTIONS = {"--check", "--keep", "--no-validation", "--require-approval", "--s3-bucket"}
 S3_COMMANDS = {"cp", "ls", "mb", "mv", "rb", "rm", "sync"}  # the CLI's own, in no model
 
 
@@ -138,6 +139,8 @@ def check_aws(words: list[str]) -> str | None:
     service, operation, *rest = words
     if service == "s3":
         return None if operation in S3_COMMANDS else f"there is no aws s3 {operation}"
+    if (service, operation) == ("cloudformation", "deploy"):  # the CLI's own, too
+        return None
     session = botocore.session.get_session()
     if service not in {"s3api", *session.get_available_services()}:
         return f"there is no service {service}"

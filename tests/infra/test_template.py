@@ -395,3 +395,17 @@ def test_a_boundary_is_on_every_role(synthesized: Callable[[str], Synthesized]) 
     assert {role["PermissionsBoundary"] for role in roles} == {BOUNDARY}
     version = made.template["Parameters"]["BootstrapVersion"]
     assert version["Default"] == "/cdk-bootstrap/acme/version"
+
+
+def test_a_topic_of_sns_reaches_the_queue(synthesized: Callable[[str], Synthesized]) -> None:
+    """The subscription is the queue's, and its policy lets this topic in and no other."""
+    made = synthesized("company")
+    (subscription,) = made.resources("AWS::SNS::Subscription").values()
+    queue = _reference(subscription["Endpoint"])
+    assert (subscription["TopicArn"], subscription["Protocol"]) == (TOPIC, "sqs")
+    allowed = [
+        statement["Condition"]
+        for statement in _policies(made, "AWS::SQS::QueuePolicy", "Queues")[queue]
+        if statement["Principal"] == {"Service": "sns.amazonaws.com"}
+    ]
+    assert allowed == [{"ArnEquals": {"aws:SourceArn": TOPIC}}]

@@ -1,7 +1,7 @@
 """Events in and out: the requests of S3 events, and the event of a finished run.
 
 In: EventBridge's "Object Created" (key as it is) and S3's own notification
-(key URL-encoded, spaces as "+"). Out: one EventBridge event a run.
+(key URL-encoded, spaces as "+"), also inside of a message of SNS. Out: one EventBridge event a run.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def read_requests(body: str, config: LambdaConfig) -> Iterator[Request]:
     later attempt can take it.
     """
     try:
-        puts = list(_puts(json.loads(body)))
+        puts = list(_puts(_unwrap(json.loads(body))))
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise UsageError(f"the message is no S3 event: {error!r}") from error
     faults = []
@@ -78,6 +78,19 @@ def _find_key_fault(key: str) -> str | None:
     except UnicodeEncodeError as error:
         return f"character {error.start + 1} is half of a surrogate pair"
     return f"{size:,} bytes, {MAX_KEY:,} are allowed" if size > MAX_KEY else None
+
+
+def _unwrap(message: Any) -> Any:
+    """Return the event that SNS delivered, or the message itself, which SNS did not deliver.
+
+    The form: docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html. With raw message
+    delivery the queue gets the event alone.
+    """
+    match message:
+        case {"Type": "Notification", "TopicArn": str(), "Message": str(event)}:
+            return json.loads(event)
+        case _:
+            return message
 
 
 def _puts(event: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:

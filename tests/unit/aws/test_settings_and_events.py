@@ -113,9 +113,26 @@ def record_of(key: str) -> dict[str, Any]:
     }
 
 
+def notification_of(event: dict[str, Any]) -> dict[str, Any]:
+    """Return the message in which SNS delivers an event to a queue."""
+    return {
+        "Type": "Notification",
+        "MessageId": "22b80b92-fdea-4c2c-8f9d-bdfb0c7bf324",
+        "TopicArn": "arn:aws:sns:us-west-2:123456789012:uploads",
+        "Subject": "Amazon S3 Notification",
+        "Message": json.dumps(event),
+        "Timestamp": "2026-01-01T00:00:02.000Z",
+        "SignatureVersion": "1",
+        "Signature": "EXAMPLEw6JRN...",
+    }
+
+
 @pytest.mark.parametrize(
     ("event", "keys"),
     [
+        (notification_of({"Records": [record_of("zips/a+b.zip")]}), ["zips/a b.zip"]),
+        (notification_of(event_of("zips/a+b.zip")), ["zips/a+b.zip"]),
+        (notification_of({"Service": "Amazon S3", "Event": "s3:TestEvent"}), []),
         (event_of("zips/a b+c%20ü.zip"), ["zips/a b+c%20ü.zip"]),
         ({"Records": [record_of("zips/a+b%2Bc%C3%BC.zip")]}, ["zips/a b+cü.zip"]),
         ({"Records": [record_of("zips/1"), record_of("zips/2.zip")]}, ["zips/2.zip"]),
@@ -146,6 +163,8 @@ def test_events_name_archives(event: dict[str, Any], keys: list[str]) -> None:
         "[]",
         "[" * 100_000,
         '{"Hello": 1}',
+        json.dumps(notification_of({"AlarmName": "x"})),
+        '{"Type": "Notification", "TopicArn": "arn:aws:sns:x", "Message": "plain text"}',
         '{"Records": [7]}',
         '{"Records": [{"s3": {}}]}',
         '{"detail-type": "Object Created", "detail": {"bucket": "arrivals"}, "time": 7}',
