@@ -97,6 +97,9 @@ class MemoryBucket:
     def check_ready(self, wanted: int) -> None:
         """Do nothing: it is."""
 
+    def release(self) -> None:
+        """Do nothing: nothing is kept open."""
+
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
         """Write one object; return its ETag."""
         data = bytes(body)

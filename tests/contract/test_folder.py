@@ -1,6 +1,7 @@
 """What is special about folders: links, names that clash, rights, full disks, time and mode."""
 
 import contextlib
+import errno
 import itertools
 import os
 import resource
@@ -17,6 +18,7 @@ from s3unzip.errors import (
     AccessDeniedError,
     ConflictError,
     S3UnzipError,
+    ServiceFaultError,
     SourceChangedError,
     StorageError,
     StoreFullError,
@@ -25,6 +27,7 @@ from s3unzip.model import Location
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.files import FileSource
 from s3unzip.stores.folder import OWN, FolderDestination
+from s3unzip.stores.open_folders import OPEN_SHARE
 from s3unzip.stores.ports import ListedObject, ObjectFacts, RunStore, Upload
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, list_all
@@ -40,15 +43,49 @@ def records(home: Path, run: str = "run-1") -> RunStore:
     return open_stores(StoreConfig(Location("file", "", str(home)))).run_store(run)
 
 
-@pytest.mark.parametrize(("mode", "restored"), [("4751", 0o751), ("0", None)])
-def test_time_and_mode_are_restored(tmp_path: Path, mode: str, restored: int | None) -> None:
-    """A file has the archive's time and permission bits, never more; many writers leave them 0."""
+@pytest.mark.parametrize("in_parts", [False, True])
+@pytest.mark.parametrize(
+    ("mode", "umask", "restored"),
+    [
+        ("4751", 0o022, 0o751),
+        ("777", 0o022, 0o755),
+        ("666", 0o002, 0o664),
+        ("600", 0o000, 0o600),
+        ("400", 0o022, 0o400),
+        ("0", 0o022, 0o644),
+    ],
+)
+def test_time_and_mode_are_restored(
+    tmp_path: Path, mode: str, umask: int, restored: int, *, in_parts: bool
+) -> None:
+    """A file has the time and the permission bits of the archive that the umask allows.
+
+    Many writers leave the bits zero. While a file is written, it gives others no right that the
+    whole file does not give.
+    """
+    key = f"{tmp_path}/a"
     facts = ObjectFacts("text/plain", {"mtime": "1000000000", "mode": mode})
-    FolderDestination(str(tmp_path)).put(f"{tmp_path}/a", b"1", facts, if_absent=False)
+    target = FolderDestination(str(tmp_path))
+    seen: list[int] = []
+
+    def pieces() -> Iterator[bytes]:
+        seen.extend(stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir())
+        yield b"body"
+
+    before = os.umask(umask)
+    try:
+        if in_parts:
+            upload = Upload(key, target.create_upload(key, facts))
+            part = target.upload_part(upload, 1, 0, b"".join(pieces()), zlib.crc32(b"body"))
+            target.complete_upload(upload, [part], if_absent=False)
+        else:
+            target.write(target.place(key), pieces(), facts.metadata)
+    finally:
+        os.umask(before)
     found = (tmp_path / "a").stat()
-    assert found.st_mtime == 1_000_000_000
-    mode_now = stat.S_IMODE(found.st_mode)
-    assert mode_now == restored if restored else mode_now & 0o400
+    assert (stat.S_IMODE(found.st_mode), found.st_mtime) == (restored, 1_000_000_000)
+    assert seen
+    assert all(not bits & 0o077 & ~restored for bits in seen)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +125,27 @@ def test_links_are_not_followed(tmp_path: Path, outside: Path) -> None:
     put(folder, f"{folder}/f")
     assert is_untouched(outside)
     assert (folder / "f").read_bytes() == b"body"
+
+
+@pytest.mark.parametrize("call", ["exclusive rename", "no exclusive rename"])
+def test_never_without_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """A file appears whole under its name, or not at all: a killed run leaves no empty file."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "no hard links")
+
+    monkeypatch.setattr(os, "link", refuse)
+    if call.startswith("no"):
+        monkeypatch.setattr("s3unzip.stores.folder._EXCLUSIVE_RENAME", ("no_such_call", 1))
+    else:
+        monkeypatch.setattr(os, "replace", refuse)
+    put(tmp_path, f"{tmp_path}/a", if_absent=True)
+    with pytest.raises(ConflictError):
+        put(tmp_path, f"{tmp_path}/a", if_absent=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"body"
 
 
 def test_names_that_clash(tmp_path: Path) -> None:
@@ -199,6 +257,51 @@ def test_a_folder_swapped_for_a_link_while_files_are_written(tmp_path: Path, out
         done.set()
         attacker.join()
     assert is_untouched(outside)
+
+
+def test_an_open_folder_swapped_for_a_link(tmp_path: Path, outside: Path) -> None:
+    """A folder that was used before is no way out; the file is written where the folder is."""
+    folder = tmp_path / "out"
+    target = FolderDestination(str(folder))
+    target.put(f"{folder}/a/b/f", b"body", FACTS, if_absent=False)
+    (folder / "a").rename(folder / "aside")
+    target.put(f"{folder}/a/b/f", b"again", FACTS, if_absent=False)
+    assert (folder / "a/b/f").read_bytes() == b"again"
+    assert (folder / "aside/b/f").read_bytes() == b"body"
+    (folder / "a").rename(folder / "moved")
+    (folder / "a").symlink_to(outside)
+    with pytest.raises(StorageError, match="symbolic link"):
+        target.put(f"{folder}/a/b/f", b"body", FACTS, if_absent=False)
+    assert is_untouched(outside)
+
+
+def test_a_destination_that_is_replaced_is_opened_anew(tmp_path: Path) -> None:
+    """A write into a deleted destination is a fault of the moment: the next attempt is right."""
+    folder = tmp_path / "out"
+    target = FolderDestination(str(folder))
+    target.put(f"{folder}/f", b"body", FACTS, if_absent=False)
+    (folder / "f").unlink()
+    folder.rmdir()
+    with pytest.raises(ServiceFaultError, match="deleted or replaced meanwhile"):
+        target.put(f"{folder}/f", b"body", FACTS, if_absent=False)
+    target.put(f"{folder}/f", b"body", FACTS, if_absent=False)
+    assert (folder / "f").read_bytes() == b"body"
+
+
+def test_open_folders_are_few_and_closed(tmp_path: Path) -> None:
+    """Not more folders stay open than a share of the files that the process may open."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = set(Path("/dev/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_SHARE * 4, before[1]))
+    try:
+        target = FolderDestination(str(tmp_path))
+        for number in range(3 * OPEN_SHARE):
+            target.put(f"{tmp_path}/{number}/f", b"body", FACTS, if_absent=False)
+            assert len(set(Path("/dev/fd").iterdir()) - files) <= 1 + 4
+        del target
+        assert set(Path("/dev/fd").iterdir()) == files
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_a_folder_swapped_for_a_link_within_one_write(tmp_path: Path, outside: Path) -> None:

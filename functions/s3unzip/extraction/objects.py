@@ -29,7 +29,7 @@ from s3unzip.object_properties import ObjectProperties
 from s3unzip.runs.step import Step
 from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.listing import PAGE_KEYS, list_pages
-from s3unzip.stores.ports import Buffer, Destination, ObjectFacts, StoredObject
+from s3unzip.stores.ports import RUN_KEY, Buffer, Destination, ObjectFacts, StoredObject
 from s3unzip.zip import Member, OpenedMember, Policy
 from s3unzip.zip.decode import PIECE_LENGTH, GzipMember, MemberDecoder, decode_whole, gzip_length
 
@@ -37,7 +37,6 @@ CRC_KEY = "zip-crc32"  # 8 hex digits: the member's CRC-32 as the directory has 
 MTIME_KEY = "mtime"  # Unix seconds
 MODE_KEY = "mode"  # Unix permission bits, octal
 OWNER_READS = 0o400  # always: some writers give no permission at all, and nobody could read
-RUN_KEY = "s3unzip-run"  # the run that wrote the object: of two to the same keys, the last
 DEFAULT_TYPE = "application/octet-stream"
 LIST_PRICE = 12  # HEADs that one LIST costs: https://aws.amazon.com/s3/pricing/
 

@@ -31,6 +31,15 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
     another task met what stops the run.
     """
     attempt = TaskAttempt(run, task, context)
+    try:
+        return _attempt(attempt)
+    finally:
+        attempt.destination.release()
+
+
+def _attempt(attempt: TaskAttempt) -> TaskReport:
+    """Do what is left of a task; see `run_task`."""
+    task = attempt.task
     with ThreadPoolExecutor(3, thread_name_prefix="task") as pool:
         outcomes = pool.submit(attempt.records.find_outcomes, task.id)
         stop = pool.submit(attempt.records.find_stop)

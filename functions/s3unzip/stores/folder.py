@@ -3,34 +3,41 @@
 What S3 keeps as metadata a folder keeps as the file's own time and mode; the CRC-32 is computed
 from the bytes. A file is written under a name of our own in its own folder, then renamed, so that
 it appears whole or not at all. A multipart upload is a file of our own at the top of the folder,
-its parts written in place at their offsets. Nothing is synced to disk: the next run writes again
-what a crash of the machine lost.
+its parts written in place at their offsets. The names of our own say which run made them, so that
+the run can remove what a killed worker left.
 
-Checking a path before using it is not safe: another user who can write below the folder can replace
-a folder by a symbolic link between the check and the use. So everything below the folder is opened
-name by name, relative to a descriptor and with O_NOFOLLOW (openat(2)). Files are created, renamed
-and deleted relative to descriptors.
+A file of our own is never more open than the member is: it is created with the member's mode, from
+which the system takes the bits of the umask.
+
+Nothing is synced to disk. After a loss of power `resume` looks again at what is on record as done
+(`local.recovery`).
+
+Folders are opened by `open_folders`; files are created, renamed and deleted relative to their
+descriptors, because a path that was checked may lead elsewhere when it is used.
 """
 
 import contextlib
 import errno
+import itertools
 import math
 import os
 import shutil
 import stat
+import sys
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
 from s3unzip import errors
 from s3unzip.model import Part, decode, encode
-from s3unzip.stores.files import PRIVATE, explaining, make_folders, translate_error
+from s3unzip.stores.files import PRIVATE, explaining, translate_error
 from s3unzip.stores.listing import cut_page
+from s3unzip.stores.open_folders import OpenFolders, explain_folder
 from s3unzip.stores.ports import (
+    RUN_KEY,
     Buffer,
     ListedObject,
     ListPage,
@@ -44,8 +51,10 @@ PIECE = 1024**2
 OWN = ".s3unzip-"  # how names of our own begin; members may not be called so
 NOTE = ".note"  # beside an upload's file: its key and facts
 NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-# O_PATH (Linux) needs no right to read the folder; elsewhere folders are opened for reading.
-_ROOT = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+NO_EXCLUSIVE_RENAME = frozenset({errno.ENOSYS, errno.EINVAL})
+# renameat2(2) with RENAME_NOREPLACE, and what macOS calls so.
+_EXCLUSIVE_RENAME = ("renameatx_np", 4) if sys.platform == "darwin" else ("renameat2", 1)
+_OWNER_WRITES = 0o600
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | _FILE
 
@@ -73,8 +82,10 @@ class FolderDestination:
     def __init__(self, root: str, *, private: bool = False) -> None:
         self.root = root.rstrip("/") or "/"
         self.start = root.rstrip("/") + "/"
-        self._mode = PRIVATE if private else 0o777
-        self._file_mode = 0o600 if private else 0o666
+        self._folders = OpenFolders(self.root, PRIVATE if private else 0o777)
+        self._is_private = private
+        self._serial = os.urandom(6).hex()  # of this process: no other one uses its names
+        self._numbers = itertools.count()
 
     def place(self, key: str) -> Place:
         """Return where `key` is; check that it lies below the folder."""
@@ -92,54 +103,12 @@ class FolderDestination:
         """Return where our own file `name` is: at the top of the folder."""
         return Place("", OWN + name, f"{self.start}{OWN}{name}")
 
-    @contextmanager
-    def directory(self, path: str, *, create: bool = False) -> Iterator[int]:
-        """Yield a descriptor of the directory `path`, relative to the root; "" is the root.
-
-        Args:
-            path: names joined by "/", none of them empty, "." or "..".
-            create: whether to make the directories that are missing.
-        """
-        whole = self.root
-        with explaining(whole):
-            if create:
-                make_folders(Path(whole), self._mode)
-            found = os.open(whole, _ROOT)
-        try:
-            for name in path.split("/") if path else ():
-                whole = f"{whole.rstrip('/')}/{name}"
-                try:
-                    below = self._open_below(found, name, whole, create=create)
-                except OSError as error:
-                    raise _fault(error, whole, create=create) from error
-                os.close(found)
-                found = below
-            yield found
-        finally:
-            os.close(found)
-
-    def _open_below(self, parent: int, name: str, path: str, *, create: bool) -> int:
-        try:
-            return os.open(name, _ROOT | os.O_NOFOLLOW, dir_fd=parent)
-        except FileNotFoundError:
-            if not create:
-                raise
-        except NotADirectoryError:  # Linux's word for a link, too; others say ELOOP
-            if stat.S_ISLNK(os.lstat(name, dir_fd=parent).st_mode):
-                raise errors.StorageError(
-                    f"{path}: a symbolic link ({name!r}) would lead out of the folder"
-                ) from None
-            raise
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(name, self._mode, dir_fd=parent)
-        return os.open(name, _ROOT | os.O_NOFOLLOW, dir_fd=parent)
-
     def open_file(self, place: Place, flags: int = os.O_RDONLY) -> FileIO:
         """Open a regular file that exists, neither truncated nor buffered."""
         try:
-            with self.directory(place.folder) as directory:
-                # A FIFO would let the caller wait for a writer.
-                file = os.open(place.name, flags | _FILE | os.O_NONBLOCK, dir_fd=directory)
+            folder = self._folders.get(place.folder)
+            # A FIFO would let the caller wait for a writer.
+            file = os.open(place.name, flags | _FILE | os.O_NONBLOCK, dir_fd=folder.file)
         except errors.NotFoundError as error:
             raise errors.NotFoundError(f"{place.path}: no such file or folder") from error
         except OSError as error:
@@ -153,12 +122,9 @@ class FolderDestination:
 
     def unlink(self, place: Place) -> None:
         """Delete a file or a link; nothing happens if it is gone."""
-        with (
-            contextlib.suppress(errors.NotFoundError),
-            explaining(place.path),
-            self.directory(place.folder) as directory,
-        ):
-            os.unlink(place.name, dir_fd=directory)
+        with contextlib.suppress(errors.NotFoundError), explaining(place.path):
+            folder = self._folders.get(place.folder)
+            os.unlink(place.name, dir_fd=folder.file)
 
     def write(
         self,
@@ -169,29 +135,48 @@ class FolderDestination:
         if_absent: bool = False,
     ) -> int:
         """Write a file whole or not at all; return its size."""
-        with self.directory(place.folder, create=True) as directory:
-            own = OWN + uuid.uuid4().hex[:16]
-            try:
-                file = os.open(own, _NEW, self._file_mode, dir_fd=directory)
-            except OSError as error:
-                raise _fault(error, place.path.rpartition("/")[0], create=True) from error
-            try:
-                size = 0
-                for piece in pieces:
-                    write_at(file, piece, size)
-                    size += len(piece)
-                if metadata:
-                    restore(file, metadata)
-                rename(own, directory, place.name, directory, if_absent=if_absent)
-            except OSError as error:
-                if if_absent and isinstance(error, FileExistsError):
-                    raise errors.ConflictError(f"{place.path}: exists already") from error
-                raise _fault(error, place.path, create=True) from error
-            finally:
-                os.close(file)
-                with contextlib.suppress(OSError):
-                    os.unlink(own, dir_fd=directory)
+        metadata = metadata or {}
+        folder = self._folders.get(place.folder, create=True)
+        own = f"{own_prefix(metadata.get(RUN_KEY, ''))}{self._serial}{next(self._numbers):x}"
+        try:
+            file = os.open(own, _NEW, self._choose_mode(metadata), dir_fd=folder.file)
+        except OSError as error:
+            raise self._explain_write(error, place.path.rpartition("/")[0]) from error
+        try:
+            size = 0
+            for piece in pieces:
+                write_at(file, piece, size)
+                size += len(piece)
+            restore_time(file, metadata)
+            rename(own, folder.file, place.name, folder.file, if_absent=if_absent)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                os.unlink(own, dir_fd=folder.file)
+            if not isinstance(error, OSError):
+                raise
+            if if_absent and isinstance(error, FileExistsError):
+                raise errors.ConflictError(f"{place.path}: exists already") from error
+            raise self._explain_write(error, place.path) from error
+        finally:
+            os.close(file)
         return size
+
+    def _choose_mode(self, metadata: Mapping[str, str]) -> int:
+        """Return the mode that a file is created with; the umask forbids some of it.
+
+        The permission bits of the archive, never set-user-id. Many writers leave them zero: such a
+        file has the mode of a new file, or nobody but root could read it.
+        """
+        if self._is_private:
+            return 0o600
+        bits = int(metadata.get("mode", "0"), 8) & 0o777
+        return bits or 0o666
+
+    def _explain_write(self, error: OSError, path: str) -> errors.S3UnzipError:
+        """Return the error of a write; if a folder is gone, the next attempt opens all anew."""
+        if error.errno == errno.ENOENT:
+            self._folders.forget()
+        return explain_folder(error, path, create=True)
 
     def _entries(self, path: str) -> Iterator[tuple[str, int | None]]:
         """Return (path, size) of what is in a folder; a folder ends in "/" and has no size.
@@ -213,8 +198,9 @@ class FolderDestination:
     def scan(self, path: str) -> Iterator[os.DirEntry[str]]:
         """Yield what is in a folder; nothing where there is none, or a link is in the way."""
         try:
-            with explaining(f"{self.root}/{path}"), self.directory(path) as directory:
-                file = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+            with explaining(f"{self.root}/{path}"):
+                folder = self._folders.get(path)
+                file = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder.file)
                 try:
                     with os.scandir(file) as entries:
                         yield from entries
@@ -247,6 +233,10 @@ class FolderDestination:
         self.write(place, ())
         self.unlink(place)
 
+    def release(self) -> None:
+        """Close the folders that are open."""
+        self._folders.close()
+
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
         """Write one file whole, with its time and mode."""
         self.write(self.place(key), (body,), facts.metadata, if_absent=if_absent)
@@ -254,8 +244,7 @@ class FolderDestination:
     def make_folder(self, key: str) -> None:
         """Create a folder, and those above it, if they are missing."""
         place = self.place(key)
-        with self.directory(f"{place.folder}/{place.name}".lstrip("/"), create=True):
-            pass
+        self._folders.get(f"{place.folder}/{place.name}".lstrip("/"), create=True)
 
     def head(self, key: str) -> StoredObject | None:
         """Return size and CRC-32 of a file, None if there is none; reads all of it."""
@@ -312,12 +301,16 @@ class FolderDestination:
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         """Begin a file that is written in parts; return its id."""
         upload_id = uuid.uuid4().hex[:16]
-        with self.directory(self.place(key).folder, create=True):
-            pass
+        self._folders.get(self.place(key).folder, create=True)
         # The note first: with it the upload is found and dropped.
         note = self.own_place(upload_id + NOTE)
-        self.write(note, (encode((key, facts)),))
-        self.write(self.own_place(upload_id), (), if_absent=True)
+        owner = {RUN_KEY: facts.metadata.get(RUN_KEY, ""), "mode": "600"}
+        self.write(note, (encode((key, facts)),), owner)
+        root = self._folders.get("", create=True)
+        place = self.own_place(upload_id)
+        mode = self._choose_mode(facts.metadata) | _OWNER_WRITES
+        with explaining(place.path):
+            os.close(os.open(place.name, _NEW, mode, dir_fd=root.file))
         return upload_id
 
     def upload_part(
@@ -340,10 +333,12 @@ class FolderDestination:
                     raise errors.StorageError(
                         f"{target.path}: its parts make {wanted} bytes, {size} are there"
                     )
-                restore(file.fileno(), self._note(note)[1].metadata)
-            opening = self.directory(target.folder, create=True)
-            with self.directory("") as source, opening as directory:
-                rename(place.name, source, target.name, directory, if_absent=if_absent)
+                metadata = self._note(note)[1].metadata
+                restore_mode(file.fileno(), self._choose_mode(metadata))
+                restore_time(file.fileno(), metadata)
+            folder = self._folders.get(target.folder, create=True)
+            root = self._folders.get("")
+            rename(place.name, root.file, target.name, folder.file, if_absent=if_absent)
             self.unlink(note)
         except FileExistsError as error:
             if not if_absent:
@@ -390,6 +385,11 @@ class FolderDestination:
             return decode(file.readall(), tuple[str, ObjectFacts])
 
 
+def own_prefix(run: str) -> str:
+    """Return how the names of our own begin that a run makes beside its members."""
+    return f"{OWN}{zlib.crc32(run.encode()):08x}-"
+
+
 def rename(old: str, source: int, name: str, target: int, *, if_absent: bool) -> None:
     """Give the file `old` of the directory `source` the name `name` in `target`."""
     if not if_absent:
@@ -400,23 +400,45 @@ def rename(old: str, source: int, name: str, target: int, *, if_absent: bool) ->
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
-        # No hard links here: claim the name, then put the file in its place.
-        os.close(os.open(name, _NEW, 0o600, dir_fd=target))
-        os.replace(old, name, src_dir_fd=source, dst_dir_fd=target)
-        return
-    os.unlink(old, dir_fd=source)
+        rename_exclusively(old, source, name, target)
+    else:
+        os.unlink(old, dir_fd=source)
 
 
-def restore(file: int, metadata: Mapping[str, str]) -> None:
-    """Give an open file the time and the permission bits of the archive.
+def rename_exclusively(old: str, source: int, name: str, target: int) -> None:
+    """Rename a file unless the name exists, on a file system without hard links.
 
-    A mode without any permission is not restored: many writers leave it zero,
-    and nobody but root could read the file.
+    Few file systems (FUSE) have neither. There another program's file is replaced if it appears
+    between the look and the rename.
     """
-    mode, mtime = metadata.get("mode"), metadata.get("mtime")
-    bits = int(mode, 8) & 0o777 if mode is not None else 0  # never set-user-id
-    if bits:
-        os.fchmod(file, bits)
+    import ctypes  # noqa: PLC0415 - rare
+
+    function, flag = _EXCLUSIVE_RENAME
+    call = getattr(ctypes.CDLL(None, use_errno=True), function, None)
+    code = errno.ENOSYS
+    if call is not None:
+        if not call(source, os.fsencode(old), target, os.fsencode(name), flag):
+            return
+        code = ctypes.get_errno()
+    if code not in NO_EXCLUSIVE_RENAME:
+        raise OSError(code, os.strerror(code))
+    with contextlib.suppress(FileNotFoundError):
+        os.stat(name, dir_fd=target, follow_symlinks=False)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    os.replace(old, name, src_dir_fd=source, dst_dir_fd=target)
+
+
+def restore_mode(file: int, mode: int) -> None:
+    """Take the bits from an open file that were given to write it; no bit is added."""
+    bits = stat.S_IMODE(os.fstat(file).st_mode)
+    if bits & mode != bits:
+        with contextlib.suppress(PermissionError):  # a file system without modes
+            os.fchmod(file, bits & mode)
+
+
+def restore_time(file: int, metadata: Mapping[str, str]) -> None:
+    """Give an open file the time of the archive."""
+    mtime = metadata.get("mtime")
     if mtime is not None:
         os.utime(file, (int(mtime), int(mtime)))
 
@@ -428,12 +450,3 @@ def write_at(file: int, body: Buffer, offset: int) -> None:
         done = os.pwrite(file, view, offset)
         view = view[done:]
         offset += done
-
-
-def _fault(error: OSError, path: str, *, create: bool) -> errors.S3UnzipError:
-    """Return the error for `path`; a write makes the folders that it needs, so ENOENT is a race."""
-    if create and error.errno == errno.ENOENT:
-        return errors.ServiceFaultError(f"{path}: its folder was deleted or replaced meanwhile")
-    if not create and error.errno == errno.ENOTDIR:
-        return errors.NotFoundError(f"{path}: a file is where a folder is needed")
-    return translate_error(error, path)

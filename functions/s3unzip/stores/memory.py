@@ -37,7 +37,7 @@ class NowhereDestination:
     def _ignore(self, *_: object, **__: object) -> None:
         """Do nothing: whatever it is, it is not here."""
 
-    check_ready = put = head = delete = complete_upload = abort_upload = _ignore
+    check_ready = release = put = head = delete = complete_upload = abort_upload = _ignore
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
         """Return nothing."""

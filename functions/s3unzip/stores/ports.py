@@ -80,6 +80,9 @@ class Source(Protocol):
         """
 
 
+RUN_KEY = "s3unzip-run"  # of the metadata: the run that wrote the object; of two, the last
+
+
 class ObjectFacts(Struct, frozen=True):
     """What is stored beside an object's bytes."""
 
@@ -128,6 +131,9 @@ class Destination(Protocol):
 
     def check_ready(self, wanted: int) -> None:
         """Raise what would refuse all writes, of `wanted` bytes together; no request."""
+
+    def release(self) -> None:
+        """Close what is kept open from one write to the next; no request."""
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
         """Write one object whole, its checksum verified; return its ETag without quotes, if any.

@@ -22,7 +22,13 @@ from tests.functional.large.contents import log_lines
 from tests.memory import ManualClock
 from tests.runs import KEY, TINY, WHOLE, World
 
-FREE = {"keeps_metadata", "part_limits", "copies_from", "disposal"}  # what makes no request
+FREE = {
+    "keeps_metadata",
+    "release",
+    "part_limits",
+    "copies_from",
+    "disposal",
+}  # what makes no request
 OPENING = {"source", "destination", "run_store", "pinned"}
 
 

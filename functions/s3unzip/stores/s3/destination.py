@@ -80,6 +80,9 @@ class S3Destination:
         with self._explaining("PutObject"):
             self._session.credentials(self._bucket)
 
+    def release(self) -> None:
+        """Do nothing: the session keeps its connections."""
+
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
         """Write one object whole; S3 verifies its CRC64NVME. Return its ETag without quotes."""
         put = partial(self._put_odd if is_odd(key) else self._put_plain, key, body, facts)
