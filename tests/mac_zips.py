@@ -85,7 +85,9 @@ class MacFile:
     """A member of `size` bytes, all zeros: stored, or the deflated `data`.
 
     `filled` replaces the length of the data by so many zeros, which no decoder takes. `central`,
-    `local` and `described` override fields; `before` zeros lie before it.
+    `local` and `described` override fields; `before` zeros lie before it. Its local header
+    `is_complete`, as that of `ditto`, or has zeros. A descriptor that it announces
+    may be absent.
     """
 
     name: str
@@ -99,6 +101,8 @@ class MacFile:
     described: Fields = field(default_factory=dict)
     local_name: bytes | None = None
     before: int = 0
+    is_complete: bool = False
+    has_descriptor: bool = True
 
     @property
     def compressed_size(self) -> int:
@@ -124,7 +128,7 @@ class MacFile:
             local_extra=b"UX\x0c\0" + bytes(12),
             descriptor="signed32" if self.flags & 8 else None,
             central={"made_by": 0x0315, **wrapped, **self.central},
-            local={**({} if self.flags & 8 else wrapped), **self.local},
+            local={**(wrapped if self.is_complete or not self.flags & 8 else {}), **self.local},
             described={**wrapped, **self.described},
             local_name=self.local_name,
         )
@@ -157,7 +161,7 @@ def build_mac(
         entry = file.entry
         header = entry.local_header() + entry.stored_data
         at = archive.add(header, file.compressed_size - len(entry.stored_data))
-        if file.flags & 8:
+        if file.flags & 8 and file.has_descriptor:
             archive.add(entry.local_part()[len(header) :])
         central.append(entry.central_part((at + shift) % WRAP))
     directory = b"".join(central if headers is None else (central[number] for number in headers))

@@ -61,6 +61,7 @@ _ADVICE = {
     "names-too-large": RAISE_LIMIT,
     "bomb-total": RAISE_LIMIT,
     "bomb-member-size": RAISE_LIMIT,
+    "bomb-wrapped-size": RAISE_LIMIT,
     "bomb-ratio": "The member is damaged or a ZIP bomb: do not extract it. " + NEW_COPY,
     "high-ratio": NOTHING_TO_DO,
     "duplicate-name": "--exclude leaves members out, and --lenient writes the last one of each "

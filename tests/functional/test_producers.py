@@ -2,6 +2,7 @@
 
 import json
 import random
+import struct
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -87,6 +88,31 @@ TWINS = {
 }
 
 
+STRONG = replace(PLAIN[2], flags=0x41)
+HEADLESS = replace(PLAIN[0], central={"signature": b"\x10\0\xb6\x28"})
+# 7.3.4: deflated, AES with 256 bits and a password
+ENCRYPTION = struct.pack("<HQQHHHHH", 8, 60, 51, 0x6610, 256, 1, 0, 0)
+ENCRYPTED = Shape(zip64=True, extensible=ENCRYPTION)
+NO_PART = Shape(eocd={"disk_entries": 8})
+TOO_EARLY = Shape(eocd={"directory_offset": len(GOOD) % 65_536})
+# What is refused: the archive, what is said, and what would be no fact, or help nobody.
+REFUSALS = {
+    "encrypted-directory": (
+        build(HEADLESS, shape=ENCRYPTED),
+        "encrypted",
+        "--lenient z01 --password",
+    ),
+    "strong-encryption": (build(STRONG, PLAIN[0]), "PKZIP", "--password"),
+    "counts-that-differ": (build(*PLAIN, shape=NO_PART), "count-mismatch", "z01 split"),
+    "offset-too-small": (
+        build(*PLAIN, shape=TOO_EARLY),
+        "after its declared offset",
+        "Another Fetch",
+    ),
+    "in-front": (build(PLAIN[2]) + GOOD, "Another ZIP archive lies in front", "Fetch"),
+}
+
+
 class Shop:
     """The command line, a folder and a store for what it extracts."""
 
@@ -151,3 +177,17 @@ def test_what_only_looks_like_a_habit_is_not(shop: Shop, twin: str, way: str) ->
     assert shop.files("s3").items() <= MEMBERS.items()
     is_rejected = exit_code == 3
     assert bool(shop.files("s3")) != is_rejected
+
+
+@pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize("options", [(), ("--lenient",)])
+def test_a_refusal_says_only_facts(
+    program: Program, case: tuple[bytes, str, str], options: tuple[str, ...]
+) -> None:
+    """It gives no guess as a reason, and no advice that cannot work."""
+    raw, said, unsaid = case
+    (program.folder / "x.zip").write_bytes(raw)
+    ended = program.extract("x.zip", "out", *options)
+    assert ended.code in {1, 3}
+    assert said in ended.err
+    assert [word for word in unsaid.split() if word in ended.err] == []

@@ -419,7 +419,7 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, size: int | None = No
         whole, parts = _upload(attempt, upload, data, part_size)
     except errors.MemberError as error:
         abort_upload(attempt, upload)
-        if row.member.is_wrapped and error.finding.code == "size-overrun" and size < most:
+        if error.finding.code == "bomb-wrapped-size" and size < most:
             stream_whole(attempt, row, most)
         else:
             attempt.failed(row, error.finding)

@@ -64,6 +64,7 @@ names-too-large 20 IRR The names of the members are longer in total than the lim
 bomb-total 21 IRR The declared sizes add up to more than the limit.
 bomb-member-size 21 IMM The member declares a larger size than the limit.
 bomb-ratio 21 IMM The member declares more data than its compressed bytes can hold.
+bomb-wrapped-size 21 DMM The size is modulo 4 GiB, and the data are more than the limits leave.
 high-ratio 21 IWW The member declares a very high compression ratio.
 cd-extra-malformed 22 IWW An extra field is longer than its block.
 lfh-extra-malformed 22 LWW An extra field of the local header is longer than its block.

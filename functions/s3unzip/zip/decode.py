@@ -109,7 +109,8 @@ class MemberDecoder:
             while piece := self._codec.pull(min(PIECE_LENGTH, self._max_size - self.size + 1)):
                 self.size += len(piece)
                 if self.size > self._max_size:
-                    member.fail("size-overrun", f"more than {self._max_size} bytes")
+                    code = "bomb-wrapped-size" if member.is_wrapped else "size-overrun"
+                    member.fail(code, f"more than {self._max_size} bytes")
                 if member.flags & FLAG_REPARSE and len(self._head) < _LINK_TAG_LENGTH:
                     self._check_reparse(piece)
                 self.crc32 = _crc32(piece, self.crc32)

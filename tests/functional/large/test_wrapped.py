@@ -13,6 +13,8 @@ from s3unzip.verification import Comparison, Effort, verify_objects
 from s3unzip.zip import ByteRange
 from tests.mac_zips import GIB, WRAP, MacFile, Sparse, build_mac, crc_of_zeros, deflated
 from tests.memory import MODIFIED, MemoryBucket, MemoryStores, Stored
+from tests.memory_server import MemoryS3, run_memory_s3
+from tests.processes import Program
 from tests.runs import OUT, World
 
 MIB = 1 << 20
@@ -166,3 +168,40 @@ def test_a_member_that_inflates_to_4_gib(tuning: dict[str, int], kind: TaskKind)
     assert mac.world.tasks(report, kind)
     mac.check(report)
     assert report.warnings == {"size-wrapped": 1}
+
+
+@pytest.fixture
+def sparse(program: Program) -> Program:
+    """The command line, beside an archive of 5 GiB that takes no room."""
+    build_mac(SMALL[0], BIG, SMALL[1]).write(program.folder / "mac.zip")
+    return program
+
+
+@pytest.mark.parametrize("place", ["out/", "s3://out/"])
+def test_members_around_4_gib_by_the_command(sparse: Program, place: str) -> None:
+    """What lies after a member of 5 GiB is found, in a file, for a folder and for S3."""
+    s3 = MemoryS3()
+    out = s3.create_bucket("out")
+    with run_memory_s3(s3) as url:
+        words = (place, "--prefix", "", "--exclude", "big*", "--endpoint-url", url)
+        ended = sparse.extract("mac.zip", *words)
+    assert ended.code == 0, ended.err
+    assert "offsets-wrapped" in ended.err
+    files = {key: stored.body for key, stored in out.objects.items()} or sparse.files("out")
+    assert files == {file.name: bytes(file.size) for file in SMALL}
+
+
+def test_looking_into_an_archive_of_macos(sparse: Program) -> None:
+    """Sizes and contents are the real ones."""
+    listed = {line["name"]: line["size"] for line in sparse.run("ls", "mac.zip", "--json").lines}
+    assert listed == {file.name: file.size for file in (*SMALL, BIG)}
+    assert sparse.run("cat", "mac.zip", "b.bin").out == "\0" * 7
+
+
+def test_what_is_not_proved_says_macos(program: Program) -> None:
+    """The refusal names macOS and 4 GiB, and does not advise to fetch the archive again."""
+    build_mac(SMALL[0], BIG, SMALL[1], headers=(2, 1, 0)).write(program.folder / "mac.zip")
+    ended = program.extract("mac.zip", "out")
+    assert ended.code == 3
+    assert "modulo 4 GiB, as macOS writes" in ended.err
+    assert "Fetch" not in ended.err

@@ -1,6 +1,8 @@
 """Archives above 4 GiB without ZIP64: which members they have is proved, or they are refused."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -64,7 +66,7 @@ def compressed(*sizes: int) -> list[MacFile]:
     ]
 
 
-def check_member(archive: Sparse, file: MacFile, member: Member) -> None:
+def check_member(archive: Sparse, file: MacFile, member: Member) -> list[str]:
     """Check that a member's size, its local header and its descriptor are the right ones."""
     assert member.compressed_size == file.compressed_size
     assert member.has_size(file.size)
@@ -73,24 +75,35 @@ def check_member(archive: Sparse, file: MacFile, member: Member) -> None:
     opened = open_member(member, head, Policy())
     assert isinstance(opened, OpenedMember)
     stop = member.offset + opened.data_start + member.compressed_size
-    assert close_member(member, opened, archive.read(ByteRange(stop, member.stop))) == []
+    return close_member(member, opened, archive.read(ByteRange(stop, member.stop)))
+
+
+# How headers and descriptors share what they say: those of Archive Utility, of ditto, of a writer
+# that leaves descriptors out, and of one that announces none.
+FORMS: list[dict[str, Any]] = [
+    {},
+    {"is_complete": True},
+    {"is_complete": True, "has_descriptor": False},
+    {"flags": 0},
+]
+FILES = st.tuples(st.sampled_from(LENGTHS), st.sampled_from([stored, compressed]))
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(LENGTHS), st.booleans()), min_size=1, max_size=12))
-def test_every_member_is_at_its_place(lengths: list[tuple[int, bool]]) -> None:
+@given(st.lists(FILES, min_size=1, max_size=12), st.sampled_from(FORMS))
+def test_every_member_is_at_its_place(
+    kinds: list[tuple[int, Callable[..., list[MacFile]]]], form: dict[str, Any]
+) -> None:
     """Of any lengths in any order: offsets, sizes, headers and descriptors are as written."""
-    sizes = [length for length, _ in lengths]
-    files = [
-        (compressed if is_deflated else stored)(*sizes)[number]
-        for number, (_, is_deflated) in enumerate(lengths)
-    ]
+    lengths = [length for length, _ in kinds]
+    files = [replace(make(*lengths)[at], **form) for at, (_, make) in enumerate(kinds)]
     archive = build_mac(*files)
     index = read_mac(archive)
     headers = [at for at, piece in archive.pieces.items() if piece.startswith(b"PK\3\4")]
     assert [member.offset for member in index.members] == headers
     for file, member in zip(files, index.members, strict=True):
-        check_member(archive, file, member)
+        warnings = check_member(archive, file, member)
+        assert warnings == ["dd-absent"] * (not file.has_descriptor)
     assert set(index.warnings) == ({"offsets-wrapped"} if archive.size >= WRAP else set())
 
 
@@ -99,7 +112,7 @@ def test_a_directory_at_the_last_offset_of_32_bits() -> None:
     files = stored(WRAP - 1 - 30 - 5 - 16 - 16)
     archive = build_mac(*files)
     assert archive.size > WRAP
-    check_member(archive, files[0], read_mac(archive).members[0])
+    assert check_member(archive, files[0], read_mac(archive).members[0]) == []
 
 
 TWO = stored(BIG, 5)
@@ -178,13 +191,15 @@ def test_a_wrapped_size_is_proved_by_the_data() -> None:
     decoder = decode(member, file.data or b"", Policy())
     assert decoder.size == WRAP + 7
     assert decoder.warnings == ["size-wrapped"]
-    for wrong, code in (
-        (member._replace(size=WRAP + 8), "size-mismatch"),
-        (member._replace(crc32=1), "crc-mismatch"),
-        (member._replace(flags=0, size=7), "size-overrun"),
+    small = Policy(limits=structs.replace(Limits(), member_size=GIB))
+    for wrong, code, policy in (
+        (member._replace(size=WRAP + 8), "size-mismatch", Policy()),
+        (member._replace(crc32=1), "crc-mismatch", Policy()),
+        (member._replace(flags=0, size=7), "size-overrun", Policy()),
+        (member._replace(size=7), "bomb-wrapped-size", small),
     ):
         with pytest.raises(MemberError, match=code):
-            decode(wrong, file.data or b"", Policy())
+            decode(wrong, file.data or b"", policy)
 
 
 @pytest.mark.parametrize(
