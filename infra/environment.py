@@ -119,6 +119,7 @@ class ObjectsSection(Section):
     content_types: dict[str, str] = {}  # type by glob of the member's path; the first that fits
     metadata: dict[str, str] = {}  # by name, without x-amz-meta-
     tags: dict[str, str] = {}  # the roles then have s3:PutObjectTagging
+    acl: str | None = None  # a canned one; the roles then have s3:PutObjectAcl
 
     @model_validator(mode="after")
     def _check_properties(self) -> Self:

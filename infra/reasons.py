@@ -19,7 +19,7 @@ class Wildcard:
 WILDCARDS = (
     Wildcard(
         r"s3:(GetObject|GetObjectVersion|PutObject|AbortMultipartUpload|DeleteObject"
-        r"|ListMultipartUploadParts|DeleteObjectVersion|PutObjectTagging"
+        r"|ListMultipartUploadParts|DeleteObjectVersion|PutObjectAcl|PutObjectTagging"
         r"|(Get|Put)ObjectVersionTagging)",
         r"(?!\*).+/\*",
         "Keys below a prefix have no ARNs of their own before they exist; the bucket and the "

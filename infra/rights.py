@@ -56,6 +56,8 @@ class Rights:
             actions.append("s3:GetObjectVersion")
         if self._environment.options.objects.tags:  # asked for with the PUT that sets them
             actions.append("s3:PutObjectTagging")
+        if self._environment.options.objects.acl:
+            actions.append("s3:PutObjectAcl")
         return actions
 
     def destination_policy(self, roles: list[iam.IRole]) -> str:

@@ -61,6 +61,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
             "ingest.prefix": "in/",
             "ingest.request_payer": True,
             "logs.level": "WARNING",
+            "options.objects.acl": "bucket-owner-full-control",
             "options.objects.storage_class": "GLACIER_IR",
             "options.objects.tags.team": "data",
         },

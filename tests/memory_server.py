@@ -70,6 +70,7 @@ class Asked(servers.Asked):
             self.headers.get("cache-control"),
             self.headers.get("x-amz-storage-class"),
             dict(parse_qsl(self.headers.get("x-amz-tagging", ""), keep_blank_values=True)) or None,
+            self.headers.get("x-amz-acl"),
         )
 
     @property

@@ -32,6 +32,17 @@ STORAGE_CLASSES = (
 # An object of these classes must be restored before it can be read.
 ARCHIVED_CLASSES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
+# https://docs.aws.amazon.com/AmazonS3/latest/userguide/acl-overview.html#canned-acl
+CANNED_ACLS = (
+    "private",
+    "public-read",
+    "public-read-write",
+    "authenticated-read",
+    "aws-exec-read",
+    "bucket-owner-read",
+    "bucket-owner-full-control",
+)
+
 MAX_TAGS = 10
 MAX_TAG_KEY = 128  # characters
 MAX_TAG_VALUE = 256
@@ -69,6 +80,7 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
     content_types: dict[str, str] = {}  # type by glob of the member's path; the first that fits
     metadata: dict[str, str] = {}  # by name, without x-amz-meta-
     tags: dict[str, str] = {}
+    acl: str | None = None  # a canned one; None: the bucket's rules
 
     def check(self) -> None:
         """Hold the properties against what S3 allows."""
@@ -77,6 +89,8 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
             raise UsageError(
                 f"storage class {known!r}: unknown; known: {', '.join(STORAGE_CLASSES)}"
             )
+        if self.acl is not None and self.acl not in CANNED_ACLS:
+            raise UsageError(f"acl {self.acl!r}: unknown; known: {', '.join(CANNED_ACLS)}")
         if self.cache_control is not None:
             _check_header("cache control", self.cache_control)
         for glob, kind in self.content_types.items():

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 from zlib import crc32
 
 import pytest
+from msgspec.structs import replace
 
 from s3unzip.errors import (
     AccessDeniedError,
@@ -28,7 +29,8 @@ BEGUN = b"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipa
 TOLD = {"ETag": '"e"', "Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT", "x-amz-version-id": "v1"}
 TAGS = {"team": "data + co", "Größe": "1/2", "empty": ""}
 OWNED = {"mtime": "1", "owner": "me"}
-PROPERTIES = ObjectFacts("text/csv", OWNED, "gzip", "max-age=60", "STANDARD_IA", TAGS)
+PROPERTIES = ObjectFacts("text/csv", OWNED, "gzip", "max-age=60", "STANDARD_IA", TAGS, "private")
+PROPERTIES_OF_OBSTORE = replace(PROPERTIES, acl=None)
 KEYS = ["plain/key.txt", "odd//key.txt"]
 SIZE = 16 * 1024**2  # of a body: much more than the system keeps of the connection
 PAUSE_SECONDS = 1.0
@@ -104,7 +106,9 @@ def test_an_anonymous_pin_is_the_etag(*, unsigned: bool, version: str | None) ->
     assert pins == (Pin(9, '"e"', version),) * 2
 
 
-@pytest.mark.parametrize("facts", [PROPERTIES, ObjectFacts("text/csv", OWNED)])
+@pytest.mark.parametrize(
+    "facts", [PROPERTIES, PROPERTIES_OF_OBSTORE, ObjectFacts("text/csv", OWNED)]
+)
 @pytest.mark.parametrize("name", ["put", "put of an odd key", "upload"])
 def test_each_property_is_a_header(
     name: str, facts: ObjectFacts, monkeypatch: pytest.MonkeyPatch
@@ -123,11 +127,13 @@ def test_each_property_is_a_header(
     assert (headers["x-amz-meta-owner"], headers["x-amz-meta-mtime"]) == ("me", "1")
     assert headers.get("cache-control") == facts.cache_control
     assert headers.get("x-amz-storage-class") == facts.storage_class
+    assert headers.get("x-amz-acl") == facts.acl
     tags = dict(parse_qsl(headers.get("x-amz-tagging", ""), keep_blank_values=True))
     assert tags == (facts.tags or {})
-    if facts is PROPERTIES:
+    if facts.tags:
         assert headers["content-encoding"] == "gzip"
-        for signed in ("x-amz-tagging", "x-amz-storage-class"):
+        acl = ("x-amz-acl",) if facts.acl else ()
+        for signed in (*acl, "x-amz-tagging", "x-amz-storage-class"):
             assert signed in headers["authorization"]
 
 

@@ -269,6 +269,7 @@ def test_a_store_that_knows_no_checksums(places: Places) -> None:
     ("header", "words"),
     [
         ("x-amz-tagging", ("--tag", "team=data")),
+        ("x-amz-acl", ("--acl", "private")),
         ("x-amz-storage-class", ("--storage-class", "STANDARD_IA")),
         ("if-none-match", ("--on-conflict", "never")),
     ],
@@ -387,6 +388,7 @@ def test_every_object_has_its_properties(places: Places) -> None:
         *("--storage-class", "STANDARD_IA", "--cache-control", "max-age=60"),
         *("--tag", "team=data", "--tag", "a=b=c", "--metadata", "owner=me"),
         *("--content-type", "a.csv=text/csv; charset=utf-8", "--content-type", "*.csv=x/y"),
+        *("--acl", "bucket-owner-full-control"),
     )
     ended = places.extract(*places.one, *chosen, "--marker")
     assert ended.code == 0, ended.err
@@ -396,6 +398,7 @@ def test_every_object_has_its_properties(places: Places) -> None:
     for facts in objects.values():
         assert (facts.storage_class, facts.cache_control) == ("STANDARD_IA", "max-age=60")
         assert facts.tags == {"a": "b=c", "team": "data"}
+        assert facts.acl == "bucket-owner-full-control"
         assert facts.metadata["owner"] == "me"
     del objects["_SUCCESS"]
     assert {name: facts.content_type for name, facts in objects.items()} == {

@@ -82,12 +82,15 @@ def test_password(
 
 
 def test_object_properties(dev: Synthesized, options: Synthesized) -> None:
-    """The functions get the properties; with tags, who writes members may set them."""
+    """The functions get the properties; who writes members may set tags and an ACL, if asked to."""
     told = decode(variables_of(options)[Variable.OPTIONS], Options).objects
-    assert told == ObjectProperties(storage_class="GLACIER_IR", tags={"team": "data"})
+    assert told == ObjectProperties(
+        "GLACIER_IR", tags={"team": "data"}, acl="bucket-owner-full-control"
+    )
     for name in FUNCTIONS:
-        assert ("s3:PutObjectTagging", MEMBERS) in options.rights(name)
-        assert ("s3:PutObjectTagging", MEMBERS) not in dev.rights(name)
+        for action in ("s3:PutObjectAcl", "s3:PutObjectTagging"):
+            assert (action, MEMBERS) in options.rights(name)
+            assert (action, MEMBERS) not in dev.rights(name)
     assert "objects" not in json.loads(variables_of(dev)[Variable.OPTIONS])
 
 

@@ -6,6 +6,7 @@ from botocore.model import StringShape
 
 from s3unzip.errors import UsageError
 from s3unzip.object_properties import (
+    CANNED_ACLS,
     MAX_METADATA_BYTES,
     OWN_METADATA_BYTES,
     RESERVED_METADATA,
@@ -27,6 +28,13 @@ OF_OTHER_BUCKETS = {
 LONGEST_RUN = "a" * 40 + "-" + "0" * 20
 
 
+def test_canned_acls_are_botocores() -> None:
+    """A canned ACL that AWS adds fails this test."""
+    shape = botocore.session.get_session().get_service_model("s3").shape_for("ObjectCannedACL")
+    assert isinstance(shape, StringShape)
+    assert set(CANNED_ACLS) == set(shape.enum)
+
+
 def test_storage_classes_are_botocores() -> None:
     """A storage class that AWS adds fails this test."""
     model = botocore.session.get_session().get_service_model("s3")
@@ -40,6 +48,7 @@ def test_storage_classes_are_botocores() -> None:
     [
         ObjectProperties(),
         *(ObjectProperties(storage_class=known) for known in STORAGE_CLASSES),
+        *(ObjectProperties(acl=known) for known in CANNED_ACLS),
         ObjectProperties(cache_control="public, max-age=31536000, immutable"),
         ObjectProperties(content_types={"*.csv": 'text/csv; charset="utf-8"; header=present'}),
         ObjectProperties(content_types={"a/**": "application/vnd.x+json", "*": "a/b"}),
@@ -59,6 +68,7 @@ def test_what_s3_takes(chosen: ObjectProperties) -> None:
     [
         (ObjectProperties(storage_class="standard_ia"), "storage class 'standard_ia': unknown"),
         (ObjectProperties(storage_class="EXPRESS_ONEZONE"), "known: STANDARD, STANDARD_IA"),
+        (ObjectProperties(acl="public"), "acl 'public': unknown; known: private, public-read"),
         (ObjectProperties(cache_control=""), "cache control '': must be 1 to 1,024"),
         (ObjectProperties(cache_control="a\r\nx: y"), "printable ASCII"),
         (ObjectProperties(cache_control="x" * 1_025), "must be 1 to 1,024"),

@@ -48,7 +48,7 @@ COUNT, SEVERAL, DOLLARS = click.IntRange(min=0), click.IntRange(min=1), click.Fl
 # Names of options that commands share.
 MEMBERS = "include exclude member limit"
 WHERE = "prefix key_template strip_components"
-LOOK = "on_conflict as_gzip nested storage_class tag metadata cache_control content_type"
+LOOK = "on_conflict as_gzip nested storage_class acl tag metadata cache_control content_type"
 ODD = "password_file lenient encoding"
 SERVER = "endpoint_url region profile"
 SOURCE = f"{SERVER} allow no_sign_request request_payer"
@@ -135,6 +135,9 @@ class Given:
     )
     storage_class: str | None = option(
         "--storage-class CLASS", "Of every object in S3, such as STANDARD_IA."
+    )
+    acl: str | None = option(
+        "--acl NAME", "Canned ACL of every object in S3, such as bucket-owner-full-control."
     )
     tag: tuple[str, ...] = option("--tag KEY=VALUE", "Tag of every object in S3; repeatable.", ())
     metadata: tuple[str, ...] = option(
@@ -304,6 +307,7 @@ class Given:
             content_types=_read_pairs("--content-type", self.content_type, TYPE),
             metadata=dict(sorted(_read_pairs("--metadata", self.metadata).items())),
             tags=dict(sorted(_read_pairs("--tag", self.tag).items())),
+            acl=self.acl,
         )
         chosen.check()
         return None if chosen == ObjectProperties() else chosen

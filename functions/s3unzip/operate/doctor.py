@@ -17,6 +17,7 @@ from msgspec import Struct
 from s3unzip.aws.environment import SCHEME, read_secret
 from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError, UsageError
 from s3unzip.fingerprint import source_fingerprint
+from s3unzip.object_properties import ObjectProperties
 from s3unzip.operate.runs import DeployedRuns, UnsupportedActionError, asking
 from s3unzip.operate.submit import read_depth
 from s3unzip.settings import Variable
@@ -181,8 +182,11 @@ def check_rights(runs: DeployedRuns) -> Answer:
     """
     orders = runs.defaults
     target, actions = orders.destination, ["s3:PutObject"]
-    if orders.options.objects is not None and orders.options.objects.tags:
+    properties = orders.options.objects or ObjectProperties()
+    if properties.tags:
         actions.append("s3:PutObjectTagging")
+    if properties.acl is not None:
+        actions.append("s3:PutObjectAcl")
     arn = f"arn:{runs.partition}:s3:::{target.bucket}/{target.key}*"
     roles: list[str] = [
         runs.ask("lambda:GetFunctionConfiguration", FunctionName=name)["Role"]

@@ -211,8 +211,8 @@ def check_options(request: Request) -> None:
         return
     if request.destination.scheme == "file":
         raise UsageError(
-            f"{request.destination}: a folder keeps no storage class, tags, metadata, cache "
-            "control or content types; leave these options out, or write to s3://"
+            f"{request.destination}: a folder keeps no storage class, ACL, tags, metadata, "
+            "cache control or content types; leave these options out, or write to s3://"
         )
     chosen.check()
     if options.nested_depth and chosen.storage_class in ARCHIVED_CLASSES:

@@ -109,6 +109,7 @@ def _option_words(options: Options) -> Iterator[str]:
         "--content-type": objects.content_types,
         "--metadata": objects.metadata,
         "--tag": objects.tags,
+        "--acl": objects.acl,
     }
     for name, value in values.items():
         if value is True:

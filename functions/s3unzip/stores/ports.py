@@ -92,6 +92,7 @@ class ObjectFacts(Struct, frozen=True):
     cache_control: str | None = None
     storage_class: str | None = None
     tags: dict[str, str] | None = None
+    acl: str | None = None
 
 
 class StoredObject(NamedTuple):

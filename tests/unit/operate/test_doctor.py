@@ -228,7 +228,7 @@ def test_secret(
 
 WAKE = "arn:aws:sns:us-east-1:123456789012:wake"
 ROLE = "arn:aws:iam::123456789012:role/one"
-TAGS = {Variable.OPTIONS.value: '{"objects":{"tags":{"team":"data"}}}'}
+TAGS = {Variable.OPTIONS.value: '{"objects":{"tags":{"team":"data"},"acl":"private"}}'}
 
 
 def decide(decision: str, policy: str | None, calls: list[str], asked: Asked) -> Reply:
@@ -258,7 +258,8 @@ def test_the_right_to_write(runs: DeployedRuns, variables: dict[str, str], decis
     with answering(runs, lambda one: decide(decision, None, calls, one), "iam", "lambda"):
         check(runs, "rights", expected, "s3:PutObject")
     assert all("arn:aws:s3:::members/" in call and ROLE in call for call in calls)
-    assert all(("s3:PutObjectTagging" in call) is bool(variables) for call in calls)
+    for action in ("s3:PutObjectAcl", "s3:PutObjectTagging"):
+        assert all((action in call) is bool(variables) for call in calls)
     assert len(calls) == (1 if expected is FAILURE else 3)
 
 

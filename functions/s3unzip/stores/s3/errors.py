@@ -97,6 +97,10 @@ IN_THE_WAY = (
     "choose another --prefix"
 )
 ADVICE = {
+    "AccessControlListNotSupported": (
+        "the bucket has no ACLs (Object Ownership): leave out --acl, or use "
+        "bucket-owner-full-control"
+    ),
     UNTRUSTED: "name the file of a certificate to trust in AWS_CA_BUNDLE",
     "InvalidAccessKeyId": "check the credentials (AWS_PROFILE, AWS_ACCESS_KEY_ID)",
     "InvalidObjectState": "the object is archived: restore it, then start again",
@@ -117,6 +121,7 @@ _UNSUPPORTED = re.compile("unsupported header|not implemented", re.IGNORECASE)
 # The options by which a request has a header that not every server implements.
 HEADER_OPTIONS = {
     "if-none-match": "--on-conflict never",
+    "x-amz-acl": "--acl",
     "x-amz-server-side-encryption": "--kms-key",
     "x-amz-storage-class": "--storage-class",
     "x-amz-tagging": "--tag",
@@ -296,6 +301,8 @@ def _describe(answer: Answer, call: Call) -> str:
         advice = _advise_without(answer, call)
     if not advice and answer.status == 403:
         right = "the key's kms: rights" if "kms" in answer.message.lower() else f"s3:{call.action}"
+        if "x-amz-acl" in call.headers:
+            right += " or s3:PutObjectAcl"
         advice = f"{right} may be missing in the role, the bucket policy or the key policy"
     if not advice and answer.status == 412 and call.pinned:
         advice = "the archive was overwritten since it was planned"
