@@ -3,13 +3,17 @@
 docs/mistakes.toml has what they say of mistakes, and tests/docs makes each of them.
 """
 
+import os
 import shlex
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
 import s3unzip
 from tests.encrypting import seal_aes, seal_zipcrypto
-from tests.processes import Program
+from tests.processes import COMMAND, Program
 from tests.servers import HttpServer, WebFiles
 from tests.zips import DEFLATE, Entry, build
 
@@ -380,3 +384,32 @@ def test_tuning_is_a_variable(program: Program, tuning: str, said: str) -> None:
     ended = program.extract("a.zip", "out")
     assert said in ended.err
     assert said == "COMPLETED" or (ended.code, ended.err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("words", ["ls uni.zip", "run uni.zip out", "run uni.zip out --dry-run"])
+@pytest.mark.parametrize("kind", ["pipe", "locale"])
+def test_names_that_the_terminal_cannot_show(
+    tmp_path: Path, program: Program, words: str, kind: str
+) -> None:
+    """They are printed as escapes, and written as they are, whatever the locale."""
+    name = "größe-Ω-日本.txt"
+    program.add("uni.zip", Entry(name, b"x"), Entry("z.txt", b"y"))
+    if kind == "locale":
+        locale = ["localedef", "-i", "de_DE", "-f", "ISO-8859-1", str(tmp_path / "de_DE.latin1")]
+        if shutil.which("localedef") is None or subprocess.run(locale, check=False).returncode:
+            pytest.skip("localedef has no sources of locales here: Debian's package locales")
+        variables = {"LOCPATH": str(tmp_path), "LC_ALL": "de_DE.latin1"}
+    else:
+        variables = {"PYTHONIOENCODING": "ascii"}
+    ended = subprocess.run(
+        [*COMMAND, *words.split()],
+        cwd=program.folder,
+        env={**os.environ, **program.variables, **variables},
+        capture_output=True,
+        check=False,
+    )
+    assert (ended.returncode, b"internal error" in ended.stderr) == (0, False), ended.stderr
+    if words == "ls uni.zip":
+        assert rb"-\u03a9-\u65e5\u672c.txt" in ended.stdout
+    if words == "run uni.zip out":
+        assert (program.folder / "out" / "uni" / name).read_bytes() == b"x"

@@ -4,6 +4,7 @@ What takes time to import is imported inside of `main`, where Ctrl-C is caught.
 """
 
 import gc
+import os
 import sys
 from typing import NoReturn
 
@@ -15,6 +16,8 @@ COLLECT_AFTER = 50_000
 
 def main() -> NoReturn:
     """Run the command line; Ctrl-C is no traceback, also while that is imported."""
+    if sys.getfilesystemencoding() != "utf-8" and "PYTHONUTF8" not in os.environ:
+        _start_again_with_utf8()
     gc.set_threshold(COLLECT_AFTER)
     try:
         from s3unzip.cli.terminal import mend_streams
@@ -31,6 +34,16 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         sys.stderr.write("s3unzip: stopped\n")
         sys.exit(130)
+
+
+def _start_again_with_utf8() -> NoReturn:
+    """Replace this process by one whose file names are UTF-8, as those of archives are.
+
+    Another locale has no bytes for most names. What is printed has the locale's encoding still.
+    """
+    os.environ["PYTHONUTF8"] = "1"
+    os.environ.setdefault("PYTHONIOENCODING", sys.stdout.encoding if sys.stdout else "utf-8")
+    os.execv(sys.executable, [sys.executable, "-m", "s3unzip", *sys.argv[1:]])  # noqa: S606 - itself
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def mend_streams() -> None:
     if sys.stdin is None:
         sys.stdin = open(INPUT, closefd=False)  # noqa: SIM115 - for as long as the process
     sys.stdout = _text(OUTPUT, sys.stdout)
-    sys.stderr = _text(ERRORS, sys.stderr, errors="backslashreplace")
+    sys.stderr = _text(ERRORS, sys.stderr, by_line=True)
 
 
 def drop_output() -> None:
@@ -100,12 +100,14 @@ def confirm(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def _text(number: int, before: TextIO | None, errors: str | None = None) -> _Text:
-    """Return the stream of this number in the place of another one."""
+def _text(number: int, replaced: TextIO | None, *, by_line: bool = False) -> _Text:
+    """Return the stream of this number in the place of another one.
+
+    Characters that its encoding does not have become escapes.
+    """
     raw = _Stream(number, "wb", closefd=False)
-    encoding = getattr(before, "encoding", None) or "utf-8"
-    strictness = errors or getattr(before, "errors", None) or "strict"
-    return _Text(raw, encoding, strictness, by_line=errors is not None or raw.isatty())
+    encoding = getattr(replaced, "encoding", None) or "utf-8"
+    return _Text(raw, encoding, "backslashreplace", by_line=by_line or raw.isatty())
 
 
 class Stopping:
