@@ -103,7 +103,11 @@ class ArchiveMember:
 
     @property
     def size(self) -> int:
-        """Size of the content in bytes, as the directory declares it."""
+        """Size of the content in bytes, as the directory declares it.
+
+        In archives that macOS wrote it may be known modulo 4 GiB only: then this is the least one
+        that the compressed data can have.
+        """
         return self._entry.size
 
     @property

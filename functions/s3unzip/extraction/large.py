@@ -446,7 +446,9 @@ def _upload(
     max_size = allowed_size(attempt, row.member)
     if options.as_gzip is None:
         max_size = min(max_size, part_size * attempt.destination.part_limits.max_parts)
-    content = open_content(row.member, attempt.context.policy, data.opened, options, max_size)
+    content = open_content(
+        row.member, attempt.context.policy, data.opened, options, max_size=max_size
+    )
 
     def pieces() -> Iterator[Buffer]:
         yield from content.decode(attempt.passing(read_pieces(attempt, data.span)))

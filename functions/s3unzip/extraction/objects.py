@@ -202,6 +202,7 @@ def open_content(
     policy: Policy,
     opened: OpenedMember,
     options: Options,
+    *,
     max_size: int | None = None,
 ) -> MemberDecoder:
     """Return what turns the member's data into its object, of at most `max_size` bytes.

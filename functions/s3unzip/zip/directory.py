@@ -176,13 +176,9 @@ def locate_directory(
     if is_wrapped:
         view.warnings.append("offsets-wrapped")
         prefix = 0
-    if prefix:
+    elif prefix:
         view.warnings.append("prefix-unadjusted")
-    if prefix and (yield from view.read(0, 4)) == records.LOCAL_SIGNATURE:
-        yield from _refuse_stacked(view, prefix)
-        message = f"the directory is {prefix} bytes after its declared offset"
-        code = "offsets-unproven" if can_wrap else "offsets-ambiguous"
-        reject(code, f"{message}, and the file begins with a local header", 0)
+        yield from _check_prefix(view, prefix, "unproven" if can_wrap else "ambiguous")
     return DirectoryLocation(
         start=start,
         stop=stop,
@@ -285,6 +281,15 @@ def _find_prefix(
         message = f"{prefix} bytes between the directory and its end record"
         reject("gap-before-eocd", message, declared + size)
     return prefix
+
+
+def _check_prefix(view: _ArchiveEnd, prefix: int, doubt: str) -> Reads[None]:
+    """Refuse offsets that lack `prefix` bytes if these begin as an archive does."""
+    begin = yield from view.read(0, 4)
+    if begin == records.LOCAL_SIGNATURE:
+        yield from _refuse_stacked(view, prefix)
+        message = f"the directory is {prefix} bytes after its declared offset"
+        reject(f"offsets-{doubt}", f"{message}, and the file begins with a local header", 0)
 
 
 def _is_wrapped(view: _ArchiveEnd, start: int, prefix: int) -> Reads[bool]:

@@ -69,7 +69,6 @@ def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | 
         said == (member.name_bytes, member.method, member.flags, *declared)
     ):
         return OpenedMember(data_start, has_descriptor=False, is_complete=True)
-    declared = (member.crc32, *_declared_sizes(member))
     extra = bytes(head[records.LOCAL_LENGTH + name_length : data_start])
     extras = records.walk_extras(extra)
     warnings = list(_compare_names(member, bytes(name), policy))
@@ -77,21 +76,33 @@ def open_member(member: Member, head: Buffer, policy: Policy) -> OpenedMember | 
     warnings += _compare_flags(member, flags)
     warnings += _check_extras(member, extras, policy)
     size, compressed, *_ = records.resolve_zip64(extras, size, compressed)
-    # With a descriptor, zeros and sentinels stand for what it says.
-    allowed = (0, records.SENTINEL_32) if flags & records.FLAG_DESCRIPTOR else ()
-    here_declared = (crc32, compressed, size)
-    for have, want in zip(here_declared, declared, strict=True):
-        if have != want and have not in allowed:
-            here = f"CRC {crc32:08x}, {compressed} bytes for {size}"
-            there = f"{member.crc32:08x}, {declared[1]} for {declared[2]}"
-            member.fail("lfh-size-crc-mismatch", f"{here}; in the directory {there}")
+    has_descriptor = bool(flags & records.FLAG_DESCRIPTOR)
+    is_complete = _compare_sizes(member, (crc32, compressed, size), has_descriptor=has_descriptor)
     return OpenedMember(
         data_start,
-        has_descriptor=bool(flags & records.FLAG_DESCRIPTOR),
+        has_descriptor=has_descriptor,
         warnings=tuple(warnings),
         time_high=head[11] if records.is_encrypted(flags) else 0,
-        is_complete=here_declared == declared,
+        is_complete=is_complete,
     )
+
+
+def _compare_sizes(member: Member, local: tuple[int, int, int], *, has_descriptor: bool) -> bool:
+    """Compare CRC-32, compressed size and size; return whether all of them are the directory's.
+
+    With a descriptor, zeros and sentinels stand for what it says.
+    """
+    declared = (member.crc32, *_declared_sizes(member))
+    allowed = (0, records.SENTINEL_32) if has_descriptor else ()
+    if any(
+        have != want and have not in allowed for have, want in zip(local, declared, strict=True)
+    ):
+        here, there = (
+            f"CRC {crc32:08x}, {compressed} bytes for {size}"
+            for crc32, compressed, size in (local, declared)
+        )
+        member.fail("lfh-size-crc-mismatch", f"{here}; in the directory {there}")
+    return local == declared
 
 
 def find_data_stop(member: Member, header: bytes) -> int:
