@@ -9,6 +9,7 @@ HOST_VARIABLES = {
     "S3UNZIP_LOG_LEVEL": "`error`, `warning`, `info` or `debug`: log from this level on.",
     "S3UNZIP_PASSWORD": "Password of encrypted members, where no option gives one.",
     "AWS_ENDPOINT_URL": "URL of an S3-compatible server; the same as `--endpoint-url`.",
+    "S3UNZIP_LIMITS": 'JSON object of limits of archives, such as `{"members": 20000000}`.',
     "S3UNZIP_TUNING": 'JSON object of tuning settings, such as `{"part_bytes": 33554432}`.',
     "S3UNZIP_DEBUG": "Not empty: an internal error prints its traceback.",
     "S3UNZIP_HOME": "Folder that runs of this machine are kept in.",
@@ -110,12 +111,15 @@ Credentials and regions are found as boto3 finds them: `AWS_PROFILE`, `AWS_REGIO
 """,
     "settings": """\
 An environment of the cloud stack is a file, `infra/environments/NAME.toml`. On one machine the
-options of the [command line](cli.md) and `S3UNZIP_TUNING` take its place. Sizes are bytes and
+options of the [command line](cli.md), `S3UNZIP_TUNING` and `S3UNZIP_LIMITS` take its place. Sizes are bytes and
 times are seconds unless the text says otherwise. An unknown or wrong setting stops the synthesis
 with one line that names it.
 """,
     "tuning": """\
 Set in `[tuning]` of the file; on one machine as a JSON object in the variable `S3UNZIP_TUNING`.
+""",
+    "limits": """\
+Set in `[limits]` of the file; on one machine as a JSON object in the variable `S3UNZIP_LIMITS`.
 """,
     "options": """\
 `[options]` of the file and the command line set them; `report.json` repeats them.

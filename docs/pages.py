@@ -108,6 +108,7 @@ def make_settings() -> str:
         "## Limits\n",
         f"{first_sentence(Limits)}\n",
         *(text + "\n" for text in _paragraphs(Limits)),
+        TEXTS["limits"],
         _fields(Limits),
         "## Options of a run\n",
         f"{first_sentence(model.Options)}\n",

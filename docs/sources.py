@@ -48,7 +48,7 @@ def host_variables() -> set[str]:
     """Return the environment variables that a run on one machine reads."""
     found = {"AWS_ENDPOINT_URL", "NO_COLOR", "FORCE_COLOR"}  # read by boto3 and Rich
     package = ROOT / "functions" / "s3unzip"
-    folders = (package / name for name in ("cli", "local", "stores"))
+    folders = (package / name for name in ("api", "cli", "local", "stores"))
     for file in (file for folder in folders for file in folder.rglob("*.py")):
         tree = ast.parse(file.read_text())
         names = dict(_text_constants(tree))

@@ -32,8 +32,8 @@ REBUILD = "Make the archive again from its files; programs may read this one in 
 RENAME = "Rename the member in the archive, then extract the archive again."
 LENIENT = "If you trust the archive, --lenient lets this pass with a warning."
 RAISE_LIMIT = (
-    "If you trust the archive, raise the limit: [limits] of the environment's file, "
-    "see docs/reference/settings.md."
+    "If you trust the archive, raise the limit {}: with S3UNZIP_LIMITS on this machine, with "
+    "[limits] in an environment; see docs/reference/settings.md#limits."
 )
 EXTRACT_LATER = "Extract the member with a tool that supports it."
 DECRYPT = "Extract it with a program that supports PKWARE's encryption, such as PKZIP."
@@ -55,13 +55,13 @@ _ADVICE = {
     "NAME.zip.001, NAME.zip.002, ... For the pipeline upload NAME.zip last, or upload it again.",
     "part-wrong": "Check that each part has its own name and that all are of one archive; compare "
     "their sizes with the originals.",
-    "too-many-parts": RAISE_LIMIT,
-    "too-many-entries": RAISE_LIMIT,
-    "cd-too-large": RAISE_LIMIT,
-    "names-too-large": RAISE_LIMIT,
-    "bomb-total": RAISE_LIMIT,
-    "bomb-member-size": RAISE_LIMIT,
-    "bomb-wrapped-size": RAISE_LIMIT,
+    "too-many-parts": RAISE_LIMIT.format("parts"),
+    "too-many-entries": RAISE_LIMIT.format("members"),
+    "cd-too-large": RAISE_LIMIT.format("directory_size"),
+    "names-too-large": RAISE_LIMIT.format("names_size"),
+    "bomb-total": RAISE_LIMIT.format("total_size"),
+    "bomb-member-size": RAISE_LIMIT.format("member_size"),
+    "bomb-wrapped-size": RAISE_LIMIT.format("member_size or total_size"),
     "bomb-ratio": "The member is damaged or a ZIP bomb: do not extract it. " + NEW_COPY,
     "high-ratio": NOTHING_TO_DO,
     "duplicate-name": "--exclude leaves members out, and --lenient writes the last one of each "
@@ -88,7 +88,7 @@ _ADVICE = {
     "symlink": "Links are not made. --lenient writes the text of the link, its target.",
     "device": "Leave it out with --exclude.",
     "dir-with-data": LENIENT,
-    "memory-bound": EXTRACT_LATER,
+    "memory-bound": RAISE_LIMIT.format("decoder_memory"),
     "source-changed": "Start again to extract the new archive: s3unzip run.",
 }
 

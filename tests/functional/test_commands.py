@@ -413,3 +413,21 @@ def test_names_that_the_terminal_cannot_show(
         assert rb"-\u03a9-\u65e5\u672c.txt" in ended.stdout
     if words == "run uni.zip out":
         assert (program.folder / "out" / "uni" / name).read_bytes() == b"x"
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ('{"nope": 1}', "limit 'nope' is unknown; known: members, total_size"),
+        ('{"members": "many"}', 'S3UNZIP_LIMITS={"members": "many"}: no JSON object of limits'),
+        ('{"members": 0}', "Expected `int` >= 1"),
+        ("members=8", "S3UNZIP_LIMITS=members=8: no JSON object of limits"),
+        ('{"members": 1}', "too-many-entries"),
+    ],
+)
+def test_limits_come_from_a_variable(program: Program, limits: str, said: str) -> None:
+    """What it does not say is as ever; a wrong one is refused by its name."""
+    program.variables["S3UNZIP_LIMITS"] = limits
+    ended = program.extract("a.zip", "out")
+    assert ended.code in {2, 3}
+    assert said in ended.err

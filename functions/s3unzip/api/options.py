@@ -2,7 +2,10 @@
 
 import os
 from collections.abc import Callable
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 from s3unzip.errors import UsageError
@@ -13,6 +16,7 @@ from s3unzip.stores.factory import StoreConfig
 from s3unzip.zip import Limits, Policy
 
 FORMS = "delete or tag=NAME=VALUE"
+LIMITS_VARIABLE = "S3UNZIP_LIMITS"
 
 
 def at_endpoint(
@@ -51,7 +55,7 @@ def make_policy(
 
     If the destination is a folder, its own path does not count in the limit of keys.
     """
-    limits = limits or Limits()
+    limits = limits or read_limits()
     if destination is not None and destination.scheme == "file":
         folder_bytes = len(os.fsencode(destination.key))
         limits = replace(limits, key_bytes=limits.key_bytes + folder_bytes)
@@ -59,6 +63,20 @@ def make_policy(
     return Policy(
         lenient=options.lenient, encoding=options.encoding, password=secret, limits=limits
     )
+
+
+def read_limits() -> Limits:
+    """Return the limits that the environment variable changes, or the defaults."""
+    text = os.environ.get(LIMITS_VARIABLE) or "{}"
+    try:
+        changes = msgspec.json.decode(text, type=dict[str, Annotated[int, Meta(gt=0)]])
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"{LIMITS_VARIABLE}={text}: no JSON object of limits: {error}") from None
+    known = Limits.__struct_fields__
+    for name in changes:
+        if name not in known:
+            raise UsageError(f"limit {name!r} is unknown; known: {', '.join(known)}")
+    return Limits(**changes)
 
 
 def parse_after_success(text: str, source: Location, options: Options) -> AfterSuccess:

@@ -1,0 +1,413 @@
+"""Advice works: what the help of each code names is typed here, and the outcome changes.
+
+A help that names an option, a variable, a setting or a command without a trial fails
+`test_everything_that_advice_names_is_tried`.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from msgspec import structs
+
+from s3unzip.explanations import OTHER, explain
+from s3unzip.stores.ports import ObjectFacts
+from s3unzip.zip import CHECKS, Limits
+from tests.corpus.families import CASES
+from tests.corpus.labels import Archive
+from tests.corpus.ways import name_files
+from tests.encrypting import seal_aes, seal_zipcrypto
+from tests.memory_server import Asked, MemoryS3, run_memory_s3
+from tests.processes import Ended, Program
+from tests.servers import Reply, s3_error
+from tests.zips import DEFLATE, Entry, build
+
+LENIENT = "--lenient"
+LIMITS = "S3UNZIP_LIMITS"
+# Commands, options, variables, and settings of an environment's file.
+NAMES = re.compile(r"s3unzip [a-z]+|--[a-z-]+|S3UNZIP_[A-Z]+|\b[a-z]+_[a-z_]+\b")
+ADVICE = {code: explain(code).advice for code in [*CHECKS, *OTHER]}
+NAMED = {code: set(NAMES.findall(advice)) for code, advice in ADVICE.items()}
+
+PASSWORD = b"open sesame"
+WRONG = b"wrong"
+A = Entry("a.txt", b"content a", DEFLATE)
+B = Entry("b.txt", b"content b")
+
+
+class SpoiledS3(MemoryS3):
+    """A store that answers as `spoil` says, and otherwise as it should."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spoil: Callable[[Asked], Reply | None] = lambda _: None
+
+    def answer(self, asked: Asked) -> Reply:
+        """Return the answer to one request."""
+        return self.spoil(asked) or super().answer(asked)
+
+
+class Shop(NamedTuple):
+    """The command line, and a store that a test may spoil."""
+
+    program: Program
+    s3: SpoiledS3
+    url: str
+
+    def put(self, key: str, *entries: Entry) -> str:
+        """Put an archive into the store; return its URL."""
+        facts = ObjectFacts("application/zip", {})
+        self.s3.buckets["from"].put(key, build(*entries), facts, if_absent=False)
+        return f"s3://from/{key}"
+
+    def run(self, *words: str) -> Ended:
+        """Run a command that reaches the store."""
+        return self.program.run(*words, "-w", "1", "--endpoint-url", self.url)
+
+    @property
+    def extracted(self) -> set[str]:
+        """The keys of what was extracted into the store."""
+        return set(self.s3.buckets["out"].objects)
+
+
+def codes_of(report: dict[str, Any]) -> set[str]:
+    """Return why a run or its members failed."""
+    return {*report.get("reasons", ()), report.get("reason", "")}
+
+
+def follow(shop: Shop, ended: Ended, **places: str) -> Ended:
+    """Run the command that a report offers as the next one, with words for its place holders."""
+    command = ended.err.rpartition("next: s3unzip ")[2].partition("\n")[0]
+    for name, text in places.items():
+        command = command.replace(name, text)
+    return shop.program.run(*shlex.split(command), "-w", "1")
+
+
+@pytest.fixture
+def shop(program: Program) -> Iterator[Shop]:
+    """The command line beside a store with the buckets `from` and `out`, and two passwords."""
+    (program.folder / "pw").write_bytes(PASSWORD)
+    (program.folder / "wrong").write_bytes(WRONG)
+    s3 = SpoiledS3()
+    s3.create_bucket("from")
+    s3.create_bucket("out")
+    program.variables["S3UNZIP_TUNING"] = json.dumps({"retry_seconds": 0.2})
+    with run_memory_s3(s3) as url:
+        yield Shop(program, s3, url)
+
+
+# Matters of choice, and limits: each archive of the corpus that trips such a code
+
+
+def extract(shop: Shop, archive: Archive, *words: str) -> dict[str, Any]:
+    """Extract an archive of the corpus into a folder; return the report."""
+    parts = archive.parts
+    names = name_files(archive, "x")
+    for name, part in zip(names, parts[::-1] if archive.piece else parts, strict=True):
+        (shop.program.folder / name).write_bytes(part)
+    (report,) = shop.program.extract(names[-1], "out", "--json", *words).lines
+    return dict(report)
+
+
+def archives_of(option: str) -> list[Archive]:
+    """Return the archives that trip a code whose advice names an option, one of each code."""
+    named = {
+        case.code: case.bad
+        for case in CASES
+        if option in NAMED[case.code] and not case.bad.policy.lenient
+        if option != LENIENT or CHECKS[case.code].is_policy
+    }
+    return list(named.values())
+
+
+@pytest.mark.parametrize("archive", archives_of(LENIENT), ids=lambda archive: archive.name)
+def test_what_lenient_lets_pass_is_a_warning(shop: Shop, archive: Archive) -> None:
+    """The code refuses the archive or a member, and with the option it is a warning."""
+    code = archive.name.partition("-")[2]
+    assert code in codes_of(extract(shop, archive))
+    report = extract(shop, archive, LENIENT)
+    assert code not in codes_of(report)
+    assert code in report["warnings"]
+
+
+def limit_of(archive: Archive) -> str:
+    """Return the limit that is another than the default."""
+    limits = structs.asdict(archive.policy.limits)
+    (name,) = [name for name, value in limits.items() if value != getattr(Limits(), name)]
+    return name
+
+
+@pytest.mark.parametrize("archive", archives_of(LIMITS), ids=lambda archive: archive.name)
+def test_a_limit_can_be_raised(shop: Shop, archive: Archive) -> None:
+    """The limit that the advice names refuses with its own code, and no more when it is raised."""
+    code = archive.name.partition("-")[2]
+    name = limit_of(archive)
+    for limits, is_refused in ((archive.policy.limits, True), (Limits(), False)):
+        shop.program.variables[LIMITS] = json.dumps({name: getattr(limits, name)})
+        assert (code in codes_of(extract(shop, archive))) == is_refused
+
+
+# Options
+
+
+class Trial(NamedTuple):
+    """An archive whose run gives a code with some options, and no more with what is advised."""
+
+    code: str
+    entries: tuple[Entry, ...]
+    advised: str
+    typed: str = ""
+
+
+SJIS = "\u65b0/SJIS_835C_\u30bd.txt"
+LONG = "/".join(["n" * 203] * 5)
+DEVICE = replace(A, attributes=0o060644 << 16)
+TWICE = (A, replace(A, content=b"another"), B)
+EQUAL = (Entry("x/a", b"1"), Entry("y/a", b"2"))
+TRIALS = [
+    Trial("duplicate-name", TWICE, "--exclude a.txt"),
+    Trial("duplicate-name", TWICE, "--lenient"),
+    Trial("duplicate-name", EQUAL, "--key-template {dir}-{name}", "--key-template {name}"),
+    Trial("name-guessed-backslash", (Entry(SJIS.encode("shift_jis")),), "--encoding shift_jis"),
+    Trial("name-guessed-backslash", (Entry("\u8b00".encode("gbk")),), "--encoding gbk"),
+    Trial("name-guessed-backslash", (Entry("\u529f".encode("big5")),), "--encoding big5"),
+    Trial("name-guessed-backslash", (Entry(b"\x82\\a"),), "--encoding cp437 --lenient"),
+    Trial("name-encoding-guess", (Entry("\u00d8".encode("cp850")),), "--encoding cp850"),
+    Trial("name-undecodable", (Entry(b"\x81\xff"),), "--encoding cp437", "--encoding shift_jis"),
+    Trial("key-too-long", (Entry(LONG),), "--prefix p"),
+    Trial("key-too-long", (Entry(LONG),), "--key-template {member}"),
+    Trial("name-reserved", (Entry("_SUCCESS"), B), "", "--marker"),
+    Trial("device", (DEVICE, B), "--exclude a.txt"),
+    Trial("encrypted", (seal_zipcrypto(A, PASSWORD),), "--password-file pw"),
+]
+
+
+@pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: f"{trial.code} {trial.advised}")
+def test_an_option_helps(shop: Shop, trial: Trial) -> None:
+    """All that is left is extracted."""
+    shop.program.add("archive.zip", *trial.entries)
+    words = ("archive.zip", "--json")
+    (report,) = shop.program.extract(*words, "out", *trial.typed.split()).lines
+    assert trial.code in {*codes_of(report), *report.get("warnings", ())}
+    ended = shop.program.extract(*words, "out", *trial.advised.split())
+    assert ended.code == 0, ended.out
+    (again,) = ended.lines
+    assert trial.code not in codes_of(again)
+    assert again["options"] != report["options"]
+
+
+def test_the_next_command_is_the_advice(shop: Shop) -> None:
+    """Where a password helps, the offered commands take it, and so does the variable."""
+    shop.program.add("plain.zip", seal_zipcrypto(A, PASSWORD))
+    ended = shop.program.extract("plain.zip", "out")
+    assert ended.code == 1
+    assert "encrypted" in ended.err
+    assert shop.program.run("resume", "latest", "--failed", "--password-file", "pw").code == 1
+    assert follow(shop, ended, FILE="pw").code == 0
+    shop.program.variables["S3UNZIP_PASSWORD"] = PASSWORD.decode()
+    assert shop.program.extract("plain.zip", "another").code == 0
+
+
+# Of 65,536 wrong passwords one passes the check before the data: then the code says so.
+UNLUCKY = "wrong-18190"
+SEALED = {"wrong-password": WRONG.decode(), "aes-mac-mismatch": UNLUCKY}
+
+
+@pytest.mark.parametrize("code", SEALED)
+def test_another_password_helps(shop: Shop, code: str) -> None:
+    """The offered command, and the variable, open what a wrong password did not."""
+    shop.program.add("sealed.zip", seal_aes(B, PASSWORD))
+    (shop.program.folder / "wrong").write_text(SEALED[code])
+    for variable in (False, True):
+        ended = shop.program.extract("sealed.zip", "out", "--password-file", "wrong")
+        assert ended.code == 1
+        assert code in ended.err
+        shop.program.variables.pop("S3UNZIP_PASSWORD", None)
+        if variable:
+            shop.program.variables["S3UNZIP_PASSWORD"] = PASSWORD.decode()
+            assert shop.program.run("resume", "latest", "--failed", "-w", "1").code == 0
+        else:
+            assert follow(shop, ended, FILE="pw").code == 0
+    assert shop.program.files("out") == {"sealed/b.txt": B.content}
+
+
+@pytest.mark.parametrize(
+    "advised", ["--prefix other --on-conflict never", "--on-conflict overwrite"]
+)
+def test_a_key_that_exists(shop: Shop, advised: str) -> None:
+    """Another prefix, or the rule to overwrite, extracts all."""
+    shop.program.add("a.zip", A, B)
+    old = shop.program.folder / "out/a/a.txt"
+    old.parent.mkdir(parents=True)
+    old.write_text("old")
+    ended = shop.program.extract("a.zip", "out", "--on-conflict", "never", "--json")
+    assert codes_of(ended.lines[0]) == {"exists", ""}
+    assert shop.program.extract("a.zip", "out", *advised.split()).code == 0
+    assert (old.read_text() == "old") == ("--prefix" in advised)
+
+
+# Faults of a store
+
+
+class Fault(NamedTuple):
+    """What a store answers to PUTs of keys with an ending, until it is mended."""
+
+    answer: Reply
+    ending: str = "b.txt"
+
+
+FAULTS = {
+    "access-denied": Fault(s3_error(403, "AccessDenied")),
+    "not-found": Fault(s3_error(404, "NoSuchBucket")),
+    "tasks-failed": Fault(s3_error(503, "SlowDown")),
+    "storage": Fault(s3_error(400, "InvalidRequest"), ending=""),
+    "store-refused": Fault(s3_error(400, "InvalidRequest")),
+}
+
+
+@pytest.mark.parametrize("code", FAULTS)
+def test_a_run_goes_on_when_a_fault_is_mended(shop: Shop, code: str) -> None:
+    """The offered command is the advised one, and completes the run."""
+    names = ["b.txt", *(f"{number:02}" for number in range(30))]
+    source = shop.put("a.zip", *(Entry(name, b"content") for name in names))
+    fault = FAULTS[code]
+
+    def spoil(asked: Asked) -> Reply | None:
+        is_spoiled = asked.method == "PUT" and asked.key.endswith(fault.ending)
+        return fault.answer if is_spoiled and asked.key.startswith("a/") else None
+
+    shop.s3.spoil = spoil
+    ended = shop.run("run", source, "s3://out")
+    assert f"({code})" in ended.err
+    assert "next: s3unzip resume " in ended.err
+    assert ("--failed" in ended.err) == ("--failed" in ADVICE[code])
+    assert follow(shop, ended).code == ended.code
+    shop.s3.spoil = lambda _: None
+    mended = follow(shop, ended)
+    assert mended.code == 0, mended.err
+    assert shop.extracted == {f"a/{name}" for name in names}
+
+
+def test_an_archive_that_was_replaced_is_extracted_anew(shop: Shop) -> None:
+    """The offered command extracts the new archive."""
+    source = shop.put("a.zip", *(Entry(f"{number:02}", b"old" * 40_000) for number in range(30)))
+    shop.program.variables["S3UNZIP_TUNING"] = json.dumps({"batch_members": 1, "gap_bytes": 1})
+
+    def spoil(asked: Asked) -> None:
+        if asked.method == "PUT" and asked.key.startswith("a/"):
+            shop.put("a.zip", B)
+
+    shop.s3.spoil = spoil
+    ended = shop.run("run", source, "s3://out")
+    assert ended.code == 4, ended.err
+    assert "source-changed" in ended.err
+    shop.s3.spoil = lambda _: None
+    assert follow(shop, ended).code == 0
+    assert "a/b.txt" in shop.extracted
+
+
+# Archives inside archives
+
+
+INNER = Entry("inner.zip", build(A))
+NESTED = {
+    "nested-budget": (Entry("0.zip", build(B)), INNER),
+    "nested-no-stem": (Entry("d/.zip", INNER.content),),
+    "nested-prefix-taken": (INNER, Entry("inner/b.txt")),
+    "not-begun": (INNER,),
+}
+
+
+@pytest.mark.parametrize("code", NESTED)
+def test_an_inner_archive_is_extracted_by_itself(shop: Shop, code: str) -> None:
+    """It lies at the destination, and is an archive like any other."""
+    source = shop.put("outer.zip", *NESTED[code])
+    shop.program.variables["S3UNZIP_TUNING"] = json.dumps(
+        {"nested_archives": 1, "retry_seconds": 0.2}
+    )
+    inner = f"outer/{NESTED[code][0].name}"
+    if code == "nested-budget":
+        inner = "outer/inner.zip"
+    if code == "not-begun":
+        shop.s3.spoil = lambda asked: (
+            s3_error(403, "AccessDenied") if asked.key == inner and asked.method == "GET" else None
+        )
+    ended = shop.run("run", source, "s3://out", "--nested", "1")
+    assert ended.code == 1
+    assert f"({code})" in ended.err
+    shop.s3.spoil = lambda _: None
+    assert shop.run("run", f"s3://out/{inner}", "s3://out", "--prefix", "by-itself").code == 0
+    assert "by-itself/a.txt" in shop.extracted
+
+
+BUDGET = ("nested_archives", "nested_members", "nested_bytes")
+
+
+@pytest.mark.parametrize("name", BUDGET)
+def test_the_budget_of_inner_archives_can_be_raised(shop: Shop, name: str) -> None:
+    """Each of its three numbers."""
+    source = shop.put("outer.zip", Entry("0.zip", build(B)), INNER)
+    for limit, code in ((1, 1), (100, 0)):
+        shop.program.variables["S3UNZIP_TUNING"] = json.dumps({name: limit})
+        assert shop.run("run", source, "s3://out", "--nested", "1").code == code
+    assert "outer/inner/a.txt" in shop.extracted
+
+
+# What is tried
+
+
+TESTS = Path(__file__).parents[1]
+TRIED_HERE = {
+    # tests/unit/aws/test_secrets.py is of the secret.
+    "encrypted": {"S3UNZIP_PASSWORD", "s3unzip run", "s3unzip resume", "password_secret"},
+    **{
+        code: {"--password-file", "S3UNZIP_PASSWORD", "s3unzip resume", "--failed"}
+        for code in SEALED
+    },
+    "exists": {"--prefix", "--on-conflict"},
+    **{code: {"s3unzip resume"} for code in FAULTS},
+    "store-refused": {"s3unzip resume", "--failed"},
+    "source-changed": {"s3unzip run"},
+    **{code: {"s3unzip run", "--prefix"} for code in NESTED},
+    "nested-budget": {"s3unzip run", "--nested", "S3UNZIP_TUNING", *BUDGET},
+}
+TRIED_ELSEWHERE = {
+    "execution-failed": (
+        "unit/settling/test_loop.py",
+        "test_the_report_of_a_failed_execution_replaces_none",
+    ),
+    "link-refused": (
+        "functional/test_urls.py",
+        "test_a_new_link_goes_on_where_the_old_one_expired",
+    ),
+    "stopped": ("functional/test_processes.py", "test_sigterm_and_sighup_are_as_ctrl_c"),
+    "store-full": ("functional/test_rights.py", "test_a_disk_that_becomes_full"),
+    "service-fault": ("functional/test_places.py", "test_a_destination_that_dies"),
+}
+
+
+def names_tried(code: str) -> set[str]:
+    """Return the options, variables and commands that are tried for a code."""
+    if code in TRIED_ELSEWHERE:
+        path, test = TRIED_ELSEWHERE[code]
+        assert f"def {test}(" in (TESTS / path).read_text("utf-8")
+        return NAMED[code]
+    typed = [f"{trial.typed} {trial.advised}" for trial in TRIALS if trial.code == code]
+    names = {name for words in typed for name in NAMES.findall(words)}
+    if any(one.name.partition("-")[2] == code for one in archives_of(LENIENT)):
+        names.add(LENIENT)
+    for archive in archives_of(LIMITS):
+        if archive.name.partition("-")[2] == code:
+            names |= {LIMITS, limit_of(archive)}
+    return names | TRIED_HERE.get(code, set())
+
+
+@pytest.mark.parametrize("code", [code for code, names in NAMED.items() if names])
+def test_everything_that_advice_names_is_tried(code: str) -> None:
+    """No help has an option, a variable or a command that nobody has typed."""
+    assert NAMED[code] - names_tried(code) == set()
