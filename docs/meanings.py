@@ -111,9 +111,9 @@ Credentials and regions are found as boto3 finds them: `AWS_PROFILE`, `AWS_REGIO
 """,
     "settings": """\
 An environment of the cloud stack is a file, `infra/environments/NAME.toml`. On one machine the
-options of the [command line](cli.md), `S3UNZIP_TUNING` and `S3UNZIP_LIMITS` take its place. Sizes are bytes and
-times are seconds unless the text says otherwise. An unknown or wrong setting stops the synthesis
-with one line that names it.
+options of the [command line](cli.md), `S3UNZIP_TUNING` and `S3UNZIP_LIMITS` take its place. Sizes
+are bytes and times are seconds unless the text says otherwise. An unknown or wrong setting stops
+the synthesis with one line that names it.
 """,
     "tuning": """\
 Set in `[tuning]` of the file; on one machine as a JSON object in the variable `S3UNZIP_TUNING`.
