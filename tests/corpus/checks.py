@@ -149,7 +149,7 @@ def folder(warnings: str = "", **changes: object) -> Archive:
 
 def sized(warnings: str = "", *, crc32: int = 0, **changes: object) -> Archive:
     """Build an archive of one directory that declares the size of a folder on a disk."""
-    return folder(warnings, central={"size": 4_096, "crc32": crc32}, **changes)
+    return unread("7zz", folder(warnings, central={"size": 4_096, "crc32": crc32}, **changes))
 
 
 def sized_well() -> Archive:
@@ -613,7 +613,7 @@ ROWS = [
     fails("encrypted", one(flags=0x1), one(flags=0x2000)),
     fails("encrypted", one(flags=0x1), unread("zipfile", one(flags=0x40))),
     fails("encrypted", one(flags=0x1), unread("zipfile", one(flags=0x2040))),
-    fails("encrypted", one(flags=0x1), one(central={"flags": 0x2000})),
+    fails("encrypted", one(flags=0x1), unread("7zz", one(central={"flags": 0x2000}))),
     fails("encrypted", one(method=99)),
     fails("strong-encryption", one(flags=0x41), archive(CRYPTED), OPENING),
     fails(
@@ -691,15 +691,16 @@ ROWS = [
     warns(
         "dir-with-size",
         unread(
-            "zipfile unzip", sized("dir-attr-without-slash", name="d", attributes=FOLDER, key="")
+            "zipfile unzip 7zz",
+            sized("dir-attr-without-slash", name="d", attributes=FOLDER, key=""),
         ),
         unread(
             "zipfile unzip", folder("dir-attr-without-slash", name="d", attributes=FOLDER, key="")
         ),
     ),
     warns("dir-with-size", unread(ALL_READERS, sized("dir-is-root", name="/")), roots("/")),
-    rejects("overlap", archive(listing(6), A), archive(listing(5), A)),
-    rejects("member-out-of-bounds", archive(A, listing(33)), archive(A, listing(5))),
+    rejects("overlap", archive(listing(6), A), unread("7zz", archive(listing(5), A))),
+    rejects("member-out-of-bounds", archive(A, listing(33)), unread("7zz", archive(A, listing(5)))),
     warns(
         "dir-attr-without-slash",
         unread("zipfile unzip", archive(EMPTY_FOLDER, Member("d/a"))),

@@ -10,6 +10,7 @@ CASES: list[Case] = [
     *adversarial.CASES,
     *codecs.CASES,
     *names.CASES,
+    *producers.CASES,
     *splits.CASES,
 ]
 LABELLED = chain(

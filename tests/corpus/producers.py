@@ -17,7 +17,10 @@ from tests.corpus.labels import (
     Archive,
     Member,
     archive,
+    fails,
     name_archives,
+    name_cases,
+    rejects,
     unread,
 )
 from tests.encrypting import seal_aes, seal_zipcrypto
@@ -37,6 +40,7 @@ from tests.zips import (
 )
 
 SECRET = b"open sesame"
+LENIENT = Policy(lenient=True)
 OPENING = Policy(password=SECRET)
 UTF8 = 0x800
 FOLDER_BITS = 0o40755 << 16 | 0x10
@@ -62,6 +66,7 @@ MAC_HEADERS: dict[str, Any] = {"extra": MAC_TIMES, "local_extra": LOCAL_MAC_TIME
 MAC = {"made_by": 0x315}
 FAT = {"made_by": 20}
 BOTH_SENTINELS = {"size": SENTINEL, "compressed_size": SENTINEL}
+NOTHING = {"size": 0, "compressed_size": 0}
 STUB = b"MZ" + b"This program cannot be run in DOS mode. " * 20
 SCRIPT = b"#!/bin/sh\nexec java -jar $0\n"
 
@@ -126,7 +131,6 @@ CAFE_NFD = "cafe\u0301.txt"
 RESOURCE_FORK = Member(
     "__MACOSX/dir/._a.txt", b"\0\5\x16\7\0\2\0\0Mac OS X        " + bytes(60), DEFLATE
 )
-ICON = Member("dir/Icon\r", failed="name-control-char", in_folder="extracted")
 OEM = Member(b"\x84pfel.txt", TEXT, DEFLATE, key="\u00e4pfel.txt")  # cp437
 
 INFO_ZIP = {
@@ -246,6 +250,10 @@ MACOS = {
     "Archive Utility, folders": by(
         Member("dir/", attributes=0o40755 << 16), A, **MAC_HEADERS, central=MAC
     ),
+    "Archive Utility, a folder with an icon": unread(
+        "unzip",
+        by(Member("dir/Icon\r"), A, warnings="name-carriage-return", **MAC_HEADERS, central=MAC),
+    ),
     "Archive Utility, empty file": by(Member("empty"), *STREAMED[:1], **MAC_HEADERS, central=MAC),
     "ditto -c -k": by(*STREAMED, extra=OWNERS, central=MAC),
     "Finder, a slash in a name": by(Member("notes 1:2.txt", TEXT), **MAC_HEADERS, central=MAC),
@@ -268,6 +276,14 @@ OFFICE = {
         CONTENT_TYPES, A, shape=Shape(trailing=b"\n"), warnings="trailing-padding"
     ),
     "OPC of .NET": by(CONTENT_TYPES, A, descriptor="signed32", central={"needed": 20, **FAT}),
+    "libgsf: a length that counts too much": unread(
+        "unzip 7zz",
+        by(
+            *FILES,
+            warnings="zip64-record-length",
+            shape=Shape(zip64=True, zip64_eocd={"record_size": 56}),
+        ),
+    ),
     "libgsf: place kept for ZIP64": by(*FILES, extra=b"", local_extra=extra(0x4949, bytes(16))),
     "USDZ: aligned to 64 bytes": archive(
         replace(B, local_extra=extra(0x1986, bytes(64 - 30 - 5 - 4)))
@@ -406,11 +422,69 @@ LIBRARIES = {
     "rubyzip": by(*FILES, central={"made_by": 0x334}, extra=TIMES),
     "Rust zip": by(*FILES, local={"needed": 20}, central={"made_by": 0x32E}),
     "minizip-ng": by(*FILES, extra=extra(0x5455, b"\1" + bytes(4)), central={"made_by": 0x32D}),
+    "ZIPFoundation: folders with a size": archive(
+        replace(FOLDER, central={"size": 68}, local={"size": 68}), A, warnings="dir-with-size"
+    ),
+    "miniz: folders with a size": archive(
+        replace(FOLDER, method=DEFLATE, data=b"", central={"size": 4096}, local={"size": 4096}),
+        A,
+        warnings="dir-with-size",
+    ),
+    "IPED: a field that ends behind its block": unread(
+        "zipfile bsdtar",
+        archive(
+            replace(A, extra=extra(0x5455, bytes(9))[:-4], local_extra=b""),
+            B,
+            warnings="cd-extra-malformed",
+        ),
+    ),
+    "as3corelib: empty members as folders": unread(
+        "zipfile unzip bsdtar 7zz",
+        archive(
+            Member("202301/a.csv", TEXT),
+            Member("202303", in_folder=""),
+            Member("202303/b.csv", TEXT),
+            Member("202301", in_folder=""),
+            warnings="file-dir-prefix-conflict",
+        ),
+    ),
+    "UnzipKit: backslashes in Unicode paths": archive(
+        Member(
+            b"Acribor\x82a/A.txt",
+            TEXT,
+            extra=unicode_path(b"Acribor\x82a/A.txt", "Acribor\u00e9a\\A.txt"),
+            key="Acribor\u00e9a/A.txt",
+        ),
+        warnings="unicode-path-used unicode-path-backslash",
+    ),
+    "Windows attributes like the type of a device": by(
+        B, attributes=0x20000020, central={"made_by": 0x14}
+    ),
+    "bit 13 without encryption": by(A, B, flags=0x2000),
+    "log2timeline: backslashes, slashes in local headers": unread(
+        "zipfile",
+        archive(
+            Member("sv\\A.dll", TEXT, local_name=b"sv/A.dll", key="sv/A.dll"),
+            warnings="name-backslash lfh-name-variant",
+            policy=LENIENT,
+        ),
+    ),
+    ".NET 4.5: backslashes": archive(
+        Member("sv\\A.dll", TEXT, key="sv/A.dll"), warnings="name-backslash", policy=LENIENT
+    ),
+    "kuba--/zip: drive letters": archive(
+        Member("C:/New Folder/1.docx", TEXT, key="New Folder/1.docx"),
+        warnings="name-drive-letter",
+        policy=LENIENT,
+    ),
     "ZipStream-PHP, zero headers": by(*STREAMED, central={"made_by": 0x603}, flags=UTF8),
 }
 SERVICES = {
     "Google Takeout": by(*STREAMED, flags=UTF8, central={"made_by": 0x2D, "needed": 45}),
-    "Dropbox": by(*STREAMED, flags=UTF8, central={"made_by": 0x314}),
+    "Dropbox: the destination as a folder": unread(
+        "zipfile unzip",
+        archive(Member("/", attributes=FOLDER_BITS), *STREAMED, warnings="dir-is-root"),
+    ),
     "NiFi, ZipCrypto": archive(
         *(seal_zipcrypto(file, SECRET) for file in STREAMED), policy=OPENING
     ),
@@ -457,3 +531,37 @@ FAMILIES = {
 ARCHIVES = [
     archive for family, habits in FAMILIES.items() for archive in name_archives(family, habits)
 ]
+
+# What the same writers, and others, are known to do wrong.
+ROWS = [
+    fails("name-backslash", archive(Member("sv\\A.dll", TEXT), B)),
+    fails("name-drive-letter", archive(Member("C:/New Folder/1.docx", TEXT), B)),
+    fails(
+        "lfh-name-mismatch",
+        archive(replace(CAFE, local_name="caf\u00e9.txt".encode("cp850")), *FILES[:3]),
+    ),
+    fails(
+        "dd-mismatch",
+        archive(replace(A, flags=8, local=NOTHING), B),
+        archive(*ABSENT[:1], B, warnings="dd-absent", unread="unzip"),
+    ),
+    fails("dd-mismatch", archive(replace(A, flags=8, local={**NOTHING, "crc32": 0}), B)),
+    fails("dd-mismatch", archive(replace(A, flags=8, after=b"junk"), B)),
+    fails("lfh-size-crc-mismatch", archive(replace(A, flags=8, local={"crc32": 1}), B)),
+    rejects("count-mismatch", by(*FILES, shape=Shape(eocd={"disk_entries": 8}))),
+    rejects("count-mismatch", by(*FILES, shape=Shape(eocd={"entries": 3, "disk_entries": 3}))),
+    rejects("offsets-ambiguous", by(*FILES, shape=Shape(eocd={"directory_offset": 30}))),
+    fails("unsupported-method", archive(replace(A, method=98), B)),  # PPMd
+    fails("unsupported-method", archive(replace(A, method=97, data=b"wvpk" + bytes(30)), B)),
+    fails("unsupported-method", archive(replace(A, method=96, data=b"jpeg"), B)),
+    fails("unsupported-method", archive(replace(A, method=6), B)),  # imploded by PKZIP 1
+    fails("unsupported-method", archive(replace(A, method=1), B)),  # shrunk
+    fails("encrypted", archive(AE2[0], B), archive(AE2[0], B, policy=OPENING)),
+    fails("encrypted", archive(CRYPTED[0], B), archive(CRYPTED[0], B, policy=OPENING)),
+    fails("strong-encryption", archive(replace(A, flags=0x41), B)),
+    fails("symlink", by(Member("link", b"dir/a.txt", attributes=0o120777 << 16), A)),
+    rejects("trailing-data", by(*FILES, shape=Shape(trailing=b"\r\n\r\n"))),
+    rejects("trailing-data", by(*FILES, shape=Shape(trailing=b"<!-- cached -->"))),
+    rejects("no-eocd", archive(raw=build(*FILES)[:-30])),
+]
+CASES = list(name_cases("writers' faults", ROWS))
