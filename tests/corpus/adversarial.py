@@ -17,8 +17,6 @@ from tests.corpus.labels import (
     Member,
     archive,
     fails,
-    name_archives,
-    name_cases,
     rejects,
     unread,
 )
@@ -168,5 +166,3 @@ ROWS = [
     rejects("no-eocd", raw(b'{"error": "not found"}')),
     rejects("no-eocd", raw(bytes(70_000))),
 ]
-ARCHIVES = list(name_archives("adversarial", SOUND))
-CASES = list(name_cases("adversarial", ROWS))

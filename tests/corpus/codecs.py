@@ -18,8 +18,6 @@ from tests.corpus.labels import (
     Member,
     archive,
     fails,
-    name_archives,
-    name_cases,
     unread,
 )
 from tests.encrypting import seal_aes, seal_zipcrypto
@@ -135,5 +133,3 @@ ROWS = [
         for cipher in SEALS
     ),
 ]
-ARCHIVES = list(name_archives("codecs", SOUND))
-CASES = list(name_cases("codecs", ROWS))

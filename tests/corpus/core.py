@@ -1,6 +1,5 @@
 """The ZIP core driven by hand, its input cut as finely as a test wants."""
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,7 +20,7 @@ from s3unzip.zip import (
     open_member,
 )
 from s3unzip.zip.decode import MemberDecoder, decode_whole
-from tests.corpus.labels import MemberResult, Result
+from tests.corpus.labels import MemberResult, Result, extracted
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,5 @@ def extract(
             results[member.index] = MemberResult(error.finding.code)
         else:
             warnings |= noted
-            results[member.index] = MemberResult(
-                None, member.path, len(content), hashlib.sha256(content).hexdigest()
-            )
+            results[member.index] = extracted(member.path, content)
     return Result(None, results, frozenset(warnings))

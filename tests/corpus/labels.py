@@ -7,10 +7,9 @@ what the builder has put into it.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -19,7 +18,6 @@ from s3unzip.zip import Policy
 from tests.split_zips import build_split, cut_pieces
 from tests.zips import DEFLATE, Entry, Shape, build
 
-EXTRACTED = "extracted"
 ONLY_S3 = "name-s3-special"
 
 
@@ -64,8 +62,7 @@ class Member(Entry):
     """A member with its label: its content comes out under `key`, or it fails with a code.
 
     By default the key is the name. The key "" means that nothing is written, as for a directory.
-    `in_folder` is what a folder makes of it, where it differs from S3: a code, "" for nothing, or
-    `EXTRACTED`.
+    `in_folder` is what a folder makes of it, where it differs from S3: a code, or "" for nothing.
     """
 
     key: str | None = None
@@ -80,15 +77,6 @@ class Member(Entry):
         key = self.raw_name.decode() if self.key is None else self.key
         return None if key.endswith("/") or not key else extracted(key, self.content)
 
-    @property
-    def in_folder_as(self) -> "Member":
-        """The same member with its label for a folder."""
-        if self.in_folder is None:
-            return self
-        if self.in_folder == EXTRACTED:
-            return replace(self, failed="")
-        return replace(self, key="", failed=self.in_folder)
-
 
 @dataclass(frozen=True)
 class Archive:
@@ -101,7 +89,6 @@ class Archive:
     """
 
     members: tuple[Member, ...] = ()
-    name: str = ""
     shape: Shape = field(default_factory=Shape)
     rejected: str = ""
     warnings: str = ""
@@ -141,7 +128,10 @@ class Archive:
     @property
     def in_folder(self) -> Result:
         """What must become of it in a folder."""
-        members = tuple(member.in_folder_as for member in self.members)
+        members = tuple(
+            member if member.in_folder is None else replace(member, key="", failed=member.in_folder)
+            for member in self.members
+        )
         warnings = self.warnings.replace(ONLY_S3, "")
         return replace(self, members=members, warnings=warnings).expected
 
@@ -157,11 +147,6 @@ class Case(NamedTuple):
     code: str
     bad: Archive
     good: Archive
-
-    @property
-    def archives(self) -> tuple[Archive, Archive]:
-        """Both of them."""
-        return self.bad, self.good
 
 
 def archive(*members: Member, **label: object) -> Archive:
@@ -182,7 +167,7 @@ def pending(reason: str, archive: Archive) -> Archive:
 TEXT = b"hello, hello, hello, hello, archive"
 A = Member("a.txt", TEXT)
 B = Member("b.txt", TEXT, DEFLATE)
-PLAIN = archive(A, B, name="plain")
+PLAIN = archive(A, B)
 
 
 def _case(code: str, bad: Archive, good: Archive, policy: Policy | None) -> Case:
@@ -207,16 +192,3 @@ def fails(code: str, bad: Archive, good: Archive = PLAIN, policy: Policy | None 
 def warns(code: str, bad: Archive, good: Archive = PLAIN, policy: Policy | None = None) -> Case:
     """Label an archive that is extracted with a warning."""
     return _case(code, replace(bad, warnings=f"{code} {bad.warnings}"), good, policy)
-
-
-def name_archives(family: str, archives: dict[str, Archive]) -> Iterator[Archive]:
-    """Name archives by their family."""
-    return (replace(one, name=f"{family}/{name}") for name, one in archives.items())
-
-
-def name_cases(family: str, cases: Iterable[Case]) -> Iterator[Case]:
-    """Name both archives of each case by its code and number."""
-    for number, case in zip(count(1), cases):
-        name = f"{family}/{number:03}-{case.code}"
-        bad = replace(case.bad, name=name)
-        yield Case(case.code, bad, replace(case.good, name=case.good.name or f"{name}-twin"))

@@ -14,8 +14,6 @@ from tests.corpus.labels import (
     Member,
     archive,
     fails,
-    name_archives,
-    name_cases,
 )
 from tests.zips import DEFLATE, unicode_path
 
@@ -136,5 +134,3 @@ ROWS = [
     fails("name-dotdot", archive(Member("../"), A)),
     fails("name-absolute", archive(Member("/a/"), A)),
 ]
-ARCHIVES = list(name_archives("names", SOUND))
-CASES = list(name_cases("names", ROWS))

@@ -18,8 +18,6 @@ from tests.corpus.labels import (
     Member,
     archive,
     fails,
-    name_archives,
-    name_cases,
     rejects,
     unread,
 )
@@ -445,6 +443,7 @@ LIBRARIES = {
             Member("202303", in_folder=""),
             Member("202303/b.csv", TEXT),
             Member("202301", in_folder=""),
+            pending="a race today",
             warnings="file-dir-prefix-conflict",
         ),
     ),
@@ -528,9 +527,6 @@ FAMILIES = {
     "services": SERVICES,
     "Java": JAVA,
 }
-ARCHIVES = [
-    archive for family, habits in FAMILIES.items() for archive in name_archives(family, habits)
-]
 
 # What the same writers, and others, are known to do wrong.
 ROWS = [
@@ -564,4 +560,3 @@ ROWS = [
     rejects("trailing-data", by(*FILES, shape=Shape(trailing=b"<!-- cached -->"))),
     rejects("no-eocd", archive(raw=build(*FILES)[:-30])),
 ]
-CASES = list(name_cases("writers' faults", ROWS))

@@ -4,34 +4,12 @@ import os
 import shutil
 import subprocess
 import zipfile
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from tests.corpus.labels import Archive
 from tests.encrypting import AES_METHOD
 from tests.patience import HANG_SECONDS
 from tests.zips import BZIP2, DEFLATE, DEFLATE64, LZMA, STORED, XZ, ZSTD
-
-Reader = Callable[[Archive, Path, Path], None]  # an archive, its file, an empty folder
-
-
-def _extract_by_zipfile(archive: Archive, file: Path, folder: Path) -> None:
-    with zipfile.ZipFile(file) as opened:
-        opened.extractall(folder, pwd=archive.policy.password)
-
-
-def _extract_by_program(archive: Archive, file: Path, folder: Path, *, command: str) -> None:
-    password = (archive.policy.password or b"none").decode()
-    places = {"password": password, "file": file, "folder": folder}
-    words = [word.format(**places) for word in command.split()]
-    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
-    ended = subprocess.run(
-        words, env=environment, capture_output=True, check=False, timeout=HANG_SECONDS
-    )
-    if ended.returncode > 1:  # 1: with warnings
-        raise ValueError(f"{words[0]}: {ended.returncode}: {ended.stdout!r} {ended.stderr!r}")
-
 
 COMMANDS = {
     "unzip": "unzip -qq -o -P {password} {file} -d {folder}",
@@ -45,13 +23,7 @@ METHODS = {
     "bsdtar": {STORED, DEFLATE, BZIP2, LZMA, XZ, ZSTD, AES_METHOD},
     "7zz": {STORED, DEFLATE, DEFLATE64, BZIP2, LZMA, XZ, ZSTD, AES_METHOD},
 }
-READERS: dict[str, Reader] = {"zipfile": _extract_by_zipfile}
-READERS |= {
-    name: partial(_extract_by_program, command=command)
-    for name, command in COMMANDS.items()
-    if shutil.which(name)
-}
-ABSENT = sorted(COMMANDS.keys() - READERS.keys())
+READERS = ["zipfile", *filter(shutil.which, COMMANDS)]
 
 
 def can_read(reader: str, archive: Archive) -> bool:
@@ -73,13 +45,28 @@ def compare(archive: Archive, reader: str, folder: Path) -> str:
     out = folder / "out"
     out.mkdir()
     try:
-        READERS[reader](archive, file, out)
+        _extract(reader, file, out, archive.policy.password or b"none")
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, OSError) as error:
         return repr(error)
-    files = {
-        str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()
-    }
+    paths = [path for path in out.rglob("*") if path.is_file()]
+    files = {str(path.relative_to(out)): path.read_bytes() for path in paths}
     expected = {m.result.key: m.content for m in archive.members if m.listed and m.result}
+    is_equal = files == expected
     if not "".join(expected).isascii():
-        return "" if sorted(files.values()) == sorted(expected.values()) else f"{files}"
-    return "" if files == expected else f"{files}"
+        is_equal = sorted(files.values()) == sorted(expected.values())
+    return "" if is_equal else f"{files}"
+
+
+def _extract(reader: str, file: Path, folder: Path, password: bytes) -> None:
+    if reader == "zipfile":
+        with zipfile.ZipFile(file) as opened:
+            opened.extractall(folder, pwd=password)
+        return
+    values = {"password": password.decode(), "file": file, "folder": folder}
+    words = [word.format(**values) for word in COMMANDS[reader].split()]
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+    ended = subprocess.run(
+        words, env=environment, capture_output=True, check=False, timeout=HANG_SECONDS
+    )
+    if ended.returncode > 1:  # 1: with warnings
+        raise ValueError(f"{words[0]}: {ended.returncode}: {ended.stdout!r} {ended.stderr!r}")

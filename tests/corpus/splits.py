@@ -10,7 +10,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from s3unzip.zip import Limits, Policy
-from tests.corpus.labels import Archive, Member, archive, fails, name_archives, name_cases, rejects
+from tests.corpus.labels import Archive, Member, archive, fails, rejects
 from tests.zips import BZIP2, DEFLATE, Shape
 
 FILES = (
@@ -67,5 +67,3 @@ ROWS = [
     rejects("too-many-parts", Archive(FILES, piece=200), Archive(FILES, piece=900), FEW_PARTS),
     fails("crc-mismatch", replace(SPLIT, members=(SPOILED_DATA, *FILES[1:])), SPLIT),
 ]
-ARCHIVES = list(name_archives("splits", SOUND))
-CASES = list(name_cases("splits", ROWS))

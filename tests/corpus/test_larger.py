@@ -6,12 +6,18 @@ from s3unzip.zip import Policy
 from tests.corpus import core
 from tests.corpus.core import Cut
 from tests.corpus.labels import Archive
-from tests.corpus.larger import ABSENCE, LabelledArchive, compare, read_differences, read_labels
+from tests.corpus.larger import (
+    ArchiveLabel,
+    compare,
+    find_absence,
+    read_differences,
+    read_labels,
+)
 from tests.corpus.ways import WAYS
 
 LABELS = read_labels()
 if not LABELS:
-    pytest.skip(ABSENCE, allow_module_level=True)
+    pytest.skip(find_absence(), allow_module_level=True)
 
 SMALL = 20_000
 BY_PATH = {label.path: label for label in LABELS}
@@ -20,7 +26,7 @@ each_label = pytest.mark.parametrize("label", LABELS, ids=BY_PATH)
 
 @pytest.mark.parametrize("way", ["core", "members"])
 @each_label
-def test_as_labelled(label: LabelledArchive, way: str) -> None:
+def test_as_labelled(label: ArchiveLabel, way: str) -> None:
     """Outcome, keys, sizes and contents are the labelled ones, or the difference is listed."""
     lines = compare(label, WAYS[way](Archive(raw=label.read())))
     assert bool(lines) == (label.path in read_differences()), lines
@@ -28,7 +34,7 @@ def test_as_labelled(label: LabelledArchive, way: str) -> None:
 
 @pytest.mark.parametrize("length", [1, 13])
 @each_label
-def test_cut(label: LabelledArchive, length: int) -> None:
+def test_cut(label: ArchiveLabel, length: int) -> None:
     """Read in small pieces, every archive gives the same."""
     raw = label.read()
     if len(raw) > SMALL:
