@@ -47,7 +47,6 @@ SECRET = b"p\xc3\xa4ss word\x7f"
 OPENING = Policy(password=SECRET)
 LARGE = b"".join(b"%d, " % (number * number % 99_991) for number in range(30_000))
 MEDIUM = LARGE[:6_000]
-FORMS = (None, *DESCRIPTORS)
 SEALS: Mapping[str, Callable[[Member, bytes], Member]] = {
     "ZipCrypto": seal_zipcrypto,
     **{
@@ -57,23 +56,27 @@ SEALS: Mapping[str, Callable[[Member, bytes], Member]] = {
         for version, strength in product((1, 2), (1, 2, 3))
     },
 }
-WITHOUT_SIGNATURE = {"bare32", "bare64"}
 
 
 def describe(method: int, form: str | None) -> Archive:
     """Build an archive of a method and a form of descriptor."""
-    warnings = "dd-missing-signature" if form in WITHOUT_SIGNATURE else ""
+    warnings = "dd-missing-signature" if form in {"bare32", "bare64"} else ""
     member = Member("m.txt", MEDIUM, method, descriptor=form)
     return archive(member, replace(A, descriptor=form), warnings=warnings)
 
 
 def seal(method: int, cipher: str, content: bytes = TEXT) -> Member:
     """Encrypt a member."""
-    return SEALS[cipher](Member(f"{method}.txt", content, method), SECRET)
+    form = "signed32" if method % 2 else None
+    return SEALS[cipher](Member(f"{method}.txt", content, method, descriptor=form), SECRET)
 
 
 SOUND = {
-    **{f"{NAMES[method]}, {form}": describe(method, form) for method in NAMES for form in FORMS},
+    **{
+        f"{NAMES[method]}, {form}": describe(method, form)
+        for method in NAMES
+        for form in (None, *DESCRIPTORS)
+    },
     **{
         f"{cipher}, all methods": unread(
             "bsdtar", archive(*(seal(method, cipher) for method in NAMES), policy=OPENING)

@@ -17,11 +17,6 @@ from tests.corpus.labels import (
 )
 from tests.zips import DEFLATE, unicode_path
 
-GUESS = "name-encoding-guess"
-ODD = "name-trailing-space-dot"
-LENIENT = Policy(lenient=True)
-UNIX_FOLDER = 0o40755 << 16
-
 # What no reader but the shell misreads.
 PLAIN_NAMES = (
     "-rf",
@@ -116,11 +111,13 @@ def encoded(encoding: str, *, path: bool = False) -> Archive:
 
 
 SOUND = {
-    "three dots": replace(one(".../a.txt"), warnings=ODD),
+    "three dots": replace(one(".../a.txt"), warnings="name-trailing-space-dot"),
     **{f"plain {number}": one(name) for number, name in enumerate(PLAIN_NAMES)},
     **{f"UTF-8 {number}": one(name) for number, name in enumerate(UNICODE_NAMES)},
     **{
-        f"UTF-8 {number}, without bit 11": replace(one(name.encode(), key=name), warnings=GUESS)
+        f"UTF-8 {number}, without bit 11": replace(
+            one(name.encode(), key=name), warnings="name-encoding-guess"
+        )
         for number, name in enumerate(UNICODE_NAMES)
     },
     **{f"{encoding} is told": encoded(encoding) for encoding in ENCODED},

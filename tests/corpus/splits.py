@@ -4,6 +4,7 @@ WinZip and PKZIP begin the first part with a marker (8.5.3). 7-Zip's volumes and
 finished archive anywhere, so that no record knows of the cuts.
 """
 
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,7 +12,8 @@ from msgspec import structs
 
 from s3unzip.zip import Limits, Policy
 from tests.corpus.labels import Archive, Member, archive, fails, rejects
-from tests.zips import BZIP2, DEFLATE, Shape
+from tests.split_zips import MARKER
+from tests.zips import BZIP2, DEFLATE, Fields, Shape, extra
 
 FILES = (
     Member("a.txt", b"stored text, long enough to be cut into several parts"),
@@ -24,7 +26,6 @@ FILES = (
 SPLIT = Archive(FILES, sizes=(300, 400))
 ZIP64 = replace(SPLIT, shape=Shape(zip64=True))
 FEW_PARTS = Policy(limits=structs.replace(Limits(), parts=2))
-SPOILED_DATA = replace(FILES[0], data=FILES[0].content[:-1] + b"?")
 
 
 def shaped(**changes: object) -> Archive:
@@ -37,6 +38,21 @@ def spoiled(spoil: Callable[[list[bytes]], list[bytes]]) -> Archive:
     return replace(SPLIT, spoil=spoil)
 
 
+def zip64(**changes: object) -> Archive:
+    """Split a ZIP64 archive with a shape."""
+    shape = Shape(zip64=True, **changes)  # type: ignore[arg-type]  # any field of Shape
+    return replace(SPLIT, shape=shape)
+
+
+def on_disk(number: int) -> Archive:
+    """Build two parts; the number of the second member's disk is in its ZIP64 field."""
+    field = extra(0x0001, struct.pack("<I", number))
+    moved = Member("b", b"x" * 500, extra=field, local_extra=b"", central={"disk": 0xFFFF})
+    return archive(FILES[0], moved, sizes=(100,))
+
+
+# Places where no disk has a byte: the last byte of the first disk is 87.
+NOWHERE: tuple[Fields, ...] = ({"disk": 3}, {"disk": 0, "offset": 300}, {"offset": 99_999})
 SOUND = {
     "zip -s, two parts": replace(SPLIT, sizes=(400,)),
     "zip -s, three parts": SPLIT,
@@ -48,6 +64,9 @@ SOUND = {
     "a comment": shaped(comment=b"part 3 of 3"),
     "7-Zip volumes": Archive(FILES, piece=200),
     "7-Zip volumes of a ZIP64 archive": Archive(FILES, piece=333, shape=Shape(zip64=True)),
+    "one part that was to be split": Archive(FILES, shape=Shape(prefix=MARKER, adjusted=True)),
+    "one part, temporary marker": Archive(FILES, shape=Shape(prefix=b"PK00", adjusted=True)),
+    "a disk number in the ZIP64 field": on_disk(1),
     "one volume": Archive(FILES, piece=9_999),
 }
 ROWS = [
@@ -61,9 +80,24 @@ ROWS = [
     rejects("multi-disk", shaped(eocd={"disk_entries": 7}), SPLIT),
     rejects("multi-disk", shaped(eocd={"disk_entries": 0}), SPLIT),
     rejects("multi-disk", shaped(eocd={"directory_offset": 100_000}), SPLIT),
-    rejects("multi-disk", replace(ZIP64, shape=Shape(zip64=True, locator={"disks": 9})), ZIP64),
-    rejects("multi-disk", replace(ZIP64, shape=Shape(zip64=True, zip64_eocd={"disk": 0})), ZIP64),
+    rejects("multi-disk", zip64(locator={"disks": 9}), ZIP64),
+    rejects("multi-disk", zip64(zip64_eocd={"disk": 0}), ZIP64),
+    rejects("multi-disk", zip64(locator={"disks": 1}), ZIP64),
+    rejects("multi-disk", zip64(locator={"record_disk": 7}), ZIP64),
+    rejects("zip64-eocd-mismatch", zip64(zip64_eocd={"directory_disk": 9}), ZIP64),
+    rejects("multi-disk", on_disk(9), on_disk(1)),
+    *(
+        rejects(
+            "multi-disk", archive(FILES[0], replace(FILES[3], central=central), sizes=(150, 100))
+        )
+        for central in NOWHERE
+    ),
+    rejects("gap-before-eocd", spoiled(lambda parts: [*parts[:-1], b"stub" + parts[-1]]), SPLIT),
     rejects("too-many-parts", SPLIT, replace(SPLIT, sizes=(400,)), FEW_PARTS),
     rejects("too-many-parts", Archive(FILES, piece=200), Archive(FILES, piece=900), FEW_PARTS),
-    fails("crc-mismatch", replace(SPLIT, members=(SPOILED_DATA, *FILES[1:])), SPLIT),
+    fails(
+        "crc-mismatch",
+        replace(SPLIT, members=(replace(FILES[0], data=FILES[0].content[:-1] + b"?"), *FILES[1:])),
+        SPLIT,
+    ),
 ]

@@ -52,23 +52,22 @@ def _read_member(member: ArchiveMember) -> MemberResult:
         return MemberResult(error.finding.code)
 
 
-def name_files(archive: Archive, stem: str) -> list[str]:
-    """Name the files of an archive; the last one names a split archive, the first one pieces."""
-    count = len(archive.parts)
+def name_files(archive: Archive, stem: str) -> dict[str, bytes]:
+    """Return the files of an archive, last the one that names it: of pieces the first one."""
     if archive.piece:
-        return [f"{stem}.zip.{number:03}" for number in range(count, 0, -1)]
-    return part_names(stem, count)
+        pieces = [(f"{stem}.zip.{n:03}", piece) for n, piece in enumerate(archive.parts, 1)]
+        return dict(reversed(pieces))
+    return dict(zip(part_names(stem, len(archive.parts)), archive.parts, strict=True))
 
 
 def run_in_memory(archive: Archive, tuning: Tuning) -> Result:
     """Run an archive between buckets in memory, at the root of the destination."""
     world = World(tuning, policy=archive.policy)
-    names = name_files(archive, "in/archive")
-    for name, part in zip(names, _sort_parts(archive), strict=True):
-        world.buckets.bucket("ingest").put(name, part, ObjectFacts("", {}), if_absent=False)
+    for source, part in name_files(archive, "in/archive").items():
+        world.buckets.bucket("ingest").put(source, part, ObjectFacts("", {}), if_absent=False)
     policy = archive.policy
     options = Options("{member}", lenient=policy.lenient, encoding=policy.encoding)
-    report = world.run_request(Request(Location("s3", "ingest", names[-1]), OUT, options))
+    report = world.run_request(Request(Location("s3", "ingest", source), OUT, options))
     if report.verdict is Verdict.REJECTED:
         assert not world.out.objects
         assert not world.out.pending
@@ -83,11 +82,6 @@ def run_in_memory(archive: Archive, tuning: Tuning) -> Result:
     written = {member.key for member in members.values() if member.code is None}
     assert written == set(world.out.objects)
     return Result(None, members, frozenset(report.warnings))
-
-
-def _sort_parts(archive: Archive) -> list[bytes]:
-    parts = archive.parts
-    return parts[::-1] if archive.piece else parts
 
 
 WAYS: dict[str, Callable[[Archive], Result]] = {
@@ -136,12 +130,10 @@ def run_command(archives: Sequence[Archive], folder: Path, tuning: str) -> list[
     words += ["--encoding", policy.encoding] if policy.encoding else []
     program.variables["S3UNZIP_PASSWORD"] = (policy.password or b"").decode()
     for number, archive in enumerate(archives):
-        names = name_files(archive, f"{number}")
-        for name, part in zip(names, _sort_parts(archive), strict=True):
-            (folder / name).write_bytes(part)
-        words.append(names[-1])
-    ended = program.extract(*words, "out")
-    ends = ended.lines[0]["archives"]
+        for source, part in name_files(archive, f"{number}").items():
+            (folder / source).write_bytes(part)
+        words.append(source)
+    ends = program.extract(*words, "out").lines[0]["archives"]
     return [
         _read_end(archive, end["report"], program.files(f"out/{number}"))
         for number, (archive, end) in enumerate(zip(archives, ends, strict=True))

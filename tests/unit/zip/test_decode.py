@@ -5,7 +5,6 @@ import lzma
 import struct
 import tracemalloc
 import zlib
-from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -86,27 +85,6 @@ def test_stored_is_not_copied() -> None:
     assert decode_whole(member_of(STORED, TEXT, TEXT), data, Policy()) is data
 
 
-BROKEN: dict[str, tuple[Callable[[int], bytes], set[str]]] = {
-    "cut": (lambda method: compress(method, TEXT)[:-6], {"stream-truncated"}),
-    "short": (lambda method: compress(method, TEXT[:-4]), {"size-mismatch"}),
-    "long": (
-        lambda method: compress(method, TEXT + b"more"),
-        {"size-overrun", "corrupt-stream", "stream-truncated"},
-    ),
-    "other": (lambda method: compress(method, TEXT[:-1] + b"x"), {"crc-mismatch"}),
-    "garbage": (lambda _: b"\xff" * 200, {"corrupt-stream", "memory-bound"}),
-}
-
-
-@by_packed
-@pytest.mark.parametrize("way", BROKEN)
-def test_broken_streams(method: int, way: str) -> None:
-    """A stream of another length or content fails, whatever the decoder's own words."""
-    make, codes = BROKEN[way]
-    data = make(method)
-    assert code_of(member_of(method, data, TEXT), data) <= codes
-
-
 @by_packed
 @pytest.mark.parametrize("spare", [1, 5, 2000])
 def test_trailing_bytes(method: int, spare: int) -> None:
@@ -153,13 +131,6 @@ def test_lzma_of_known_size_with_a_marker() -> None:
         data += b"\x09\x04\x05" * 50
         member = member_of(LZMA, data, content, flags=0)
         assert code_of(member, data, Policy(lenient=True)) == {None}
-
-
-def test_zstd_frames() -> None:
-    """Several frames, and skippable ones, make one member."""
-    skippable = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc"
-    data = compress(ZSTD, TEXT) + skippable + compress(ZSTD, TEXT)
-    assert code_of(member_of(ZSTD, data, TEXT * 2), data) == {None}
 
 
 def test_feeding_too_little_is_found() -> None:
