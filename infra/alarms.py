@@ -143,6 +143,13 @@ class Alarms(Construct):
             "left is done.",
         )
         self._alarm(
+            "FailedExecutions",
+            workflow.state_machine.metric_failed(statistic="Sum"),
+            advice="An execution failed, so a function failed for good or the state machine did. "
+            "Its run has a FAILED report soon, with the cause; without one read the execution's "
+            "history, then s3unzip resume.",
+        )
+        self._alarm(
             "TimedOutRuns",
             workflow.state_machine.metric_timed_out(statistic="Sum"),
             advice="A run took longer than its execution may. Look at its report.html for tasks "

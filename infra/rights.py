@@ -97,6 +97,8 @@ class Rights:
             allow(["s3:ListBucketMultipartUploads"], self._destination.bucket_arn),
             # Nested archives, and archives that were replaced while their run was at work.
             allow(["states:StartExecution"], machine_arn(environment, self._stack)),
+            # Whether the execution of a name that is taken is at work, and for which archive.
+            allow(["states:DescribeExecution"], executions_arn(environment, self._stack)),
             iam.PolicyStatement(
                 actions=["events:PutEvents"],
                 resources=[bus],
@@ -121,10 +123,19 @@ def machine_arn(environment: Environment, stack: cdk.Stack) -> str:
 
     CloudFormation refuses a circle of references.
     """
+    return _states_arn("stateMachine", environment.stack.name, stack)
+
+
+def executions_arn(environment: Environment, stack: cdk.Stack) -> str:
+    """Return the ARN of all executions of the state machine, likewise."""
+    return _states_arn("execution", f"{environment.stack.name}:*", stack)
+
+
+def _states_arn(resource: str, name: str, stack: cdk.Stack) -> str:
     return stack.format_arn(
         service="states",
-        resource="stateMachine",
-        resource_name=environment.stack.name,
+        resource=resource,
+        resource_name=name,
         arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
     )
 

@@ -3,13 +3,15 @@
 ::
 
     Planned? --no--> Plan --> Next? -- few ---> Few tasks (Map, inline) -------+
-       |                      ^ ^ +--- many --> Many tasks (Map, distributed) --+--> Settle
-       +--------yes-----------+ | +--- done --> Done                                  |
-                                +---------------------------------------------------+
+     |  |                     ^ ^ +--- many --> Many tasks (Map, distributed) --+--> Settle
+     |  +-------yes-----------+ | +--- done --> Done                            |     |
+     |                          +-----------------------------------------------------+
+     +--wait--> Wait for functions ---------------------------------------------+
 
 The data of every state is `s3unzip.model.Next`: which run it is and what comes next in it. The
 functions write the tasks of a round and read what they came to; the machine only starts them. A
-task that failed is in the next round, so no Map stops at a failure.
+task that failed is in the next round, so no Map stops at a failure. An execution with a ``wait`` in
+its input waits so many seconds, until no function of another, stopped one works any more.
 
 The children of the distributed Map are Standard workflows: their retries may wait for hours. No
 state has their results: a child returns ``{}``, and a ResultWriter writes the Map's result to the
@@ -142,8 +144,11 @@ class Workflow(Construct):
             .otherwise(sfn.Succeed(self, "Done"))
         )
         settle.next(following)
+        seconds = sfn.WaitTime.seconds_path("$.wait")
+        wait = sfn.Wait(self, "Wait for functions", time=seconds)
         return (
             sfn.Choice(self, "Planned?")
+            .when(sfn.Condition.is_present("$.wait"), wait.next(settle))
             .when(sfn.Condition.is_present("$.next"), following)
             .otherwise(plan.next(following))
         )

@@ -112,6 +112,13 @@ class MemoryBucket:
                 self.versions[key, stored.etag] = stored
             return stored.etag.strip('"')
 
+    def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:
+        """Write one object in the place of another."""
+        with self._lock:
+            if self._stored(key).etag != f'"{etag}"':
+                raise ConflictError(f"{key} has another ETag")
+            self.objects[key] = Stored(body, facts, _etag(body))
+
     def head(self, key: str) -> StoredObject | None:
         """Return what is stored."""
         stored = self.objects.get(key)

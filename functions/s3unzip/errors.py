@@ -23,6 +23,7 @@
     |  +- StoreFullError            exit 6  no space left where the members go
     |  +- StoreRefusesError         exit 6  the destination refuses every object
     |  +- UnsupportedError          exit 6  the store does not implement a request or its header
+    |  +- UnreadableRecordError     exit 6  a record of a run is damaged, lost or of another version
     +- ServiceFaultError            exit 5  retryable: try the task again
     |  +- UnconfirmedError          exit 5  the answer to Complete does not tell of an object
     |  +- ThrottledError            exit 5  503 SlowDown and its kin, after the whole budget
@@ -104,6 +105,10 @@ class StoreFullError(StorageError):
 
 class UnsupportedError(StorageError):
     """The store does not implement the request, or one of its headers."""
+
+
+class UnreadableRecordError(StorageError):
+    """A record of a run is damaged, lost or of another version; the run begins anew."""
 
 
 class StoreRefusesError(StorageError):

@@ -136,6 +136,10 @@ OTHER = {
         "The member is larger than the store takes as one object.",
         "Extract it into a folder or into a store with a higher limit.",
     ),
+    "record-unreadable": Explanation(
+        "A record of the run is damaged, lost or of another version.",
+        "Let the run begin anew: s3unzip resume RUN.",
+    ),
     "service-fault": Explanation("A store does not answer.", MEND_AND_RESUME),
     "slice-refused": Explanation(
         "A slice of a split member did not hold, so the member is streamed whole.", NOTHING_TO_DO

@@ -13,7 +13,7 @@ import threading
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -260,6 +260,12 @@ class Run(Struct, frozen=True):
     # bits of a size are known: so all members together stay within the limit.
     inflation: float = 0.0
 
+    @property
+    def request(self) -> Request:
+        """The request by which the run begins anew."""
+        place = (self.source, self.destination, self.options)
+        return Request(*place, self.event_time, self.after_success)
+
 
 def run_id(request: Request, pin: Pin, modified: float | None) -> str:
     """Return the run's id: day, time and stem of the archive, and a hash; ids sort by time.
@@ -280,6 +286,34 @@ def run_id(request: Request, pin: Pin, modified: float | None) -> str:
     return f"{put:%Y-%m-%d/%H%M%S}-{run_stem(request.source)}-{digest}{again}"
 
 
+class OfArchive(Protocol):
+    """What names an archive and its version: a run, a report, the input of an execution."""
+
+    @property
+    def source(self) -> Location:
+        """Where the archive is."""
+        ...
+
+    @property
+    def pin(self) -> Pin | None:
+        """Its version; None: not known."""
+        ...
+
+
+def check_same_archive(
+    run: str, source: Location, pin: Pin | None, recorded: OfArchive | None
+) -> None:
+    """Check that what is on record under the id of a run is of this archive; else `UsageError`."""
+    if recorded is None:
+        return
+    is_same = pin is None or recorded.pin is None or recorded.pin == pin
+    if recorded.source.public != source.public or not is_same:
+        raise UsageError(
+            f"{source.public} is not extracted: its run has the id {run}, which is on record for "
+            f"{recorded.source.public} of version {recorded.pin}; put the archive under another key"
+        )
+
+
 AGAIN = "-again"  # ends the id of the run that follows one whose archive was replaced meanwhile
 
 
@@ -289,8 +323,11 @@ def execution_name(run: str) -> str:
 
 
 def run_of_execution(name: str) -> str:
-    """Return the run of an execution by its name; that of a resumed run ends in -r2, -r3, ..."""
-    return re.sub(r"^(\d{4}-\d\d-\d\d)-", r"\1/", re.sub(r"-r\d+$", "", name))
+    """Return the run of an execution by its name.
+
+    Those that go on with a run end in -r2, -r3, ...; those that look after their ends in -w1, ...
+    """
+    return re.sub(r"^(\d{4}-\d\d-\d\d)-", r"\1/", re.sub(r"-[rw]\d+$", "", name))
 
 
 def run_stem(source: Location) -> str:
@@ -393,10 +430,13 @@ class Next(Struct, frozen=True, omit_defaults=True):
     workers: int = 1  # tasks at once
     done: int = 0  # tasks without anything left before this round
     idle: int = 0  # rounds before this one in which no task was ended
+    reopened: bool = False  # a person lets the members that failed be done again
     requests: Requests = Requests()  # of the steps between the rounds so far
 
 
-RECORDS_FORMAT = 3  # of the objects of a run; a run of another format is refused
+# Of the objects of a run: it rises with each change that an older version would misread.
+RECORDS_FORMAT = 4
+READABLE_FORMATS = (3, 4)  # `run.json` of format 3 does not have the number
 HEADER_BYTES = 128  # around a member's data: its local header, its descriptor
 
 
@@ -437,7 +477,7 @@ class PlanSummary(Struct, frozen=True, omit_defaults=True):
 
     run: Run
     members: int  # in the central directory
-    format: int = RECORDS_FORMAT
+    format: int = 3
     directories: int = 0
     excluded: int = 0  # by include, exclude, names or limit
     failed: int = 0  # by the plan; listed in outcomes/index.jsonl
@@ -544,6 +584,11 @@ class Verdict(StrEnum):
         """Exit code of the command line."""
         return _EXIT_CODES[self]
 
+    @property
+    def rank(self) -> int:
+        """How much the run achieved: a verdict never takes the place of one of a higher rank."""
+        return _RANKS.get(self, 0)
+
 
 _EXIT_CODES = {
     Verdict.COMPLETED: 0,
@@ -552,6 +597,10 @@ _EXIT_CODES = {
     Verdict.SOURCE_CHANGED: 4,
     Verdict.FAILED: 5,
 }
+
+
+# Of a run that FAILED or is SOURCE_CHANGED, the newer verdict counts.
+_RANKS = {Verdict.COMPLETED: 3, Verdict.COMPLETED_WITH_ERRORS: 2, Verdict.REJECTED: 1}
 
 
 NOT_AN_ARCHIVE = "no-eocd"  # the reason for a file that has the name of an archive but is none

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from s3unzip.errors import ConflictError
+from s3unzip.errors import ConflictError, NotFoundError
 from s3unzip.stores.ports import Buffer, ObjectFacts, Upload
 from tests.contract.places import FACTS, Place, list_all
 
@@ -154,6 +154,22 @@ def test_many_pages(place: Place) -> None:
         place.fill(f"n/{number:05d}", b"")
     listed = list_all(place.destination, place.key("n/"), place.key("n/00050"), place.key("n/z"))
     assert [entry.key for entry in listed] == [place.key(f"n/{n:05d}") for n in range(50, 1_100)]
+
+
+def test_replace(place: Place) -> None:
+    """A write on the condition of an ETag changes nothing where that is not there."""
+    if place.destination.part_limits.min_bytes == 1:  # a folder
+        pytest.skip("files have no ETags: the lock of a run keeps others off")
+    where, destination = place.fill("a", b"1"), place.destination
+    first = destination.head(where.key)
+    assert first is not None
+    destination.replace(where.key, b"2", FACTS, first.etag)
+    with pytest.raises(ConflictError, match="a"):
+        destination.replace(where.key, b"3", FACTS, first.etag)
+    assert body_of(place, "a") == b"2"
+    destination.delete([where.key])
+    with pytest.raises(NotFoundError, match="a"):
+        destination.replace(where.key, b"3", FACTS, first.etag)
 
 
 def test_delete(place: Place) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from s3unzip.errors import ConflictError, NotFoundError
+from s3unzip.errors import ConflictError, NotFoundError, UnreadableRecordError
 from tests.contract.places import Place
 
 LINE = b'{"member": 1}\n'
@@ -32,6 +32,34 @@ def test_create(place: Place) -> None:
     place.work.delete(["report.json"])
     place.work.create("report.json", b"3")
     assert place.work.read("report.json") == b"3"
+
+
+def test_replace(place: Place) -> None:
+    """Only what was looked at is replaced: not what came in between, and not nothing."""
+    other = place.stores.run_store("run-1")
+    place.work.create("report.json", b"1")
+    other.replace("report.json", b"1", b"2")
+    assert place.work.read("report.json") == b"2"
+    with pytest.raises(ConflictError, match=r"report\.json"):
+        place.work.replace("report.json", b"1", b"3")
+    assert place.work.read("report.json") == b"2"
+    place.work.delete(["report.json"])
+    with pytest.raises(ConflictError, match=r"report\.json"):
+        place.work.replace("report.json", b"2", b"3")
+    assert list(place.work.names("")) == []
+
+
+def test_a_range_that_is_not_there(place: Place) -> None:
+    """An object that ends before the range is damaged: a run's rows are never fewer than asked."""
+    place.work.write("members.jsonl", [b"12345"])
+    place.work.write("empty.jsonl", [])
+    for name, span in (
+        ("members.jsonl", (3, 8)),
+        ("members.jsonl", (7, 9)),
+        ("empty.jsonl", (0, 1)),
+    ):
+        with pytest.raises(UnreadableRecordError, match=name):
+            place.work.read(name, span)
 
 
 def test_larger_than_one_request(place: Place) -> None:

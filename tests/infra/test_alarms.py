@@ -35,7 +35,7 @@ def rows(page: str, header: str) -> list[str]:
 def test_alarms(dev: Synthesized) -> None:
     """Each alarm watches a metric that exists and says what to do."""
     alarms = dev.resources("AWS::CloudWatch::Alarm")
-    assert len(alarms) == 13
+    assert len(alarms) == 14
     for properties in alarms.values():
         assert len(properties["AlarmDescription"]) > 80
         assert properties["TreatMissingData"] == "notBreaching"

@@ -21,6 +21,7 @@ ARCHIVES = "<StorageIngest.Arn>/*"
 MEMBERS = "<StorageDestination.Arn>/*"
 RUNS = "<StorageWork.Arn>/runs/*"
 MACHINE = "arn:<AWS::Partition>:states:<AWS::Region>:<AWS::AccountId>:stateMachine:s3unzip-dev"
+EXECUTIONS = MACHINE.replace(":stateMachine:", ":execution:") + ":*"
 BUS = "arn:<AWS::Partition>:events:<AWS::Region>:<AWS::AccountId>:event-bus/default"
 XRAY = {("xray:PutTraceSegments", "*"), ("xray:PutTelemetryRecords", "*")}
 TASKS = {
@@ -39,6 +40,7 @@ ENDS = TASKS | {
     ("s3:ListBucket", "<StorageIngest.Arn>"),
     ("s3:ListBucketMultipartUploads", "<StorageDestination.Arn>"),
     ("states:StartExecution", MACHINE),
+    ("states:DescribeExecution", EXECUTIONS),
     ("events:PutEvents", BUS),
 }
 POLLS = ("ReceiveMessage", "ChangeMessageVisibility", "GetQueueUrl", "DeleteMessage")

@@ -55,9 +55,11 @@ def test_states(dev: Synthesized) -> None:
         "Few tasks": "Settle",
         "Many tasks": "Settle",
         "Settle": "Next?",
+        "Wait for functions": "Settle",
     }
-    assert len(states) == 10
-    assert states["Planned?"]["Choices"][0]["Next"] == states["Plan"]["Next"]
+    assert len(states) == 11
+    chosen = {one["Variable"]: one["Next"] for one in states["Planned?"]["Choices"]}
+    assert chosen == {"$.wait": "Wait for functions", "$.next": states["Plan"]["Next"]}
     chosen = {one["StringEquals"]: one["Next"] for one in states["Next?"]["Choices"]}
     assert chosen == {"few": "Few tasks", "many": "Many tasks"}
     assert states["Next?"]["Default"] == "Done"

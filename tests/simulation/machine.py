@@ -33,6 +33,7 @@ class Execution:
         self.name = name
         self.given = given
         self.status = "RUNNING"
+        self.began = self.ended = 0.0  # of the last time that it was started or redriven
         self._failed = failed  # called when it has ended otherwise than well
         self._world = world
         self._state = MEANT["StartAt"]
@@ -41,14 +42,20 @@ class Execution:
     def start(self) -> None:
         """Begin, or go on in the state that failed."""
         self.status = "RUNNING"
+        self.began = self._world.scheduler.now
         self._process = Process(f"execution {self.name}")
         self._world.scheduler.spawn(self._process, self._run)
 
     def stop(self) -> None:
         """Stop it; what it has invoked goes on."""
         self._world.scheduler.kill(self._process)
-        self.status = "ABORTED"
-        self._failed(self)
+        self._end("ABORTED")
+
+    def _end(self, status: str) -> None:
+        self.status = status
+        self.ended = self._world.scheduler.now
+        if status != "SUCCEEDED":
+            self._failed(self)
 
     def _run(self) -> None:
         states = MEANT["States"]
@@ -56,17 +63,20 @@ class Execution:
             while states[self._state]["Type"] != "Succeed":
                 self._world.note(self._state)
                 self._state, self._data = self._step(states[self._state], self._data)
-            self.status = "SUCCEEDED"
         except NamedError as error:
             self._world.note(f"{self._state} failed: {error.name}")
-            self.status = "FAILED"
-            self._failed(self)
+            self._end("FAILED")
+        else:
+            self._end("SUCCEEDED")
 
     def _step(self, state: Json, data: Json) -> tuple[str, Json]:
         """Do one state; return the next one and its data."""
         if state["Type"] == "Choice":
             fits = (rule["Next"] for rule in state["Choices"] if _holds(rule, data))
             return next(fits, state["Default"]), data
+        if state["Type"] == "Wait":
+            self._world.scheduler.sleep(_find(state["SecondsPath"], data))
+            return state["Next"], data
         if state["Type"] == "Map":
             self._map(state, data)
             return state["Next"], data
@@ -79,8 +89,11 @@ class Execution:
         else:
             path = state["ItemReader"]["Parameters"]["Key.$"]
             _, day, run, folder, name = _find(path, data).split("/")
-            lines = self._world.records[f"{day}/{run}"][f"{folder}/{name}"]
-            items = [json.loads(line) for line in lines.splitlines()]
+            try:
+                lines = self._world.records[f"{day}/{run}"][f"{folder}/{name}"]
+                items = [json.loads(line) for line in lines.splitlines()]
+            except (KeyError, ValueError):
+                raise NamedError("States.ItemReaderFailed") from None
             assert state["ToleratedFailurePercentage"] == 100
         with ThreadPoolExecutor(_find(state["MaxConcurrencyPath"], data)) as pool:
             list(pool.map(partial(self._do_item, state, data["run"]), items))

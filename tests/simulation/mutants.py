@@ -73,10 +73,16 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("task-of-the-first-round-forgotten", "write_round(0, tasks)", "write_round(0, tasks[1:])"),
         ("partial-task-not-left", "elif found is None or not found.complete:", "elif not found:"),
         ("rounds-without-end", "before.idle + 1", "0"),
+    ],
+    "settling/verdicts.py": [
+        ("worse-verdict-replaces-a-better-one", "if rank > rank_before:", "if rank >= 0:"),
+        ("late-verdict-replaces-a-newer-one", "earlier.finished <= since", "since >= 0"),
+    ],
+    "runs/records.py": [
         (
-            "late-failure-replaces-a-report",
-            "records.create_report(report, render_page(report, context)) else",
-            "[records.write_report(report, render_page(report, context))] else",
+            "report-written-over-any",
+            "self.store.replace(REPORT, over.data, encode(report))",
+            "self._write(REPORT, report)",
         ),
     ],
     "settling/source_actions.py": [
@@ -96,16 +102,20 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             'announce(open_client("events"), config, report)',
             '[announce(open_client("events"), config, report) for _ in "ab"]',
         ),
-        ("replaced-archives-not-seen", "if found.etag == report.pin.etag:", "if found:"),
-        ("nested-archives-not-started", "_start_nested(request, config, context)\n", "pass\n"),
+        ("replaced-archives-not-seen", "if newest.etag == report.pin.etag:", "if newest:"),
+        (
+            "nested-archives-not-started",
+            "            _start_newest(request",
+            "            str(request",
+        ),
     ],
     "aws/events.py": [("event-counts-wrong", "getattr(report, name)", "report.members + 1")],
     "aws/intake.py": [
         ("message-consumed-after-a-fault", "return False\n    return", "return True\n    return"),
         (
             "report-before-outcomes",
-            "last = objects.pop(REPORT, None)",
-            "last, objects = None, dict(reversed(objects.items()))",
+            "for name, data in objects.items():",
+            "objects = {}\n        for name, data in objects.items():",
         ),
     ],
     "stores/calls.py": [
@@ -119,8 +129,8 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     "extraction/objects.py": [
         (
             "same-size-is-the-same",
-            "(stored.size, stored.crc32) == expected",
-            "stored.size == expected[0]",
+            "is_equal = member.declares_crc and stored.crc32 == member.crc32",
+            "is_equal = member.declares_crc",
         )
     ],
     "planning/plan.py": [

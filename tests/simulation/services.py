@@ -9,6 +9,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +37,10 @@ LOST = partial(ConnectionClosedError, endpoint_url="https://service")
 
 class TakenError(Exception):
     """ExecutionAlreadyExists."""
+
+
+class UnknownError(Exception):
+    """ExecutionDoesNotExist."""
 
 
 @dataclass(slots=True)
@@ -119,6 +124,8 @@ class Services:
             "stateMachineArn": MACHINE,
             "status": execution.status,
             "input": json.dumps(execution.given),
+            "startDate": execution.began * 1_000,
+            "stopDate": execution.ended * 1_000,
         }
         for _ in range(2 if self.world.faults.injects(Fault.TWICE, "failure") else 1):
             self._tell({"detail": detail})
@@ -148,8 +155,15 @@ class Services:
             case "sqs":
                 return SimpleNamespace(change_message_visibility=self._change_visibility)
             case "stepfunctions":
-                taken = SimpleNamespace(ExecutionAlreadyExists=TakenError)
-                return SimpleNamespace(start_execution=self._start_execution, exceptions=taken)
+                errors = {
+                    "ExecutionAlreadyExists": TakenError,
+                    "ExecutionDoesNotExist": UnknownError,
+                }
+                return SimpleNamespace(
+                    start_execution=self._start_execution,
+                    describe_execution=self._describe_execution,
+                    exceptions=SimpleNamespace(**errors),
+                )
             case "events":
                 meta = SimpleNamespace(partition="aws")
                 return SimpleNamespace(put_events=self._put_events, meta=meta)
@@ -173,6 +187,20 @@ class Services:
 
         if not self.world.act(f"start {name}", effect, LOST):
             raise TakenError
+
+    def _describe_execution(self, executionArn: str) -> Json:  # noqa: N803 - boto3's
+        def effect() -> Json | None:
+            execution = self.executions.get(executionArn.rpartition(":")[2])
+            if execution is None:
+                return None
+            began = datetime.fromtimestamp(execution.began, UTC)
+            given = json.dumps(execution.given)
+            return {"status": execution.status, "startDate": began, "input": given}
+
+        answer = self.world.act(f"describe {executionArn.rpartition(':')[2]}", effect, LOST)
+        if answer is None:
+            raise UnknownError
+        return answer
 
     def start(self, name: str, given: Json) -> bool:
         """Start an execution; return False where the name is taken."""
@@ -248,7 +276,8 @@ class Services:
             last.start()
         elif last is None or last.status != "RUNNING":
             # A run without a plan is planned as it was asked for.
-            given = last.given if last is not None and "request" in last.given else {}
+            asked = {} if last is None else last.given
+            given: Json = {name: asked[name] for name in ("request", "pin") if name in asked}
             self._start_next(run, {**given, "run": run})
 
     def retry(self) -> bool:
@@ -280,6 +309,4 @@ class Services:
 
 def run_of(execution: str) -> str:
     """Return the run of an execution's name."""
-    day, rest = execution[:10], execution[11:]
-    stem, mark, number = rest.rpartition("-r")
-    return f"{day}/{stem if mark and number.isdigit() else rest}"
+    return f"{execution[:10]}/{re.sub('-[rw][0-9]+$', '', execution[11:])}"

@@ -30,6 +30,7 @@ DESTINATION = {
 RECORDS: dict[str, Kind] = {  # what a request is counted as
     "write": "put",
     "create": "put",
+    "replace": "put",
     "read": "get",
     "stream": "get",
     "names": "list",
@@ -135,7 +136,7 @@ class SimulatedWork(Simulated):
     def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
         """Tell of records that are written or deleted."""
         world = self._world
-        if name in {"write", "create"}:
+        if name in {"write", "create", "replace"}:
             data = world.records[self._run][given[0]]
             world.promises.recorded(self._run, given[0], data, current().process.began)
         for deleted in given[0] if name == "delete" else ():

@@ -1,4 +1,4 @@
-"""Events in and out: the requests of S3 events, and the event of a finished run.
+"""Events in and out: archives that were put, by S3's events, and the event of a finished run.
 
 In: EventBridge's "Object Created" (key as it is) and S3's own notification
 (key URL-encoded, spaces as "+"), also inside of a message of SNS. Out: one EventBridge event a run.
@@ -7,9 +7,10 @@ In: EventBridge's "Object Created" (key as it is) and S3's own notification
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import unquote_plus
 
 import msgspec
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 from s3unzip.aws.environment import LambdaConfig
 from s3unzip.errors import ServiceFaultError, UsageError
 from s3unzip.model import Report, Request, Verdict
+from s3unzip.stores.ports import Tail
 
 if TYPE_CHECKING:  # stubs
     from mypy_boto3_events import EventBridgeClient
@@ -35,6 +37,8 @@ TITLES = {
 }
 COUNTS = ("members", "extracted", "unchanged", "failed", "missing", "bytes_in", "bytes_out")
 MAX_KEY = 1_024  # bytes of UTF-8
+ETAG = re.compile(r"[0-9a-f]{32}(-\d+)?")
+CLOCK_SECONDS = 2  # between the time of an event and the Last-Modified of its object
 MESSAGE_CHARACTERS = 1_000  # an event may have 256 KB, and the archive chooses the names of members
 
 
@@ -48,10 +52,33 @@ def parse_field(event: Mapping[str, Any], name: str, kind: type[T]) -> T:
         raise UsageError(f"the event's {name!r} is not a {kind.__name__}: {error}") from error
 
 
-def read_requests(body: str, config: LambdaConfig) -> Iterator[Request]:
-    """Yield the requests in the body of one queue message; nothing for a test event.
+class ArchivePut(NamedTuple):
+    """What one event tells of an archive."""
 
-    `UsageError`, after the other requests: the message or a key in it never names an archive, so no
+    request: Request
+    etag: str | None  # without quotes, as events have it; None: the event does not tell
+    version_id: str | None  # likewise
+
+    @property
+    def names_version(self) -> bool:
+        """Whether the event tells which version was put."""
+        return (self.etag or self.version_id) is not None
+
+    def is_older(self, tail: Tail) -> bool:
+        """Return whether another version than that of the event is there now."""
+        pin = tail.pin
+        if self.version_id is not None and pin.version_id is not None:
+            return self.version_id != pin.version_id
+        if self.etag is not None:
+            return self.etag != (pin.etag or "").strip('"')
+        put = self.request.event_time
+        return put is not None and (tail.modified or 0.0) > put + CLOCK_SECONDS
+
+
+def read_puts(body: str, config: LambdaConfig) -> Iterator[ArchivePut]:
+    """Yield the archives in the body of one queue message; nothing for a test event.
+
+    `UsageError`, after the other archives: the message or a key in it never names an archive, so no
     later attempt can take it.
     """
     try:
@@ -59,12 +86,15 @@ def read_requests(body: str, config: LambdaConfig) -> Iterator[Request]:
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise UsageError(f"the message is no S3 event: {error!r}") from error
     faults = []
-    for bucket, key, time in puts:
+    for bucket, key, stored, time in puts:
         if not config.trigger.covers(bucket, key):
             continue
         fault = _find_key_fault(key)
         if fault is None:
-            yield replace(config.request(key), event_time=time)
+            request = replace(config.request(key), event_time=time)
+            etag = stored.get("etag")
+            is_etag = isinstance(etag, str) and ETAG.fullmatch(etag)
+            yield ArchivePut(request, etag if is_etag else None, stored.get("version-id"))
         else:
             faults.append(f"{key[:100]!r} is no key of S3: {fault}")
     if faults:
@@ -93,18 +123,23 @@ def _unwrap(message: Any) -> Any:
             return message
 
 
-def _puts(event: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
-    """Yield bucket, key and Unix time of each put object in `event`."""
+def _puts(event: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any], float]]:
+    """Yield bucket, key, version and Unix time of each put in `event`.
+
+    The version has EventBridge's names: etag and version-id.
+    """
     match event:
         case {"Event": "s3:TestEvent"}:
             return
         case {"detail-type": "Object Created", "detail": detail, "time": time}:
-            yield detail["bucket"]["name"], detail["object"]["key"], _unix(time)
+            stored = detail["object"]
+            yield detail["bucket"]["name"], stored["key"], stored, _unix(time)
         case {"Records": list(records)}:
             for record in records:
-                found = record["s3"]
-                key = unquote_plus(found["object"]["key"])
-                yield found["bucket"]["name"], key, _unix(record["eventTime"])
+                stored = record["s3"]["object"]
+                key = unquote_plus(stored["key"])
+                version = {"etag": stored.get("eTag"), "version-id": stored.get("versionId")}
+                yield record["s3"]["bucket"]["name"], key, version, _unix(record["eventTime"])
         case _:
             raise UsageError(f"the message is no S3 event; it has {sorted(event)}")
 

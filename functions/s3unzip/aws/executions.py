@@ -1,11 +1,26 @@
 """Executions of the state machine: how they are started, and what follows the end of a run.
 
-An execution is named by its run, so it starts once. StartExecution with the name and the input of
-an execution that is at work starts nothing either, and says nothing (API_StartExecution).
+The rules:
+
+- An execution is named by its run: RUN, and RUN-r2, RUN-r3, ... go on with it. Its input has the
+  request and the version of the archive. An execution of the same name for another archive is an
+  error, never the same run.
+- One execution of a run is at work at a time. Whoever wants another one asks for the state of those
+  that there are. An execution that is at work takes the event; one that has ended, with or without
+  a report, leaves the run to the next number. Of two that ask at once one starts it.
+- StartExecution with the name and the input of an execution that is at work starts nothing, and
+  says nothing; all else is ExecutionAlreadyExists (API_StartExecution). DescribeExecution may be
+  some seconds late: an execution that it does not know was started just now.
+- `end_run` follows each verdict that is written. It may be repeated, late and at once, by whoever
+  finds the report of a run whose end may have been cut off: receivers of its event know the run.
+- Whatever way a run ends, somebody compares its archive with the one that is there then: if it is
+  another one, the run RUN-again goes over the newest version.
+- The functions of a stopped execution work on for at most `WORKER_SECONDS`, and may write members
+  of an older version. So an execution RUN-w1, RUN-w2, ... waits so long and looks once more.
 """
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -14,14 +29,47 @@ from s3unzip.aws.environment import LambdaConfig, open_client
 from s3unzip.aws.events import announce
 from s3unzip.aws.telemetry import bind_run, logger, record_archive, record_source
 from s3unzip.context import Context
-from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError
-from s3unzip.model import Next, OnConflict, Pin, Report, Request, execution_name, run_id
+from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError, UsageError
+from s3unzip.model import (
+    Location,
+    Next,
+    OnConflict,
+    Options,
+    Pin,
+    Report,
+    Request,
+    Verdict,
+    check_same_archive,
+    execution_name,
+    run_id,
+)
 from s3unzip.planning.plan import read_tail
 from s3unzip.runs.records import RUNS, RunRecords
 from s3unzip.settling.nested import has_nested, nested_requests
 from s3unzip.settling.source_actions import finish_source
 
-MAX_RESUMED = 100  # executions that go on with one run
+MAX_RESUMED = 100  # executions of one run
+RUNNING = "RUNNING"
+WORKER_SECONDS = 900  # the longest time of a function of Lambda
+
+
+class Execution(NamedTuple):
+    """One execution, as DescribeExecution has it."""
+
+    status: str
+    began: float  # Unix seconds; of a redriven one, when that began
+    given: dict[str, Any]  # its input
+
+    @property
+    def request(self) -> Request | None:
+        """What it was asked for, where its input says it."""
+        given = self.given.get("request")
+        return None if given is None else msgspec.convert(given, Request)
+
+    @property
+    def pin(self) -> Pin | None:
+        """The version of the archive, where its input says it."""
+        return msgspec.convert(self.given.get("pin"), Pin | None)
 
 
 def state_of(step: Next, config: LambdaConfig) -> dict[str, Any]:
@@ -32,12 +80,81 @@ def state_of(step: Next, config: LambdaConfig) -> dict[str, Any]:
     return values
 
 
-def request_of(run: str, request: Request, pin: Pin | None = None) -> dict[str, Any]:
-    """Return the input of an execution that begins with Plan; `pin` is the version of the run."""
-    return {"run": run, "request": msgspec.to_builtins(request), "pin": msgspec.to_builtins(pin)}
+def find_execution(config: LambdaConfig, name: str) -> Execution | None:
+    """Return the execution of a name; None: there is none, or it was started just now."""
+    states = open_client("stepfunctions")
+    machine = config.state_machine.replace(":stateMachine:", ":execution:")
+    try:
+        answer = states.describe_execution(executionArn=f"{machine}:{execution_name(name)}")
+    except states.exceptions.ExecutionDoesNotExist:
+        return None
+    began = answer.get("redriveDate") or answer["startDate"]
+    return Execution(answer["status"], began.timestamp(), json.loads(answer["input"]))
 
 
-def start(config: LambdaConfig, name: str, given: dict[str, Any]) -> bool:
+def start_run(
+    config: LambdaConfig,
+    run: str,
+    request: Request,
+    pin: Pin,
+    *,
+    step: Next | None = None,
+    reported: float = 0.0,
+) -> None:
+    """Start an execution of a run, unless one is at work.
+
+    Args:
+        step: what comes next in the run, where it is planned already.
+        reported: when the run had its last report, in Unix seconds: an execution that began before
+            is at its end.
+    """
+    given = {"run": run, "request": msgspec.to_builtins(request), "pin": msgspec.to_builtins(pin)}
+    if _start(config, run, given if step is None else given | state_of(step, config)):
+        return
+    name = next_execution(config, run, since=reported, source=request.source, pin=pin)
+    report = RunRecords.open(config.stores, run).find_report()
+    has_ended = report is not None and report.verdict is not Verdict.FAILED
+    if name is None or has_ended or not _start(config, name, given):
+        logger.info("execution is known", run=run)
+    else:
+        logger.info("run goes on", execution=name)
+
+
+def next_execution(
+    config: LambdaConfig,
+    run: str,
+    *,
+    since: float,
+    source: Location | None = None,
+    pin: Pin | None = None,
+) -> str | None:
+    """Return the name of the next execution of a run; None: one is at work.
+
+    `UsageError`: there are too many, or one is of another archive than `source`.
+
+    Args:
+        since: an execution that began before is not at work, or it is at its end.
+    """
+    for number in range(1, MAX_RESUMED):
+        name = run if number == 1 else f"{run}-r{number}"
+        execution = find_execution(config, name)
+        if execution is None:
+            return name
+        if source is not None and execution.request is not None:
+            check_same_archive(run, source, pin, Archive(execution.request.source, execution.pin))
+        if execution.status == RUNNING and execution.began >= since:
+            return None
+    raise UsageError(f"{run}: it has had {MAX_RESUMED} executions; see why it fails")
+
+
+class Archive(NamedTuple):
+    """An archive and its version."""
+
+    source: Location
+    pin: Pin | None
+
+
+def _start(config: LambdaConfig, name: str, given: dict[str, Any]) -> bool:
     """Start the execution `name` with this input; say whether there was none of this name."""
     states = open_client("stepfunctions")
     try:
@@ -47,43 +164,35 @@ def start(config: LambdaConfig, name: str, given: dict[str, Any]) -> bool:
             input=json.dumps(given, sort_keys=True),
         )
     except states.exceptions.ExecutionAlreadyExists:
-        logger.info("execution is known", execution=name)
         return False
     return True
 
 
-def start_again(config: LambdaConfig, run: str, request: Request, pin: Pin) -> None:
-    """Let a run go on whose report says FAILED, by an execution ``<run>-r2``, ``-r3``, ...
-
-    A second event for the run starts no second execution while one is at work: the input is equal.
-    """
-    untimed = replace(request, event_time=None)
-    for number in range(2, MAX_RESUMED):
-        if start(config, f"{run}-r{number}", request_of(run, untimed, pin)):
-            logger.info("run goes on", run=run, number=number)
-            return
-    logger.error("run was resumed too often", run=run)
-
-
 def end_run(
-    report: Report, config: LambdaConfig, context: Context, *, check_replaced: bool = True
+    report: Report,
+    config: LambdaConfig,
+    context: Context,
+    *,
+    check_replaced: bool = True,
+    is_first: bool = True,
 ) -> None:
     """Do what follows the end of a run whose report is written; it may be repeated.
 
     Args:
         context: of the step that ended the run; its stores have the run's records.
         check_replaced: whether the archive may have been replaced while the run was at work.
+        is_first: whether the run had no report before.
     """
     bind_run(report.run, str(report.source))
     if has_nested(report):
         records = RunRecords.open(context.stores, report.run, context.calls())
         requests = list(nested_requests(records.read_plan().run, report, context))
         for request in requests:
-            _start_nested(request, config, context)
+            _start_newest(request, config, context)
         logger.info("nested archives", started=len(requests))
     if check_replaced:
-        _follow_newer(report, config, context)
-    record_archive(report)
+        follow_newer(report, config, context)
+    record_archive(report, first=is_first)
     announce(open_client("events"), config, report)
     if report.archive_left:  # it never fails the step: the run has ended, its verdict stays
         stored = replace(context, stores=config.stores)  # the report is written by now
@@ -96,8 +205,8 @@ def end_run(
             record_source(result)
 
 
-def _start_nested(request: Request, config: LambdaConfig, context: Context) -> None:
-    """Start the run of an archive that a run extracted; its id is that of the version there."""
+def _start_newest(request: Request, config: LambdaConfig, context: Context) -> None:
+    """Start the run of the archive that is there now; its id is that of its version."""
     source, calls = config.stores.source(request.source), context.calls()
     try:
         tail = read_tail(source, request.source, context, calls)
@@ -105,34 +214,67 @@ def _start_nested(request: Request, config: LambdaConfig, context: Context) -> N
         logger.info("archive is gone", source=str(request.source))
         return
     run = run_id(request, tail.pin, tail.modified)
-    start(config, run, request_of(run, request, tail.pin))
+    report = RunRecords.open(config.stores, run, calls).find_report()
+    check_same_archive(run, request.source, tail.pin, report)
+    if report is None or report.verdict is Verdict.FAILED:
+        reported = 0.0 if report is None else report.finished
+        start_run(config, run, request, tail.pin, reported=reported)
 
 
-def _follow_newer(report: Report, config: LambdaConfig, context: Context) -> None:
+def follow_newer(
+    report: Report, config: LambdaConfig, context: Context, *, late: bool = False
+) -> None:
     """Start a run over the newest version of an archive that was replaced during its run.
 
-    Members of the older version may lie where those of the newer one were. With ``never`` the first
-    run that wrote a key keeps it. Members that are right stay as they are, so most of the requests
-    of that run are HEADs. Nested archives are done again with the one that they are in.
+    Args:
+        late: whether the functions of the run's last execution have ended by now.
     """
-    source, options = report.source, report.options
-    in_scope = config.trigger.covers(source.bucket, source.key)
-    if report.pin is None or not in_scope or options.on_conflict is OnConflict.NEVER:
+    if report.pin is None or not _is_followed(config, report.source, report.options):
         return
-    calls, store = context.calls(), config.stores.source(source)
+    calls, store = context.calls(), config.stores.source(report.source)
     try:
-        found = calls.run("head", lambda: store.head(source))
+        newest = calls.run("head", lambda: store.head(report.source))
     except NotFoundError:
         return
     except AccessDeniedError as error:
         logger.warning("cannot tell whether the archive was replaced", error=str(error))
         return
-    if found.etag == report.pin.etag:
+    if newest.etag == report.pin.etag:
         return
-    again = replace(
-        config.request(source.key),
-        options=replace(options, on_conflict=OnConflict.SKIP_UNCHANGED),
-        again=f"{report.run} {report.rounds}",  # a resumed run that ends is followed once more
-    )
     logger.info("archive was replaced during the run", run=report.run)
-    _start_nested(again, config, context)
+    cause = f"{report.run} {report.rounds}"  # a resumed run that ends is followed once more
+    request = replace(config.request(report.source.key), options=report.options)
+    start_over_newest(request, f"{cause} late" if late else cause, config, context)
+
+
+def start_over_newest(request: Request, cause: str, config: LambdaConfig, context: Context) -> None:
+    """Start a run over the archive that is there now, where members of an older one may lie.
+
+    Members that are right stay as they are, so most of the requests of that run are HEADs. Nested
+    archives are done again with the one that they are in.
+
+    Args:
+        cause: is part of the run's identity: one of these runs follows it.
+    """
+    if not _is_followed(config, request.source, request.options):
+        return
+    options = replace(request.options, on_conflict=OnConflict.SKIP_UNCHANGED)
+    again = replace(request, options=options, event_time=None, again=cause)
+    _start_newest(again, config, context)
+
+
+def follow_later(report: Report, config: LambdaConfig, execution: str) -> None:
+    """Look for a newer archive once more when no function of a failed execution works any more."""
+    if not _is_followed(config, report.source, report.options):
+        return
+    number = execution.removeprefix(execution_name(report.run)).removeprefix("-r") or "1"
+    _start(config, f"{report.run}-w{number}", {"run": report.run, "wait": WORKER_SECONDS})
+
+
+def _is_followed(config: LambdaConfig, source: Location, options: Options) -> bool:
+    """Return whether a run over a newer archive mends what an older one wrote.
+
+    With ``never`` the first run that wrote a key keeps it.
+    """
+    in_scope = config.trigger.covers(source.bucket, source.key)
+    return in_scope and options.on_conflict is not OnConflict.NEVER

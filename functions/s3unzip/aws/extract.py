@@ -26,4 +26,4 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 @lru_cache(maxsize=16)
 def _read_run(run: str) -> Run:
     """Return a run by its id; a plan never changes."""
-    return RunRecords.open(open_worker().stores, run).read_plan().run
+    return RunRecords.open(open_worker().stores, run).require_plan().run

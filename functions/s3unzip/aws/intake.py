@@ -5,13 +5,26 @@ archive is planned, extracted and settled at once, by the functions that do ever
 the records in memory: two objects of them stay. Any other is planned here where its directory is in
 what was read, and handed to the state machine; a larger directory is read by its state Plan.
 
-All of it may be repeated: the same version of an archive is the same run, and makes the same
-objects. So a message that comes twice, or again after a fault, needs no lock.
+The rules:
+
+- A message comes at least once, and again after a fault or a kill; two may tell the same put. What
+  counts is what is there now: its version is the run, and makes the same objects. No lock is held.
+- The report of a run is looked up before anything is done. FAILED goes on by an execution; any
+  other verdict is final. A message that comes again repeats what follows the report, for its
+  function may have been killed before that.
+- A small run is in memory until it ends. Its outcomes are on record before its report, and neither
+  takes the place of what another invocation has recorded, unless that is worse.
+- Who does not complete a run leaves it to whoever has planned or ended it meanwhile.
+- An attempt that was killed may have written members of a version that is not there any more, or
+  its report without the event. The message comes again: then the end of that run is repeated, and
+  the newest version is compared with what lies there.
 """
 
 import random
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -20,8 +33,8 @@ from msgspec.structs import asdict, replace
 
 from s3unzip import errors
 from s3unzip.aws.environment import LambdaConfig, open_client, open_worker
-from s3unzip.aws.events import read_requests
-from s3unzip.aws.executions import end_run, request_of, start, start_again, state_of
+from s3unzip.aws.events import ArchivePut, read_puts
+from s3unzip.aws.executions import end_run, start_over_newest, start_run
 from s3unzip.aws.telemetry import (
     bind_run,
     lambda_function,
@@ -32,15 +45,25 @@ from s3unzip.aws.telemetry import (
 )
 from s3unzip.context import Context
 from s3unzip.extraction.task import ATTEMPT_FAULTS, run_task
-from s3unzip.model import Request, TaskKind, Verdict, run_id
+from s3unzip.model import (
+    Pin,
+    Report,
+    Request,
+    TaskKind,
+    Verdict,
+    check_same_archive,
+    run_id,
+    run_stem,
+)
 from s3unzip.planning.plan import disks_of, read_tail
 from s3unzip.rates import DIRECT_MEMBER_BYTES
-from s3unzip.runs.records import OUTCOMES, REPORT, RunRecords
+from s3unzip.runs.records import OUTCOMES, PAGE, REPORT, RecordedReport, RunRecords
 from s3unzip.settings import Tuning
-from s3unzip.settling.loop import KnownArchive, Settled, begin, settle
+from s3unzip.settling.loop import KnownArchive, Settled, begin, look_up_run, settle
 from s3unzip.settling.nested import has_nested
+from s3unzip.settling.verdicts import may_replace, write_verdict
 from s3unzip.stores import ports
-from s3unzip.stores.calls import Calls, Store
+from s3unzip.stores.calls import Calls, Store, map_ahead
 from s3unzip.stores.memory import HeldArchive, HeldStores, MemoryRunStore
 from s3unzip.stores.ports import Buffer, Tail
 from s3unzip.zip import ByteRange, locate_directory
@@ -49,9 +72,11 @@ FIRST_WAIT = 15  # seconds before the second attempt of a message
 MAX_WAIT = 110  # a fault is retried within 2 minutes
 USAGE_WAIT = 1  # of a message without a valid event
 FIRST_PUTS = 16  # at once: one worker begins, and not a thousand together
-KEPT = (OUTCOMES, REPORT)  # what stays of a small run that is COMPLETED
 TASK_FAULTS: tuple[type[errors.S3UnzipError], ...] = (*ATTEMPT_FAULTS, errors.RunStoppedError)
 NEW_SECONDS = 600  # an older event has come before: from the dead letters, or by hand
+# Between the Last-Modified of an archive and its event: of an upload in parts it is its beginning.
+UPLOAD_SECONDS = 120
+READERS = 16  # of the seconds in which a run may have begun
 BRIEF_SECONDS = 1.0  # a run that took no longer cannot have been overtaken by a newer archive
 
 
@@ -72,10 +97,8 @@ def _take_message(record: dict[str, Any], invocation: LambdaContext) -> bool:
     try:
         config = open_worker()
         context = config.context(invocation)
-        for request in read_requests(record["body"], config):
-            age = time.time() - (request.event_time or 0)
-            is_new = attempts == 1 and age < NEW_SECONDS
-            take_archive(request, config, context, is_new=is_new)
+        for put in read_puts(record["body"], config):
+            take_archive(put, config, context, attempts)
     except Exception as error:  # noqa: BLE001 - a message fails, not the batch
         wait = retry_wait(attempts, error)
         logger.exception("archive not taken", attempts=attempts, next_seconds=wait)
@@ -109,31 +132,88 @@ def _come_again(receipt: str, seconds: int) -> None:
 
 
 def take_archive(
-    request: Request, config: LambdaConfig, context: Context, *, is_new: bool = True
+    put: ArchivePut, config: LambdaConfig, context: Context, attempts: int = 1
 ) -> None:
     """Extract what is there now, whatever the event said, or start its run.
 
-    If the message `is_new`, it is delivered for the first time. Else an attempt may have been
-    killed between the report and what follows it, which is then repeated.
+    Args:
+        attempts: how often the message was received, this time included.
     """
+    request = put.request
+    is_new = attempts == 1 and time.time() - (request.event_time or 0) < NEW_SECONDS
     calls = _open_calls(context)
     source = context.stores.source(request.source)
+    run = None
     try:
         tail = read_tail(source, request.source, context, calls)
     except errors.NotFoundError:
         logger.info("archive is gone", source=str(request.source))
-        return
-    run = run_id(request, tail.pin, tail.modified)
-    bind_run(run, str(request.source))
-    report = RunRecords.open(context.stores, run, calls).find_report()
-    if report is None:
-        _plan_here(request, run, tail, config, context, calls)
-    elif report.verdict is Verdict.FAILED:
-        start_again(config, run, request, tail.pin)
-    elif is_new:
-        logger.info("run is known", run=run)
     else:
-        end_run(report, config, context)
+        run = run_id(request, tail.pin, tail.modified)
+        bind_run(run, str(request.source))
+        report = RunRecords.open(context.stores, run, calls).find_report()
+        if report is None:
+            _plan_here(request, run, tail, config, context, calls)
+        else:
+            _take_known(report, request, tail.pin, config, context, is_new=is_new)
+    if not is_new and (run is None or put.is_older(tail)):
+        ended = _repeat_ends(put, config, context, other_than=run)
+        if run is not None and not ended and (attempts > 1 or put.names_version):
+            version = put.version_id or put.etag or ""
+            cause = f"{request.source} {request.event_time} {version}"
+            start_over_newest(request, cause, config, context)
+
+
+def _take_known(
+    report: Report,
+    request: Request,
+    pin: Pin,
+    config: LambdaConfig,
+    context: Context,
+    *,
+    is_new: bool = False,
+) -> None:
+    """Let a run go on that FAILED; else repeat what follows its end, if the message is not new."""
+    check_same_archive(report.run, request.source, pin, report)
+    if report.verdict is Verdict.FAILED:
+        start_run(config, report.run, request, pin, reported=report.finished)
+    elif is_new:
+        logger.info("run is known", run=report.run)
+    else:
+        end_run(report, config, context, is_first=False)
+
+
+def _repeat_ends(
+    put: ArchivePut, config: LambdaConfig, context: Context, other_than: str | None
+) -> bool:
+    """Repeat the end of each run of an older version of the archive; say whether there was one.
+
+    The id of a run begins with the time at which its archive was put, to which that of the event is
+    near.
+    """
+    source = put.request.source
+    if put.request.event_time is None:
+        return False
+    until = int(put.request.event_time) + 2
+
+    def find(second: int) -> list[Report]:
+        day, _, prefix = f"{datetime.fromtimestamp(second, UTC):%Y-%m-%d/%H%M%S-}".partition("/")
+        names = context.stores.run_store(day).names(prefix + run_stem(source))
+        runs = (
+            f"{day}/{name.removesuffix(REPORT)[:-1]}" for name in names if name.endswith(REPORT)
+        )
+        reports = (RunRecords.open(context.stores, run).find_report() for run in runs)
+        return [report for report in reports if report is not None]
+
+    seconds = range(until - UPLOAD_SECONDS, until)
+    reports = [
+        report
+        for report in chain.from_iterable(map_ahead(find, seconds, READERS))
+        if report.source == source.public and report.run != other_than
+    ]
+    for report in reports:
+        end_run(report, config, context, is_first=False)
+    return bool(reports)
 
 
 def _count_held(tail: Tail, context: Context) -> int | None:
@@ -177,6 +257,7 @@ class _SmallRun:
     """A run whose records are in memory, and the end of its archive, too."""
 
     def __init__(self, run: str, tail: Tail, context: Context, tuning: Tuning) -> None:
+        self._began = context.clock.now()
         self._known = KnownArchive(run, tail.pin, tail)
         self._context = context
         self._memory = MemoryRunStore()
@@ -215,36 +296,44 @@ class _SmallRun:
             settled = settle(settled.next, context)
         return settled
 
-    def leave(self, settled: Settled) -> bool:
-        """Write the records to the run store, the report last; say whether the run is this one's.
+    def leave(self, request: Request, settled: Settled) -> Settled | None:
+        """Write the records to the run store, the report last; return what came of the run.
 
-        Of a run that is COMPLETED the outcomes and the report: nothing is left to resume. A run
-        that has not ended well is left alone where another invocation has handed it over, or ended
-        it.
+        That may be the report of another invocation. None: the run has another plan. Of a run that
+        is COMPLETED the outcomes and the report stay: nothing is left to resume.
         """
-        real = RunRecords.open(self._context.stores, settled.next.run, self._context.calls())
-        ended = settled.report is not None and settled.report.verdict is not Verdict.FAILED
-        if not ended and (real.find_report() or real.find_plan()) is not None:
-            return False
-        plan, report = self.records.find_plan(), settled.report
+        run, report = settled.next.run, settled.report
+        real = RunRecords.open(self._context.stores, run, self._context.calls())
+        is_done = report is not None and report.verdict is Verdict.COMPLETED
+        if not is_done:
+            recorded = look_up_run(real)
+            check_same_archive(run, request.source, self._known.pin, recorded.run)
+            earlier = recorded.report
+            if earlier and not (report and may_replace(report, earlier, self._began)):
+                return settled._replace(report=earlier, is_first=False)
+            if recorded.plan is not None:
+                return None
         objects = dict(self._memory.objects)
+        objects.pop(REPORT, None)
+        page = objects.pop(PAGE, None)
+        plan = self.records.find_plan()
         if plan is not None:
             record_plan(plan)
-        is_done = report is not None and report.verdict is Verdict.COMPLETED
         if report and is_done and not has_nested(report) and not report.archive_left:
-            objects = {name: objects[name] for name in objects if name.startswith(KEPT)}
-        last = objects.pop(REPORT, None)
-        store = self._context.stores.run_store(settled.next.run, self._context.calls())
+            objects = {name: objects[name] for name in objects if name.startswith(OUTCOMES)}
+            page = None
         for name, data in objects.items():
-            store.write(name, [data])
-        if last is not None and ended:
-            store.write(REPORT, [last])
-        elif last is not None:
-            try:
-                store.create(REPORT, last)
-            except errors.ConflictError:
-                return False
-        return True
+            real.keep(name, data)
+        if report is None:
+            return settled
+        written = write_verdict(
+            lambda _: report,
+            real,
+            self._began,
+            looked_up=RecordedReport() if is_done else None,
+            page_for=None if page is None else self.context,
+        )
+        return Settled(settled.next, *written)
 
 
 def _plan_here(
@@ -253,7 +342,7 @@ def _plan_here(
     """Plan an archive; do it at once if it is small, else leave it to the state machine."""
     tuning, members = context.tuning, _count_held(tail, context)
     if members is None:
-        start(config, run, request_of(run, request, tail.pin))
+        start_run(config, run, request, tail.pin)
         return
     is_small = members <= tuning.max_direct_members and tail.pin.size <= tuning.max_direct_bytes
     one_batch = replace(  # all members are PUTs of one worker
@@ -269,15 +358,16 @@ def _plan_here(
         settled = planned.begin(request, calls)
     if is_small:
         settled = planned.work(settled)
-    if not planned.leave(settled):
-        start(config, run, request_of(run, request, tail.pin))
-        return
-    if is_small and settled.report is None:
-        record_handover()
-    report = settled.report
-    if report is None:
-        start(config, run, state_of(settled.next, config))
-        return
-    is_brief = report.finished - report.started < BRIEF_SECONDS and not report.requests.retries
-    # The records are complete in memory only.
-    end_run(report, config, planned.context, check_replaced=not is_brief)
+    ended = planned.leave(request, settled)
+    report = ended and ended.report
+    if ended is None or report is None:
+        if ended and is_small:
+            record_handover()
+        start_run(config, run, request, tail.pin, step=ended and ended.next)
+    elif report != settled.report:  # another invocation was quicker
+        _take_known(report, request, tail.pin, config, context)
+    else:
+        is_brief = report.finished - report.started < BRIEF_SECONDS and not report.requests.retries
+        check = not is_brief
+        # The records are complete in memory only.
+        end_run(report, config, planned.context, check_replaced=check, is_first=ended.is_first)

@@ -30,5 +30,5 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     else:
         settled = resume(run, step, failed=bool(event.get("failed")))
     if settled.report is not None:
-        end_run(settled.report, config, step)
+        end_run(settled.report, config, step, is_first=settled.is_first)
     return state_of(settled.next, config)

@@ -1,4 +1,15 @@
-"""Function `settle`: the state Settle of a run, and the report of one whose execution failed."""
+"""Function `settle`: the state Settle of a run, and what is to be done after an execution failed.
+
+The rules:
+
+- The state Settle gives the next round, or ends the run. It may come again after a lost answer, and
+  late, from an execution that was stopped: then the verdict that is on record stays.
+- EventBridge tells each failed, stopped or timed-out execution, more than once, late, or never. So
+  the report has the time at which the execution ended; a newer one stays, and so does every better
+  verdict. While a later execution of the run is at work, nothing is reported.
+- What follows a report is repeated if this execution may have written it: it may have failed there.
+- When its functions have ended, too, the run's archive is compared once more with what is there.
+"""
 
 from typing import Any
 
@@ -7,13 +18,20 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from s3unzip.aws.environment import LambdaConfig, open_worker
 from s3unzip.aws.events import parse_field
-from s3unzip.aws.executions import end_run, state_of
+from s3unzip.aws.executions import (
+    end_run,
+    find_execution,
+    follow_later,
+    follow_newer,
+    next_execution,
+    state_of,
+)
 from s3unzip.aws.telemetry import bind_run, lambda_function, logger, timed
 from s3unzip.context import Context
-from s3unzip.errors import UsageError
-from s3unzip.model import Next, Pin, Request, Verdict, decode, run_of_execution
-from s3unzip.runs.records import RunRecords
-from s3unzip.settling.loop import settle, settle_failed
+from s3unzip.errors import UnreadableRecordError, UsageError
+from s3unzip.model import Next, Pin, Request, Stop, Verdict, decode, run_of_execution
+from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords
+from s3unzip.settling.loop import EXECUTION_FAILED, FailedExecution, settle, settle_failed
 
 MAX_CAUSE = 1_000  # characters
 
@@ -22,13 +40,16 @@ MAX_CAUSE = 1_000  # characters
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Settle a round: the answer is what comes next. Or report a run that cannot go on.
 
-    With ``detail`` it is an event of EventBridge, "Step Functions Execution Status Change".
+    With ``detail`` it is an event of EventBridge, "Step Functions Execution Status Change", with
+    ``wait`` the end of the execution that waits for the functions of another one.
     """
     config = open_worker()
     step = config.context(context)
     if "detail" in event:
         _end_failed(event["detail"], config, step)
         return {}
+    if "wait" in event:
+        return _look_again(parse_field(event, "run", str), config, step)
     try:
         before = msgspec.convert({**event, "list": ""}, Next)
     except msgspec.ValidationError as error:
@@ -37,29 +58,53 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     with timed("SettleDuration"):
         settled = settle(before, step)
     if settled.report is not None:
-        end_run(settled.report, config, step)
+        end_run(settled.report, config, step, is_first=settled.is_first)
     return state_of(settled.next, config)
 
 
-def _end_failed(detail: dict[str, Any], config: LambdaConfig, step: Context) -> None:
-    """Report a run whose execution failed, timed out or was aborted.
-
-    A report that is there stays: the event may come hours later, when the run went on and ended. If
-    this execution wrote it, what follows it is repeated, for that may have failed.
-    """
-    run = run_of_execution(detail["name"])
+def _look_again(run: str, config: LambdaConfig, step: Context) -> dict[str, Any]:
+    """Compare the archive of a run with what is there now, for no function of it works any more."""
     bind_run(run)
+    report = RunRecords.open(step.stores, run, step.calls()).find_report()
+    if report is not None:
+        follow_newer(report, config, step, late=True)
+    return state_of(Next(run, "done"), config)
+
+
+def _end_failed(detail: dict[str, Any], config: LambdaConfig, step: Context) -> None:
+    """Report a run whose execution failed, timed out or was aborted."""
+    run = run_of_execution(detail["name"])
+    given = decode(detail.get("input") or "{}", dict[str, Any])
+    bind_run(run)
+    if "wait" in given:
+        _look_again(run, config, step)
+        return
+    now = step.clock.now()
+    began, ended = (detail.get(name, now * 1_000) / 1_000 for name in ("startDate", "stopDate"))
+    if next_execution(config, run, since=ended) is None:
+        logger.info("run goes on", status=detail["status"])
+        return
+    if "request" not in given:  # of an operator
+        first = find_execution(config, run)
+        given = {} if first is None else first.given
     cause = ": ".join(str(detail[name]) for name in ("error", "cause") if detail.get(name))
     message = f"the execution is {detail['status']}: {cause[:MAX_CAUSE]}".removesuffix(": ")
-    given = decode(detail.get("input") or "{}", dict[str, Any])
-    request = parse_field(given, "request", Request) if "request" in given else None
-    pin = parse_field(given, "pin", Pin) if given.get("pin") else None
-    report = settle_failed(run, message, step, request, pin)
-    known = RunRecords.open(step.stores, run, step.calls()).find_report()
-    began, ended = (detail.get(name, 0) / 1_000 for name in ("startDate", "stopDate"))
-    if report is not None:
-        end_run(report, config, step, check_replaced=False)
-    elif known and (known.verdict is Verdict.FAILED or began <= known.finished <= ended):
-        end_run(known, config, step, check_replaced=False)
+    is_damage = detail.get("error") == UnreadableRecordError.__name__
+    reason = RECORD_UNREADABLE if is_damage else EXECUTION_FAILED
+    failed = FailedExecution(
+        run,
+        Stop(Verdict.FAILED, reason, message),
+        began,
+        ended,
+        parse_field(given, "request", Request) if "request" in given else None,
+        parse_field(given, "pin", Pin) if given.get("pin") else None,
+    )
+    settled = settle_failed(failed, step)
+    report = settled and settled.report
+    if settled is None or report is None:
+        logger.warning("nothing is known of the run", status=detail["status"])
+    elif began <= report.finished <= ended:
+        end_run(report, config, step, is_first=settled.is_first)
+        follow_later(report, config, detail["name"])
     else:
         logger.info("run has a report", status=detail["status"])

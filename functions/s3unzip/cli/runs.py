@@ -19,7 +19,7 @@ from s3unzip.cli.options import PLACES, SERVER, Given, command
 from s3unzip.cli.output import RunDisplay, failed_line, print_report
 from s3unzip.cli.printing import print_json, warn, write_table
 from s3unzip.context import Context
-from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
+from s3unzip.errors import NotFoundError, ServiceFaultError, UnreadableRecordError, UsageError
 from s3unzip.figures import show_count, show_seconds, show_time
 from s3unzip.local.locking import LOCK, is_at_work, known_runs
 from s3unzip.model import Outcome, PlanSummary, Report, Status, Stop, Verdict, run_of_execution
@@ -52,6 +52,7 @@ class LocalRuns:
     """The runs that this machine did, with what `DeployedRuns` has; they have no executions."""
 
     environment = None
+    found_by = ""
 
     def __init__(self, config: StoreConfig) -> None:
         self.work_location = config.work
@@ -87,7 +88,10 @@ class LocalRuns:
 
     def connections(self, run: str) -> StoreConfig:
         """Return how the run's stores were reached; a command about the run remembers it."""
-        plan = self.records(run).find_plan()
+        try:
+            plan = self.records(run).find_plan()
+        except UnreadableRecordError:
+            plan = None
         return StoreConfig() if plan is None else convert(plan.stores, StoreConfig)
 
     def state(self, run: str) -> str:
@@ -207,7 +211,7 @@ def runs(given: Given) -> int:
     for run, state, started in known.recent(given.newest):
         try:
             one = _list_run(run, state, started, known)
-        except UsageError as error:  # foreign, truncated or of tomorrow
+        except UnreadableRecordError as error:  # foreign, truncated or of tomorrow
             place = f"{known.work_location}runs/{run}/"
             one = ListedRun(run, "UNREADABLE", started, source=place)
             warn(f"{place}: {error}")
@@ -226,7 +230,10 @@ def runs(given: Given) -> int:
 
 def _list_run(run: str, at_work: str, started: float, known: AnyRuns) -> ListedRun | None:
     records = known.records(run)
-    report = records.find_report()
+    try:
+        report = records.read_report()
+    except NotFoundError:
+        report = None
     # A run that is refused has ended; the note of its end is written a little later.
     if report is None or (at_work == RUNNING and report.verdict is not Verdict.REJECTED):
         plan = records.find_plan()
@@ -263,9 +270,14 @@ def show(given: Given) -> int:
     """Print the report of a run; the exit code is its verdict's."""
     known = open_runs(given)
     name = known.find(given.run)
-    report = known.records(name).find_report()
-    if report is None:
-        raise missing_report(name, known)
+    try:
+        report = known.records(name).read_report()
+    except NotFoundError:
+        raise missing_report(name, known) from None
+    except UnreadableRecordError as damage:
+        raise UnreadableRecordError(
+            f"{damage}; s3unzip resume {name}{known.found_by} writes it again"
+        ) from None
     if given.failures:
         for task, outcome in known.records(name).each_outcome():
             if outcome.status is Status.FAILED and given.json:
@@ -364,7 +376,11 @@ def _is_completed(run: str, known: AnyRuns, *, json: bool) -> bool:
 
 def _read_plan(run: str, known: AnyRuns) -> PlanSummary:
     """Return what the plan of a run found."""
-    plan = known.records(run).find_plan()
+    try:
+        plan = known.records(run).find_plan()
+    except UnreadableRecordError as damage:
+        again = "start the run anew with s3unzip run of the same archive"
+        raise UnreadableRecordError(f"{damage}; {again}") from None
     if plan is None:
         raise NotFoundError(
             f"{run}: has no plan, because the archive was refused or planning failed; start again "

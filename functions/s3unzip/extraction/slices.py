@@ -18,7 +18,14 @@ from msgspec.structs import replace
 
 from s3unzip import deflate
 from s3unzip.deflate.segments import preload
-from s3unzip.errors import ArchiveError, ConflictError, MemberError, NotFoundError, StorageError
+from s3unzip.errors import (
+    ArchiveError,
+    ConflictError,
+    MemberError,
+    NotFoundError,
+    SegmentRecordError,
+    StorageError,
+)
 from s3unzip.extraction.large import (
     MemberData,
     UploadGoneError,
@@ -226,11 +233,11 @@ def _write_linked(
         return part, segment
 
     def read(part: int) -> deflate.ScannedSegment | None:
+        record = step.records.find_segment(index, part, "scanned")
         try:
-            record = step.records.read_segment(index, part, "scanned")
-        except NotFoundError:  # it joins the segment before it, or it is lost: the chain breaks
+            return deflate.ScannedSegment.from_bytes(record or b"")
+        except SegmentRecordError:  # it joins the segment before it, or is lost: the chain breaks
             return None
-        return deflate.ScannedSegment.from_bytes(record)
 
     def scans() -> Iterator[deflate.ScannedSegment]:
         found = map_ahead(read, range(first.parts), READERS, SEGMENTS_AHEAD)
@@ -257,8 +264,8 @@ def extract_slice(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
             _upload_slice(attempt, row)
         except ArchiveError as error:
             attempt.failed(row, error.finding)
-        except UploadGoneError as gone:
-            attempt.failed(row, row.finding("slice-refused", str(gone)))
+        except (UploadGoneError, SegmentRecordError) as refusal:
+            attempt.failed(row, row.finding("slice-refused", str(refusal)))
     attempt.has_no_outcome = True
 
 
@@ -272,8 +279,8 @@ def _upload_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     def pieces() -> Iterator[bytes | memoryview]:
         written = piece.offset
         for part in piece.segments:
-            record = attempt.records.read_segment(row.member.index, part, "linked")
-            segment = deflate.LinkedSegment.from_bytes(record)
+            record = attempt.records.find_segment(row.member.index, part, "linked")
+            segment = deflate.LinkedSegment.from_bytes(record or b"")
             start, stop = (piece.data_start + place for place in segment.span)
             data = read_pieces(attempt, ByteRange(start, stop))
             for output in deflate.inflate_segment(segment, data):

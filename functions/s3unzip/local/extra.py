@@ -16,6 +16,7 @@ from s3unzip.local.locking import known_runs
 from s3unzip.model import Location, Report, Request, Verdict
 from s3unzip.planning.select import MARKER, parse_template
 from s3unzip.runs.records import RunRecords
+from s3unzip.settling.verdicts import amend_report
 from s3unzip.stores.listing import PAGE_KEYS, list_pages
 from s3unzip.stores.ports import ListedObject, Stores
 
@@ -86,9 +87,11 @@ def clear_extra(
         for start in range(0, len(extra), PAGE_KEYS):
             keys = [one.key for one in extra[start : start + PAGE_KEYS]]
             calls.run("delete", partial(destination.delete, keys))
-    report = replace(report, requests=report.requests + calls.requests)
-    records.amend_report(report)
-    return report
+
+    def add_requests(recorded: Report) -> Report:
+        return replace(recorded, requests=recorded.requests + calls.requests)
+
+    return amend_report(report, add_requests, records)
 
 
 def _is_below(place: Location, above: Location) -> bool:

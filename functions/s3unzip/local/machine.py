@@ -9,14 +9,19 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Self
 
 from msgspec.structs import replace
 
 from s3unzip.context import Context, Progress
-from s3unzip.errors import InterruptedRunError, S3UnzipError, UsageError
+from s3unzip.errors import (
+    InterruptedRunError,
+    S3UnzipError,
+    UnreadableRecordError,
+    UsageError,
+)
 from s3unzip.extraction.large import abort_uploads
 from s3unzip.local.locking import find_dated, lock_run
 from s3unzip.local.processors import available_processors
@@ -36,7 +41,7 @@ from s3unzip.planning.plan import Plan, Reading, read_tail
 from s3unzip.platforms import Platform, local
 from s3unzip.pricing import Job
 from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords, count_progress
-from s3unzip.runs.step import STOPPED, Step
+from s3unzip.runs.step import STOPPED, Step, stop_for
 from s3unzip.settings import Tuning, make_tuning
 from s3unzip.settling import loop
 from s3unzip.settling.nested import (
@@ -115,9 +120,10 @@ class Machine:
             # Drop what an earlier run of the same id left: its uploads, then its records.
             again = context.calls()
             records = RunRecords.open(context.stores, run, again)
-            plan = records.find_plan()
-            if plan is not None:
-                drop_uploads(Step(plan.run, "plan", context, again))
+            with suppress(UnreadableRecordError):
+                plan = records.find_plan()
+                if plan is not None:
+                    drop_uploads(Step(plan.run, "plan", context, again))
             records.forget()
 
         def fits(plan: Plan) -> None:
@@ -224,8 +230,9 @@ class Machine:
         plan = records.find_plan()
         if plan is None and settled.report is not None:
             return settled.report  # it was refused
-        run = records.read_plan().run
+        run = records.require_plan().run
         is_new = True
+        since = context.clock.now()
         try:
             while settled.report is None:
                 step = settled.next
@@ -244,6 +251,8 @@ class Machine:
             _make_folders(run, records, context)
         except KeyboardInterrupt as interrupt:
             raise _interrupted(settled, run, records, context) from interrupt
+        except UnreadableRecordError as damage:
+            return _end_unreadable(run, damage, since, context)
         return finish_source(run.after_success, settled.report, context)
 
 
@@ -296,6 +305,18 @@ def _interrupted(
     )
 
 
+def _end_unreadable(
+    run: Run, damage: UnreadableRecordError, since: float, context: Context
+) -> Report:
+    """Write the report of a run whose records were damaged while it was at work."""
+    now = context.clock.now()
+    failed = loop.FailedExecution(run.id, stop_for(damage), since, now, run.request, run.pin)
+    settled = loop.settle_failed(failed, context)
+    if settled is None or settled.report is None:
+        raise damage
+    return settled.report
+
+
 def _make_folders(run: Run, records: RunRecords, context: Context) -> None:
     """Create the archive's folders, also those without files, in a destination that is a folder.
 
@@ -306,11 +327,14 @@ def _make_folders(run: Run, records: RunRecords, context: Context) -> None:
     if not isinstance(destination, FolderDestination):
         return
     refused: list[str] = []
-    for key in records.folders():
-        try:
-            destination.make_folder(key)
-        except S3UnzipError as error:
-            refused.append(str(error))
+    try:
+        for key in records.folders():
+            try:
+                destination.make_folder(key)
+            except S3UnzipError as error:
+                refused.append(str(error))
+    except UnreadableRecordError as damage:
+        refused.append(str(damage))
     if refused:
         _log.warning("folders not created: %d; %s", len(refused), "; ".join(refused[:MAX_TOLD]))
 

@@ -37,6 +37,7 @@ from s3unzip.model import (
     run_stem,
 )
 from s3unzip.runs.records import RUNS, Items, RunRecords, pick_run
+from s3unzip.settling.loop import look_up_run
 from s3unzip.settling.next_command import in_environment
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.listing import bound_pages
@@ -249,16 +250,28 @@ class DeployedRuns:
         last, state, number = self._last(run)
         if state == RUNNING:
             raise UsageError(f"{run}: is running; wait for its end: s3unzip watch {run}")
-        records, given = self.records(run), json.dumps({"run": run, "failed": failed})
-        if records.find_plan() is None and records.find_report() is None:
+        recorded = look_up_run(self.records(run))
+        given = json.dumps({"run": run, "failed": failed})
+        if recorded.run is None:
             if state is None:
                 raise NotFoundError(f"{run}: nothing is on record of it; put the archive again")
-            # It ended before it had a plan.
-            given = self.ask("states:DescribeExecution", executionArn=self._arn(last))["input"]
+            # It ended before it had a plan, or its records cannot be read: it is planned anew.
+            given = self._request_of(last, execution_name(run))
         name = execution_name(f"{run}-r{number + 1}")
         again = {"stateMachineArn": self._machine, "name": name, "input": given}
         self.ask("states:StartExecution", **again)
         return name
+
+    def _request_of(self, *executions: str) -> str:
+        """Return what the first of these executions was asked for, as the input of another one."""
+        given: dict[str, Any] = {}
+        for name in executions:
+            if "request" not in given:
+                answer = self.ask("states:DescribeExecution", executionArn=self._arn(name))
+                given = json.loads(answer["input"])
+        return json.dumps(
+            {name: given[name] for name in ("run", "request", "pin") if name in given}
+        )
 
     def stop(self, run: str) -> bool:
         """Stop the run's execution; return False if it had ended."""

@@ -12,9 +12,20 @@ nested.jsonl       `NestedRun`, one a line
 report.json        `Report`; report.html is its page
 =================  ===========================================================
 
+The rules of the records:
+
+- Each step writes a record whole, and may write it again: the bytes of a version of an archive make
+  the same members, so two writers of a record, late or at once, say the same. Nothing is locked.
+- A fault never replaces the record of a whole task, and `settling.verdicts` alone writes a report:
+  never a worse or an older one over another.
+- A record that cannot be read counts as one that is not there. What a repeated step writes anew is
+  None: outcomes, segments, the report. What only a plan writes raises `UnreadableRecordError`:
+  run.json, the members, the rounds, the outcomes of the plan. Then the run begins anew.
+- Another version of s3unzip may have written `run.json`: its number says so, and it is unreadable.
+- An equal id is no proof: the archive of the record is compared with that of the request.
+
 `read_*` methods raise `NotFoundError` where the record is missing, `find_*` methods return None.
-All raise `ServiceFaultError` where the store does not answer, and `UsageError` where another
-version wrote the record.
+All raise `ServiceFaultError` where the store does not answer.
 
 A `RunWatcher` says what can be known of a run while it goes on: each finished task leaves its
 report as the first line of its outcomes; only that line is read, and the outcomes behind it only
@@ -26,14 +37,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from itertools import chain, islice
 from typing import Literal, NamedTuple, TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from s3unzip import errors
 from s3unzip.model import (
+    READABLE_FORMATS,
     RECORDS_FORMAT,
     STEM_AT,
     NestedRun,
@@ -46,6 +58,7 @@ from s3unzip.model import (
     Task,
     TaskKind,
     TaskReport,
+    Verdict,
     decode,
     decode_lines,
     encode,
@@ -67,6 +80,7 @@ NESTED = "nested.jsonl"
 REPORT = "report.json"
 PAGE = "report.html"
 
+RECORD_UNREADABLE = "record-unreadable"  # the reason of a run that begins anew when it goes on
 MEMBER = "member-"  # begins the ids of the outcomes of split members
 PLAN_TASK = "plan"  # the id of the outcomes of members that the plan refuses
 # All but the file by which one machine locks a run. The plan's end comes first: without it there
@@ -89,6 +103,19 @@ class TaskOutcomes(Struct, frozen=True):
         return self.report.unfinished == 0
 
 
+class RecordsFormat(Struct, frozen=True):
+    """What every version reads of ``run.json``."""
+
+    format: int = 3
+
+
+class RecordedReport(NamedTuple):
+    """What is at the place of a report: its bytes, None: nothing; a report if they are one."""
+
+    data: bytes | None = None
+    report: Report | None = None
+
+
 class RunRecords:
     """The typed records of one run over its run store; threads may share it."""
 
@@ -104,18 +131,16 @@ class RunRecords:
     # The plan
 
     def read_plan(self) -> PlanSummary:
-        """Return what the plan found."""
-        data, why = self.store.read(RUN), None
-        try:
-            plan = decode(data, PlanSummary)
-        except errors.UsageError as error:
-            why = error
-        if why is not None or plan.format != RECORDS_FORMAT:
-            raise errors.UsageError(
-                f"{self.run}: its records are of another version of s3unzip, or damaged; start the "
-                "run again, or use the version that began it"
-            ) from why
-        return plan
+        """Return what the plan found; `UnreadableRecordError` also for one of another version."""
+        data = self.store.read(RUN)
+        number = self._decode(RUN, data, RecordsFormat).format
+        if number not in READABLE_FORMATS:
+            readable = " and ".join(map(str, READABLE_FORMATS))
+            raise errors.UnreadableRecordError(
+                f"{self.run}: another version of s3unzip wrote its records: they have format "
+                f"{number}, this version reads {readable}"
+            )
+        return self._decode(RUN, data, PlanSummary)
 
     def find_plan(self) -> PlanSummary | None:
         """Return what the plan found, None while there is no whole plan."""
@@ -124,9 +149,16 @@ class RunRecords:
         except errors.NotFoundError:
             return None
 
+    def require_plan(self) -> PlanSummary:
+        """Return what the plan of a run found that is at work: it has been planned."""
+        try:
+            return self.read_plan()
+        except errors.NotFoundError as error:
+            raise self._unreadable(RUN, error) from error
+
     def write_plan(self, plan: PlanSummary) -> None:
         """Write what the plan found, last of the plan."""
-        self._write(RUN, plan)
+        self._write(RUN, replace(plan, format=RECORDS_FORMAT))
 
     def read_rows(self, span: tuple[int, int], key_prefix: str) -> list[PlannedMember]:
         """Return the rows in bytes [start, stop) of the member list.
@@ -135,7 +167,10 @@ class RunRecords:
             span: as a task has it.
             key_prefix: the run's, with which a key is made that the file leaves out.
         """
-        rows = decode_lines(self.store.read(MEMBERS, span), PlannedMember)
+        try:
+            rows = decode_lines(self.store.read(MEMBERS, span), PlannedMember)
+        except (errors.NotFoundError, errors.UsageError) as error:
+            raise self._unreadable(MEMBERS, error) from error
         return [
             row if row.key else PlannedMember(row.member, key_prefix + row.member.path)
             for row in rows
@@ -148,7 +183,8 @@ class RunRecords:
     def folders(self) -> Iterator[str]:
         """Yield the keys of the archive's folders; none if the destination has no folders."""
         try:
-            yield from read_lines(self.store.stream(FOLDERS), str)
+            for line in split_lines(self.store.stream(FOLDERS)):
+                yield self._decode(FOLDERS, line, str)
         except errors.NotFoundError:
             return
 
@@ -169,7 +205,12 @@ class RunRecords:
 
     def read_round(self, number: int) -> Iterator[Task]:
         """Yield the tasks of one round."""
-        return read_lines(self.store.stream(round_name(number)), Task)
+        name = round_name(number)
+        try:
+            for line in split_lines(self.store.stream(name)):
+                yield self._decode(name, line, Task)
+        except errors.NotFoundError as error:
+            raise self._unreadable(name, error) from error
 
     def tasks(self) -> Iterator[Task]:
         """Yield each task of all rounds once, as the last round has it."""
@@ -189,13 +230,32 @@ class RunRecords:
 
     def plan_outcomes(self) -> Iterator[Outcome]:
         """Yield the outcomes of the members that the plan refuses; maybe one for every member."""
-        lines = split_lines(self.store.stream(outcomes_name(PLAN_TASK)))
-        next(lines, None)  # the task's report
-        yield from (decode(line, Outcome) for line in lines)
+        name, number = outcomes_name(PLAN_TASK), 0
+        try:
+            lines = split_lines(self.store.stream(name))
+            report = self._decode(name, next(lines, b""), TaskReport)
+            for number, line in enumerate(lines, 1):  # noqa: B007 - they are counted
+                yield self._decode(name, line, Outcome)
+        except errors.NotFoundError as error:
+            raise self._unreadable(name, error) from error
+        if number != report.failed:
+            raise self._unreadable(name, f"{number:,} of {report.failed:,} outcomes are there")
 
     def write_outcomes(self, report: TaskReport, outcomes: Iterable[Outcome]) -> None:
         """Write a task's report and the outcomes of its members, as one object."""
         self.store.write(outcomes_name(report.task), join_lines(chain((report,), outcomes)))
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Write a record that another invocation may have, too; whole outcomes stay as they are."""
+        if not name.startswith(OUTCOMES):
+            self.store.write(name, [data])
+            return
+        try:
+            self.store.create(name, data)
+        except errors.ConflictError:
+            recorded = _parse_outcomes(self._find_bytes(name) or b"")
+            if recorded is None or not recorded.complete:
+                self.store.write(name, [data])
 
     def delete_outcomes(self, task: str) -> None:
         """Delete what is on record of `task`."""
@@ -223,22 +283,27 @@ class RunRecords:
 
     def outcome_lines(self) -> Iterator[Outcome]:
         """Yield the outcomes of all tasks; their lines are read, and the tasks' own reports not."""
-        for data in map_ahead(self.store.read, self.store.names(OUTCOMES), READERS):
-            yield from (decode(line, Outcome) for line in data.splitlines()[1:] if line)
+        names = list(self.store.names(OUTCOMES))
+        for name, data in zip(names, map_ahead(self.store.read, names, READERS), strict=True):
+            for line in filter(None, data.splitlines()[1:]):
+                yield self._decode(name, line, Outcome)
 
     def find_task_report(self, task: str) -> TaskReport | None:
         """Return a task's report without its outcomes, None where it is being written again."""
         try:
-            head = next(split_lines(self.store.stream(outcomes_name(task))), None)
-        except errors.NotFoundError:
+            return decode(
+                next(split_lines(self.store.stream(outcomes_name(task))), b""), TaskReport
+            )
+        except (errors.NotFoundError, errors.UsageError):
             return None
-        return None if head is None else decode(head, TaskReport)
 
     # Members that are split over several tasks
 
-    def read_segment(self, member: int, part: int, state: Literal["scanned", "linked"]) -> bytes:
+    def find_segment(
+        self, member: int, part: int, state: Literal["scanned", "linked"]
+    ) -> bytes | None:
         """Return the record of a segment: as a scan found it, or linked, with its window."""
-        return self.store.read(f"{SPLIT}{member:08d}-{part:04d}-{state}.bin")
+        return self._find_bytes(f"{SPLIT}{member:08d}-{part:04d}-{state}.bin")
 
     def write_segment(
         self, member: int, part: int, state: Literal["scanned", "linked"], data: bytes
@@ -249,8 +314,12 @@ class RunRecords:
     # Stop and report
 
     def find_stop(self) -> Stop | None:
-        """Return why the run must end, None if it need not."""
-        return self._find(STOP, Stop)
+        """Return why the run must end, None if it need not; a damaged record stops it, too."""
+        data = self._find_bytes(STOP)
+        try:
+            return None if data is None else self._decode(STOP, data, Stop)
+        except errors.UnreadableRecordError as error:
+            return Stop(Verdict.FAILED, RECORD_UNREADABLE, str(error))
 
     def write_stop(self, stop: Stop) -> None:
         """Let no further task of the run begin."""
@@ -260,28 +329,32 @@ class RunRecords:
         """Let tasks begin again."""
         self.store.delete([STOP])
 
+    def read_report(self) -> Report:
+        """Return the report of a run that ended."""
+        return self._decode(REPORT, self.store.read(REPORT), Report)
+
     def find_report(self) -> Report | None:
-        """Return the report of a run that ended; None if it has none yet."""
-        return self._find(REPORT, Report)
+        """Return the report of a run that ended; None if it has none that can be read."""
+        return self.look_up_report().report
 
-    def write_report(self, report: Report, page: bytes) -> None:
-        """Write the run's page and, last, its report."""
-        self.store.write(PAGE, [page])
-        self._write(REPORT, report)
-
-    def create_report(self, report: Report, page: bytes) -> bool:
-        """Write page and, last, report of a run that has no report yet; say whether it had none."""
+    def look_up_report(self) -> RecordedReport:
+        """Return what is at the place of the report."""
+        data = self._find_bytes(REPORT)
         try:
-            with suppress(errors.ConflictError):  # somebody was killed between the two
-                self.store.create(PAGE, page)
-            self.store.create(REPORT, encode(report))
-        except errors.ConflictError:
-            return False
-        return True
+            return RecordedReport(data, None if data is None else decode(data, Report))
+        except errors.UsageError:
+            return RecordedReport(data)
 
-    def amend_report(self, report: Report) -> None:
-        """Write the run's report again, without its page."""
-        self._write(REPORT, report)
+    def put_report(self, report: Report, over: RecordedReport) -> None:
+        """Write a report in the place of what was looked up; else `ConflictError`."""
+        if over.data is None:
+            self.store.create(REPORT, encode(report))
+        else:
+            self.store.replace(REPORT, over.data, encode(report))
+
+    def write_page(self, page: bytes) -> None:
+        """Write the HTML page of the report."""
+        self.store.write(PAGE, [page])
 
     def read_page(self) -> bytes:
         """Return the HTML page of the report."""
@@ -289,23 +362,30 @@ class RunRecords:
 
     def nested(self) -> list[NestedRun]:
         """Return what became of the nested archives of the run."""
-        data = self._find_bytes(NESTED)
-        return [] if data is None else decode_lines(data, NestedRun)
+        lines = (self._find_bytes(NESTED) or b"").splitlines()
+        return [self._decode(NESTED, line, NestedRun) for line in lines]
 
     def write_nested(self, nested: Sequence[NestedRun]) -> None:
         """Write what became of the nested archives of the run."""
         if nested:
             self.store.write(NESTED, join_lines(nested))
 
-    def forget(self) -> None:
+    def forget(self, *, keep: Sequence[str] = ()) -> None:
         """Delete all that is on record of an earlier run of the same archive and options."""
-        names = [name for prefix in LEFT for name in self.store.names(prefix)]
+        prefixes = [prefix for prefix in LEFT if prefix not in keep]
+        names = [name for prefix in prefixes for name in self.store.names(prefix)]
         if names:
             self.store.delete(names)
 
-    def _find(self, name: str, kind: type[T]) -> T | None:
-        data = self._find_bytes(name)
-        return None if data is None else decode(data, kind)
+    def _decode(self, name: str, data: bytes, kind: type[T]) -> T:
+        try:
+            return decode(data, kind)
+        except errors.UsageError as error:
+            raise self._unreadable(name, error) from error
+
+    def _unreadable(self, name: str, cause: object) -> errors.UnreadableRecordError:
+        fault = "damaged, lost or of another version" if name == RUN else "damaged or lost"
+        return errors.UnreadableRecordError(f"{self.run}: its record {name} is {fault}: {cause}")
 
     def _find_bytes(self, name: str) -> bytes | None:
         try:
@@ -354,15 +434,16 @@ def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def read_lines(pieces: Iterable[bytes], kind: type[T]) -> Iterator[T]:
-    """Yield the value of each line; `UsageError` where a line is not a `kind`."""
-    for line in split_lines(pieces):
-        yield decode(line, kind)
-
-
-def _parse_outcomes(data: bytes) -> TaskOutcomes:
-    head, *lines = data.splitlines()
-    return TaskOutcomes(decode(head, TaskReport), [decode(line, Outcome) for line in lines if line])
+def _parse_outcomes(data: bytes) -> TaskOutcomes | None:
+    """Return what is on record of a task, None where it is damaged: the task is done again."""
+    head, *lines = data.splitlines() or [b""]
+    try:
+        report = decode(head, TaskReport)
+        outcomes = [decode(line, Outcome) for line in lines if line]
+    except errors.UsageError:
+        return None
+    counted = report.extracted + report.unchanged + report.failed
+    return TaskOutcomes(report, outcomes) if len(outcomes) == counted else None
 
 
 def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = ()) -> Counter[str]:

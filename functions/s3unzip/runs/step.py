@@ -17,7 +17,7 @@ from s3unzip.model import (
     TaskReport,
     Verdict,
 )
-from s3unzip.runs.records import RunRecords, TaskOutcomes
+from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords, TaskOutcomes
 from s3unzip.stores.calls import Calls
 
 MAX_FAILURES = 50  # shown of one update; the report counts them all
@@ -213,6 +213,7 @@ REASONS: dict[type[errors.StorageError], str] = {
     errors.NotFoundError: "not-found",
     errors.StoreFullError: "store-full",
     errors.StoreRefusesError: "storage",
+    errors.UnreadableRecordError: RECORD_UNREADABLE,
 }
 RUN_FAULTS = tuple(REASONS)
 

@@ -3,8 +3,19 @@
 The same functions run on one machine, in the intake function for a small archive, and as states of
 the state machine. A round is a list of tasks. All that is done more than once is in a later round:
 tasks that did not end, slices of scanned members, members whose slices did not fit and are
-streamed, and what a person resumes. Each step may be repeated: it reads what is on record and
-decides anew.
+streamed, and what a person resumes.
+
+The rules of the loop:
+
+- Each step may be repeated, late or at once with another: it reads what is on record and decides
+  anew. ``run.json`` is the last record of a plan, so a plan is whole where it exists.
+- A step that is cut off leaves records that the next one completes. A task without a whole record
+  is in the next round; three rounds without progress end the run.
+- Each run that ends has a verdict, written by `settling.verdicts`.
+- Records that cannot be read end the run as FAILED, with that reason. When it goes on, it begins
+  anew: its records are forgotten, but for the report, and it is planned again. The members that are
+  there are written again, with the same bytes.
+- Records under the run's id that are of another archive are an error: two archives have one id.
 """
 
 from __future__ import annotations
@@ -20,7 +31,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from s3unzip.context import Context
-from s3unzip.errors import NotFoundError
+from s3unzip.errors import NotFoundError, UnreadableRecordError
 from s3unzip.extraction.large import abort_uploads
 from s3unzip.extraction.slices import finish_member, link_member
 from s3unzip.model import (
@@ -31,23 +42,35 @@ from s3unzip.model import (
     Report,
     Request,
     Requests,
+    Run,
     Status,
     Stop,
     Task,
     TaskKind,
     TaskReport,
     Verdict,
+    check_same_archive,
     run_id,
 )
 from s3unzip.planning.cut import choose_workers, order_tasks
 from s3unzip.planning.plan import Plan, Reading, make_plan, read_tail
-from s3unzip.runs.records import MEMBER, PLAN_TASK, RunRecords, TaskOutcomes, round_name
+from s3unzip.runs.records import (
+    MEMBER,
+    PAGE,
+    PLAN_TASK,
+    RECORD_UNREADABLE,
+    REPORT,
+    RunRecords,
+    TaskOutcomes,
+    round_name,
+)
 from s3unzip.runs.step import RUN_FAULTS, SOURCE_CHANGED, Step, stop_for
 from s3unzip.settling.report import Tally, make_report, write_marker
-from s3unzip.settling.report_page.page import render_page
 from s3unzip.settling.source_actions import source_result
+from s3unzip.settling.verdicts import WrittenVerdict, write_verdict
 from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.ports import Tail
+from s3unzip.zip import ByteRange
 
 MAX_IDLE_ROUNDS = 3  # one after the other, in which no task ended
 MEMBERS_AT_ONCE = 8  # split members that are linked or finished
@@ -59,6 +82,7 @@ class Settled(NamedTuple):
 
     next: Next
     report: Report | None = None  # of a run that ended
+    is_first: bool = True  # whether the run had no report before
 
 
 class KnownArchive(Struct, frozen=True):
@@ -86,14 +110,19 @@ def begin(
         check: is given what was read before anything is written; it may raise to end it there.
         planned: is given the plan before the first round is written; it may raise likewise.
     """
-    known, calls = known or KnownArchive(), calls or context.calls()
+    known = known or KnownArchive()
+    calls = calls or context.calls()
+    since = context.clock.now()
+    begins_anew = False
     if known.run is not None:
-        records = RunRecords.open(context.stores, known.run, calls)
-        if records.find_plan() is not None:
+        recorded = look_up_run(RunRecords.open(context.stores, known.run, calls))
+        check_same_archive(known.run, request.source, known.pin, recorded.run)
+        begins_anew = recorded.begins_anew
+        if recorded.plan is not None and not begins_anew:
             return resume(known.run, context, calls)
-        report = records.find_report()
+        report = recorded.report
         if report is not None and report.verdict is not Verdict.FAILED:  # it was refused
-            return Settled(Next(known.run, "done"), report)
+            return Settled(Next(known.run, "done"), report, is_first=False)
     source = context.stores.source(request.source)
     changed = None
     try:
@@ -109,33 +138,54 @@ def begin(
             changed = f"{request.source}: {newer}"
     records = RunRecords.open(context.stores, run, calls)
     if changed is not None:
-        refused = _unplanned(request, run, known.pin, changed, context)
-        return _end_refused(refused, records, context, new=known.run is None)
-    plan = make_plan(request, run, tail, records, context, calls, check)
-    if isinstance(plan, Plan):
-        return _write_plan(plan, records, context, calls, planned)
-    return _end_refused(plan, records, context, new=known.run is None)
+        stop = Stop(Verdict.SOURCE_CHANGED, SOURCE_CHANGED, changed)
+        refused = _unplanned(request, run, known.pin, stop, context)
+    else:
+        if known.run is not None and (begins_anew or records.list_outcomes()):
+            records.forget(keep=(REPORT, PAGE))
+        plan = make_plan(request, run, tail, records, context, calls, check)
+        if isinstance(plan, Plan):
+            settled = _write_plan(plan, records, context, calls, planned)
+            if begins_anew:
+                step = Step(plan.summary.run, "plan", context, calls)
+                _drop_uploads(step, read_state(step, plan.summary))
+            return settled
+        refused = plan
+    written = write_verdict(lambda _: refused, records, since, page_for=context)
+    # A run that begins here is the caller's alone: what an earlier one came to is no answer to it.
+    report = refused if known.run is None else written.report
+    return Settled(Next(run, "done"), report, is_first=written.is_first)
 
 
-def _unplanned(
-    request: Request, run: str, pin: Pin | None, message: str, context: Context, reason: str = ""
-) -> Report:
-    """Return the report of a run that has no plan; without a reason its archive has changed."""
-    now, verdict = context.clock.now(), Verdict.FAILED if reason else Verdict.SOURCE_CHANGED
-    words = {"reason": reason or SOURCE_CHANGED, "message": message}
-    return Report.of(run, request, pin, verdict, **words, started=now, finished=now)
+class RecordedRun(NamedTuple):
+    """What is on record of a run."""
+
+    plan: PlanSummary | None  # None: there is none that can be read
+    report: Report | None  # likewise
+    begins_anew: bool  # whether its records cannot be read
+
+    @property
+    def run(self) -> Run | Report | None:
+        """The archive of the run, by whichever record has it."""
+        return self.report if self.plan is None else self.plan.run
 
 
-def _end_refused(report: Report, records: RunRecords, context: Context, *, new: bool) -> Settled:
-    """Report a run without a plan; of one that is not `new` another attempt may know better."""
-    page = render_page(report, context)
-    if new or not records.create_report(report, page):
-        found = None if new else records.find_report()
-        if found is not None and found.verdict is not Verdict.FAILED:
-            report = found
-        else:
-            records.write_report(report, page)
-    return Settled(Next(report.run, "done"), report)
+def look_up_run(records: RunRecords) -> RecordedRun:
+    """Return what is on record of a run."""
+    report = records.find_report()
+    try:
+        plan = records.find_plan()
+    except UnreadableRecordError:
+        return RecordedRun(None, report, begins_anew=True)
+    begins_anew = report is not None and report.reason == RECORD_UNREADABLE
+    return RecordedRun(plan, report, begins_anew)
+
+
+def _unplanned(request: Request, run: str, pin: Pin | None, stop: Stop, context: Context) -> Report:
+    """Return the report of a run that has no plan."""
+    now = context.clock.now()
+    cause = {"reason": stop.reason, "message": stop.message}
+    return Report.of(run, request, pin, stop.verdict, **cause, started=now, finished=now)
 
 
 def _write_plan(
@@ -186,20 +236,30 @@ def resume(
     """
     calls = calls or context.calls()
     records = RunRecords.open(context.stores, run, calls)
-    plan, report = records.find_plan(), records.find_report()
-    if plan is None and report is not None:  # a small archive's plan was in memory
-        request = Request(report.source, report.destination, report.options, report.event_time)
-        return begin(request, context, KnownArchive(run, report.pin), calls)
-    plan = plan or records.read_plan()
+    recorded = look_up_run(records)
+    before = recorded.run
+    if before is not None and (recorded.plan is None or recorded.begins_anew):
+        # The plan of a small archive was in memory, or the records cannot be read.
+        if isinstance(before, Run):
+            request = before.request
+        else:
+            request = Request(before.source, before.destination, before.options, before.event_time)
+        return begin(request, context, KnownArchive(run, before.pin), calls)
+    plan = recorded.plan or records.read_plan()
     step = Step(plan.run, "resume", context, calls)
-    records.delete_stop()
     if failed:
-        _forget_failures(step)
-    state = read_state(step, plan)
-    _drop_uploads(step, state)
-    return _go_on(
-        step, plan, state, Next(run, "few", round=len(records.list_rounds()) - 1, done=-1)
-    )
+        step.calls.run("get", lambda: step.archive.read(ByteRange(0, 1)))  # it is still there
+    records.delete_stop()
+    try:
+        if failed:
+            _forget_failures(step)
+        state = read_state(step, plan)
+        _drop_uploads(step, state)
+    except UnreadableRecordError as damage:
+        state = read_state(step, plan)
+        state.stop = stop_for(damage)
+    number = len(records.list_rounds()) - 1
+    return _go_on(step, plan, state, Next(run, "few", number, done=-1, reopened=failed))
 
 
 def _drop_uploads(step: Step, state: RunState) -> None:
@@ -236,45 +296,78 @@ def settle(step: Next, context: Context, calls: Calls | None = None) -> Settled:
         calls: of this step so far; None: it begins here.
     """
     calls = calls or context.calls()
-    plan = RunRecords.open(context.stores, step.run, calls).read_plan()
+    plan = RunRecords.open(context.stores, step.run, calls).require_plan()
     work = Step(plan.run, "settle", context, calls)
     return _go_on(work, plan, read_state(work, plan), step)
 
 
-def settle_failed(
-    run: str,
-    message: str,
-    context: Context,
-    request: Request | None = None,
-    pin: Pin | None = None,
-) -> Report | None:
-    """Report a run whose execution failed or was stopped; None if it has a report already.
+class FailedExecution(Struct, frozen=True):
+    """How an execution, or the work of one machine, ended without a verdict."""
 
-    Args:
-        run: the id of the run.
-        message: how the execution ended.
-        request: what the execution was given, for a run that has no plan yet.
-        pin: the version that it was given.
+    run: str
+    stop: Stop  # why, where the records do not say it
+    began: float  # Unix seconds
+    ended: float
+    request: Request | None = None  # what it was given, for a run without a plan
+    pin: Pin | None = None  # the version that it was given
+
+
+def settle_failed(failed: FailedExecution, context: Context) -> Settled | None:
+    """Report a run whose execution failed or was stopped; None: nothing is known of the run.
+
+    The report is of the moment at which the execution ended: one that is newer stays.
     """
     calls = context.calls()
+    run = failed.run
     records = RunRecords.open(context.stores, run, calls)
-    plan = records.find_plan()
-    if plan is None:
-        if request is None:
-            return None
-        report = _unplanned(request, run, pin, message, context, EXECUTION_FAILED)
-    else:
+    stop = failed.stop
+    try:
+        plan = records.find_plan()
+    except UnreadableRecordError as damage:
+        plan = None
+        stop = stop_for(damage)
+    if plan is not None:
+        if failed.request is not None:
+            check_same_archive(run, failed.request.source, failed.pin, plan.run)
         step = Step(plan.run, "settle", context, calls)
         state = read_state(step, plan)
-        stop = records.find_stop() or Stop(Verdict.FAILED, EXECUTION_FAILED, message)
+        stop = state.stop or records.find_stop() or stop
         report = make_report(step, plan, state.tally, stop, state.left, Requests())
-    return report if records.create_report(report, render_page(report, context)) else None
+    elif failed.request is not None:
+        report = _unplanned(failed.request, run, failed.pin, stop, context)
+    else:
+        known = records.find_report()
+        return known and Settled(Next(run, "done"), known, is_first=False)
+    report = replace(report, finished=failed.ended)
+    written = _write_settled(report, plan, records, context, failed.began)
+    return Settled(Next(run, "done"), *written)
+
+
+def _write_settled(
+    report: Report,
+    plan: PlanSummary | None,
+    records: RunRecords,
+    context: Context,
+    since: float,
+    *,
+    reopened: bool = False,
+) -> WrittenVerdict:
+    """Write the verdict of a run, with what is to be done to its archive."""
+
+    def compose(earlier: Report | None) -> Report:
+        if plan is None:
+            return report
+        return replace(report, after_success=source_result(plan.run, report, earlier))
+
+    return write_verdict(compose, records, since, page_for=context, reopened=reopened)
 
 
 def _go_on(step: Step, plan: PlanSummary, state: RunState, before: Next) -> Settled:
     """Give the next round, or end the run."""
-    records, context = step.records, step.context
-    stop, left = records.find_stop(), state.left
+    records = step.records
+    context = step.context
+    stop = state.stop or records.find_stop()
+    left = state.left
     idle = 0 if state.done > before.done else before.idle + 1
     if stop is None and idle < MAX_IDLE_ROUNDS:
         try:
@@ -289,19 +382,26 @@ def _go_on(step: Step, plan: PlanSummary, state: RunState, before: Next) -> Sett
                 done = max(0, state.done)
                 following = _next(records, left, number, context)
                 requests = before.requests + step.calls.requests
-                return Settled(replace(following, done=done, idle=idle, requests=requests))
+                counts = {"done": done, "idle": idle, "requests": requests}
+                return Settled(replace(following, **counts, reopened=before.reopened))
     if before.round and stop is None:  # something was done again
         _drop_uploads(step, state)
     left = left + state.waiting
+    if not left and stop is None:
+        stop = _find_lost(plan, state)
     report = make_report(step, plan, state.tally, stop, left, before.requests, before.round + 1)
-    earlier = records.find_report()
-    if earlier is not None and earlier.finished > step.started:  # this step is late
-        return Settled(Next(plan.run.id, "done"), earlier)
-    report = replace(report, after_success=source_result(plan.run, report, earlier))
     if report.verdict is Verdict.COMPLETED and plan.run.options.marker:
         write_marker(step, report)
-    records.write_report(report, render_page(report, context))
-    return Settled(Next(plan.run.id, "done"), report)
+    started, reopened = step.started, before.reopened
+    written = _write_settled(report, plan, records, context, started, reopened=reopened)
+    return Settled(Next(plan.run.id, "done"), *written)
+
+
+def _find_lost(plan: PlanSummary, state: RunState) -> Stop | None:
+    """Return why a run must end of whose members some are in no task that is on record."""
+    lost = plan.failed + plan.selected - state.tally.members
+    message = f"{plan.run.id}: {lost:,} members are in no task: a record of a round is damaged"
+    return Stop(Verdict.FAILED, RECORD_UNREADABLE, message) if lost > 0 else None
 
 
 def _next(records: RunRecords, tasks: Sequence[Task], number: int, context: Context) -> Next:
@@ -324,6 +424,7 @@ class RunState(Struct):
     scanned: list[list[Task]] = field(default_factory=list)  # of each member: to be linked
     sliced: list[list[tuple[Task, TaskOutcomes]]] = field(default_factory=list)  # to be finished
     done: int = 0  # tasks that ended, and members that have an outcome
+    stop: Stop | None = None  # records cannot be read
 
     @property
     def waiting(self) -> list[Task]:
@@ -333,9 +434,26 @@ class RunState(Struct):
 
 
 def read_state(step: Step, plan: PlanSummary) -> RunState:
-    """Read the outcomes of all tasks of all rounds."""
+    """Read the outcomes of all tasks of all rounds.
+
+    Where the records of the plan or of a round cannot be read, the state has a stop, and counts the
+    outcomes that can.
+    """
+    listed = step.context.tuning.failures_listed
+    try:
+        return _read_state(step, plan, RunState(Tally(listed)))
+    except UnreadableRecordError as damage:
+        state = RunState(Tally(listed), stop=stop_for(damage))
+    for name, recorded in step.records.read_outcomes(step.records.list_outcomes()):
+        if recorded is not None:
+            state.tally.add_task(recorded.report)
+            is_member = name.startswith(MEMBER) or recorded.report.kind is not TaskKind.SLICE
+            state.tally.add_all(recorded.outcomes if is_member else (), name)
+    return state
+
+
+def _read_state(step: Step, plan: PlanSummary, state: RunState) -> RunState:
     records = step.records
-    state = RunState(Tally(listed=step.context.tuning.failures_listed))
     if plan.failed:
         state.tally.add_all(records.plan_outcomes(), PLAN_TASK)
     tasks = {task.id: task for task in records.tasks()}
@@ -355,10 +473,10 @@ def read_state(step: Step, plan: PlanSummary) -> RunState:
             split[task.rows].append((task, found))
         elif found is None or not found.complete:
             state.left.append(task)
-    settled = set()
+    settled: set[int] = set()
     for name, found in records.read_outcomes(one for one in known if one.startswith(MEMBER)):
         if found is not None:
-            settled.add(found.outcomes[0].index)
+            settled.update(outcome.index for outcome in found.outcomes)
             state.tally.add_all(found.outcomes, name)
     for rows, group in split.items():
         if rows not in streamed and int(group[0][0].id.split("-")[1]) not in settled:

@@ -19,6 +19,7 @@ from s3unzip.model import (
     Verdict,
 )
 from s3unzip.runs.records import RunRecords
+from s3unzip.settling.verdicts import amend_report
 
 
 def source_result(run: Run, report: Report, earlier: Report | None) -> SourceResult | None:
@@ -57,6 +58,11 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
         is_other = isinstance(error, SourceChangedError)
         state = SourceState.KEPT if is_other else SourceState.FAILED
         result = SourceResult(rule.action, state, str(error))
-    finished = replace(report, after_success=result)
-    RunRecords.open(context.stores, report.run, calls).amend_report(finished)
-    return finished
+
+    def add_result(recorded: Report) -> Report:
+        if recorded.after_success and recorded.after_success.state is SourceState.DONE:
+            return recorded
+        return replace(recorded, after_success=result)
+
+    records = RunRecords.open(context.stores, report.run, calls)
+    return amend_report(report, add_result, records)

@@ -20,10 +20,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from s3unzip.errors import (
+    ConflictError,
     NotFoundError,
     S3UnzipError,
-    ServiceFaultError,
+    StorageError,
     UnconfirmedError,
+    UnreadableRecordError,
     UsageError,
 )
 from s3unzip.model import Location, Part, Pin
@@ -375,14 +377,31 @@ class ObjectRunStore:
         key, facts = self._home.key + name, _facts_of(name)
         self._run("put", lambda: self._store.put(key, body, facts, if_absent=True))
 
+    def replace(self, name: str, old: bytes, new: bytes) -> None:
+        """Write a small object in the place of `old`, and of nothing else."""
+        key, facts = self._home.key + name, _facts_of(name)
+        stored = self._run("head", lambda: self._store.head(key))
+        try:
+            if stored is None or self.read(name) != old:
+                raise ConflictError(f"{key}: it has changed")
+            etag = stored.etag
+            self._run("put", lambda: self._store.replace(key, new, facts, etag))
+        except NotFoundError as error:
+            raise ConflictError(f"{key}: it is gone") from error
+
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return the object, or bytes [start, stop) of it."""
         if span is not None and span[0] >= span[1]:
             return b""
         key = self._home.key + name
-        data = self._run("get", lambda: b"".join(self._store.read(key, span)))
+        try:
+            data = self._run("get", lambda: b"".join(self._store.read(key, span)))
+        except StorageError as error:
+            if span is None or type(error) is not StorageError:  # a right, a bucket, an object
+                raise
+            raise UnreadableRecordError(str(error)) from error  # S3 answers 416: it ends before
         if span is not None and len(data) != span[1] - span[0]:
-            raise ServiceFaultError(f"{key}: {len(data)} bytes of {span} came")
+            raise UnreadableRecordError(f"{key}: its bytes {span} are {len(data)} bytes")
         return data
 
     def stream(self, name: str) -> Iterator[bytes]:

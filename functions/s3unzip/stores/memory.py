@@ -37,7 +37,8 @@ class NowhereDestination:
     def _ignore(self, *_: object, **__: object) -> None:
         """Do nothing: whatever it is, it is not here."""
 
-    check_ready = release = put = head = delete = complete_upload = abort_upload = _ignore
+    check_ready = release = put = replace = head = delete = _ignore
+    complete_upload = abort_upload = _ignore
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
         """Return nothing."""
@@ -150,6 +151,13 @@ class MemoryRunStore:
             if name in self.objects:
                 raise ConflictError(f"{name}: it exists")
             self.objects[name] = body
+
+    def replace(self, name: str, old: bytes, new: bytes) -> None:
+        """Write a small object in the place of `old`, and of nothing else."""
+        with self._lock:
+            if self.objects.get(name) != old:
+                raise ConflictError(f"{name}: it has changed")
+            self.objects[name] = new
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return the object, or bytes [start, stop) of it."""

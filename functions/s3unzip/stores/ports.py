@@ -142,6 +142,13 @@ class Destination(Protocol):
         `ConflictError`: `if_absent`, and the key exists.
         """
 
+    def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:
+        """Write an object in the place of the one with this ETag, which has no quotes.
+
+        `ConflictError`: another object is there. `NotFoundError`: none is. None: the store keeps no
+        ETags, and the caller alone writes the object.
+        """
+
     def head(self, key: str) -> StoredObject | None:
         """Return what is stored under `key`, None if nothing is."""
 
@@ -226,8 +233,14 @@ class RunStore(Protocol):
     def create(self, name: str, body: bytes) -> None:
         """Write a small object; `ConflictError` where it exists: of all at once, one succeeds."""
 
+    def replace(self, name: str, old: bytes, new: bytes) -> None:
+        """Write a small object in the place of `old`; `ConflictError` where that is not there."""
+
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
-        """Return the object, or bytes [start, stop) of it; `NotFoundError` where there is none."""
+        """Return the object, or bytes [start, stop) of it.
+
+        `NotFoundError`: there is none. `UnreadableRecordError`: it ends before `stop`.
+        """
 
     def stream(self, name: str) -> Iterator[bytes]:
         """Yield the object in pieces."""

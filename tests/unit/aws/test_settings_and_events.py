@@ -14,7 +14,7 @@ from s3unzip.aws.events import (
     TITLES,
     announce,
     event_detail,
-    read_requests,
+    read_puts,
 )
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, OnConflict, Verdict
@@ -147,7 +147,7 @@ def notification_of(event: dict[str, Any]) -> dict[str, Any]:
 def test_events_name_archives(event: dict[str, Any], keys: list[str]) -> None:
     """Keys are decoded as events require; suffixes have the spellings of the rule's patterns."""
     worker = read_worker(VARIABLES)
-    requests = list(read_requests(json.dumps(event), worker))
+    requests = [put.request for put in read_puts(json.dumps(event), worker)]
     assert [request.source.key for request in requests] == keys
     for request in requests:
         assert request.event_time == 1767225601.0
@@ -174,7 +174,7 @@ def test_events_name_archives(event: dict[str, Any], keys: list[str]) -> None:
 def test_unknown_messages_are_refused(body: str) -> None:
     """A message that is no S3 event is an error, so that it ends among the dead letters."""
     with pytest.raises(UsageError):
-        list(read_requests(body, read_worker(VARIABLES)))
+        list(read_puts(body, read_worker(VARIABLES)))
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,8 @@ def test_unknown_messages_are_refused(body: str) -> None:
 def test_a_key_that_s3_cannot_have_is_refused_at_once(key: str, fault: str) -> None:
     """S3 is not asked for it; the archives beside it in the message are taken."""
     event = {"Records": [record_of(key), record_of("zips/b.zip")]}
-    requests = read_requests(json.dumps(event), read_worker(VARIABLES))
-    assert next(requests).source.key == "zips/b.zip"
+    requests = read_puts(json.dumps(event), read_worker(VARIABLES))
+    assert next(requests).request.source.key == "zips/b.zip"
     with pytest.raises(UsageError, match=fault):
         next(requests)
 

@@ -114,7 +114,7 @@ def test_a_run_without_records(site: Site) -> None:
     site.runs.stop(run)
     site.runs.resume(run)
     first, second = (site.given(f"{execution_name(run)}{more}") for more in ("", "-r2"))
-    assert first == second
+    assert {name: first[name] for name in ("run", "request", "pin")} == second
     with pytest.raises(NotFoundError, match="nothing is on record of it"):
         site.runs.resume("2026-01-01/000000-nothing-0")
 

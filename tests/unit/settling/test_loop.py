@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from s3unzip.errors import AccessDeniedError, UsageError
 from s3unzip.extraction.task import run_task
-from s3unzip.model import Location, Request, TaskKind, Verdict, run_id
+from s3unzip.model import Location, Report, Request, Stop, TaskKind, Verdict, run_id
 from s3unzip.planning.plan import read_tail
-from s3unzip.settling.loop import KnownArchive, begin, settle, settle_failed
+from s3unzip.settling.loop import FailedExecution, KnownArchive, begin, settle, settle_failed
 from s3unzip.stores.ports import Buffer, ObjectFacts, Tail
 from tests.functional.large.contents import log_lines
 from tests.memory import MemoryBucket
@@ -105,18 +105,32 @@ def test_another_version_than_the_one_named_is_a_verdict() -> None:
     assert world.contents() == {}
 
 
-def test_the_report_of_a_failed_execution_replaces_none() -> None:
-    """A late event finds the newer verdict and leaves it."""
+def report_failure(world: World, run: str, began: float, ended: float) -> Report:
+    """Report an execution that ended without a verdict; return the report on record then."""
+    stop = Stop(Verdict.FAILED, "execution-failed", f"aborted at {ended:.0f}")
+    settled = settle_failed(FailedExecution(run, stop, began, ended), world.context)
+    assert settled is not None
+    assert settled.report is not None
+    assert settled.report == world.records(run).find_report()
+    return settled.report
+
+
+def test_the_report_of_a_failed_execution_replaces_no_better_and_no_newer_one() -> None:
+    """Each execution that fails is reported, in whatever order its event comes; COMPLETED stays."""
     world = World()
+    world.tune(batch_members=10)
     step = begin(world.request(ARCHIVE), world.context)
     run = step.next.run
-    failed = settle_failed(run, "the execution was aborted", world.context)
-    assert failed is not None
-    assert (failed.verdict, failed.reason, failed.missing) == ("FAILED", "execution-failed", 20)
+    first = report_failure(world, run, 10, 20)
+    assert (first.verdict, first.reason, first.missing) == ("FAILED", "execution-failed", 20)
+    assert (first.message, first.finished) == ("aborted at 20", 20)
+    run_task(world.records(run).read_plan().run, step.next.tasks[0], world.context)
+    second = report_failure(world, run, 30, 40)
+    assert (second.message, second.missing) == ("aborted at 40", 10)
+    assert report_failure(world, run, 10, 20) == second
     ended = world.resume(run)
     assert ended.verdict is Verdict.COMPLETED
-    assert settle_failed(run, "the execution was aborted", world.context) is None
-    assert world.records(run).find_report() == ended
+    assert report_failure(world, run, 50, ended.finished + 60) == ended
 
 
 def test_a_direct_run_is_resumed_by_its_report() -> None:
@@ -179,10 +193,15 @@ def test_a_store_that_will_not_link_stops_the_run() -> None:
     world.assert_clean(world.resume(report.run), m=content)
 
 
-def test_records_of_another_version_are_refused() -> None:
-    """One sentence names the run and what to do."""
+def test_records_of_another_archive_are_an_error() -> None:
+    """Two archives may have one id: what is on record of one is never taken for the other's."""
     world = World()
-    work = world.buckets.run_store("old")
-    work.write("run.json", [b'{"id": "old", "source": {}}'])
-    with pytest.raises(UsageError, match="old: its records are of another version of s3unzip"):
-        world.resume("old")
+    request = world.request(ARCHIVE)
+    step = begin(request, world.context)
+    pin = world.buckets.source(request.source).head(request.source)
+    for changed, known in (
+        (replace(request, source=replace(request.source, key="b/archive.zip")), pin),
+        (request, replace(pin, etag='"another"')),
+    ):
+        with pytest.raises(UsageError, match=f"its run has the id {step.next.run}, which is on"):
+            begin(changed, world.context, KnownArchive(step.next.run, known))

@@ -109,8 +109,20 @@ class S3Destination:
         )
         return unquoted(answer["e_tag"])
 
+    def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:
+        """Write one object in the place of the one with this ETag."""
+        call = Call("PutObject", self._bucket, key, conditional=True, headers=("if-match",))
+        put = partial(self._put_whole, key, body, facts, if_absent=False, etag=etag)
+        self._write("put", put, lambda: call)
+
     def _put_whole(
-        self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool
+        self,
+        key: str,
+        body: Buffer,
+        facts: ObjectFacts,
+        *,
+        if_absent: bool,
+        etag: str | None = None,
     ) -> str | None:
         request = self._described(key, facts)
         request["Body"] = bytes(body)
@@ -118,6 +130,8 @@ class S3Destination:
             request["ChecksumCRC32"] = _text_of(zlib.crc32(body))
         if if_absent:
             request["IfNoneMatch"] = "*"
+        if etag is not None:
+            request["IfMatch"] = f'"{etag}"'
         return unquoted(self._session.slow.put_object(**request).get("ETag"))
 
     def _write(self, kind: Kind, send: Callable[[], T], call: Callable[[], Call]) -> T:
