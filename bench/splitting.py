@@ -36,6 +36,7 @@ from s3unzip.stores.factory import ArchiveSource, StoreConfig, open_stores
 from s3unzip.stores.folder import FolderDestination
 from s3unzip.stores.ports import (
     Archive,
+    AskForKeys,
     Buffer,
     Clock,
     ObjectFacts,
@@ -150,9 +151,12 @@ class Maker:
     tuning: Tuning
     rate: float
 
-    def __call__(self, clock: Clock, progress: Progress | None = None) -> Context:
+    def __call__(
+        self, clock: Clock, progress: Progress | None = None, ask: AskForKeys | None = None
+    ) -> Context:
         """Return the context."""
-        stores = open_stores(StoreConfig(Location("file", "", f"{self.home}/work/")))
+        config = StoreConfig(Location("file", "", f"{self.home}/work/"))
+        stores = open_stores(config, ask=ask)
         return Context(
             LimitedStores(stores, self.rate), clock, tuning=self.tuning, progress=progress
         )

@@ -8,6 +8,7 @@ HOST_VARIABLES = {
     "NO_COLOR": "Not empty: no colours (https://no-color.org).",
     "S3UNZIP_LOG_LEVEL": "`error`, `warning`, `info` or `debug`: log from this level on.",
     "S3UNZIP_PASSWORD": "Password of encrypted members, where no option gives one.",
+    "AWS_PROFILE": "Profile of `~/.aws`; the same as `--profile`.",
     "AWS_ENDPOINT_URL": "URL of an S3-compatible server; the same as `--endpoint-url`.",
     "S3UNZIP_LIMITS": 'JSON object of limits of archives, such as `{"members": 20000000}`.',
     "S3UNZIP_TUNING": 'JSON object of tuning settings, such as `{"part_bytes": 33554432}`.',

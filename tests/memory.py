@@ -94,6 +94,9 @@ class MemoryBucket:
 
     # Destination
 
+    def check_reachable(self) -> None:
+        """Do nothing: it is."""
+
     def check_ready(self, wanted: int) -> None:
         """Do nothing: it is."""
 

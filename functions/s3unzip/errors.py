@@ -26,6 +26,7 @@
     |  +- UnreadableRecordError     exit 6  a record of a run is damaged, lost or of another version
     +- ServiceFaultError            exit 5  retryable: try the task again
     |  +- UnconfirmedError          exit 5  the answer to Complete does not tell of an object
+    |  +- ExpiredKeysError          exit 6  the credentials expired; this process finds no others
     |  +- ThrottledError            exit 5  503 SlowDown and its kin, after the whole budget
     |  +- DeadlineError             exit 5  the worker's time ran out; what is done is written
     +- RunStoppedError              exit 5  another task met what stops the whole run
@@ -129,6 +130,12 @@ class UnconfirmedError(ServiceFaultError):
 
 class ThrottledError(ServiceFaultError):
     """The store asked to slow down until the task's retry budget was spent."""
+
+
+class ExpiredKeysError(ServiceFaultError):
+    """The credentials have expired, and this process finds no others: it does not try again."""
+
+    exit_code = 6
 
 
 class DeadlineError(ServiceFaultError):

@@ -90,7 +90,7 @@ CLIENTS = """
 import typing
 from aws_xray_sdk.core.sampling.connector import ServiceConnector
 from s3unzip.aws import environment
-from s3unzip.stores.s3.session import AwsSession
+from s3unzip.stores.s3.credentials import AwsSession
 ServiceConnector()
 services = typing.get_args(typing.get_type_hints(environment.open_client)["service"])
 for service in ("s3", *services):

@@ -12,6 +12,7 @@ from botocore.credentials import Credentials
 from s3unzip.errors import (
     AccessDeniedError,
     ConflictError,
+    ExpiredKeysError,
     NotFoundError,
     S3UnzipError,
     ServiceFaultError,
@@ -55,7 +56,7 @@ ANSWERS: list[tuple[Reply, type[S3UnzipError]]] = [
     (s3_error(409, "ObjectParentIsFile"), StorageError),  # VersityGW: it will never fit
     (Reply(409), ServiceFaultError),  # a HEAD has no body
     (s3_error(400, "RequestTimeout"), ServiceFaultError),
-    (s3_error(400, "ExpiredToken"), ServiceFaultError),
+    (s3_error(400, "ExpiredToken"), ExpiredKeysError),
     (s3_error(400, "BadDigest"), ServiceFaultError),
     (s3_error(403, "AccessDenied", KMS_DENIED), AccessDeniedError),
     (s3_error(400, "KMS.DisabledException"), AccessDeniedError),

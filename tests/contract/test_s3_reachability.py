@@ -59,7 +59,7 @@ def test_a_server_that_answers_is_reachable() -> None:
     """A broken answer at the beginning is a fault that may pass."""
     with HttpServer(lambda asked: Reply(200, b"x", cut=0)) as server:
         assert "cannot reach" not in str(ask(server.url, by="obstore"))
-        Session(StoreConfig(endpoint_url=server.url)).check_reachable("bucket")
+        Session(StoreConfig(endpoint_url=server.url)).check_bucket("bucket")
 
 
 def test_an_endpoint_that_says_nothing() -> None:

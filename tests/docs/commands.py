@@ -132,6 +132,15 @@ def check_make(words: list[str]) -> str | None:
     return f"the Makefile has no {odd}" if odd else None
 
 
+# Of the AWS CLI, of which botocore knows nothing.
+OWN_COMMANDS = {
+    ("cloudformation", "deploy"),
+    ("configure", "list"),
+    ("configure", "list-profiles"),
+    ("sso", "login"),
+}
+
+
 def check_aws(words: list[str]) -> str | None:
     """Say what botocore's model of the service does not have."""
     while words[0].startswith("--"):  # --endpoint-url URL, --profile NAME
@@ -139,7 +148,7 @@ def check_aws(words: list[str]) -> str | None:
     service, operation, *rest = words
     if service == "s3":
         return None if operation in S3_COMMANDS else f"there is no aws s3 {operation}"
-    if (service, operation) == ("cloudformation", "deploy"):  # the CLI's own, too
+    if (service, operation) in OWN_COMMANDS:
         return None
     session = botocore.session.get_session()
     if service not in {"s3api", *session.get_available_services()}:

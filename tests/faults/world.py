@@ -26,7 +26,7 @@ from s3unzip.model import Location, Options, Report, Request
 from s3unzip.settings import Tuning
 from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
-from s3unzip.stores.ports import Clock
+from s3unzip.stores.ports import AskForKeys, Clock
 from s3unzip.zip import Policy
 from tests.faults.archives import PREFIX, TUNING
 from tests.faults.proxy import FaultProxy
@@ -82,11 +82,13 @@ class ContextMaker:
     tuning: Tuning
     policy: Policy = field(default_factory=Policy)
 
-    def __call__(self, clock: Clock, progress: Progress | None = None) -> Context:
+    def __call__(
+        self, clock: Clock, progress: Progress | None = None, ask: AskForKeys | None = None
+    ) -> Context:
         """Return the context of this process."""
         os.environ.update(CREDENTIALS)
         access = StoreConfig(endpoint_url=self.endpoint, region=REGION, stall_seconds=5.0)
-        stores = open_stores(replace(access, work=Location("s3", WORK, "")))
+        stores = open_stores(replace(access, work=Location("s3", WORK, "")), ask=ask)
         return Context(stores, clock, self.policy, self.tuning, progress)
 
 

@@ -26,7 +26,7 @@ from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_destination
 from s3unzip.stores.ports import Stores
-from s3unzip.stores.s3.session import AwsSession
+from s3unzip.stores.s3.credentials import AwsSession
 from s3unzip.zip import Limits, Policy
 
 if TYPE_CHECKING:  # a stub

@@ -27,7 +27,7 @@ from s3unzip.printable import printable
 from s3unzip.runs.records import PAGE, Items, RunRecords, RunSnapshot, RunWatcher, pick_run
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.stores.calls import LocalClock
-from s3unzip.stores.factory import OPTIONS, StoreConfig, check_reachable, open_stores
+from s3unzip.stores.factory import OPTIONS, StoreConfig, check_buckets, open_stores
 from s3unzip.stores.files import PRIVATE, make_folders
 from s3unzip.stores.locations import runs_home
 
@@ -353,7 +353,7 @@ def _resume_here(given: Given, known: LocalRuns) -> int:
         raise UsageError(f"{planned.id} was started with a password: give --password-file")
     policy = make_policy(planned.options, secret, planned.destination)
     display, stores = RunDisplay(), _recall_config(given, known.connections(name))
-    check_reachable(stores, planned.source, planned.destination)
+    check_buckets(stores, planned.source, planned.destination)
     with open_machine(stores, policy, tuning, given.processes, display) as machine, display:
         report = machine.resume(name, display.planned, failed=given.failed)
     if given.json:

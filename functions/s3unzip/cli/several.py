@@ -31,10 +31,10 @@ class BatchDisplay(RunDisplay):
         self._archives = archives
         self.ends: list[ArchiveEnd] = []
         self.inside: list[NestedRun] = []  # the archives inside the one at work
-        self._start()
 
-    def phase(self, name: str) -> None:
-        """Show nothing."""
+    def phase(self, name: str) -> None:  # noqa: ARG002 - of each archive
+        """Show how many archives ended, whatever is done for one."""
+        self._start()
 
     def planned(self, plan: PlanSummary, gone: float = 0.0) -> None:
         """Show nothing."""

@@ -53,7 +53,7 @@ from s3unzip.settling.nested import (
 )
 from s3unzip.settling.source_actions import finish_source
 from s3unzip.stores.calls import LocalClock, map_ahead
-from s3unzip.stores.factory import StoreConfig, check_reachable
+from s3unzip.stores.factory import StoreConfig, sign_in
 from s3unzip.stores.folder import FolderDestination
 from s3unzip.zip import Policy
 
@@ -101,11 +101,13 @@ class Machine:
             check: called with what was read before anything is written; may raise to stop here.
             planned: called with the plan before the first task begins; may raise likewise.
         """
-        self._progress.phase("plan")
         context = self.context
         calls = context.calls()
-        source = context.stores.source(request.source)
-        tail = read_tail(source, request.source, context, calls)
+        # A person may be asked for a code twice, so no progress is shown yet.
+        tail = read_tail(context.stores.source(request.source), request.source, context, calls)
+        if self._stores is not None:
+            sign_in(self._stores, request.destination)
+        self._progress.phase("plan")
         if tail.modified is None:
             tail = tail._replace(modified=self._date_run(run_id(request, tail.pin, None)))
         run = run_id(request, tail.pin, tail.modified)
@@ -113,9 +115,7 @@ class Machine:
         def checked(reading: Reading) -> None:
             if check is not None:
                 check(reading)
-            stores = self._stores
-            if stores and stores.check_reachable and stores.at_destination().endpoint_url:
-                check_reachable(stores, request.source, request.destination)
+            context.stores.destination(request.destination).check_reachable()
             self._claim(run)
             # Drop what an earlier run of the same id left: its uploads, then its records.
             again = context.calls()

@@ -1,10 +1,10 @@
 """The workers of runs on this machine: processes that each do one task at a time.
 
 Each worker is another Python, to which a thread of the program sends tasks by its standard input.
-By its standard output it says what the tasks count and how they end. A killed worker costs its own
-task an attempt. A worker whose standard input ends, because the program did, ends at once; another
-pipe ends it even if a thread holds the interpreter's lock. With one worker the tasks are done in a
-thread of this process.
+By its standard output it says what the tasks count and how they end, and asks for the keys that
+requests are signed with. A killed worker costs its own task an attempt. A worker whose standard
+input ends, because the program did, ends at once; another pipe ends it even if a thread holds the
+interpreter's lock. With one worker the tasks are done in a thread of this process.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from s3unzip.model import Outcome, Run, Task
 from s3unzip.settings import MIB, Tuning
 from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.ports import AskForKeys, Keys, KeysRequest
 from s3unzip.zip import Policy
 
 _log = logging.getLogger("s3unzip.workers")
@@ -56,7 +57,7 @@ NO_MEMORY = (
     "its worker has no memory left: use fewer --workers or --puts, or raise the limit (ulimit -v)"
 )
 DEATHS = (EOFError, OSError, pickle.UnpicklingError)  # what a pipe from the dead raises
-OpenContext = Callable[[LocalClock, Progress], Context]  # picklable
+OpenContext = Callable[[LocalClock, Progress, AskForKeys | None], Context]  # picklable
 
 
 def open_context(
@@ -65,10 +66,12 @@ def open_context(
     tuning: Tuning,
     clock: LocalClock,
     progress: Progress | None,
+    ask: AskForKeys | None = None,
 ) -> Context:
     """Return the context of this process; its stores are opened when they are first asked for."""
     start_logging()
-    return Context(open_stores(config), clock, policy, tuning, progress, reached=config)
+    stores = open_stores(config, ask=ask)
+    return Context(stores, clock, policy, tuning, progress, reached=config)
 
 
 class Counted(Struct, frozen=True):
@@ -85,6 +88,13 @@ class Ended(Struct, frozen=True):
     error: S3UnzipError | None = None
     lost: bool = False  # what it counted is not on record
     died: bool = False  # its worker did
+
+
+class KeysAnswer(Struct, frozen=True):
+    """The program's answer to a worker that asks for keys."""
+
+    keys: Keys | None = None
+    error: S3UnzipError | None = None
 
 
 class Counting(Progress):
@@ -318,7 +328,7 @@ class _Here:
         if open_context is None:
             self._context = replace(here, clock=self._clock, progress=self._counting)
         else:
-            self._context = open_context(self._clock, self._counting)
+            self._context = open_context(self._clock, self._counting, None)
 
     def do(self, run: Run, task: Task, take: Callable[[Counted], object]) -> Ended:
         """Do an attempt of a task."""
@@ -346,12 +356,26 @@ class _Process:
         for message in self._ask(run, task):
             if isinstance(message, Ended):
                 return message
-            take(message)
+            if isinstance(message, KeysRequest):
+                self._answer(message)
+            else:
+                take(message)
         self.close()
         fault = ServiceFaultError(f"{task.id}: its worker process died")
         return Ended(fault, lost=True, died=True)
 
-    def _ask(self, run: Run, task: Task) -> Iterator[Counted | Ended]:
+    def _answer(self, request: KeysRequest) -> None:
+        """Send the keys that the process asks for."""
+        from s3unzip.stores.s3.credentials import answer_worker  # noqa: PLC0415 - it loads botocore
+
+        try:
+            answer = KeysAnswer(answer_worker(request))
+        except S3UnzipError as failure:
+            answer = KeysAnswer(error=failure)
+        with contextlib.suppress(*DEATHS):
+            _send(cast("subprocess.Popen[bytes]", self._process), answer)
+
+    def _ask(self, run: Run, task: Task) -> Iterator[Counted | KeysRequest | Ended]:
         """Send a task; yield the messages about it, until the process dies."""
         with contextlib.suppress(*DEATHS):
             if self._process is None:
@@ -445,15 +469,26 @@ def work(lifeline: int) -> None:
     clock = LocalClock()
     counting = Counting()
 
-    def send(message: Counted | Ended) -> None:
+    def send(message: Counted | KeysRequest | Ended) -> None:
         with contextlib.suppress(BrokenPipeError):  # the program has ended
             pickle.dump(message, answers)
             answers.flush()
 
+    def ask(request: KeysRequest) -> Keys | None:
+        with asking:
+            with counting.lock:
+                send(request)
+            answer = keys.get()
+        if answer.error is not None:
+            raise answer.error
+        return answer.keys
+
     counting.send = send
-    context: Context = _receive()(clock, counting)
+    asking = threading.Lock()
+    keys: queue.SimpleQueue[KeysAnswer] = queue.SimpleQueue()
+    context: Context = _receive()(clock, counting, ask)
     tasks: queue.SimpleQueue[tuple[Run, Task]] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(tasks, clock), daemon=True).start()
+    threading.Thread(target=_listen, args=(tasks, keys, clock), daemon=True).start()
     gc.freeze()  # no collection visits what is there from now on
     while True:
         run, task = tasks.get()
@@ -479,11 +514,17 @@ def _receive() -> Any:
         os._exit(0)
 
 
-def _listen(tasks: queue.SimpleQueue[tuple[Run, Task]], clock: LocalClock) -> None:
-    """Take tasks; end the worker's time when the program says so, and the worker with it."""
+def _listen(
+    tasks: queue.SimpleQueue[tuple[Run, Task]],
+    keys: queue.SimpleQueue[KeysAnswer],
+    clock: LocalClock,
+) -> None:
+    """Take tasks and keys; end the worker's time when the program says so, and the worker too."""
     while True:
         message = _receive()
         if message is None:
             clock.stop()
+        elif isinstance(message, KeysAnswer):
+            keys.put(message)
         else:
             tasks.put(message)

@@ -41,7 +41,8 @@ from s3unzip.settling.loop import look_up_run
 from s3unzip.settling.next_command import in_environment
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.listing import bound_pages
-from s3unzip.stores.s3.session import AwsSession, Session
+from s3unzip.stores.s3.credentials import AwsSession
+from s3unzip.stores.s3.session import Session
 
 STACK = "s3unzip-{}"  # as the files in infra/environments name it
 RUNNING, STOPPED = "RUNNING", "ABORTED"

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from msgspec import Struct
 
-from s3unzip.errors import S3UnzipError, ServiceFaultError, ThrottledError
+from s3unzip.errors import ExpiredKeysError, S3UnzipError, ServiceFaultError, ThrottledError
 from s3unzip.model import Requests
 from s3unzip.zip import ByteRange
 
@@ -341,6 +341,8 @@ class Calls:
         self, retry: _Retry, store: Store, fault: ServiceFaultError, began: float
     ) -> bool:
         """Wait for the next attempt; return False if the budget, the time or the step is over."""
+        if isinstance(fault, ExpiredKeysError):
+            self._spent = fault
         if self._spent is not None:
             return False
         if isinstance(fault, ThrottledError):

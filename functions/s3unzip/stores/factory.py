@@ -34,6 +34,7 @@ from s3unzip.stores.listing import list_pages
 from s3unzip.stores.locations import locate_part, runs_home
 from s3unzip.stores.ports import (
     Archive,
+    AskForKeys,
     Buffer,
     Destination,
     ObjectFacts,
@@ -46,6 +47,7 @@ from s3unzip.stores.ports import (
 from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:  # they import botocore, obstore, urllib3
+    from s3unzip.stores.s3.credentials import ProfileKeys
     from s3unzip.stores.s3.session import Session
     from s3unzip.stores.web import WebSource
 
@@ -149,27 +151,43 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         return same and not self.unsigned
 
 
-def check_reachable(config: StoreConfig, source: Location, destination: Location) -> None:
-    """Connect to the S3 endpoints of two locations, before workers try them again and again."""
-    stores = _Stores(config, None)
+def check_buckets(config: StoreConfig, source: Location, destination: Location) -> None:
+    """Ask for the buckets of two locations, before workers try them again and again."""
+    stores = _Stores(config)
     for location, access in ((source, config), (destination, config.at_destination())):
         if location.scheme == "s3":
-            stores.session(access).check_reachable(location.bucket)
+            stores.session(access).check_bucket(location.bucket)
 
 
-def open_stores(config: StoreConfig, session: Session | None = None) -> Stores:
+def sign_in(config: StoreConfig, destination: Location) -> None:
+    """Look for the keys of the destination's own profile, which a person may have to help with."""
+    profile = None if config.destination_unsigned else config.destination_profile
+    if profile is not None and destination.scheme == "s3":
+        from s3unzip.stores.s3.credentials import shared_keys
+
+        shared_keys(profile).current()
+
+
+def open_stores(
+    config: StoreConfig, session: Session | None = None, ask: AskForKeys | None = None
+) -> Stores:
     """Return the stores of this process; nothing is asked of them yet.
 
     Args:
         config: how they are reached.
         session: one of the destination that exists already shares its clients.
+        ask: asks the program for keys; None: this process is the program.
     """
-    return _Stores(config, session)
+    return _Stores(config, session, ask)
 
 
 class _Stores:
-    def __init__(self, config: StoreConfig, session: Session | None) -> None:
+    def __init__(
+        self, config: StoreConfig, session: Session | None = None, ask: AskForKeys | None = None
+    ) -> None:
         self._config = config
+        self._ask = ask
+        self._keys: dict[str | None, ProfileKeys] = {}  # by profile, of a worker
         self._there = config.at_destination()
         self._lock = threading.Lock()
         self._sessions = {} if session is None else {_reached(self._there): session}
@@ -239,13 +257,19 @@ class _Stores:
 
     def session(self, access: StoreConfig) -> Session:
         """Return the clients that reach S3 so; those of archive and destination may be the same."""
+        from s3unzip.stores.s3.credentials import AwsSession, ProfileKeys
         from s3unzip.stores.s3.session import Session, advice_for
 
         key = _reached(access)
         with self._lock:
             if key not in self._sessions:
+                keys = None
+                if self._ask is not None:
+                    new = ProfileKeys(access.profile, self._ask)
+                    keys = self._keys.setdefault(access.profile, new)
+                aws = AwsSession(access.profile, access.region, keys)
                 advice = advice_for(self._config, destination=key == _reached(self._there))
-                self._sessions[key] = Session(access, advice=advice)
+                self._sessions[key] = Session(access, aws, advice)
             return self._sessions[key]
 
 

@@ -6,7 +6,8 @@ many requests for pieces that can be read only once. Its callers do not retry it
 turn every fault into the tree of `errors`:
 
 * 503, 429, SlowDown, KMS throttling: `ThrottledError`
-* other 5xx, 409, resets, timeouts, truncated bodies, expired tokens: `ServiceFaultError`
+* other 5xx, 409, resets, timeouts, truncated bodies: `ServiceFaultError`
+* expired tokens: `ServiceFaultError` where there may be others soon, else `ExpiredKeysError`
 * 403, wrong owner, KMS denied or disabled: `AccessDeniedError`, naming the right that is missing
 * 404: `NotFoundError`
 * a pinned read answered with 412 or 404: `SourceChangedError`
@@ -15,7 +16,7 @@ turn every fault into the tree of `errors`:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
@@ -26,6 +27,31 @@ from s3unzip.stores.calls import Calls
 from s3unzip.zip import ByteRange
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Keys(Struct, frozen=True):
+    """What requests to AWS are signed with; it goes to worker processes, and nowhere else."""
+
+    access_key: str
+    secret_key: str
+    token: str | None = None
+    account: str | None = None
+    advice: str = ""  # how to get new ones
+    is_fixed: bool = False  # a process finds no others
+
+    def __repr__(self) -> str:
+        """Return the one field that is no secret."""
+        return f"Keys({self.access_key})"
+
+
+class KeysRequest(Struct, frozen=True):
+    """A worker's question for keys."""
+
+    profile: str | None
+    refused: str | None = None  # the access key that a store refused
+
+
+AskForKeys: TypeAlias = Callable[[KeysRequest], Keys | None]
 
 
 class Tail(NamedTuple):
@@ -129,6 +155,9 @@ class Destination(Protocol):
     @property
     def keeps_metadata(self) -> bool:
         """Whether `head` returns the CRC-32 that was put beside an object, not one of its bytes."""
+
+    def check_reachable(self) -> None:
+        """Raise the error of credentials, a bucket or a server that is missing; one request."""
 
     def check_ready(self, wanted: int) -> None:
         """Raise what would refuse all writes, of `wanted` bytes together; no request."""

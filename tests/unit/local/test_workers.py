@@ -8,17 +8,16 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from s3unzip.context import Context, Progress
 from s3unzip.errors import InterruptedRunError
 from s3unzip.local.machine import Machine
-from s3unzip.local.workers import Counted, Tally, Workers, open_context
+from s3unzip.local.workers import Counted, OpenContext, Tally, Workers, open_context
 from s3unzip.model import Report, Request, Verdict
 from s3unzip.settings import make_tuning
 from s3unzip.stores.calls import LocalClock
@@ -61,12 +60,12 @@ class Folder:
         self.shown = Shown()
         self.request = Request(parse_source(str(archive)), parse_destination(str(folder / "out")))
 
-    def machine(self, opening: Callable[[LocalClock, Progress], Context] | None = None) -> Machine:
+    def machine(self, opening: OpenContext | None = None) -> Machine:
         """Return a machine with the workers."""
         context = self.open_context(LocalClock(), self.shown)
         return Machine(context, Workers(2, context, opening or self.open_context))
 
-    def run(self, opening: Callable[[LocalClock, Progress], Context] | None = None) -> Report:
+    def run(self, opening: OpenContext | None = None) -> Report:
         """Extract."""
         with self.machine(opening) as machine:
             return machine.run(self.request)
@@ -140,17 +139,15 @@ def runs(pid: str) -> bool:
     return False
 
 
-def note_and_hang(started: str, clock: LocalClock, progress: Progress) -> NoReturn:
+def note_and_hang(started: str, *_: object) -> NoReturn:
     """Be a worker that keeps the interpreter's lock for ever."""
-    del clock, progress
     Path(f"{started}.{os.getpid()}").touch()
     re.match("(a|aa)*b", "a" * 200)
     raise AssertionError
 
 
-def note_and_die(started: str, clock: LocalClock, progress: Progress) -> NoReturn:
+def note_and_die(started: str, *_: object) -> NoReturn:
     """Be a worker that is out of memory before it begins."""
-    del clock, progress
     with Path(started).open("a") as file:
         file.write("x")
     os._exit(137)

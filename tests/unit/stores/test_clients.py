@@ -9,7 +9,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import NoRegionError, ProfileNotFound
 
-from s3unzip.stores.s3.session import AwsSession
+from s3unzip.stores.s3.credentials import AwsSession
 
 RETRIES = {"total_max_attempts": 6, "mode": "standard"}
 CONFIG = Config(retries={"total_max_attempts": 6, "mode": "standard"}, read_timeout=20)

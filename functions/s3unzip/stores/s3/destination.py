@@ -75,10 +75,12 @@ class S3Destination:
         """Amazon S3's limits; compatible stores have these or looser ones."""
         return PartLimits()
 
-    def check_ready(self, wanted: int) -> None:  # noqa: ARG002 - S3 has room
-        """Raise the error of a wrong profile or of missing credentials; no request is sent."""
-        with self._explaining("PutObject"):
-            self._session.credentials(self._bucket)
+    def check_reachable(self) -> None:
+        """Raise the error of credentials, a bucket or an endpoint that is missing."""
+        self._session.check_bucket(self._bucket)
+
+    def check_ready(self, wanted: int) -> None:
+        """Do nothing: S3 has room."""
 
     def release(self) -> None:
         """Do nothing: the session keeps its connections."""
@@ -351,7 +353,7 @@ class S3Destination:
                 call = Call("PutObject", self._bucket, upload.key)
             else:
                 call = Call("GetObject", source.bucket, source.key, pinned=True)
-            raise translate_error(error, call) from None
+            raise self._session.understand(error, call) from None
         result = _field(copied, "CopyPartResult", upload.key)
         checksum = result.get("ChecksumCRC32")
         crc = _crc_of(checksum) if checksum else None

@@ -70,16 +70,16 @@ FOR_NOW = frozenset(
     {
         "BadDigest",  # what arrived is not what was sent
         "ConditionalRequestConflict",
-        "ExpiredToken",
-        "ExpiredTokenException",
         "IncompleteBody",
         "InternalError",
         "OperationAborted",
         "RequestTimeout",  # a 400
-        "TokenRefreshRequired",
         "XAmzContentChecksumMismatch",
     }
 )
+EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
+# A profile may have other keys by now.
+REFUSED_KEYS = EXPIRED | {"InvalidAccessKeyId", "InvalidToken", "InvalidTokenId"}
 FULL = frozenset({"QuotaExceeded", "StorageFull", "XMinioStorageFull", "XAdminBucketQuotaExceeded"})
 MISPLACED = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"})
 DENIED = frozenset(
@@ -134,7 +134,8 @@ _CAUSE = re.compile(r" - (HTTP error: [^\n]{1,200})")
 _CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)(?:\(\s*\w+\(\s*(\w+))?")
 _REASON = re.compile(r'(?:message|error): "([^"\n]{1,200})"')  # the system's, in object_store's
 # obstore asks for credentials in the thread that calls it, and makes any exception one of its own.
-_STOPPED = re.compile(r"[\w ]+ for path External AWS credential provider: KeyboardInterrupt\b")
+_PROVIDER = "External AWS credential provider: "
+_STOPPED = re.compile(rf"[\w ]+ for path {_PROVIDER}KeyboardInterrupt\b")
 _NO_LOCATION = "redirect without LOCATION"  # object_store, of a bucket in another region
 
 
@@ -179,8 +180,6 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
         return UsageError(f"{error}; see aws configure list-profiles")
     if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
         return AccessDeniedError(f"{call}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
-    if isinstance(error, exceptions.CredentialRetrievalError | exceptions.SSOError):
-        return AccessDeniedError(f"{call}: {error}; log in again")
     answer = read_answer(error)
     return _kind(answer, call)(_describe(answer, call))
 
@@ -232,6 +231,11 @@ def is_unsupported(answer: Answer) -> bool:
     return answer.status == 400 and _UNSUPPORTED.search(answer.message) is not None
 
 
+def is_about_keys(error: Exception) -> bool:
+    """Return whether obstore asked for keys, and got an exception."""
+    return isinstance(error, UnauthenticatedError) and _PROVIDER in str(error)
+
+
 def why_unreachable(error: Exception) -> str | None:
     """Return why no connection was made; None: one was made, or the error is about no request."""
     if isinstance(
@@ -272,7 +276,7 @@ def _kind(answer: Answer, call: Call) -> type[S3UnzipError]:
         (MisplacedError, MISPLACED, {301, 307}),
         (StorageError, {UNTRUSTED, "InvalidObjectState"}, ()),
         (ThrottledError, {code} if "Throttl" in code else THROTTLED, {429, 503}),
-        (ServiceFaultError, FOR_NOW, () if code else {409}),
+        (ServiceFaultError, FOR_NOW | EXPIRED, () if code else {409}),
         (StoreFullError, FULL, {507}),
         (AccessDeniedError, DENIED, {401, 403}),
         (SourceChangedError if call.pinned else NotFoundError, (), missing),

@@ -11,17 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote_plus, urlsplit
 from urllib.request import getproxies, proxy_bypass
 from xml.etree import ElementTree as ET
 
-import botocore.session
 from botocore import UNSIGNED
-from botocore.config import Config
 from botocore.credentials import ReadOnlyCredentials
 from botocore.exceptions import ClientError
 from botocore.parsers import ResponseParserError
@@ -31,11 +28,20 @@ from s3unzip import errors
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.ports import ListedObject, ListPage
+from s3unzip.stores.s3.credentials import (
+    DEFAULT_REGION,
+    NO_KEYS,
+    AwsSession,
+    obstore_credentials,
+)
 from s3unzip.stores.s3.errors import (
+    EXPIRED,
     ODD_ANSWERS,
+    REFUSED_KEYS,
     S3_ERRORS,
     Call,
     MisplacedError,
+    is_about_keys,
     read_answer,
     translate_error,
     why_unreachable,
@@ -43,9 +49,8 @@ from s3unzip.stores.s3.errors import (
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from obstore.store import ClientConfig, S3Config, S3Credential
+    from obstore.store import ClientConfig, S3Config
 
-DEFAULT_REGION = "us-east-1"
 OWNER_CHECK_LASTS = 300.0  # seconds
 BEGINNING = 30.0  # seconds: an endpoint that is unreachable then is likely a wrong one
 ADVICE_UNREACHABLE = "check --endpoint-url, --region and the network"
@@ -71,6 +76,8 @@ class Session:
         self._stores: dict[tuple[str, str | Literal[False] | None], S3Store] = {}
         self._regions: dict[str, str] = {}  # of buckets that are not in the default one
         self._owned: dict[tuple[str, str], float] = {}  # until when the check holds
+        self._checked: set[str] = set()  # buckets
+        self._renewals = 0  # of the keys that the clients of obstore have
         self._began = time.monotonic()
         self._sends_checksums: bool | None = None  # None: as the configuration says
         self.copies = True  # False: the server does not implement UploadPartCopy
@@ -177,7 +184,12 @@ class Session:
         says which it is. An endpoint that cannot be reached when a program begins is not tried
         again.
         """
-        found = translate_error(error, call)
+        keys = self._aws.keys
+        if keys.failure is not None and is_about_keys(error):
+            return keys.failure
+        found, code = translate_error(error, call), read_answer(error).code
+        if code in REFUSED_KEYS:
+            return self._sign_anew(found, code)
         if isinstance(found, MisplacedError):
             if not self._relocate(call.bucket):
                 return errors.NotFoundError(f"{found}; {self._advice}")
@@ -195,18 +207,57 @@ class Session:
                 cause = why_unreachable(error) or cause or "no answer"
                 found.trouble = f"no answer from {where} ({cause})"
                 found.args = (f"{found}; no answer from {where}",)
-                if self.access.check_reachable and time.monotonic() - self._began <= BEGINNING:
+                if self._is_beginning:
                     return self._unreachable(error, call.bucket, str(call)) or found
         return found
 
-    def check_reachable(self, bucket: str) -> None:
-        """Ask the endpoint of `bucket` for something; any answer will do."""
+    def _sign_anew(self, refusal: errors.S3UnzipError, code: str) -> errors.S3UnzipError:
+        """Look for other keys than those that were refused; return what the refusal means then."""
+        if code not in EXPIRED and self._is_beginning:
+            return refusal
+        keys = self._aws.keys
+        try:
+            has_others, now = keys.renew(self._renewals), keys.current()
+        except errors.S3UnzipError as failure:
+            return failure if code in EXPIRED else refusal
+        if has_others:
+            with self._lock:
+                if self._renewals != keys.renewals:
+                    self._renewals = keys.renewals
+                    self._stores.clear()
+            return errors.ServiceFaultError(str(refusal))
+        if code not in EXPIRED or now is None:
+            return refusal
+        is_final = now.is_fixed or self._is_beginning
+        kind = errors.ExpiredKeysError if is_final else errors.ServiceFaultError
+        return kind(f"{refusal}; {now.advice}")
+
+    @property
+    def _is_beginning(self) -> bool:
+        """Whether what is wrong now was wrong when the program began: nobody will mend it soon."""
+        return self.access.check_reachable and time.monotonic() - self._began <= BEGINNING
+
+    def check_bucket(self, bucket: str) -> None:
+        """Raise the error of missing credentials, or of a bucket or an endpoint that is missing.
+
+        One request is sent, the first time; nothing else that a server answers says more.
+        """
+        if bucket in self._checked:
+            return
+        with self.explaining(Call("PutObject", bucket)):
+            self.credentials(bucket)
         try:
             self.control.head_bucket(Bucket=bucket)
         except S3_ERRORS as error:
             refusal = self._unreachable(error, bucket, f"s3://{bucket}")
+            if refusal is None and read_answer(error).status == 404:
+                refusal = errors.NotFoundError(
+                    f"s3://{bucket}: there is no such bucket; check its name, the region and the "
+                    "endpoint"
+                )
             if refusal is not None:
                 raise refusal from None
+        self._checked.add(bucket)
 
     def _unreachable(self, error: Exception, bucket: str, whose: str) -> errors.StorageError | None:
         """Return the error for an endpoint that is not there; with a proxy that is not known."""
@@ -340,10 +391,7 @@ class Session:
             return None
         found = self._aws.credentials()
         if found is None:
-            raise errors.AccessDeniedError(
-                f"s3://{bucket}: no AWS credentials; set AWS_PROFILE or "
-                "AWS_ACCESS_KEY_ID, or read a public archive with --no-sign-request"
-            )
+            raise errors.AccessDeniedError(f"s3://{bucket}: {NO_KEYS}")
         return found
 
 
@@ -362,83 +410,6 @@ def advice_for(config: StoreConfig, *, destination: bool) -> str:
     if destination and config.destination_endpoint_url is not None:
         return "check --dest-endpoint-url, --region and the network"
     return ADVICE_UNREACHABLE
-
-
-# botocore renews role credentials at least 10 minutes before they expire, and obstore asks again 5
-# minutes before the time given here. So no request is signed with expired ones.
-CREDENTIALS_LAST = timedelta(minutes=10)
-
-
-class AwsSession:
-    """One profile and region of an account; None uses ``AWS_PROFILE`` and the other AWS variables.
-
-    Threads may share it and its clients. A profile that does not exist is an error of the first
-    client.
-    """
-
-    def __init__(self, profile: str | None = None, region: str | None = None) -> None:
-        self._profile = profile
-        self._region = region
-        self._lock = threading.Lock()  # botocore's sessions are for one thread
-
-    @cached_property
-    def _core(self) -> botocore.session.Session:
-        core = botocore.session.get_session()
-        if self._profile is not None:
-            core.set_config_variable("profile", self._profile)
-        if self._region is not None:
-            core.set_config_variable("region", self._region)
-        return core
-
-    @property
-    def region(self) -> str | None:
-        """The region of the session; None: it has none."""
-        found: str | None = self._core.get_config_variable("region")
-        return found
-
-    @property
-    def sends_checksums(self) -> bool:
-        """Whether the configuration allows checksums that a request does not need.
-
-        ``AWS_REQUEST_CHECKSUM_CALCULATION`` or ``request_checksum_calculation`` of a profile; see
-        sdkref/latest/guide/feature-dataintegrity.html
-        """
-        calculation = self._core.get_config_variable("request_checksum_calculation")
-        return str(calculation).lower() != "when_required"
-
-    @property
-    def ca_bundle(self) -> str | None:
-        """The file of certificates to trust; None: the default ones."""
-        bundle = self._core.get_config_variable("ca_bundle")
-        return bundle if isinstance(bundle, str) and bundle else None
-
-    def credentials(self) -> Callable[[], ReadOnlyCredentials] | None:
-        """Return a function that returns the current credentials; None: there are none."""
-        with self._lock:
-            found = self._core.get_credentials()
-        return None if found is None else found.get_frozen_credentials
-
-    def client(
-        self,
-        service: str,
-        *,
-        region: str | None = None,
-        endpoint_url: str | None = None,
-        **settings: object,
-    ) -> Any:
-        """Return a new client of `service`; None leaves region and endpoint to the session.
-
-        Args:
-            service: botocore's name of the service.
-        """
-        config: Any = Config(**settings)  # type: ignore[arg-type]  # each of its own type
-        try:
-            with self._lock:
-                return self._core.create_client(
-                    service, region_name=region, endpoint_url=endpoint_url, config=config
-                )
-        except ValueError as error:  # an endpoint from ~/.aws/config or a variable
-            raise errors.UsageError(f"{error}: it must begin with http:// or https://") from None
 
 
 PAGE = "Page"  # of an answer to ListObjectsV2: the `ListPage` that takes the place of the rest
@@ -490,23 +461,6 @@ def _read_page(body: bytes) -> ListPage:
 def unquoted(etag: str | None) -> str | None:
     """Return an ETag without its quotes: lines of outcomes are many, and JSON escapes quotes."""
     return etag.strip('"') if etag else None
-
-
-def obstore_credentials(
-    credentials: Callable[[], ReadOnlyCredentials],
-) -> Callable[[], S3Credential]:
-    """Return a function with a session's current credentials; obstore asks before they expire."""
-
-    def provide() -> S3Credential:
-        now = credentials()
-        return {
-            "access_key_id": now.access_key or "",
-            "secret_access_key": now.secret_key or "",
-            "token": now.token,
-            "expires_at": datetime.now(UTC) + CREDENTIALS_LAST,
-        }
-
-    return provide
 
 
 def _let_requester_pay(params: dict[str, Any], **_: object) -> None:

@@ -1,0 +1,255 @@
+"""Credentials at the command line: asked for once, renewed, and what is said if they are gone."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import pytest
+
+from s3unzip.stores.ports import ObjectFacts
+from tests.functional.test_places import signers
+from tests.memory_server import Asked, MemoryS3, run_memory_s3
+from tests.patience import HANG_SECONDS
+from tests.processes import COMMAND, Ended, Program
+from tests.servers import HttpServer, Reply, s3_error
+from tests.zips import DEFLATE, Entry, build
+
+SOURCE, TARGET = "s3://from/a.zip", "s3://out/to"
+MEMBERS = 60
+ARCHIVE = build(*(Entry(f"{number:03}.txt", b"text " * 50, DEFLATE) for number in range(MEMBERS)))
+ROLE = f"arn:aws:iam::111122223333:role/{'division/' * 20}reader"
+DENIED = f"User: {ROLE} is not authorized to perform: sts:AssumeRole on resource: {ROLE}"
+KEYS = "aws_access_key_id = {}\naws_secret_access_key = secret\naws_session_token = token\n"
+PROFILES = f"""
+[profile process]
+credential_process = {{folder}}/process
+[profile broken]
+credential_process = {{folder}}/broken
+[profile absent]
+credential_process = {{folder}}/absent
+[profile late]
+credential_process = {{folder}}/late
+[profile sso]
+sso_session = company
+sso_account_id = 111122223333
+sso_role_name = reader
+[sso-session company]
+sso_region = eu-west-1
+sso_start_url = https://sso.example/start
+[profile old-sso]
+sso_region = eu-west-1
+sso_start_url = https://sso.example/start
+sso_account_id = 111122223333
+sso_role_name = reader
+[profile role]
+role_arn = {ROLE}
+source_profile = process
+[profile code]
+role_arn = {ROLE}
+source_profile = process
+mfa_serial = arn:aws:iam::111122223333:mfa/me
+[profile half]
+aws_access_key_id = HALF
+"""
+PROCESS = """#!/bin/sh
+echo asked >> {folder}/asked
+echo '{{"Version": 1, "AccessKeyId": "PROCESS", "SecretAccessKey": "secret"{more}}}'
+"""
+ASSUMED = """<AssumeRoleResponse><AssumeRoleResult><Credentials>
+<AccessKeyId>ASSUMED</AccessKeyId><SecretAccessKey>secret</SecretAccessKey>
+<SessionToken>token</SessionToken><Expiration>2999-01-01T00:00:00Z</Expiration>
+</Credentials></AssumeRoleResult></AssumeRoleResponse>"""
+
+
+class ExpiringS3(MemoryS3):
+    """A store that refuses one access key, from a number of objects on."""
+
+    def __init__(self, shared: Path) -> None:
+        super().__init__()
+        self.shared = shared
+        self.expired, self.holds_for = "", 0
+        self.refusal = (400, "ExpiredToken")
+        self.renews = ""  # the access key that the profile has from the first refusal on
+        self.in_vain = 0
+
+    def answer(self, asked: Asked) -> Reply:
+        """Refuse or answer; the answer to a HEAD has no body."""
+        signed = asked.headers.get("authorization", "")
+        written = len(self.buckets["out"].objects)
+        if f"Credential={self.expired}/" not in signed or written < self.holds_for:
+            return super().answer(asked)
+        self.in_vain += 1
+        if self.renews:
+            new = self.shared.with_name(f"new-{threading.get_ident()}")
+            new.write_text(f"[kept]\n{KEYS.format(self.renews)}")
+            new.replace(self.shared)
+        return s3_error(*self.refusal, "The provided token has expired")
+
+
+class Login:
+    """A bucket of archives, another one, and the profiles of a machine."""
+
+    def __init__(self, program: Program, held: ExitStack) -> None:
+        self.program, folder = program, program.folder
+        self.shared = folder / "no-credentials"
+        self.shared.write_text(f"[kept]\n{KEYS.format('OLD')}")
+        (folder / "no-config").write_text(PROFILES.format(folder=folder))
+        late = ', "SessionToken": "token", "Expiration": "2001-01-01T00:00:00Z"'
+        for name, text in {
+            "process": PROCESS.format(folder=folder, more=""),
+            "late": PROCESS.format(folder=folder, more=late),
+            "broken": "#!/bin/sh\necho 'no luck' >&2\nexit 3\n",
+        }.items():
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o755)
+        self.sts: Reply = Reply(200, ASSUMED.encode())
+        self.tokens = held.enter_context(HttpServer(lambda asked: self.sts))
+        self.s3 = ExpiringS3(self.shared)
+        url = held.enter_context(run_memory_s3(self.s3))
+        self.source = self.s3.create_bucket("from")
+        self.out = self.s3.create_bucket("out")
+        self.source.put("a.zip", ARCHIVE, ObjectFacts("application/zip", {}), if_absent=False)
+        self.endpoint = ("--endpoint-url", url)
+        program.variables |= {
+            "AWS_REGION": "eu-west-1",
+            "AWS_ENDPOINT_URL_STS": self.tokens.url,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "S3UNZIP_TUNING": '{"batch_members": 20, "retry_seconds": 20}',
+        }
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            del program.variables[name]
+
+    def start(self, *words: str) -> Ended:
+        """Run a command as a process."""
+        return self.program.start(*words, *self.endpoint)
+
+    @property
+    def asked(self) -> int:
+        """How often the profile's program was started."""
+        log = self.program.folder / "asked"
+        return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+@pytest.fixture
+def login(program: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[Login]:
+    """The profiles and the store."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    with ExitStack() as held:
+        yield Login(program, held)
+
+
+@pytest.mark.parametrize(
+    ("source", "more"),
+    [
+        (SOURCE, ()),
+        ("s3://from/", ()),  # it is listed before
+        (SOURCE, ("--dest-profile", "process")),
+        (SOURCE, ("--delete-extra", "1")),
+        (SOURCE, ("--region", "eu-central-1")),
+    ],
+)
+def test_a_program_of_a_profile_is_started_once(
+    login: Login, source: str, more: tuple[str, ...]
+) -> None:
+    """All processes of a command share what it gives; no record has a secret."""
+    ended = login.start("run", source, TARGET, "--profile", "process", "-w", "2", *more)
+    assert ended.code == 0, ended.err
+    assert len(login.out.objects) == MEMBERS
+    assert signers(login.s3) == {"PROCESS"}
+    assert login.asked == 1
+    records = login.program.files(".runs")
+    assert records
+    assert not any(b"secret" in data for data in records.values())
+
+
+def test_a_code_is_typed_once(login: Login) -> None:
+    """AWS takes a code once; every process signs with the session that it gives."""
+    program = login.program
+    words = ["run", SOURCE, TARGET, "--profile", "code", "-w", "2", *login.endpoint]
+    ended = subprocess.run(
+        [*COMMAND, *words],
+        cwd=program.folder,
+        env=dict(PATH="/usr/bin:/bin", PYTHONPATH=":".join(sys.path), **program.variables),
+        input=b"123456\n",  # and no more
+        capture_output=True,
+        timeout=HANG_SECONDS,
+        check=False,
+        start_new_session=True,  # no terminal: the code comes by standard input
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count(b"MFA code") == 1
+    assert [b"TokenCode=123456" in asked.body for asked in login.tokens.asked] == [True]
+    assert signers(login.s3) == {"ASSUMED"}
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("refusal", [(400, "ExpiredToken"), (403, "InvalidAccessKeyId")])
+@pytest.mark.parametrize("more", [(), ("--on-conflict", "skip-unchanged")])
+def test_a_profile_that_has_new_keys(
+    login: Login, workers: str, refusal: tuple[int, str], more: tuple[str, ...]
+) -> None:
+    """The next attempt signs with them, in every process."""
+    login.s3.expired, login.s3.holds_for, login.s3.renews = "OLD", 25, "NEW"
+    login.s3.refusal = refusal
+    ended = login.start("run", SOURCE, TARGET, "--profile", "kept", "-w", workers, *more)
+    assert ended.code == 0, ended.err
+    assert len(login.out.objects) == MEMBERS
+    assert signers(login.s3) == {"OLD", "NEW"}
+
+
+def test_expired_variables_end_a_run_at_once(login: Login) -> None:
+    """A process finds no others: nothing is tried again, and the line names the variables."""
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+    login.program.variables |= dict(zip(names, ("OLD", "secret", "token"), strict=True))
+    login.s3.expired, login.s3.holds_for = "OLD", 25
+    ended = login.start("run", SOURCE, TARGET, "-w", "2")
+    assert ended.code == 5
+    assert "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN anew" in ended.err
+    assert "no answer from" not in ended.err
+    assert login.s3.in_vain < 100
+    login.s3.expired = "-"
+    again = login.start("resume", "latest")
+    assert again.code == 0, again.err
+
+
+def test_keys_that_have_expired_before(login: Login) -> None:
+    """The command ends after one refusal, with what to do."""
+    login.s3.expired = "OLD"
+    ended = login.start("ls", SOURCE, "--profile", "kept")
+    assert ended.code == 6
+    assert "ExpiredToken: The provided token has expired; get new credentials" in ended.err
+    assert login.s3.in_vain == 1
+
+
+TOLD = {
+    "sso": "Token for company does not exist; log in again: aws sso login --profile sso",
+    "old-sso": "does not exist; log in again: aws sso login --profile old-sso",
+    "role": f"calling the AssumeRole operation: {DENIED}; the right to do so, or the trust of ",
+    "broken": "from custom-process: no luck; see what is configured: aws configure list",
+    "absent": "No such file or directory: '",
+    "late": "the refreshed credentials are still expired; see what",
+    "code": "they need a code, and standard input is no terminal; start the command on a terminal",
+    "half": "Partial credentials found in config-file, missing: aws_secret_access_key; see what",
+}
+
+
+@pytest.mark.parametrize("profile", TOLD)
+def test_what_is_missing_is_said_at_once(login: Login, profile: str) -> None:
+    """Exit code 6 and one line, whichever of the two profiles it is; the store is not asked."""
+    error = f"<Error><Code>AccessDenied</Code><Message>{escape(DENIED)}</Message></Error>"
+    login.sts = Reply(403, f"<ErrorResponse>{error}</ErrorResponse>".encode())
+    ended = login.start("ls", SOURCE, "--profile", profile)
+    assert ended.code == 6
+    assert f"s3unzip: credentials of the profile {profile}: " in ended.err
+    assert TOLD[profile] in ended.err
+    assert not login.s3.asked
+    run = login.start("run", SOURCE, TARGET, "--profile", "kept", "--dest-profile", profile)
+    assert run.code == 6
+    assert TOLD[profile] in run.err
+    assert not login.out.objects
+    assert not login.program.runs()
