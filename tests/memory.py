@@ -100,6 +100,9 @@ class MemoryBucket:
     def check_ready(self, wanted: int) -> None:
         """Do nothing: it is."""
 
+    def sync(self) -> None:
+        """Do nothing: a process that is killed loses all."""
+
     def release(self) -> None:
         """Do nothing: nothing is kept open."""
 

@@ -343,11 +343,14 @@ def _resume_here(given: Given, known: LocalRuns) -> int:
     """Do what is left of a run of this machine, print its report; return the exit code."""
     from s3unzip.api.options import make_policy
     from s3unzip.local.machine import open_machine
+    from s3unzip.local.recovery import may_have_lost
 
     tuning, secret = given.tuning(given.processes), given.password()
     name = known.find(given.run)
     planned = _read_plan(name, known).run
-    if _is_completed(name, known, json=given.json):
+    destination = known.stores.destination(planned.destination)
+    is_sure = not may_have_lost(known.work_location.key, name, destination)
+    if is_sure and _is_completed(name, known, json=given.json):
         return 0
     if planned.options.password_ref is not None and secret is None:
         raise UsageError(f"{planned.id} was started with a password: give --password-file")

@@ -284,7 +284,7 @@ def resolve_conflict(
     options = step.run.options
     if options.on_conflict is OnConflict.OVERWRITE:
         return None
-    stored = step.calls.paced("head", partial(find_object, row, options, step.destination))
+    stored = step.calls.paced("head", partial(find_object, row.key, options, step.destination))
     if stored is None:
         return None
     is_alike = has_stored_size(stored.size, row.member, options)
@@ -310,18 +310,16 @@ def _exists(row: PlannedMember) -> Outcome:
     return Outcome.failed(row.member.index, row.key, row.finding("exists", message))
 
 
-def find_object(
-    row: PlannedMember, options: Options, destination: Destination
-) -> StoredObject | None:
-    """Return what is under the member's key, None if nothing is.
+def find_object(key: str, options: Options, destination: Destination) -> StoredObject | None:
+    """Return what is under the key of a member, None if nothing is.
 
     Its `crc32` is that of the content: the store's own if the object is the content itself, else
     the one in the metadata. If the store keeps no metadata, a gzip file is read.
     """
     is_gzip = options.as_gzip is not None
     if is_gzip and not destination.keeps_metadata:
-        return read_stored(destination, row.key, is_gzip=True)
-    stored = destination.head(row.key)
+        return read_stored(destination, key, is_gzip=True)
+    stored = destination.head(key)
     if stored is None or stored.checksum is None or is_gzip:
         return stored
     return stored._replace(crc32=stored.checksum)
@@ -329,7 +327,7 @@ def find_object(
 
 def is_member(row: PlannedMember, options: Options, destination: Destination, calls: Calls) -> bool:
     """Return whether the object under the member's key has its size and its CRC-32."""
-    stored = calls.paced("head", partial(find_object, row, options, destination))
+    stored = calls.paced("head", partial(find_object, row.key, options, destination))
     return stored is not None and has_content(stored, row.member, options)
 
 
@@ -342,14 +340,15 @@ def has_content(stored: StoredObject, member: Member, options: Options) -> bool:
     return is_equal and has_stored_size(stored.size, member, options)
 
 
-def is_same_object(outcome: Outcome, destination: Destination, calls: Calls) -> bool:
+def is_same_object(
+    outcome: Outcome, options: Options, destination: Destination, calls: Calls
+) -> bool:
     """Return whether the object is still the one that a run wrote or found unchanged."""
-    found = calls.paced("head", lambda: destination.head(outcome.key))
-    return (
-        found is not None
-        and found.size == outcome.size
-        and found.crc32 in (None, outcome.crc32)  # a streamed AE-2 member has none
-    )
+    stored = calls.paced("head", partial(find_object, outcome.key, options, destination))
+    if stored is None or stored.size != outcome.size:
+        return False
+    is_unknown = stored.crc32 is None and destination.keeps_metadata  # a streamed AE-2 member
+    return is_unknown or stored.crc32 == outcome.crc32
 
 
 def find_unchanged(

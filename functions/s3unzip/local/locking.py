@@ -8,7 +8,9 @@ folder, and releases it whenever and however the process ends.
 import fcntl
 import os
 import re
+import subprocess
 import time
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from io import BufferedWriter
@@ -20,6 +22,9 @@ from s3unzip.stores.files import PRIVATE, make_folders, translate_error
 from s3unzip.stores.locations import HOME_ADVICE
 
 LOCK = "lock"
+BOOT = "boot"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+ASK_BOOT_ID = ("/usr/sbin/sysctl", "-n", "kern.bootsessionuuid")
 DAY = re.compile(r"\d{4}-\d\d-\d\d")  # the folder of the runs of archives that were put then
 ID_TIME = len("2026-11-25/223652")  # of a run's id
 TRIES, PAUSE = 5, 0.02  # seconds: `is_at_work` holds the lock of an idle run for a moment
@@ -48,6 +53,31 @@ def lock_run(home: str, run: str) -> BufferedWriter:
     raise UsageError(
         f"{run}: another process is working on this run; watch it with: s3unzip watch {run}"
     )
+
+
+def was_restarted(home: str, run: str) -> bool:
+    """Return whether the machine was started anew since a process worked on `run`, or may be."""
+    try:
+        noted = Path(home, "runs", run, BOOT).read_bytes()
+    except FileNotFoundError:
+        return True
+    return not noted or noted != read_boot_id()
+
+
+def note_start(home: str, run: str) -> None:
+    """Note on which start of the machine a process works on `run`."""
+    path = Path(home, "runs", run, BOOT)
+    path.touch(mode=0o600)
+    path.write_bytes(read_boot_id())
+
+
+def read_boot_id() -> bytes:
+    """Return what is another value after each start of the machine; nothing if there is none."""
+    with suppress(OSError):
+        return BOOT_ID.read_bytes()
+    with suppress(OSError):  # macOS
+        return subprocess.run(ASK_BOOT_ID, capture_output=True, check=False).stdout  # noqa: S603 - fixed words
+    return b""
 
 
 def is_at_work(home: str, run: str) -> bool:

@@ -23,8 +23,9 @@ from s3unzip.errors import (
     UsageError,
 )
 from s3unzip.extraction.large import abort_uploads
-from s3unzip.local.locking import find_dated, lock_run
+from s3unzip.local.locking import find_dated, lock_run, note_start
 from s3unzip.local.processors import available_processors
+from s3unzip.local.recovery import look_again, may_have_lost, remove_left
 from s3unzip.local.workers import Workers, open_context
 from s3unzip.model import (
     NestedRun,
@@ -80,6 +81,7 @@ class Machine:
     ) -> None:
         self.context = context
         self._stores = stores
+        self._home = None if stores is None else stores.work.key
         self._progress = context.progress or Progress()
         self._held = ExitStack()
         self._workers = self._held.enter_context(workers or Workers(1, context))
@@ -117,6 +119,8 @@ class Machine:
                 check(reading)
             context.stores.destination(request.destination).check_reachable()
             self._claim(run)
+            if self._home is not None:
+                note_start(self._home, run)
             # Drop what an earlier run of the same id left: its uploads, then its records.
             again = context.calls()
             records = RunRecords.open(context.stores, run, again)
@@ -161,6 +165,13 @@ class Machine:
         plan = RunRecords.open(self.context.stores, run).read_plan()
         if show is not None:
             show(plan)
+        step = Step(plan.run, "resume", self.context, self.context.calls())
+        remove_left(step)
+        home = self._home
+        restarted = home is not None and may_have_lost(home, run, step.destination)
+        look_again(step, restarted=restarted)
+        if home is not None:
+            note_start(home, run)
         return self._go_round(loop.resume(run, self.context, failed=failed))
 
     def run_nested(self, report: Report) -> Iterator[NestedRun]:
@@ -216,8 +227,8 @@ class Machine:
 
     def _claim(self, run: str) -> None:
         """Keep other processes off a run, until this machine is closed."""
-        if self._stores is not None and run not in self._claimed:
-            self._held.enter_context(lock_run(self._stores.work.key, run))
+        if self._home is not None and run not in self._claimed:
+            self._held.enter_context(lock_run(self._home, run))
             self._claimed.add(run)
 
     def _go_round(self, settled: loop.Settled) -> Report:
@@ -279,10 +290,11 @@ def open_machine(
 
 
 def drop_uploads(step: Step) -> int:
-    """Abort the uploads that killed workers of a run left; return how many there were."""
+    """Drop the uploads and the files that killed workers of a run left; return how many."""
     small = {TaskKind.BATCH, TaskKind.SCAN}
     spans = {task.rows for task in step.records.tasks() if task.kind not in small}
-    return abort_uploads(step, [row.key for span in spans for row in step.read_rows(span)])
+    keys = [row.key for span in spans for row in step.read_rows(span)]
+    return abort_uploads(step, keys) + remove_left(step)
 
 
 def _is_stopped(records: RunRecords) -> bool:

@@ -20,7 +20,7 @@ The rules of the loop:
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, groupby
@@ -252,7 +252,7 @@ def resume(
     records.delete_stop()
     try:
         if failed:
-            _forget_failures(step)
+            forget_outcomes(step, lambda outcome: outcome.status is Status.FAILED)
         state = read_state(step, plan)
         _drop_uploads(step, state)
     except UnreadableRecordError as damage:
@@ -270,22 +270,37 @@ def _drop_uploads(step: Step, state: RunState) -> None:
     abort_uploads(step, keys, {task.slice.upload_id for task in kept if task.slice})
 
 
-def _forget_failures(step: Step) -> None:
-    """Make the failed members of each task unfinished, so that the next round does them."""
+def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
+    """Make some members of each task unfinished, so that the next round does them.
+
+    Returns:
+        How many they are. Members that the plan refused stay as they are.
+    """
     records = step.records
     rows = {task.id: task.rows for task in records.tasks()}
-    for task, found in records.read_outcomes(records.list_outcomes()):
-        if found is None or not found.report.failed or task == PLAN_TASK:
+    count = 0
+    for task, recorded in records.read_outcomes(records.list_outcomes()):
+        if recorded is None or task == PLAN_TASK:
+            continue
+        whole = [outcome for outcome in recorded.outcomes if not is_forgotten(outcome)]
+        forgotten = len(recorded.outcomes) - len(whole)
+        count += forgotten
+        if not forgotten:
             continue
         if task.startswith(MEMBER):
             records.delete_outcomes(task)
             continue
-        kept = [one for one in found.outcomes if one.status is not Status.FAILED]
-        unfinished = found.report.unfinished + len(found.outcomes) - len(kept)
-        whole = {one.index for one in kept}
-        done = sum(row.work for row in step.read_rows(rows[task]) if row.member.index in whole)
-        report = replace(found.report, failed=0, unfinished=unfinished, bytes_done=done)
-        records.write_outcomes(report, kept)
+        indexes = {outcome.index for outcome in whole}
+        done = sum(row.work for row in step.read_rows(rows[task]) if row.member.index in indexes)
+        statuses = Counter(outcome.status for outcome in whole)
+        report = replace(
+            recorded.report,
+            unfinished=recorded.report.unfinished + forgotten,
+            bytes_done=done,
+            **{status.value: statuses[status] for status in Status},
+        )
+        records.write_outcomes(report, whole)
+    return count
 
 
 def settle(step: Next, context: Context, calls: Calls | None = None) -> Settled:

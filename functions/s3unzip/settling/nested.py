@@ -95,7 +95,7 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
                 message = f"a member of the outer archive is called {prefix.rstrip('/')}"
             for outcome in outcomes:
                 refuse(outcome, message, reason="nested-prefix-taken")
-        elif is_same_object(outcomes[0], destination, calls):
+        elif is_same_object(outcomes[0], run.options, destination, calls):
             chosen += outcomes
         else:
             message = "the object was replaced after it was extracted"

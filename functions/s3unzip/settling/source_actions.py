@@ -48,6 +48,7 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
     def act() -> None:
         store = context.stores.source(source)
         if rule.action is SourceAction.DELETE:
+            context.stores.destination(report.destination).sync()
             store.delete(source, pin)
         else:
             store.tag(source, pin, rule.tags)

@@ -178,6 +178,23 @@ class FolderDestination:
             self._folders.forget()
         return explain_folder(error, path, create=True)
 
+    def size(self, key: str) -> int | None:
+        """Return the size of a file, None if there is none; a link is no file."""
+        place = self.place(key)
+        with contextlib.suppress(errors.NotFoundError), explaining(place.path):
+            folder = self._folders.get(place.folder)
+            facts = os.stat(place.name, dir_fd=folder.file, follow_symlinks=False)
+            return facts.st_size if stat.S_ISREG(facts.st_mode) else None
+        return None
+
+    def remove_own(self, folder: str, run: str) -> int:
+        """Delete the files of our own that a run left in a folder; return how many there were."""
+        prefix = own_prefix(run)
+        names = [entry.name for entry in self.scan(folder) if entry.name.startswith(prefix)]
+        for name in names:
+            self.unlink(Place(folder, name, f"{self.start}{folder}/{name}"))
+        return len(names)
+
     def _entries(self, path: str) -> Iterator[tuple[str, int | None]]:
         """Return (path, size) of what is in a folder; a folder ends in "/" and has no size.
 
@@ -235,6 +252,10 @@ class FolderDestination:
         place = self.own_place(uuid.uuid4().hex[:16])
         self.write(place, ())
         self.unlink(place)
+
+    def sync(self) -> None:
+        """Write all file systems to their disks: a member may be on any of them."""
+        os.sync()
 
     def release(self) -> None:
         """Close the folders that are open."""
@@ -365,7 +386,8 @@ class FolderDestination:
         for name in sorted(entry.name for entry in self.scan("")):
             if name.startswith(OWN) and name.endswith(NOTE):
                 upload_id = name.removeprefix(OWN).removesuffix(NOTE)
-                with contextlib.suppress(errors.NotFoundError):  # it is complete meanwhile
+                # It is complete meanwhile, or a loss of power took the note.
+                with contextlib.suppress(errors.NotFoundError, errors.UsageError):
                     key = self._note(self.own_place(upload_id + NOTE))[0]
                     if key.startswith(prefix):
                         yield Upload(key, upload_id)

@@ -37,7 +37,7 @@ class NowhereDestination:
     def _ignore(self, *_: object, **__: object) -> None:
         """Do nothing: whatever it is, it is not here."""
 
-    check_reachable = check_ready = release = _ignore
+    check_reachable = check_ready = sync = release = _ignore
     put = replace = head = delete = complete_upload = abort_upload = _ignore
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:

@@ -162,6 +162,9 @@ class Destination(Protocol):
     def check_ready(self, wanted: int) -> None:
         """Raise what would refuse all writes, of `wanted` bytes together; no request."""
 
+    def sync(self) -> None:
+        """Return when what was written survives a loss of power; no request."""
+
     def release(self) -> None:
         """Close what is kept open from one write to the next; no request."""
 

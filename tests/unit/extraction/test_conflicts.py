@@ -166,8 +166,8 @@ def test_an_object_is_still_the_one_that_was_written(
     bucket.put("k", BODY, ObjectFacts("text/plain", metadata), if_absent=False)
     outcome = Outcome(0, "k", Status.EXTRACTED, size, crc)
     calls = Calls(ManualClock(), 60.0, 4)
-    assert is_same_object(outcome, bucket, calls) is same
-    assert not is_same_object(replace(outcome, key="gone"), bucket, calls)
+    assert is_same_object(outcome, Options(), bucket, calls) is same
+    assert not is_same_object(replace(outcome, key="gone"), Options(), bucket, calls)
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,9 @@ class S3Destination:
     def check_ready(self, wanted: int) -> None:
         """Do nothing: S3 has room."""
 
+    def sync(self) -> None:
+        """Do nothing: S3 keeps what it has acknowledged."""
+
     def release(self) -> None:
         """Do nothing: the session keeps its connections."""
 

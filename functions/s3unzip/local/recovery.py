@@ -1,0 +1,73 @@
+"""What a killed program or a loss of power leaves of a run into a folder, and how the run goes on.
+
+The rules:
+
+1. Nothing is synced while a run is at work. So a loss of power takes members and parts that are on
+   record as done: a file may be missing, cut short, or hold zeros.
+2. Before a run goes on, each member on record is looked at again. The file must be there with its
+   size: one call a member. If the machine was started anew since a process worked on the run, the
+   file is read, and its CRC-32 compared; and no part of a split member counts as done. What is lost
+   is done again by the next round.
+3. Records that are damaged count as absent (`runs.records`).
+4. A killed worker leaves files whose names begin as those of its run do. They are removed from the
+   folders of the run's members.
+5. Whoever calls this holds the lock of the run (`local.locking`), so no other process writes now.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from s3unzip.extraction.objects import is_same_object
+from s3unzip.local.locking import was_restarted
+from s3unzip.model import Outcome, Status
+from s3unzip.runs.step import Step
+from s3unzip.settling.loop import forget_outcomes
+from s3unzip.stores.folder import FolderDestination
+from s3unzip.stores.ports import Destination
+
+_log = logging.getLogger("s3unzip.recovery")
+
+
+def may_have_lost(home: str, run: str, destination: Destination) -> bool:
+    """Return whether a loss of power may have taken what is on record of a run as done."""
+    return isinstance(destination, FolderDestination) and was_restarted(home, run)
+
+
+def look_again(step: Step, *, restarted: bool) -> None:
+    """Forget what is on record as done and is not in the folder any more.
+
+    Args:
+        step: its run goes on; its destination may be a store that keeps what it was given.
+        restarted: whether the machine was started anew since a process worked on the run.
+    """
+    destination = step.destination
+    if not isinstance(destination, FolderDestination):
+        return
+
+    def is_lost(outcome: Outcome) -> bool:
+        if outcome.status is Status.FAILED:
+            return False
+        if restarted:
+            return not is_same_object(outcome, step.run.options, destination, step.calls)
+        return destination.size(outcome.key) != outcome.size
+
+    lost = forget_outcomes(step, is_lost)
+    if lost:
+        _log.warning("members on record that are not in the folder: %d; done again", lost)
+    if restarted:
+        for task in list(step.records.tasks()):
+            if task.slice is not None:
+                step.records.delete_outcomes(task.id)
+
+
+def remove_left(step: Step) -> int:
+    """Remove the files that killed workers of the run left beside members; return their number."""
+    destination = step.destination
+    if not isinstance(destination, FolderDestination):
+        return 0
+    folders = {""}
+    for task in step.records.tasks():
+        rows = step.read_rows(task.rows)
+        folders.update(destination.place(row.key).folder for row in rows)
+    return sum(destination.remove_own(folder, step.run.id) for folder in folders)
