@@ -164,3 +164,14 @@ def test_files_of_a_killed_run_are_removed(
     }
     if words[0] == "abort":
         assert "3 incomplete uploads dropped" in ended.out
+
+
+def test_a_lost_member_whose_archive_is_gone_is_no_success(program: Program, archive: Path) -> None:
+    """The report of a run that is not whole any more gives way to the truth."""
+    records = extract(program)
+    archive.unlink()
+    (program.folder / "out/small.txt").unlink()
+    restart(records)
+    ended = program.run("resume", "latest", "-w", "1")
+    assert ended.code == 4, ended.err
+    assert "SOURCE_CHANGED" in program.run("show", "latest").err + program.run("show", "latest").out

@@ -166,13 +166,18 @@ class Machine:
         if show is not None:
             show(plan)
         step = Step(plan.run, "resume", self.context, self.context.calls())
-        remove_left(step)
-        home = self._home
-        restarted = home is not None and may_have_lost(home, run, step.destination)
-        look_again(step, restarted=restarted)
-        if home is not None:
-            note_start(home, run)
+        with suppress(UnreadableRecordError):  # then the run begins anew
+            self._recover(step)
         return self._go_round(loop.resume(run, self.context, failed=failed))
+
+    def _recover(self, step: Step) -> None:
+        """Remove what killed workers left, and forget what a loss of power took."""
+        remove_left(step)
+        if self._home is None:
+            return
+        run = step.run.id
+        look_again(step, restarted=may_have_lost(self._home, run, step.destination))
+        note_start(self._home, run)
 
     def run_nested(self, report: Report) -> Iterator[NestedRun]:
         """Extract the archives that a run extracted, level by level; yield what became of each.

@@ -21,6 +21,7 @@ import logging
 from s3unzip.extraction.objects import is_same_object
 from s3unzip.local.locking import was_restarted
 from s3unzip.model import Outcome, Status
+from s3unzip.runs.records import REPORT
 from s3unzip.runs.step import Step
 from s3unzip.settling.loop import forget_outcomes
 from s3unzip.stores.folder import FolderDestination
@@ -54,6 +55,7 @@ def look_again(step: Step, *, restarted: bool) -> None:
 
     lost = forget_outcomes(step, is_lost)
     if lost:
+        step.records.store.delete([REPORT])  # it is not true any more
         _log.warning("members on record that are not in the folder: %d; done again", lost)
     if restarted:
         for task in list(step.records.tasks()):
