@@ -37,6 +37,9 @@ RAISE_LIMIT = (
 )
 EXTRACT_LATER = "Extract the member with a tool that supports it."
 DECRYPT = "Extract it with a program that supports PKWARE's encryption, such as PKZIP."
+USE_MACOS = (
+    "Unpack the archive in macOS, or make it again with ZIP64: zip -r NAME.zip FOLDER in Terminal."
+)
 NOTHING_TO_DO = "Nothing to do: the member was extracted."
 MEND_AND_RETRY = "Fix the cause, then try the failed members again: s3unzip resume RUN --failed."
 MEND_AND_RESUME = "Fix the cause, then continue: s3unzip resume RUN."
@@ -49,8 +52,8 @@ _ADVICE = {
     "multi-disk": "Of a split archive give the last part, NAME.zip, with NAME.z01 and all others "
     "beside it; of pieces give the first one, NAME.zip.001. Make any other archive again from its "
     "files.",
-    "offsets-unproven": "Unpack the archive in macOS, or make it again with ZIP64: zip -r NAME.zip "
-    "FOLDER in Terminal.",
+    "offsets-unproven": USE_MACOS,
+    "size-unproven": USE_MACOS,
     "part-missing": "Put all parts into one place: NAME.z01, NAME.z02, ... and NAME.zip, or "
     "NAME.zip.001, NAME.zip.002, ... For the pipeline upload NAME.zip last, or upload it again.",
     "part-wrong": "Check that each part has its own name and that all are of one archive; compare "

@@ -22,6 +22,7 @@ from tests.corpus.ways import (
 ELSEWHERE = {"lfh-truncated", "name-reserved", "source-changed"}
 # Their archives are above 4 GiB, or inflate to as much: tests/unit/zip/test_wrapped.py.
 ELSEWHERE |= {"offsets-wrapped", "offsets-unproven", "size-wrapped", "bomb-wrapped-size"}
+ELSEWHERE |= {"size-unproven"}
 SMALL_LIMITS = '{"small_member": 4096, "split_from": 32768, "segment_bytes": 32768}'
 SOFT = {code for code, check in CHECKS.items() if check.is_policy}
 

@@ -533,9 +533,7 @@ def check_parts(
         stop = find_data_stop(last, read(ByteRange(last.offset, last.offset + LOCAL_LENGTH)))
         if stop <= last.stop:
             return None
-        return (
-            f"begins {stop - last.stop:,} bytes too soon: a part before it is shorter than it was"
-        )
+        return f"begins {stop - last.stop:,} bytes before the end of the member before it"
 
     for boundary, fault in zip(boundaries, map_ahead(judge, boundaries, THREADS), strict=True):
         if fault is not None:

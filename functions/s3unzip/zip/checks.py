@@ -131,6 +131,7 @@ lfh-flag3-mismatch 46 LWW Only one of the two headers announces a data descripto
 hidden-local-header 47 LWW There is a local header that the directory does not list.
 stored-size-mismatch 48 IMM The member is stored, but its two sizes differ.
 size-overrun 49 DMM The data is longer than declared.
+size-unproven 49 LMM The size is modulo 4 GiB, as macOS writes it, and nothing proves it.
 size-wrapped 49 DWW The size is modulo 4 GiB, as macOS writes it without ZIP64.
 stream-truncated 50 DMM The compressed data ends early.
 size-mismatch 50 DMM The data does not have the declared size.

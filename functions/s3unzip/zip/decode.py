@@ -182,8 +182,8 @@ def check_end(
         message = f"no end of the stream within {member.compressed_size} bytes; {size} came out"
         member.fail("stream-truncated", message)
     if not member.has_size(size):
-        wrapped = ", and not modulo 4 GiB as macOS declares it" if member.is_wrapped else ""
-        member.fail("size-mismatch", f"{size} bytes, {member.size} declared{wrapped}")
+        code = "size-unproven" if member.is_long else "size-mismatch"
+        member.fail(code, f"{size} bytes, {member.size} declared")
     if not spare:
         return ()
     member.judge("compressed-trailing-bytes", SPARE, policy)

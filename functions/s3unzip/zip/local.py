@@ -101,7 +101,8 @@ def _compare_sizes(member: Member, local: tuple[int, int, int], *, has_descripto
             f"CRC {crc32:08x}, {compressed} bytes for {size}"
             for crc32, compressed, size in (local, declared)
         )
-        member.fail("lfh-size-crc-mismatch", f"{here}; in the directory {there}")
+        code = "size-unproven" if member.is_long else "lfh-size-crc-mismatch"
+        member.fail(code, f"{here}; in the directory {there}")
     return local == declared
 
 
@@ -242,4 +243,5 @@ def _check_descriptor(
     if opened.is_complete and is_next:
         return 0, "dd-absent"
     message = f"{head[:16].hex() or 'nothing'} where the descriptor should be"
-    raise MemberError(member.finding("dd-mismatch", message, data_stop))
+    code = "size-unproven" if member.is_long else "dd-mismatch"
+    raise MemberError(member.finding(code, message, data_stop))

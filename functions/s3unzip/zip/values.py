@@ -117,6 +117,11 @@ class Member(NamedTuple):
         """Whether only the lower 32 bits of the size are known (see `wrapped`)."""
         return bool(self.flags & FLAG_WRAPPED)
 
+    @property
+    def is_long(self) -> bool:
+        """Whether it is certain that its headers have only the lower 32 bits of its sizes."""
+        return self.is_wrapped and self.compressed_size >= WRAP
+
     def has_size(self, size: int) -> bool:
         """Return whether content of `size` bytes can be the member's."""
         return size == self.size or (self.is_wrapped and (size - self.size) % WRAP == 0)

@@ -29,7 +29,7 @@ from s3unzip.zip.values import WRAP, ByteRange, Reads, reject
 
 UNPROVEN = "offsets-unproven"
 MAX_PROBES = 4_096  # local headers that are looked for
-_EXPANSION = 1_000  # deflate adds at most so small a part to what it cannot compress
+_EXPANSION = 1_000  # deflate adds so small a part to what it cannot compress
 
 
 def place_after(offset: int, stop: int) -> int:
@@ -43,11 +43,15 @@ def can_wrap(size: int, compressed: int) -> bool:
 
 
 def guess_size(size: int, compressed: int) -> int:
-    """Return the least size with the lower 32 bits of `size` that `compressed` bytes may stand for.
+    """Return a size with the lower 32 bits of `size`, which `compressed` bytes may stand for.
 
-    Of a stored member, the sizes are equal.
+    Of a stored member of 4 GiB or more the sizes are equal. Below 4 GiB a member is rarely one that
+    wrapped; writers that flush often may double the length of what they deflate.
     """
-    return place_after(size, compressed - min(compressed // _EXPANSION, WRAP - 1))
+    least = compressed // 2
+    if compressed >= WRAP:
+        least = compressed - min(compressed // _EXPANSION, WRAP - 1)
+    return place_after(size, least)
 
 
 class _Span(NamedTuple):

@@ -170,6 +170,25 @@ def test_limits_hold_for_the_real_sizes(limits: dict[str, int], codes: set[str])
     assert codes_of(build_mac(*THREE), policy) - {"offsets-wrapped"} == codes
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"described": {"crc32": 1}}, {"local": {"size": 1}}, {"has_descriptor": False}],
+)
+def test_a_long_member_needs_its_descriptor(change: dict[str, Any]) -> None:
+    """If header or descriptor disagree, nothing tells of the size, and the reason says so."""
+    file = MacFile("big", BIG, **change)
+    archive = build_mac(file, *stored(5))
+    with pytest.raises(MemberError, match="size-unproven"):
+        check_member(archive, file, read_mac(archive).members[0])
+
+
+def test_a_stream_that_grew_keeps_its_size() -> None:
+    """Deflate may be longer than its content: that alone is no sign of 4 GiB more."""
+    file = MacFile("a", 4_000_000, filled=5_000_000, method=DEFLATE)
+    assert member_of(file).size == 4_000_000
+    assert member_of(replace(file, size=4_000)).size == WRAP + 4_000
+
+
 def decode(member: Member, data: bytes, policy: Policy) -> MemberDecoder:
     """Decode a member and keep nothing."""
     decoder = MemberDecoder(member, policy)
