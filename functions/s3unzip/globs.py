@@ -58,6 +58,23 @@ def compile_glob(pattern: str, *, any_case: bool = False) -> Glob:
         raise UsageError(f"glob {pattern!r}: {error.msg}") from None
 
 
+class _NameOrGlob(NamedTuple):
+    """A pattern that may be a name with brackets."""
+
+    name: Glob
+    glob: Glob
+
+    def match(self, path: str) -> object:
+        """Return something true if the path is the name, or the pattern fits it."""
+        return self.name.match(path) or self.glob.match(path)
+
+
+def compile_name(pattern: str) -> Glob:
+    """Return the glob of a pattern that also fits the name it looks like: ``report [2024].txt``."""
+    glob = compile_glob(pattern)
+    return _NameOrGlob(compile_glob(pattern.replace("[", "[[]")), glob) if "[" in pattern else glob
+
+
 def _is_linear(tokens: Sequence[str]) -> bool:
     """Return whether `re` needs linear time: no two wildcards can share the same characters.
 

@@ -213,6 +213,23 @@ def test_several_archives_are_remembered_one_by_one(places: Places) -> None:
     assert places.out.objects["to/b/in/inner.txt"].body == CONTENT
 
 
+@pytest.mark.parametrize("name", ["in/invoice [2024].zip", "a*.zip", "what?.zip"])
+def test_a_key_that_looks_like_a_glob(places: Places, name: str) -> None:
+    """The archive of that name is meant, alone or among others; else it is a glob."""
+    places.add("in/invoice 2.zip", ARCHIVE)
+    places.add("in/invoice 4.zip", ARCHIVE)
+    places.add(name, build(Entry("own.txt", CONTENT)))
+    ended = places.extract(*places.one, "--delete-extra", "1", source=f"s3://from/{name}")
+    assert ended.code == 0, ended.err
+    stem = name.rpartition("/")[2].removesuffix(".zip")
+    assert places.near.objects.keys() == {f"to/{stem}/own.txt"}
+    places.near.objects.clear()
+    words = (f"s3://from/{name}", "s3://from/in/invoice [24].zip", TARGET, *places.one)
+    assert places.program.extract(*words).code == 0
+    folders = {key.split("/")[1] for key in places.near.objects}
+    assert folders == {stem, "invoice 2", "invoice 4"}
+
+
 def test_what_is_extra_in_a_bucket_goes(places: Places) -> None:
     """Below the prefix, if nobody else wrote it; a dry run tells it before and deletes nothing."""
     for key in ("to/a/old.txt", "to/a/d/old.txt", "to/kept.txt"):

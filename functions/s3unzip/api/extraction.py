@@ -35,7 +35,7 @@ from s3unzip.planning.select import parse_template
 from s3unzip.settings import Tuning
 from s3unzip.stores.calls import Calls, LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
-from s3unzip.stores.listing import list_pages
+from s3unzip.stores.listing import Page, list_pages
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.stores.ports import ListedObject, Stores
 
@@ -146,8 +146,22 @@ def names_several(word: str) -> bool:
     return scheme.lower() == "s3" and (not key or key.endswith("/") or bool(GLOB & set(key)))
 
 
+def names_one(word: str, config: StoreConfig) -> bool:
+    """Return whether `word` is the name of one archive, also if it looks like a glob."""
+    return not names_several(word) or names_object(word, _open_reading(config))
+
+
+def names_object(word: str, stores: Stores) -> bool:
+    """Return whether a glob is the key of an object, which then is what is meant; one request."""
+    bucket, _, key = word.partition("://")[2].partition("/")
+    if not GLOB & set(key):
+        return False
+    page = next(_list_pages(bucket, key, stores), None)
+    return page is not None and any(listed.key == key for listed in page.objects)
+
+
 def find_archives(words: Sequence[str], config: StoreConfig) -> list[Location]:
-    """Return the archives that `words` name, in their order.
+    """Return the archives that `words` name, in their order. A name wins over a glob.
 
     A folder or a prefix names all archives in it whose names end in ``.zip`` in any case, however
     deep. In a glob ``*`` does not cross a slash, ``**`` does.
@@ -156,7 +170,7 @@ def find_archives(words: Sequence[str], config: StoreConfig) -> list[Location]:
     """
     found: dict[Location, None] = {}
     for word in words:
-        if not names_several(word):
+        if names_one(word, config):
             some = [parse_source(word)]
         elif "://" in word:
             some = list(_list_bucket(word, config))
@@ -197,8 +211,8 @@ def _list_files(word: str) -> Iterator[Path]:
         yield from (Path(one) for one in found if Path(one).is_file())
 
 
-def _list_bucket(word: str, config: StoreConfig) -> Iterator[Location]:
-    """Yield archives of a bucket, which is listed with the credentials that read it."""
+def _open_reading(config: StoreConfig) -> Stores:
+    """Return stores whose destination is where archives are: it can be listed."""
     reading = replace(
         config,
         destination_endpoint_url=None,
@@ -208,8 +222,13 @@ def _list_bucket(word: str, config: StoreConfig) -> Iterator[Location]:
         destination_owner=None,
         destination_kms_key=None,
     )
+    return open_stores(reading)
+
+
+def _list_bucket(word: str, config: StoreConfig) -> Iterator[Location]:
+    """Yield archives of a bucket, which is listed with the credentials that read it."""
     bucket, _, key = word.partition("://")[2].partition("/")
-    for one in list_objects(word, open_stores(reading)):
+    for one in list_objects(word, _open_reading(config)):
         if GLOB & set(key) or one.key.lower().endswith(SUFFIX):
             yield Location("s3", bucket, one.key)
 
@@ -219,12 +238,16 @@ def list_objects(word: str, stores: Stores) -> Iterator[ListedObject]:
     bucket, _, key = word.partition("://")[2].partition("/")
     start = fixed_part(key)
     fits = compile_glob(key).match if start != key else str
-    calls = Calls(LocalClock(), Tuning().retry_seconds, 1)
-    destination = stores.destination(parse_destination(f"s3://{bucket}/"))
-    for page in list_pages(destination, start, partial(calls.paced, "list")):
+    for page in _list_pages(bucket, start, stores):
         for listed in page.objects:
             if fits(listed.key) and not listed.key.endswith("/"):
                 yield listed
+
+
+def _list_pages(bucket: str, prefix: str, stores: Stores) -> Iterator[Page]:
+    calls = Calls(LocalClock(), Tuning().retry_seconds, 1)
+    destination = stores.destination(parse_destination(f"s3://{bucket}/"))
+    return list_pages(destination, prefix, partial(calls.paced, "list"))
 
 
 def fixed_part(key: str) -> str:

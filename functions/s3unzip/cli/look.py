@@ -20,7 +20,7 @@ from s3unzip.cli.run import asking_for_a_prefix
 from s3unzip.errors import UsageError
 from s3unzip.explanations import describe
 from s3unzip.figures import show_count, show_seconds, show_time
-from s3unzip.globs import compile_glob
+from s3unzip.globs import compile_name
 from s3unzip.model import Location, Request, encode
 from s3unzip.printable import printable, printable_name
 from s3unzip.runs.records import RunRecords
@@ -138,7 +138,7 @@ def cat(given: Given) -> int:
     archive = _open(given)
     if sys.stdout.isatty() and any(name.lower().endswith(NOT_TEXT) for name in given.names):
         raise UsageError(f"{given.names[0]}: not text; redirect it: s3unzip cat ... > file")
-    patterns = [compile_glob(pattern) for pattern in globs_of(given.names)]
+    patterns = [compile_name(pattern) for pattern in globs_of(given.names)]
 
     def place(member: ArchiveMember) -> int:
         fits = (at for at, pattern in enumerate(patterns) if pattern.match(member.name))

@@ -35,7 +35,7 @@ def run(given: Given) -> int:
     2 wrong request, 6 a store refused, 7 no member selected,
     74 stdout cannot be written, 130 stopped (143 by SIGTERM, 129 by SIGHUP).
     """
-    from s3unzip.api.extraction import names_several
+    from s3unzip.api.extraction import names_one
 
     if not given.sources:  # one word is taken as DEST
         lacks = "Missing argument 'DEST'"
@@ -47,7 +47,7 @@ def run(given: Given) -> int:
             "--after-success: with --no-sign-request the archive is reached without credentials, "
             "so it cannot be changed; leave out one of them"
         )
-    if len(given.sources) > 1 or names_several(given.sources[0]):
+    if len(given.sources) > 1 or not names_one(given.sources[0], given.config()):
         from s3unzip.cli.several import extract_several
 
         return extract_several(given)

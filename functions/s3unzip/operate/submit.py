@@ -14,7 +14,13 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from s3unzip.api.extraction import SUFFIX, fixed_part, list_objects, names_several
+from s3unzip.api.extraction import (
+    SUFFIX,
+    fixed_part,
+    list_objects,
+    names_object,
+    names_several,
+)
 from s3unzip.aws.environment import Trigger
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import Location
@@ -116,8 +122,8 @@ def _check(word: str, trigger: Trigger, environment: str) -> None:
 
 
 def _list(word: str, stores: Stores) -> Iterator[tuple[str, int]]:
-    """Yield keys and sizes of the objects that a word names."""
-    if names_several(word):
+    """Yield keys and sizes of the objects that a word names; a name wins over a glob."""
+    if names_several(word) and not names_object(word, stores):
         yield from ((one.key, one.size) for one in list_objects(word, stores))
         return
     source = parse_source(word)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from s3unzip.errors import NothingSelectedError, UsageError
-from s3unzip.globs import compile_glob
+from s3unzip.globs import compile_glob, compile_name
 from s3unzip.model import (
     KEY_FIELD,
     MEMBER_FIELDS,
@@ -143,8 +143,8 @@ def selector(options: Options) -> Callable[[str], bool] | None:
     strip = options.strip_components
     if not (options.include or options.exclude or options.names or strip):
         return None
-    include = [compile_glob(pattern) for pattern in options.include]
-    exclude = [compile_glob(pattern) for pattern in options.exclude]
+    include = [compile_name(pattern) for pattern in options.include]
+    exclude = [compile_name(pattern) for pattern in options.exclude]
     names = frozenset(options.names)
 
     def wanted(path: str) -> bool:
@@ -177,7 +177,7 @@ def find_unmatched(
     ]
     if selected == 0 or len(options.include) > 1:
         for pattern in options.include:
-            fits = compile_glob(pattern).match
+            fits = compile_name(pattern).match
             if not any(map(fits, paths())):
                 found.append(Unmatched("--include", pattern, _near_glob(pattern, paths)))
     return tuple(found)

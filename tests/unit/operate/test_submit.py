@@ -77,12 +77,15 @@ def shell(site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
         (["in/"], ["in/00.zip", "in/01.zip", "in/sub/02.zip"]),
         (["in/*.zip"], ["in/00.zip", "in/01.zip"]),
         (["in/01.zip"], ["in/01.zip"]),
+        (["in/sub/[0].zip"], ["in/sub/[0].zip"]),
         (["", "in/01.zip"], ["in/00.zip", "in/01.zip", "in/sub/02.zip", "x.zip"]),
     ],
 )
 def test_what_words_name(shell: Shell, words: list[str], keys: list[str]) -> None:
     """Prefixes, globs and keys; each archive is queued once, and nothing else."""
     shell.put("in/00.zip", "in/01.zip", "in/sub/02.zip", "in/text.txt", "in/folder.zip/", "x.zip")
+    for name in (key for key in keys if "[" in key):  # it wins over what it fits as a glob
+        shell.put(name, name.replace("[", "").replace("]", ""))
     assert shell(*(BUCKET + word for word in words), "--yes", "--json") == 0
     (made,) = check_lines("submit", shell.out)
     assert (made["archives"], made["queued"]) == (len(keys), len(keys))

@@ -15,6 +15,7 @@ from s3unzip.planning.select import find_unmatched, selector
         (Options(include=("a", "b")), "ab"),
         (Options(exclude=("a", "b")), "c"),
         (Options(include=("a", "b"), exclude=("b", "c")), "a"),
+        (Options(include=("[bc]",)), "bc"),
     ],
 )
 def test_each_option_takes_away(options: Options, wanted: str) -> None:
@@ -43,6 +44,17 @@ def test_what_fits_no_member_is_listed(
     """Each name and each glob by itself; one glob alone only if nothing was selected."""
     found = find_unmatched(options, lambda: iter(PATHS), selected)
     assert [f"{one.option} {one.pattern}" for one in found] == expected
+
+
+@pytest.mark.parametrize("path", ["file[1].txt", "d/file[1].txt", "d/file1.txt"])
+def test_a_name_with_brackets_fits_itself(path: str) -> None:
+    """A name that ``ls`` shows may be typed, and is no name that is missing."""
+    options = Options(include=("file[1].txt", "none"))
+    wanted = selector(options)
+    assert wanted is not None
+    assert wanted(path)
+    assert not wanted("file[2].txt")
+    assert [one.pattern for one in find_unmatched(options, lambda: iter([path]), 1)] == ["none"]
 
 
 def test_near_names_are_bounded_by_the_characters_to_compare() -> None:
