@@ -38,6 +38,8 @@ retries what is raised. Lambda reports the class name as ``errorType``, so the
 names here are a public interface; ``infra/workflow.py`` has them by `lasting_errors`.
 """
 
+from __future__ import annotations
+
 from s3unzip.finding import ArchiveError as ArchiveError
 from s3unzip.finding import DeflateError as DeflateError
 from s3unzip.finding import Finding as Finding
@@ -122,6 +124,16 @@ class ServiceFaultError(S3UnzipError):
     exit_code = 5
     retryable = True
     trouble = ""  # for a person who waits: the URL, and that it does not answer, or with errors
+    gave_up = False  # its call was repeated until the budget of seconds was spent
+    is_down = False  # and meanwhile its store answered nothing else, either
+
+    def again(self) -> ServiceFaultError:
+        """Return the fault of another call, which is not made because the budget is spent."""
+        fault = ServiceFaultError(str(self))
+        fault.trouble = self.trouble
+        fault.gave_up = True
+        fault.is_down = self.is_down
+        return fault
 
 
 class UnconfirmedError(ServiceFaultError):

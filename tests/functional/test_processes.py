@@ -110,7 +110,7 @@ def default_hangup() -> Iterator[None]:
 class SlowRun:
     """A run whose archive comes from a server that stops sending, of some bytes or of all."""
 
-    def __init__(self, program: Program, stops_at: str = "bytes=0-") -> None:
+    def __init__(self, program: Program, stops_at: str | tuple[str, ...] = "bytes=0-") -> None:
         self.reached = threading.Event()
         self.go_on = threading.Event()
         self._program, self._stops_at = program, stops_at
@@ -198,7 +198,7 @@ def test_sigterm_and_sighup_are_as_ctrl_c(
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_abort_stops_the_process_that_works_on_a_run(program: Program, workers: str) -> None:
     """Another process stops the run as Ctrl-C does; what had ended is only told."""
-    slow = SlowRun(program)
+    slow = SlowRun(program, tuple(f"bytes={digit}" for digit in range(10)))
     with HttpServer(slow.answer) as server:
         process = slow.start(f"{server.url}/a.zip", "out", "-w", workers)
         (run,) = program.runs()

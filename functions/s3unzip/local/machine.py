@@ -19,6 +19,7 @@ from s3unzip.context import Context, Progress
 from s3unzip.errors import (
     InterruptedRunError,
     S3UnzipError,
+    ServiceFaultError,
     UnreadableRecordError,
     UsageError,
 )
@@ -29,6 +30,7 @@ from s3unzip.local.recovery import look_again, may_have_lost, remove_left
 from s3unzip.local.workers import Workers, open_context
 from s3unzip.model import (
     NestedRun,
+    Next,
     PlanSummary,
     Report,
     Request,
@@ -260,10 +262,10 @@ class Machine:
                 scans = any(task.kind is TaskKind.SCAN for task in tasks)
                 self._progress.phase("scan" if scans else "extract")
                 fault = workers.do_all(run, tasks, partial(_is_stopped, records))
-                if fault is not None and records.find_stop() is None:
-                    records.write_stop(Stop(Verdict.FAILED, FAULT, str(fault)))
                 self._progress.phase("link" if scans else "report")
-                settled = loop.settle(step, context)
+                settled = _settle(step, records, context, fault)
+                if settled.report is not None and settled.report.reason == STOPPED:
+                    raise KeyboardInterrupt  # noqa: TRY301 - it ends as by Ctrl-C
             _make_folders(run, records, context)
         except KeyboardInterrupt as interrupt:
             raise _interrupted(settled, run, records, context) from interrupt
@@ -300,6 +302,20 @@ def drop_uploads(step: Step) -> int:
     spans = {task.rows for task in step.records.tasks() if task.kind not in small}
     keys = [row.key for span in spans for row in step.read_rows(span)]
     return abort_uploads(step, keys) + remove_left(step)
+
+
+def _settle(
+    step: Next, records: RunRecords, context: Context, fault: ServiceFaultError | None
+) -> loop.Settled:
+    """Settle a round; a store that was given up in the round, or is now, ends the run."""
+    if fault is not None and records.find_stop() is None:
+        records.write_stop(Stop(Verdict.FAILED, FAULT, str(fault)))
+    try:
+        return loop.settle(step, context)
+    except ServiceFaultError as given_up:
+        if fault is not None:
+            raise
+        return _settle(step, records, context, given_up)
 
 
 def _is_stopped(records: RunRecords) -> bool:

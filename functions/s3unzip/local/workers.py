@@ -214,7 +214,7 @@ class Workers:
         An error that ends the run is on record: tasks that have not begun stay undone. On Ctrl-C
         the workers stop and write their outcomes, and KeyboardInterrupt propagates; so it is when
         another process stopped the run, for which `is_stopped` is asked now and then. Return the
-        fault that must end the run, because a store or the workers fail again and again.
+        fault that must end the run: of a store that was given up, or of workers that die.
         """
         todo = _Round(tasks, max(2, self.processes))
         workers = self._take_workers(tasks)
@@ -234,16 +234,23 @@ class Workers:
                 ended, running = wait(running, LOOK_SECONDS, FIRST_COMPLETED)
                 for future in ended:
                     future.result()
-                if is_stopped():
+                if running and is_stopped():
                     raise KeyboardInterrupt  # noqa: TRY301 - the same end as by Ctrl-C
+                if todo.end is not None and running:
+                    self._stop(workers, flying)  # they would wait for the store as long again
+                    break
         except BaseException:
             todo.drop()
-            for worker in workers:
-                worker.stop()
-            wait(flying, STOP_SECONDS)
-            self.close()
+            self._stop(workers, flying)
             raise
-        return todo.end
+        return todo.end or todo.gave_up
+
+    def _stop(self, workers: Sequence[_Here | _Process], flying: Sequence[Future[None]]) -> None:
+        """Let workers write the outcomes of their tasks, and end them."""
+        for worker in workers:
+            worker.stop()
+        wait(flying, STOP_SECONDS)
+        self.close()
 
     def _take_workers(self, tasks: Sequence[Task]) -> list[_Here | _Process]:
         """Return a worker for each task, if there are so many; a thread if there is little to do.
@@ -287,7 +294,8 @@ class _Round:
         self._deaths = 0  # workers in a row that died
         self._is_over = False
         self._lock = threading.RLock()
-        self.end: ServiceFaultError | None = None  # what must end the run
+        self.end: ServiceFaultError | None = None  # what must end the run at once
+        self.gave_up: ServiceFaultError | None = None  # the same, when the other tasks have ended
 
     def take(self) -> Task | None:
         """Return the next task; None if none is left."""
@@ -311,11 +319,13 @@ class _Round:
             if not isinstance(error, ServiceFaultError):
                 self.drop()  # it is on record, and the other tasks need not begin
                 return
+            # Another round would wait for the store as long again.
+            self.gave_up = error if error.gave_up else self.gave_up
             self._deaths += ended.died
             self._faults += not ended.lost
             if ended.died and not self._is_over:
                 self._tasks.append(task)
-            if self._deaths > MAX_DEATHS or self._faults >= self._max_faults:
+            if self._deaths > MAX_DEATHS or self._faults >= self._max_faults or error.is_down:
                 self.drop(error)
 
 

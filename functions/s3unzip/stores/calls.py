@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from functools import partial
 from itertools import islice
 from threading import get_ident
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -123,10 +123,10 @@ class AimdLimiter:
         return value
 
 
-class _Health(Struct):
-    """The faults of one store since its last success."""
+class _Outage(Struct):
+    """The faults of a store, or of one kind of its requests, since the last success."""
 
-    since: float | None = None  # the first fault; None: the last call succeeded
+    since: float  # the first fault; a call that timed out counts from when it began
     latest: float = 0.0  # when the last fault was
     fault: ServiceFaultError | None = None
     tries: int = 0
@@ -134,11 +134,17 @@ class _Health(Struct):
     was_told: bool = False
 
 
-class FaultBudget:
-    """For how many seconds each store may fail without a success; a process has one.
+# Of all requests to a store, or of one kind of them.
+Requested: TypeAlias = "tuple[Store, Kind | None]"
 
-    While a store fails, its calls take turns to try it again, ever more rarely. So a store that is
-    gone gets some requests in vain, not some from each thread, task and round.
+
+class FaultBudget:
+    """For how many seconds a store may fail without a success; a process has one.
+
+    The store has a budget, and so has each kind of its requests: one that lets uploads begin and
+    refuses their parts does not begin anew with each upload. While a store fails, its calls take
+    turns to try it again, ever more rarely. So a store that is gone gets some requests in vain, not
+    some from each thread, task and round.
 
     Args:
         seconds: since the first fault after the last success.
@@ -148,62 +154,81 @@ class FaultBudget:
     def __init__(self, seconds: float, tell: Callable[[str], None] = _log.warning) -> None:
         self.seconds = seconds
         self._tell = tell
-        self._stores: dict[Store, _Health] = {store: _Health() for store in get_args(Store)}
-        self._answered: dict[Store, float] = {}  # when the last answered call to each began
+        self._outages: dict[Requested, _Outage] = {}
+        self._answered: dict[Requested, float] = {}  # when the last answered call began
         self.waiting: dict[int, tuple[Store, float]] = {}  # threads in a call, and since when
         self._lock = threading.Lock()
 
-    def note_success(self, store: Store, began: float) -> None:
+    def note_success(self, store: Store, kind: Kind, began: float) -> None:
         """Note that a store answered a call that `began` then."""
-        self._answered[store] = began
-        if self._stores[store].since is not None:
+        self._answered[store, None] = began
+        self._answered[store, kind] = began
+        if self._outages:
             with self._lock:
-                self._stores[store] = _Health()
+                self._outages.pop((store, None), None)
+                self._outages.pop((store, kind), None)
 
-    def note_fault(self, store: Store, fault: ServiceFaultError, now: float, began: float) -> float:
-        """Note that a call that `began` then failed at `now`; return when the store began to fail.
-
-        A call that timed out counts from when it began.
-        """
+    def note_fault(
+        self, store: Store, kind: Kind, fault: ServiceFaultError, now: float, began: float
+    ) -> float:
+        """Note that a call that `began` then failed at `now`; return when the outage began."""
+        outages = []
         with self._lock:
-            health = self._stores[store]
-            if health.since is None or now - health.latest > FORGET * self.seconds:
-                health = self._stores[store] = _Health()
-                health.since = max(began, self._answered.get(store, 0.0))
-            health.latest, health.fault = now, fault
-            return health.since
+            for requested in _scopes(store, kind):
+                outage = self._outages.get(requested)
+                if outage is None or now - outage.latest > FORGET * self.seconds:
+                    outage = _Outage(max(began, self._answered.get(requested, 0.0)))
+                    self._outages[requested] = outage
+                outage.latest = now
+                outage.fault = fault
+                outages.append(outage)
+        return min(outage.since for outage in outages)
 
-    def spent(self, store: Store, clock: Clock) -> ServiceFaultError | None:
+    def spent(self, store: Store, kind: Kind, clock: Clock) -> ServiceFaultError | None:
         """Return the fault of a store whose budget is spent, if it failed just now."""
-        health = self._stores[store]
-        if health.since is None or (now := clock.now()) - health.since <= self.seconds:
-            return None
-        return health.fault if now - health.latest < LONGEST_DELAY else None
+        now = clock.now() if self._outages else 0.0
+        for requested in _scopes(store, kind):
+            outage = self._outages.get(requested)
+            if outage is not None and now - outage.since > self.seconds:
+                return outage.fault if now - outage.latest < LONGEST_DELAY else None
+        return None
+
+    def is_down(self, store: Store, now: float) -> bool:
+        """Return whether no request to a store was answered for the whole budget."""
+        outage = self._outages.get((store, None))
+        return outage is not None and now - outage.since > self.seconds
 
     def silent(self, now: float) -> Iterator[Store]:
         """Yield the stores that let calls wait for seconds, and have not failed."""
         for store, began in tuple(self.waiting.values()):
-            seconds = now - max(began, self._answered.get(store, 0.0))
-            if seconds > self.seconds * SILENT_AFTER and self._stores[store].since is None:
+            seconds = now - max(began, self._answered.get((store, None), 0.0))
+            if seconds > self.seconds * SILENT_AFTER and (store, None) not in self._outages:
                 yield store
 
     def may_try(self, store: Store, now: float) -> bool:
         """Return whether a call that waited may be repeated; it is noted as the turn's one."""
         with self._lock:
-            health = self._stores[store]
-            if health.since is not None:
-                if now < health.next_try:
+            outage = self._outages.get((store, None))
+            if outage is not None:
+                if now < outage.next_try:
                     return False
-                health.next_try = now + min(LONGEST_DELAY, FIRST_DELAY * 2**health.tries) / 2
-                health.tries += 1
+                outage.next_try = now + min(LONGEST_DELAY, FIRST_DELAY * 2**outage.tries) / 2
+                outage.tries += 1
             return True
 
-    def tell_once(self, store: Store, fault: ServiceFaultError, seconds: float) -> None:
-        """Tell the user that calls are repeated for `seconds`, once until the store recovers."""
+    def tell_once(self, store: Store, kind: Kind, fault: ServiceFaultError, seconds: float) -> None:
+        """Tell the user that calls are repeated for `seconds`, once until they succeed again."""
         with self._lock:
-            was_told, self._stores[store].was_told = self._stores[store].was_told, True
-        if not was_told:
-            self._tell(f"{fault.trouble or fault}, retrying for {max(1.0, seconds):.0f} s")
+            outage = self._outages.get((store, kind))
+            if outage is None or outage.was_told:
+                return
+            outage.was_told = True
+        self._tell(f"{fault.trouble or fault}, retrying for {max(1.0, seconds):.0f} s")
+
+
+def _scopes(store: Store, kind: Kind) -> tuple[Requested, Requested]:
+    """Return what has a budget for a request."""
+    return (store, None), (store, kind)
 
 
 class Calls:
@@ -236,8 +261,8 @@ class Calls:
         """Return what `call` returns, trying again while the budget lasts.
 
         The budget is of seconds since the first fault, the failing calls included: of this call,
-        and of all calls to the store without a success between them. A store that lets every call
-        time out ends it as soon as one that refuses.
+        of all calls of its kind, and of all calls to the store, without a success between them. A
+        store that lets every call time out ends it as soon as one that refuses.
 
         Args:
             kind: of the request, as it is counted.
@@ -252,13 +277,13 @@ class Calls:
             try:
                 value = self._logged(kind, call) if _log.isEnabledFor(logging.DEBUG) else call()
             except ServiceFaultError as fault:
-                if not self._may_retry(retry, where, fault, began):
+                if not self._may_retry(retry, (where, kind), fault, began):
                     raise
             except S3UnzipError:  # an answer
-                self._faults.note_success(where, began)
+                self._faults.note_success(where, kind, began)
                 raise
             else:
-                self._faults.note_success(where, began)
+                self._faults.note_success(where, kind, began)
                 return value
             finally:
                 _current.reset(token)
@@ -282,10 +307,10 @@ class Calls:
         """Like `run` of the destination, at most `pace.limit` at once over all threads."""
 
         def begin() -> T:  # it has waited for its place
-            spent = self._spent or self._faults.spent("destination", self._clock)
+            spent = self._spent or self._faults.spent("destination", kind, self._clock)
             if spent is not None:
                 self._spent = spent
-                raise ServiceFaultError(str(spent))
+                raise spent.again()
             return call()
 
         return self.run(kind, partial(self.pace.run, begin))
@@ -303,12 +328,12 @@ class Calls:
                 for piece in archive.stream(want._replace(start=position)):
                     position += len(piece)
                     self._faults.waiting.pop(get_ident(), None)
-                    self._faults.note_success(store, self._clock.now())
+                    self._faults.note_success(store, "get", self._clock.now())
                     yield piece
                     retry = _Retry()
                     began = self._wait_for(store)
             except ServiceFaultError as fault:
-                if not self._may_retry(retry, store, fault, began):
+                if not self._may_retry(retry, (store, "get"), fault, began):
                     raise
             finally:
                 self._faults.waiting.pop(get_ident(), None)
@@ -338,17 +363,20 @@ class Calls:
         return now
 
     def _may_retry(
-        self, retry: _Retry, store: Store, fault: ServiceFaultError, began: float
+        self, retry: _Retry, request: tuple[Store, Kind], fault: ServiceFaultError, began: float
     ) -> bool:
         """Wait for the next attempt; return False if the budget, the time or the step is over."""
         if isinstance(fault, ExpiredKeysError):
             self._spent = fault
         if self._spent is not None:
+            fault.gave_up = True
+            fault.is_down = self._spent.is_down
             return False
         if isinstance(fault, ThrottledError):
             self.count("throttled")
-        now, budget = self._clock.now(), self._faults.seconds
-        since = self._faults.note_fault(store, fault, now, began)
+        now = self._clock.now()
+        budget = self._faults.seconds
+        since = self._faults.note_fault(*request, fault, now, began)
         retry.began = now if retry.began is None else retry.began
         began = min(since, retry.began)
         while not self._ended.is_set():
@@ -356,15 +384,17 @@ class Calls:
             spent = self._clock.now() - began + delay
             if spent > budget:
                 self._spent = fault
+                fault.gave_up = True
+                fault.is_down = self._faults.is_down(request[0], self._clock.now() + delay)
                 return False
             if self._clock.remaining() < delay:
                 return False
             retry.attempt += 1
             _log.info("attempt %d failed, the next one in %.1f s: %s", retry.attempt, delay, fault)
             if spent >= TELL_AFTER:
-                self._faults.tell_once(store, fault, budget - spent)
+                self._faults.tell_once(*request, fault, budget - spent)
             self._clock.sleep(delay)
-            if not self._ended.is_set() and self._faults.may_try(store, self._clock.now()):
+            if not self._ended.is_set() and self._faults.may_try(request[0], self._clock.now()):
                 self.count("retries")
                 return True
         return False

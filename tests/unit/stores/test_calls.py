@@ -158,6 +158,23 @@ def test_one_budget_for_all_calls_of_a_process() -> None:
     assert calls.run("put", Faults(clock, 3)) == "done"
 
 
+def test_one_budget_for_each_kind_of_request() -> None:
+    """A store that begins uploads and refuses their parts does not begin anew with each of them."""
+    clock, faults = ManualClock(), FaultBudget(60.0, lambda _: None)
+    for number in range(5):
+        calls, dead = Calls(clock, 60.0, 4, faults=faults), Faults(clock, 10_000)
+        assert calls.run("create", lambda: "id") == "id"
+        with pytest.raises(ServiceFaultError) as caught:
+            calls.run("part", dead)
+        assert caught.value.gave_up
+        assert not caught.value.is_down  # it answers other requests
+        assert (dead.calls == 1) is (number > 0)
+    assert clock.slept <= 60.0
+    with pytest.raises(ServiceFaultError) as caught:
+        Calls(clock, 60.0, 4, faults=faults).run("get", Faults(clock, 10_000))
+    assert caught.value.is_down
+
+
 def test_calls_that_wait_for_their_place_do_not_begin_when_the_budget_is_spent() -> None:
     """A dead store is not asked by a wave of calls after the other, each until it times out."""
     clock, faults = ManualClock(), FaultBudget(25.0, lambda _: None)
