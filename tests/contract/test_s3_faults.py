@@ -1,7 +1,7 @@
 """What the S3 adapters make of every kind of answer, over the wire, from a scripted server."""
 
 import base64
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from zlib import crc32
@@ -28,6 +28,7 @@ from s3unzip.stores.ports import CopiesParts, RunStore, Stores, Upload
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, list_all, stores_at
 from tests.memory import ManualClock
+from tests.patience import HANG_SECONDS
 from tests.servers import VERSITY, Asked, HttpServer, Reply, s3_error
 
 WHERE = Location("s3", "bucket", "a.zip")
@@ -192,16 +193,28 @@ def test_a_body_that_ends_early_but_politely() -> None:
         one_read(stores)
 
 
-@pytest.mark.parametrize("call", ["read", "put", "part", "list"])
-def test_a_server_that_is_silent(call: str) -> None:
-    """Silence ends in a fault, not in a worker that waits for ever."""
+@pytest.mark.parametrize(
+    ("call", "limit"),
+    [
+        *((call, "stall_seconds") for call in ("tail", "read", "list", "create")),
+        *((call, "put_seconds") for call in ("put", "put odd", "read odd", "part")),
+        *((call, "slow_seconds") for call in ("copy", "complete")),
+    ],
+)
+def test_a_server_that_is_silent(call: str, limit: str) -> None:
+    """Silence ends in a fault: only Complete and copies wait for as long as S3 may work."""
+    over = threading.Event()
 
     def answer(asked: Asked) -> Reply:
-        time.sleep(1.5)
+        over.wait(HANG_SECONDS)
         return Reply(200)
 
-    with answering(answer) as stores, pytest.raises(ServiceFaultError):
-        CALLS[call](stores)
+    limits = dict.fromkeys(("stall_seconds", "put_seconds", "slow_seconds"), HANG_SECONDS)
+    with HttpServer(answer) as server:
+        stores = stores_at(server.url, **limits | {limit: 0.3})
+        with pytest.raises(ServiceFaultError):
+            CALLS[call](stores)
+        over.set()
 
 
 def test_what_a_put_carries() -> None:

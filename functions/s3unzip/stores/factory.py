@@ -98,9 +98,10 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
     check_reachable: bool = False  # give up at once what cannot be reached at the beginning
     connect_seconds: float = 5.0
     stall_seconds: float = 20.0  # without a byte
-    # One PUT of at most some MiB, the sending included; of a part, the sending of 128 KiB.
+    # One PUT of at most some MiB, the sending included; of a part, the sending of 128 KiB, and the
+    # answer after it.
     put_seconds: float = 80.0
-    slow_seconds: float = 600.0  # UploadPart, UploadPartCopy, Complete: silent while S3 works
+    slow_seconds: float = 600.0  # UploadPartCopy and Complete: silent while S3 works
 
     def at_destination(self) -> StoreConfig:
         """Return how an archive is reached that is an object of the destination."""

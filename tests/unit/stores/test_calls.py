@@ -167,12 +167,9 @@ def test_one_budget_for_each_kind_of_request() -> None:
         with pytest.raises(ServiceFaultError) as caught:
             calls.run("part", dead)
         assert caught.value.gave_up
-        assert not caught.value.is_down  # it answers other requests
+        assert caught.value.is_down is (number == 0)  # later it had answered another request
         assert (dead.calls == 1) is (number > 0)
     assert clock.slept <= 60.0
-    with pytest.raises(ServiceFaultError) as caught:
-        Calls(clock, 60.0, 4, faults=faults).run("get", Faults(clock, 10_000))
-    assert caught.value.is_down
 
 
 def test_calls_that_wait_for_their_place_do_not_begin_when_the_budget_is_spent() -> None:

@@ -137,7 +137,7 @@ class S3Destination:
             request["IfNoneMatch"] = "*"
         if etag is not None:
             request["IfMatch"] = f'"{etag}"'
-        return unquoted(self._session.slow.put_object(**request).get("ETag"))
+        return unquoted(self._session.bodies.put_object(**request).get("ETag"))
 
     def _write(self, kind: Kind, send: Callable[[], T], call: Callable[[], Call]) -> T:
         """Return what `send` returns; without checksums in headers if the server knows none.
@@ -250,7 +250,7 @@ class S3Destination:
                 request: dict[str, Any] = {"Bucket": self._bucket, "Key": key, **self._owner}
                 if span is not None:
                     request["Range"] = f"bytes={span[0]}-{span[1] - 1}"
-                yield from read_pieces(self._session.slow.get_object(**request))
+                yield from read_pieces(self._session.bodies.get_object(**request))
                 return
             options: GetOptions = {} if span is None else {"range": span}
             found = obstore.get(self._session.reader(self._bucket), key, options=options)
@@ -317,7 +317,7 @@ class S3Destination:
             checksum = _text_of(crc32) if self._session.sends_checksums else None
             if checksum is not None:
                 request["ChecksumCRC32"] = checksum
-            answer = self._session.slow.upload_part(**request)
+            answer = self._session.bodies.upload_part(**request)
             return Part(number, _field(answer, "ETag", upload.key), len(content), crc32, checksum)
 
         return self._write("part", send, lambda: self._writing(upload.key))

@@ -93,8 +93,13 @@ class Session:
         return self._client("lister")
 
     @property
+    def bodies(self) -> S3Client:
+        """The botocore client of requests and answers with large bodies."""
+        return self._client("bodies")
+
+    @property
     def slow(self) -> S3Client:
-        """The botocore client of large bodies, and of calls that S3 may take minutes to answer."""
+        """The botocore client of copies and Complete, which S3 may take minutes to answer."""
         return self._client("slow")
 
     @property
@@ -297,7 +302,7 @@ class Session:
                     "s3",
                     region=region or self._aws.region or DEFAULT_REGION,
                     endpoint_url=self.access.endpoint_url,
-                    **self._settings(slow=name == "slow"),
+                    **self._settings(name),
                 )
                 if self.access.request_payer:
                     client.meta.events.register("before-call.s3", _let_requester_pay)
@@ -306,14 +311,18 @@ class Session:
                 self._clients[name] = client
             return self._clients[name]
 
-    def _settings(self, *, slow: bool) -> dict[str, object]:
+    def _settings(self, name: str) -> dict[str, object]:
         """Return those of a botocore client."""
         access = self.access
+        connect, read = {
+            "bodies": (access.put_seconds, access.put_seconds),
+            "slow": (access.put_seconds, access.slow_seconds),
+        }.get(name, (access.connect_seconds, access.stall_seconds))
         return {
             # The longest wait for a connection, and until 128 KiB of a body are sent: botocore has
             # one limit for both. Parts that share a slow uplink need more than a connection.
-            "connect_timeout": access.put_seconds if slow else access.connect_seconds,
-            "read_timeout": access.slow_seconds if slow else access.stall_seconds,
+            "connect_timeout": connect,
+            "read_timeout": read,
             "max_pool_connections": access.connections,
             "retries": {"total_max_attempts": 1, "mode": "standard"},
             "tcp_keepalive": True,

@@ -239,7 +239,7 @@ class S3Archive:
             request["IfMatch"] = self._pin.etag
         if self._pin.version_id is not None:
             request["VersionId"] = self._pin.version_id
-        answer = self._session.slow.get_object(**request)
+        answer = self._session.bodies.get_object(**request)
         date = header_date(answer["ResponseMetadata"]["HTTPHeaders"])
         found = _WHOLE.search(answer.get("ContentRange", ""))
         check_answer(self._call, self._pin, int(found[1]) if found else None, date)
