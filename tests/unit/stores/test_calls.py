@@ -168,7 +168,6 @@ def test_one_budget_for_each_kind_of_request() -> None:
             calls.run("part", dead)
         assert caught.value.gave_up
         assert caught.value.is_down is (number == 0)  # later it had answered another request
-        assert (dead.calls == 1) is (number > 0)
     assert clock.slept <= 60.0
 
 
