@@ -71,8 +71,8 @@ _ADVICE = {
     "key, with a warning. Where a template made the keys equal, give another --key-template.",
     "case-collision": "Use a destination that tells upper from lower case, such as S3.",
     "name-undecodable": "Give the right encoding with --encoding, such as cp437 or shift_jis.",
-    "name-guessed-backslash": "Give the encoding with --encoding, such as shift_jis, gbk or big5. "
-    "If the backslashes separate folders: --encoding cp437 with --lenient.",
+    "name-guessed-backslash": "Give the encoding of the names with --encoding, such as shift_jis, "
+    "gbk, big5 or cp437.",
     "name-encoding-guess": "Give the encoding with --encoding if the names look wrong.",
     "name-reserved": "Rename the member, or run without --marker.",
     "key-too-long": "Shorten the key with --prefix or --key-template, or rename the member.",
