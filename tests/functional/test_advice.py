@@ -106,33 +106,25 @@ def shop(program: Program) -> Iterator[Shop]:
 
 def extract(shop: Shop, archive: Archive, *words: str) -> dict[str, Any]:
     """Extract an archive of the corpus into a folder; return the report."""
-    parts = archive.parts
-    names = name_files(archive, "x")
-    for name, part in zip(names, parts[::-1] if archive.piece else parts, strict=True):
+    files = name_files(archive, "x")
+    for name, part in files.items():
         (shop.program.folder / name).write_bytes(part)
-    (report,) = shop.program.extract(names[-1], "out", "--json", *words).lines
+    (report,) = shop.program.extract(list(files)[-1], "out", "--json", *words).lines
     return dict(report)
 
 
-def archives_of(option: str) -> list[Archive]:
-    """Return the archives that trip a code whose advice names an option, one of each code."""
-    named = {
-        case.code: case.bad
-        for case in CASES
-        if option in NAMED[case.code] and not case.bad.policy.lenient
-        if (
-            CHECKS[case.code].is_policy if option == LENIENT else case.bad.policy.limits != Limits()
-        )
-    }
-    return list(named.values())
+# By their codes: archives of which the advice names the option.
+SOFT = {case.code: case.bad for case in CASES.values() if CHECKS[case.code].is_policy}
+SOFT = {code: archive for code, archive in SOFT.items() if LENIENT in NAMED[code]}
+LIMITED = {case.code: case.bad for case in CASES.values() if case.bad.policy.limits != Limits()}
+LIMITED = {code: archive for code, archive in LIMITED.items() if LIMITS in NAMED[code]}
 
 
-@pytest.mark.parametrize("archive", archives_of(LENIENT), ids=lambda archive: archive.name)
-def test_what_lenient_lets_pass_is_a_warning(shop: Shop, archive: Archive) -> None:
+@pytest.mark.parametrize("code", SOFT)
+def test_what_lenient_lets_pass_is_a_warning(shop: Shop, code: str) -> None:
     """The code refuses the archive or a member, and with the option it is a warning."""
-    code = archive.name.partition("-")[2]
-    assert code in codes_of(extract(shop, archive))
-    report = extract(shop, archive, LENIENT)
+    assert code in codes_of(extract(shop, SOFT[code]))
+    report = extract(shop, SOFT[code], LENIENT)
     assert code not in codes_of(report)
     assert code in report["warnings"]
 
@@ -144,10 +136,10 @@ def limit_of(archive: Archive) -> str:
     return name
 
 
-@pytest.mark.parametrize("archive", archives_of(LIMITS), ids=lambda archive: archive.name)
-def test_a_limit_can_be_raised(shop: Shop, archive: Archive) -> None:
+@pytest.mark.parametrize("code", LIMITED)
+def test_a_limit_can_be_raised(shop: Shop, code: str) -> None:
     """The limit that the advice names refuses with its own code, and no more when it is raised."""
-    code = archive.name.partition("-")[2]
+    archive = LIMITED[code]
     name = limit_of(archive)
     for limits, is_refused in ((archive.policy.limits, True), (Limits(), False)):
         shop.program.variables[LIMITS] = json.dumps({name: getattr(limits, name)})
@@ -295,6 +287,21 @@ def test_a_run_goes_on_when_a_fault_is_mended(shop: Shop, code: str) -> None:
     assert shop.extracted == {f"a/{name}" for name in names}
 
 
+def test_a_run_whose_record_is_damaged_begins_anew(shop: Shop) -> None:
+    """The first resume says that a record is damaged, and offers the one that begins anew."""
+    source = shop.put("a.zip", A, B)
+    denied = s3_error(403, "AccessDenied")
+    shop.s3.spoil = lambda asked: denied if asked.key == "a/b.txt" else None
+    ended = shop.run("run", source, "s3://out")
+    shop.s3.spoil = lambda _: None
+    (run,) = shop.program.runs()
+    (shop.program.home / "runs" / run / "members.jsonl").write_bytes(b"damaged")
+    damaged = follow(shop, ended)
+    assert "(record-unreadable)" in damaged.err
+    assert follow(shop, damaged).code == 0
+    assert shop.extracted == {"a/a.txt", "a/b.txt"}
+
+
 def test_an_archive_that_was_replaced_is_extracted_anew(shop: Shop) -> None:
     """The offered command extracts the new archive."""
     source = shop.put("a.zip", *(Entry(f"{number:02}", b"old" * 40_000) for number in range(30)))
@@ -374,6 +381,7 @@ TRIED_HERE = {
     "exists": {"--prefix", "--on-conflict"},
     **{code: {"s3unzip resume"} for code in FAULTS},
     "store-refused": {"s3unzip resume", "--failed"},
+    "record-unreadable": {"s3unzip resume"},
     "source-changed": {"s3unzip run"},
     **{code: {"s3unzip run", "--prefix"} for code in NESTED},
     "nested-budget": {"s3unzip run", "--nested", "S3UNZIP_TUNING", *BUDGET},
@@ -382,7 +390,7 @@ TRIED_ELSEWHERE = {
     "bomb-wrapped-size": ("unit/zip/test_wrapped.py", "test_a_wrapped_size_is_proved_by_the_data"),
     "execution-failed": (
         "unit/settling/test_loop.py",
-        "test_the_report_of_a_failed_execution_replaces_none",
+        "test_the_report_of_a_failed_execution_replaces_no_better_and_no_newer_one",
     ),
     "link-refused": (
         "functional/test_urls.py",
@@ -402,11 +410,10 @@ def names_tried(code: str) -> set[str]:
         return NAMED[code]
     typed = [f"{trial.typed} {trial.advised}" for trial in TRIALS if trial.code == code]
     names = {name for words in typed for name in NAMES.findall(words)}
-    if any(one.name.partition("-")[2] == code for one in archives_of(LENIENT)):
+    if code in SOFT:
         names.add(LENIENT)
-    for archive in archives_of(LIMITS):
-        if archive.name.partition("-")[2] == code:
-            names |= {LIMITS, limit_of(archive)}
+    if code in LIMITED:
+        names |= {LIMITS, limit_of(LIMITED[code])}
     return names | TRIED_HERE.get(code, set())
 
 
