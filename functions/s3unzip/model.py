@@ -479,7 +479,7 @@ class PlanSummary(Struct, frozen=True, omit_defaults=True):
     members: int  # in the central directory
     format: int = 3
     directories: int = 0
-    excluded: int = 0  # by include, exclude, names or limit
+    excluded: int = 0  # by the options; if lenient, also where a later member has the key
     failed: int = 0  # by the plan; listed in outcomes/index.jsonl
     selected: int = 0  # members in tasks
     tasks: int = 0  # of the first round

@@ -298,7 +298,8 @@ def open_archive(  # noqa: PLR0913 - options of a public function
         options: `include`, `exclude`, `names` and `limit` select members. `lenient` and
             `encoding` say how the directory is read. The others are for `extract`.
         password: opens encrypted members. A string is used as UTF-8.
-        limits: bounds on what an archive may ask for. None: the defaults.
+        limits: bounds on what an archive may ask for. None: the defaults, with what the variable
+            ``S3UNZIP_LIMITS`` changes.
         endpoint_url: URL of the S3 server. None: AWS, or the variable ``AWS_ENDPOINT_URL``.
         stores: how S3 and web servers are reached. None: the defaults of boto3.
         warn: takes a sentence for each glob that matches no member.

@@ -527,7 +527,7 @@ def check_parts(
         at = boundary.first.offset
         if read(ByteRange(at, at + len(LOCAL_SIGNATURE))) != LOCAL_SIGNATURE:
             return f"has no member at byte {at - disks.starts[boundary.disk]:,}"
-        last = boundary.before
+        last = boundary.previous
         if last is None or last.stop - last.offset < LOCAL_LENGTH:
             return None
         stop = find_data_stop(last, read(ByteRange(last.offset, last.offset + LOCAL_LENGTH)))

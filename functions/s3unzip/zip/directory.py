@@ -658,7 +658,7 @@ class Boundary(NamedTuple):
 
     disk: int
     first: Member
-    before: Member | None
+    previous: Member | None
 
 
 def find_boundaries(members: Sequence[Member], disks: Disks) -> Iterator[Boundary]:
