@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from backports import zstd
 
+from s3unzip.model import Options
 from tests.corpus.checks import GOOD, INNER, raw, wide
 from tests.corpus.labels import (
     TEXT,
@@ -19,10 +20,12 @@ from tests.corpus.labels import (
     fails,
     rejects,
     unread,
+    warns,
 )
 from tests.zips import (
     BZIP2,
     DEFLATE,
+    DEFLATE64,
     LZMA,
     SENTINEL,
     XZ,
@@ -42,13 +45,14 @@ EMPTY_BLOCKS = bytes.fromhex(
 LAST_BLOCK = b"\3\0"
 EMPTY_FRAME = bytes.fromhex("28b52ffd2000010000")  # of zstd
 SKIPPED_FRAME = struct.pack("<II", 0x184D2A50, 9) + b"any bytes"
-MANY_BYTES = bytes(20_000_000)
+MANY_BYTES = bytes(2_000_000)
 LZMA_DATA = compress(LZMA, TEXT)
 HUGE_DICTIONARY = LZMA_DATA[:5] + b"\xff\xff\xff\xff" + LZMA_DATA[9:]
 # Its extra fields hold the whole member B, at byte 75: only its local header tells of it.
 HOLDER = replace(A, local_extra=extra(0x9999, bytes(36) + B.local_part()))
 _dictionary = zlib.compressobj(6, zlib.DEFLATED, -15, zdict=TEXT)
 BEFORE_START = _dictionary.compress(TEXT) + _dictionary.flush()  # copies what it does not have
+NESTED = Options(nested_depth=1)
 FAR = {"offset": SENTINEL}
 
 
@@ -136,6 +140,14 @@ ROWS = [
     fails("corrupt-stream", archive(Member("a", TEXT, DEFLATE, data=b"\7" + bytes(9)), A)),
     fails("corrupt-stream", archive(Member("a", TEXT, DEFLATE, data=b"\1\5\0\0\0hello"), A)),
     fails("corrupt-stream", archive(Member("a", TEXT, DEFLATE, data=BEFORE_START), A)),
+    # Matches from before the beginning of the data, found by the fuzzer.
+    *(
+        fails("corrupt-stream", archive(Member("a", TEXT, DEFLATE64, data=data), A))
+        for data in (
+            bytes.fromhex("636018bdff47a3a18600008a00000000000000"),
+            bytes.fromhex("636018bdff47a3a1860000"),
+        )
+    ),
     fails("stream-truncated", archive(Member("a", TEXT, DEFLATE, data=EMPTY_BLOCKS), A)),
     fails("size-mismatch", archive(Member("a", TEXT, DEFLATE, data=LAST_BLOCK), A)),
     rejects(
@@ -175,4 +187,16 @@ ROWS = [
     rejects("no-eocd", raw(b'<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>')),
     rejects("no-eocd", raw(b'{"error": "not found"}')),
     rejects("no-eocd", raw(bytes(70_000))),
+    # What an archive alone does not cause: these need an option of the run.
+    fails("name-reserved", archive(Member("_success/x", TEXT), A, options=Options(marker=True))),
+    warns("nested-no-stem", archive(Member("m/.zip", INNER), A, options=NESTED)),
+    warns(
+        "nested-prefix-taken",
+        archive(
+            Member("i.zip", INNER),
+            Member("i.ZIP", INNER),
+            warnings="case-collision",
+            options=NESTED,
+        ),
+    ),
 ]

@@ -8,12 +8,14 @@ what the builder has put into it.
 import hashlib
 from collections import Counter
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from msgspec import Struct
 
+from s3unzip.model import Options
 from s3unzip.zip import Policy
 from tests.split_zips import build_split, cut_pieces
 from tests.zips import DEFLATE, Entry, Shape, build
@@ -35,7 +37,7 @@ class Result(Struct, frozen=True):
 
     code: str | None
     members: dict[int, MemberResult] = {}
-    warnings: frozenset[str] = frozenset()
+    warnings: AbstractSet[str] = frozenset()
 
     @property
     def outcome(self) -> str:
@@ -83,9 +85,10 @@ class Archive:
     """An archive with its label: all warnings that it causes, or the code that rejects it.
 
     `raw` replaces the bytes that `members` and `shape` make. The archive is split into parts of
-    `sizes`, which `spoil` changes, or cut into pieces of `piece` bytes. `unread` names the
-    independent readers that do not read it, or read it in another way. `pending` says why the
-    label does not hold yet. One that `is_large` goes through few ways, because it takes long.
+    `sizes`, which `spoil` changes, or cut into pieces of `piece` bytes. Only whole runs know
+    `options`. `unread` names the independent readers that do not read it, or read it in another
+    way. `pending` says why the label does not hold yet. One that `is_large` goes through the core
+    alone, because it takes long.
     """
 
     members: tuple[Member, ...] = ()
@@ -93,6 +96,7 @@ class Archive:
     rejected: str = ""
     warnings: str = ""
     policy: Policy = field(default_factory=Policy)
+    options: Options = field(default_factory=Options)
     raw: bytes | Callable[[], bytes] | None = None
     sizes: tuple[int, ...] = ()
     piece: int = 0

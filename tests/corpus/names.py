@@ -14,6 +14,7 @@ from tests.corpus.labels import (
     Member,
     archive,
     fails,
+    unread,
 )
 from tests.zips import DEFLATE, unicode_path
 
@@ -111,6 +112,9 @@ def encoded(encoding: str, *, path: bool = False) -> Archive:
 
 
 SOUND = {
+    "longer than a file system takes": unread(
+        "zipfile unzip bsdtar 7zz", one("n" * 256, in_folder="store-refused")
+    ),
     "three dots": replace(one(".../a.txt"), warnings="name-trailing-space-dot"),
     **{f"plain {number}": one(name) for number, name in enumerate(PLAIN_NAMES)},
     **{f"UTF-8 {number}": one(name) for number, name in enumerate(UNICODE_NAMES)},

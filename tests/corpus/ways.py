@@ -66,7 +66,8 @@ def run_in_memory(archive: Archive, tuning: Tuning) -> Result:
     for source, part in name_files(archive, "in/archive").items():
         world.buckets.bucket("ingest").put(source, part, ObjectFacts("", {}), if_absent=False)
     policy = archive.policy
-    options = Options("{member}", lenient=policy.lenient, encoding=policy.encoding)
+    read_by = {"lenient": policy.lenient, "encoding": policy.encoding}
+    options = replace(archive.options, key_template="{member}", **read_by)
     report = world.run_request(Request(Location("s3", "ingest", source), OUT, options))
     if report.verdict is Verdict.REJECTED:
         assert not world.out.objects
@@ -81,7 +82,9 @@ def run_in_memory(archive: Archive, tuning: Tuning) -> Result:
             members[outcome.index] = extracted(outcome.key, world.out.objects[outcome.key].body)
     written = {member.key for member in members.values() if member.code is None}
     assert written == set(world.out.objects)
-    return Result(None, members, frozenset(report.warnings))
+    nested = world.run_nested_here(report) if options.nested_depth else ()
+    refusals = {run.reason for run in nested if run.reason}
+    return Result(None, members, refusals.union(report.warnings))
 
 
 WAYS: dict[str, Callable[[Archive], Result]] = {
@@ -102,11 +105,12 @@ def has_large_member(archive: Archive) -> bool:
 
 def ways_of(archive: Archive) -> Iterator[str]:
     """Yield the ways for an archive: the core is not told of parts, nor is a reader of one file."""
-    if archive.rejected not in BY_PLANNER:
+    is_read_alone = archive.options == Options() and archive.rejected not in BY_PLANNER
+    if is_read_alone:
         yield "core"
     if archive.is_large:
         return
-    if archive.rejected not in BY_PLANNER:
+    if is_read_alone:
         yield "core, cut"
         if not archive.sizes:
             yield "members"

@@ -102,8 +102,13 @@ def run_answers(data: bytes, chance: Random) -> bool:
         data: foreign bytes, given as the answer now and then.
         chance: chooses the answer and its mutations.
     """
+    return read_answer(data if chance.random() < 0.02 else _mutated(chance), chance)
+
+
+def read_answer(answer: bytes, chance: Random) -> bool:
+    """Ask for something that is answered so; return whether the answer was refused."""
     os.environ.update(VARIABLES)
-    _server().answer = data if chance.random() < 0.02 else _mutated(chance)
+    _server().answer = answer
     ask = _ask_web if chance.random() < 0.5 else _ask_s3
     try:
         ask(f"{HOST}:{_server().port}", chance)

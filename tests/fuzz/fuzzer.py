@@ -6,8 +6,6 @@ and run by the suite for ever.
 """
 
 import zlib
-from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -16,7 +14,8 @@ from s3unzip.errors import ArchiveError, RejectedError
 from s3unzip.zip import Limits, Member, Policy
 from s3unzip.zip.decode import MemberDecoder, decode_whole
 from tests.corpus.core import Cut, extract_member, read_index
-from tests.corpus.larger import CORPUS
+from tests.corpus.families import ARCHIVES
+from tests.corpus.larger import read_labels
 from tests.fuzz.answers import run_answers
 from tests.fuzz.boundary import run_boundary
 from tests.fuzz.mutations import mutate
@@ -24,17 +23,10 @@ from tests.fuzz.names import run_names
 from tests.fuzz.placing import run_placing
 from tests.simulation.schedule import run_seed
 from tests.zips import (
-    DESCRIPTORS,
     LZMA,
     METHODS,
     ZSTD,
-    Entry,
-    Shape,
-    build,
     compress,
-    extra,
-    unicode_path,
-    zip64_extra,
 )
 
 FOUND = Path(__file__).parent / "found"
@@ -133,34 +125,10 @@ TARGETS = {
 
 @cache
 def archive_seeds() -> list[bytes]:
-    """Return archives of every shape that the builder knows, and small ones of the corpus."""
-    seeds = list(_built_seeds())
-    if CORPUS.exists():
-        seeds.extend(
-            path.read_bytes()
-            for path in sorted((CORPUS / "archives").rglob("*"))
-            if path.is_file() and path.stat().st_size <= MAX_SEED_BYTES
-        )
-    return [seed for seed in seeds if seed]
-
-
-def _built_seeds() -> Iterator[bytes]:
-    text = b"seed text, seed text" * 9
-    wide = Entry("w", text, central={"size": 0xFFFFFFFF}, extra=zip64_extra(180), local_extra=b"")
-    entries = (
-        *(Entry(f"m{method}", text, method) for method in METHODS),
-        *(Entry(f"d/{form}", text, 8, descriptor=form) for form in DESCRIPTORS),
-        Entry("d/"),
-        Entry("caf\u00e9", text, 8),
-        Entry(b"x", text, extra=unicode_path(b"x", "y")),
-        Entry("link", b"d/", attributes=0o120777 << 16),
-        Entry("t", text, extra=extra(0x5455, b"\x03\0\0\0\0") + extra(0x7875, bytes(11))),
-        wide,
-    )
-    for shape in (Shape(), Shape(zip64=True), Shape(prefix=b"stub"), Shape(comment=b"comment")):
-        yield build(*entries, shape=shape)
-        yield build(*entries[:2], shape=replace(shape, prefix=b"MZ"))
-    yield build()
+    """Return the small archives of both corpora."""
+    seeds = [archive.whole for archive in ARCHIVES.values() if not archive.is_large]
+    seeds += [label.read() for label in read_labels()]
+    return [seed for seed in seeds if 0 < len(seed) <= MAX_SEED_BYTES]
 
 
 @cache
