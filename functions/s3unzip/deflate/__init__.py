@@ -1,9 +1,9 @@
 """The deflate core: split one raw deflate stream over workers. Bytes in, values out, no I/O.
 
-``docs/deflate-splitting.md`` explains the method. `segments` says where segments are looked for,
-scans them, links the scans, inflates, and composes that over a ``read(span)``. `boundary` finds
-where they begin, to the bit (needs numpy, which a worker that only extracts never loads).
-`crc32_combine` (isal) makes the checksum of the whole from those of the parts.
+``docs/deflate-splitting.md`` explains the method. `splitting` composes the steps: `segmentation`
+says where segments are searched for, `boundary` finds where they begin, to the bit (it needs numpy,
+which other workers never load), `scan` inflates one without the bytes before it, `link` joins the
+scans. `crc32_combine` (isal) makes the checksum of the whole from those of the parts.
 
 >>> import zlib
 >>> from s3unzip import deflate
@@ -18,21 +18,9 @@ All errors are below `DeflateError` and `SegmentRecordError`.
 
 from isal.isal_zlib import crc32_combine
 
-from s3unzip.deflate.segments import (
-    WINDOW_SIZE,
-    Arrival,
-    LinkedSegment,
-    ScannedSegment,
-    Segmentation,
-    SegmentInflater,
-    SegmentScan,
-    Span,
-    cut,
-    inflate_segment,
-    link_segments,
-    locate,
-    scan_segment,
-    segment_span,
-    split_inflate,
-)
+from s3unzip.deflate.inflater import WINDOW_SIZE, Arrival, SegmentInflater
+from s3unzip.deflate.link import LinkedSegment, inflate_segment, link_segments
+from s3unzip.deflate.scan import ScannedSegment, SegmentScan
+from s3unzip.deflate.segmentation import Segmentation, Span, cut, segment_span
+from s3unzip.deflate.splitting import locate, scan_segment, split_inflate
 from s3unzip.finding import DeflateError, Finding, SegmentRecordError

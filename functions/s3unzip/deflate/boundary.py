@@ -9,39 +9,52 @@ two workers that look for the same boundary find the same one:
 2. Inflate 16 KiB, then 128 KiB, from each candidate in order, after an
    arbitrary window. zlib is used, because ISA-L accepts incomplete literal codes, which most false
    headers have.
-3. Inflate 1 MiB from the remaining candidates, with ISA-L for speed: a false candidate was seen to
-survive 64 KiB. This also rejects real headers of a deflate stream that is stored inside the stream:
-a stored block has at most 64 KiB, and the bytes after it do not fit.
+3. Inflate 1 MiB from the remaining candidates, with ISA-L for speed: one false candidate survived
+   64 KiB. This also rejects real headers of a deflate stream that is stored inside the stream:
+   a stored block has at most 64 KiB, and the bytes after it do not fit.
 
 Final blocks are ignored: little work remains after one.
 """
 
 import zlib
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from s3unzip.deflate.segments import FIRST_WINDOW, InflateError, Read, Segmentation, Span, align
+from s3unzip.deflate.alignment import align
+from s3unzip.deflate.inflater import InflateError
+from s3unzip.deflate.scan import FIRST_WINDOW
+from s3unzip.deflate.segmentation import Read, Segmentation, Span
 
 LOOKAHEAD: Final = 1 << 20
-"""Bytes that must follow a candidate's first byte, where the member has so many."""
+"""Bytes that must follow a candidate's first byte, unless the member ends before them."""
 
 READ_BYTES: Final = 1 << 19
-"""Bytes of candidates that `locate_boundary` asks for at a time."""
+"""Bytes that `locate_boundary` searches at a time."""
 
-_MAX_TRIAL_OUTPUT: Final = 64 << 20  # bytes of a trial; more output needs no more proof
-_PIECE_SIZE: Final = 1 << 20
+_MAX_TRIAL_OUTPUT: Final = 64 << 20  # stop a trial after this much output: the header is real
+_TRIAL_PIECE: Final = 1 << 20  # most bytes of output of one call
 _BLOCK_BYTES: Final = 32 << 10  # tested at once: about 6 MB of arrays
 
 _HEADER_BITS: Final = 17  # BFINAL, BTYPE, HLIT, HDIST, HCLEN (RFC 1951, 3.2.7)
 _WORD_BYTES: Final = 8
 
 
-# Inflates from a candidate on: bytes of data, and whether by zlib, which is strict, or by ISA-L.
-_TRIALS: Final = ((16 << 10, True), (128 << 10, True), (LOOKAHEAD, False))
+class _Trial(NamedTuple):
+    """One inflate from a candidate."""
+
+    size: int  # bytes of input
+    is_strict: bool  # with zlib, not with ISA-L
+
+
+_TRIALS: Final = (
+    _Trial(16 << 10, is_strict=True),
+    _Trial(128 << 10, is_strict=True),
+    _Trial(LOOKAHEAD, is_strict=False),
+)
 
 
 def _header_table() -> NDArray[np.bool_]:
@@ -76,7 +89,7 @@ def find_boundary(data: bytes, start_bit: int, stop_bit: int, *, at_end: bool) -
     last byte to try.
     """
     for bit in _candidates(data, start_bit, stop_bit):
-        if all(_inflates(data, bit, *trial, at_end=at_end) for trial in _TRIALS):
+        if all(_inflates(data, bit, trial, at_end=at_end) for trial in _TRIALS):
             return bit
     return None
 
@@ -111,13 +124,13 @@ def _candidates(data: bytes, start_bit: int, stop_bit: int) -> Iterator[int]:
 def _headers(block: bytes, size: int) -> NDArray[np.int64]:
     """Return the bit offsets of possible headers in the first `size` bytes of `block`."""
     octets = np.frombuffer(block, np.uint8)
-    every = np.lib.stride_tricks.sliding_window_view(octets, _WORD_BYTES)
-    words = np.ascontiguousarray(every).view("<u8")[:, 0]  # 64 bits from each byte on
-    start = words[:size].astype(np.uint32)
-    hits = [np.flatnonzero(_IS_HEADER[start >> bit & 0x1FFF]) * 8 + bit for bit in range(8)]
-    offsets = np.concatenate(hits)
-    count = _field(words, offsets + _HEADER_BITS - 4) & 15
-    lengths = _field(words, offsets + _HEADER_BITS) & _LENGTH_BITS[count]
+    windows = np.lib.stride_tricks.sliding_window_view(octets, _WORD_BYTES)
+    words64 = np.ascontiguousarray(windows).view("<u8")[:, 0]  # 64 bits from each byte on
+    words32 = words64[:size].astype(np.uint32)
+    by_bit = [np.flatnonzero(_IS_HEADER[words32 >> bit & 0x1FFF]) * 8 + bit for bit in range(8)]
+    offsets = np.concatenate(by_bit)
+    count = _field(words64, offsets + _HEADER_BITS - 4) & 15
+    lengths = _field(words64, offsets + _HEADER_BITS) & _LENGTH_BITS[count]
     total = np.zeros(len(offsets), np.uint16)
     for shift in range(0, 60, 12):
         total += _KRAFT[lengths >> shift & 0xFFF]
@@ -126,29 +139,29 @@ def _headers(block: bytes, size: int) -> NDArray[np.int64]:
     return complete
 
 
-def _field(words: NDArray[np.uint64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+def _field(words64: NDArray[np.uint64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return 57 bits from each bit offset on, and up to 6 more."""
-    values: NDArray[np.int64] = (words[offsets >> 3] >> (offsets & 7).view(np.uint64)).view(
-        np.int64
-    )
+    shifts = (offsets & 7).view(np.uint64)
+    values: NDArray[np.int64] = (words64[offsets >> 3] >> shifts).view(np.int64)
     return values
 
 
-def _inflates(data: bytes, bit: int, size: int, strict: bool, *, at_end: bool) -> bool:  # noqa: FBT001 - of `_TRIALS`
-    """Return whether `size` bytes inflate, or all up to the member's very end."""
+def _inflates(data: bytes, bit: int, trial: _Trial, *, at_end: bool) -> bool:
+    """Return whether the trial's bytes inflate, or all up to the end of the member."""
     start = bit // 8
-    chunk = align(data[start : start + size], bit % 8)
-    last = at_end and start + size >= len(data)
-    decompressobj = zlib.decompressobj if strict else isal_zlib.decompressobj
+    stop = start + trial.size
+    chunk = align(data[start:stop], bit % 8)
+    must_end = at_end and stop >= len(data)
+    decompressobj = zlib.decompressobj if trial.is_strict else isal_zlib.decompressobj
     inflate = decompressobj(-zlib.MAX_WBITS, zdict=FIRST_WINDOW)
     length = 0
     try:
         while length < _MAX_TRIAL_OUTPUT:
-            piece = inflate.decompress(chunk, _PIECE_SIZE)
-            length += len(piece)
+            output = inflate.decompress(chunk, _TRIAL_PIECE)
+            length += len(output)
             chunk = inflate.unconsumed_tail
-            if inflate.eof or (not chunk and len(piece) < _PIECE_SIZE):
-                return inflate.eof == last and not inflate.unused_data
+            if inflate.eof or (not chunk and len(output) < _TRIAL_PIECE):
+                return inflate.eof == must_end and not inflate.unused_data
     except (zlib.error, InflateError):
         return False
     return True

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from msgspec.structs import replace
 
 from s3unzip import deflate
-from s3unzip.deflate.segments import preload
+from s3unzip.deflate.splitting import preload
 from s3unzip.errors import (
     ArchiveError,
     ConflictError,

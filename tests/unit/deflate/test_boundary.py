@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from s3unzip.deflate import Segmentation, Span, cut
 from s3unzip.deflate.boundary import LOOKAHEAD, READ_BYTES, find_boundary
-from s3unzip.deflate.segments import locate
+from s3unzip.deflate.splitting import locate
 from tests.unit.deflate.blocks import DYNAMIC, STORED, walk
 from tests.unit.deflate.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines
 

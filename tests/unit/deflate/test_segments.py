@@ -30,7 +30,8 @@ from s3unzip.deflate import (
     segment_span,
     split_inflate,
 )
-from s3unzip.deflate.segments import FIRST_WINDOW, PIECE_SIZE, SECOND_WINDOW
+from s3unzip.deflate.inflater import PIECE_SIZE
+from s3unzip.deflate.scan import FIRST_WINDOW, SECOND_WINDOW
 from tests.unit.deflate.blocks import walk
 from tests.unit.deflate.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines, mixed, scan
 
@@ -254,7 +255,7 @@ def test_segments_that_are_found(encoder: str, segments: list[int]) -> None:
     data = ENCODERS[encoder](log_lines(30_000) * 4)
     layout = cut(len(data), -(-len(data) // 4))
     scans = scans_of(data, layout)
-    assert [scan.start_bit // 8 // layout.step for scan in scans] == segments
+    assert [scan.start_bit // 8 // layout.distance for scan in scans] == segments
     assert (scans[-1].stop_bit, scans[0].second) == (None, None)
 
 
@@ -303,7 +304,7 @@ def test_stream_at_the_very_end_deceives_the_search_alone() -> None:
     size = len(inner).to_bytes(2, "little")
     data = head + size + bytes(byte ^ 0xFF for byte in size) + inner
     layout = Segmentation(len(data), len(head) + 4)
-    assert locate(layout, 1, reader(data)) == 8 * layout.step
+    assert locate(layout, 1, reader(data)) == 8 * layout.distance
     scans = scans_of(data, layout)
     assert len(scans) == 2
     (segment,) = link_segments(scans, len(data))
@@ -359,4 +360,4 @@ def test_reading_is_little_more_than_the_stream() -> None:
     assert locate(layout, 1, read) is not None
     looking = sum(lengths)
     scan_segment(layout, 1, read)
-    assert sum(lengths) < 3 * looking + layout.step + 100_000
+    assert sum(lengths) < 3 * looking + layout.distance + 100_000
