@@ -277,7 +277,9 @@ def test_a_run_goes_on_when_a_fault_is_mended(shop: Shop, code: str) -> None:
 
     shop.s3.spoil = spoil
     ended = shop.run("run", source, "s3://out")
-    assert f"({code})" in ended.err
+    # Which of two codes a throttled run has depends on when the retries end.
+    codes = {"tasks-failed", "service-fault"} if code == "tasks-failed" else {code}
+    assert any(f"({code})" in ended.err for code in codes)
     assert "next: s3unzip resume " in ended.err
     assert ("--failed" in ended.err) == ("--failed" in ADVICE[code])
     assert follow(shop, ended).code == ended.code
