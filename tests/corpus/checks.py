@@ -167,7 +167,7 @@ def roots(name: str, attributes: int = 0, content: bytes = b"") -> Archive:
     warnings = "" if content else "dir-is-root"
     member = Member(name, content, attributes=attributes, key="")
     root = archive(member, warnings=warnings)
-    return root if name == "./" else unread(ALL_READERS, root)
+    return unread("zipfile" if name == "./" else ALL_READERS, root)
 
 
 def bare_root(name: str) -> Archive:
@@ -362,7 +362,11 @@ ROWS = [
     rejects("zip64-locator-missing", shaped(eocd={"directory_size": SENTINEL})),
     rejects("zip64-record-size", wide(zip64_eocd={"record_size": 45}), wide()),
     rejects("zip64-record-size", wide(zip64_eocd={"record_size": 57}), wide()),
-    warns("zip64-record-length", unread("unzip 7zz", wide(zip64_eocd={"record_size": 56})), wide()),
+    warns(
+        "zip64-record-length",
+        unread("zipfile unzip 7zz", wide(zip64_eocd={"record_size": 56})),
+        wide(),
+    ),
     rejects("zip64-locator-gap", wide(gap_before_eocd=b"gap"), wide()),
     rejects(
         "multiple-zip64-eocd",
