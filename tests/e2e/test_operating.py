@@ -183,12 +183,12 @@ def test_an_archive_whose_event_was_lost_is_found_and_begun(
 def test_archives_that_are_there_are_submitted(
     pipeline: DeployedPipeline, operator: Program
 ) -> None:
-    """One estimate, one budget; submitted again, nothing is extracted again."""
+    """One estimate, one budget, also of keys with spaces; nothing is extracted a second time."""
     events = pipeline.client("events")
     rule = events.list_rules()["Rules"][0]["Name"]
     events.disable_rule(Name=rule)
     count = Tuning().max_direct_members + 1  # no direct run
-    names = ("one", "two", "large", "bad")
+    names = ("one of two", "two+more", "large", "bad")
     for name in names[:2]:
         pipeline.put(f"stock/{name}.zip", build(*members_of(4)))
     pipeline.put("stock/large.zip", build(*(Entry(f"f{n}", b"x") for n in range(count))))
