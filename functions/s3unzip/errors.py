@@ -22,6 +22,8 @@
     |  +- ConflictError             exit 6  a conditional write found the object there
     |  +- StoreFullError            exit 6  no space left where the members go
     |  +- StoreRefusesError         exit 6  the destination refuses every object
+    |  |  +- StoreLacksError        exit 6  and does not implement what each of them needs
+    |  +- UnorderedListError        exit 6  the store does not list keys in order
     |  +- UnsupportedError          exit 6  the store does not implement a request or its header
     |  +- UnreadableRecordError     exit 6  a record of a run is damaged, lost or of another version
     +- ServiceFaultError            exit 5  retryable: try the task again
@@ -116,6 +118,14 @@ class UnreadableRecordError(StorageError):
 
 class StoreRefusesError(StorageError):
     """The destination refuses every object that it is given."""
+
+
+class UnorderedListError(StorageError):
+    """The store does not list keys in the order of their bytes."""
+
+
+class StoreLacksError(StoreRefusesError):
+    """The destination does not implement a request that every object needs."""
 
 
 class ServiceFaultError(S3UnzipError):

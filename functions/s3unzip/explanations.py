@@ -23,6 +23,7 @@ class Help(Enum):
     SHOW = auto()  # none: it lists the members
     RETRY = auto()
     RETRY_WITH_PASSWORD = auto()
+    RUN_OTHERWISE = auto()  # with other options, which nobody can guess
     RUN_WITH_LINK = auto()  # another one: a run remembers the link that it began with
     RUN_WITH_PASSWORD = auto()  # the plan refused the members, so a retry does not read them
 
@@ -112,6 +113,10 @@ OTHER = {
         "Get a new link, and extract what is left with it: s3unzip run NEW-URL DEST "
         "--on-conflict skip-unchanged.",
     ),
+    "not-implemented": Explanation(
+        "The store does not implement this request.",
+        "Run again without the option that the message names; the run itself keeps its options.",
+    ),
     "nested-budget": Explanation(
         "The archives inside of this one are more than the budget of --nested allows.",
         "Extract the archive itself with s3unzip run, or raise nested_archives, nested_members or "
@@ -166,6 +171,7 @@ OTHER = {
 _HELP = {
     "encrypted": Help.RUN_WITH_PASSWORD,
     "link-refused": Help.RUN_WITH_LINK,
+    "not-implemented": Help.RUN_OTHERWISE,
     "wrong-password": Help.RETRY_WITH_PASSWORD,
     "aes-mac-mismatch": Help.RETRY_WITH_PASSWORD,
     "store-refused": Help.RETRY,

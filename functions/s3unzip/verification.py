@@ -24,7 +24,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from s3unzip.context import Context, Progress
-from s3unzip.errors import S3UnzipError, StorageError
+from s3unzip.errors import S3UnzipError, StorageError, UnorderedListError
 from s3unzip.extraction.objects import read_stored, stored_size
 from s3unzip.model import Location, Pin, Request, Requests, Run
 from s3unzip.planning.plan import Reading, read_archive
@@ -36,10 +36,7 @@ from s3unzip.stores.ports import ListedObject, StoredObject
 from s3unzip.zip.values import WRAP
 
 LISTS = 16  # ranges of keys that are listed concurrently
-UNORDERED = (
-    "the store does not list keys in the order of their bytes, as S3 does, so they cannot be "
-    "compared page by page; s3unzip run --dry-run --on-conflict skip-unchanged tells what differs"
-)
+ADVICE = "leave out --objects"
 HANDFUL = 16  # objects that a thread takes at a time
 _KEY = attrgetter("key")
 
@@ -164,9 +161,18 @@ def verify_objects(
     reading = read_archive(request, context, calls)
     if check is not None:
         check(reading)
-    found = _Objects(request, context, effort, calls, each)
     expected = _expect(request, reading)
-    found.compare(expected, known)
+    requests = Requests()
+    found = _Objects(request, context, effort, calls, each)
+    try:
+        found.compare(expected, known)
+    except UnorderedListError as error:
+        if each is not None and (found.counts or found.proofs):
+            raise StorageError(f"{error}, and objects were told before: {ADVICE}") from error
+        requests += calls.requests
+        calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
+        found = _Objects(request, context, effort, calls, each)
+        found.compare_unordered(expected, known)
     return Verification(
         verdict=Comparison.DIFFERENT if found.counts else Comparison.EQUAL,
         source=request.source.public,
@@ -182,7 +188,7 @@ def verify_objects(
         counts={kind.value: found.counts[kind] for kind in Kind if found.counts[kind]},
         differences=found.differences,
         bytes_read=found.bytes_read,
-        requests=calls.requests,
+        requests=requests + calls.requests,
         started=started,
         seconds=round(context.clock.now() - started, 3),
     )
@@ -280,6 +286,23 @@ class _Objects:
             self._compare_range(members, keys[place], keys[place + 1], known)
 
         self._share(compare_range, range(len(starts)), LISTS)
+        self._compare_listed()
+
+    def compare_unordered(self, expected: list[_Expected], known: WrittenObjects) -> None:
+        """Compare all where the store lists keys in no order; a key may come more than once."""
+        self._has_wrapped = any(member.is_wrapped for member in expected)
+        members = {member.key: member for member in expected}
+        unseen = dict(members)
+        list_page = partial(self._calls.paced, "list")
+        for page in list_pages(self._destination, self._prefix, list_page):
+            objects = [one for one in page.objects if one.key in unseen or one.key not in members]
+            listed = (unseen.pop(one.key, None) for one in objects)
+            self._compare_page([one for one in listed if one is not None], objects, known)
+        self._compare_page(list(unseen.values()), [], known)
+        self._compare_listed()
+
+    def _compare_listed(self) -> None:
+        """Compare the contents of objects that the listing does not prove."""
         self._compare_contents(self._unrecorded, self._read if self._effort.deep else self._ask)
         self._compare_contents(self._replaced, self._read)
 
@@ -310,7 +333,7 @@ class _Objects:
             if self._calls.has_ended:
                 return
             if not page.in_order:
-                raise StorageError(f"{self._prefix}: {UNORDERED}")
+                raise UnorderedListError(f"{self._prefix}: the store lists keys in another order")
             objects = page.objects
             if objects and objects[-1].key == stop:  # the first of the next range
                 objects = objects[:-1]
@@ -347,9 +370,7 @@ class _Objects:
                 (self._unrecorded if match is None else self._replaced).append(member)
         missing = [one.key for one in differences if one.kind is Kind.MISSING]
         if missing and self._ask(missing[0]) is not None:
-            raise StorageError(
-                f"{missing[0]} exists, and the store does not list it where S3 would: {UNORDERED}"
-            )
+            raise UnorderedListError(f"{missing[0]}: exists, and the store does not list it there")
         if differences or proved:
             self._add(differences, proved, Proof.RECORD)
 

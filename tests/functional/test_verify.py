@@ -8,9 +8,10 @@ from dataclasses import replace
 import boto3
 import pytest
 
-from s3unzip.errors import RejectedError, ServiceFaultError, ThrottledError
+from s3unzip.errors import RejectedError, ServiceFaultError, StorageError, ThrottledError
 from s3unzip.model import GzipForm, Location, Options, Request, Verdict, decode, encode
-from s3unzip.stores.ports import ListedObject, ObjectFacts, StoredObject
+from s3unzip.stores.listing import BEYOND
+from s3unzip.stores.ports import ListedObject, ListPage, ObjectFacts, StoredObject
 from s3unzip.verification import (
     ComparedObject,
     Comparison,
@@ -23,7 +24,7 @@ from s3unzip.verification import (
     verify_objects,
 )
 from tests.functional.large.contents import log_lines
-from tests.memory import MemoryBucket
+from tests.memory import MemoryBucket, MemoryStores
 from tests.processes import Program
 from tests.runs import TINY, World
 from tests.servers import VERSITY, find_versitygw, run_versitygw
@@ -369,3 +370,47 @@ def test_the_command_line_over_a_real_server(program: Program) -> None:
         assert (ended.lines[0]["unchanged"], ended.lines[0]["extracted"]) == (39, 1)
         ended = program.run("verify", *places)
         assert (ended.code, "40 by the store" in ended.out) == (0, True)
+
+
+class FolderOrder(MemoryBucket):
+    """Lists folder by folder, as gateways to file systems do, a few keys a page."""
+
+    def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
+        """Return five keys after the token, in the order of a walk."""
+        listed = list(self.list_objects(prefix, "", BEYOND))
+        listed.sort(key=lambda one: one.key.split("/"))
+        start = int(token or "0")
+        more = str(start + 5) if start + 5 < len(listed) else None
+        return listed[start : start + 5], more
+
+
+def test_an_order_that_shows_late_is_not_told_twice() -> None:
+    """Results that were given out are not given again: verify asks to do without them."""
+    names = [f"{folder}/{n}" for folder in ("0", "a-b", "a") for n in range(9)]
+    world = World(buckets=MemoryStores(out=FolderOrder()))
+    request = world.request(build(*(Entry(name, b"1") for name in names)))
+    report = world.run_request(request)
+    written = read_written([world.records(report.run)], request.destination)
+    effort, told = Effort(4, 9), list[ComparedObject]()
+    found = verify_objects(request, world.context, effort, written)
+    assert (found.verdict, found.equal) == (Comparison.EQUAL, len(names))
+    with pytest.raises(StorageError, match="leave out --objects"):
+        verify_objects(request, world.context, effort, written, told.append)
+    assert 0 < len(told) < len(names)
+
+
+class ForgetfulList(MemoryBucket):
+    """Does not list one of its objects."""
+
+    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
+        """Leave out the third object."""
+        for number, entry in enumerate(super().list_objects(prefix, first, last)):
+            if number != 2:
+                yield entry
+
+
+def test_what_a_list_leaves_out_is_not_missing() -> None:
+    """A member that HEAD finds is there: the verdict would be wrong."""
+    case = Extracted(world=World(buckets=MemoryStores(out=ForgetfulList())))
+    with pytest.raises(StorageError, match="exists, and the store does not list it"):
+        case.verify()

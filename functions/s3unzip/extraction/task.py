@@ -9,7 +9,7 @@ from s3unzip.extraction.batch import extract_batch
 from s3unzip.extraction.large import copy_member, stream_member
 from s3unzip.extraction.slices import extract_slice, scan_segment
 from s3unzip.model import PlannedMember, Run, Task, TaskKind, TaskReport
-from s3unzip.runs.step import RUN_FAULTS, TaskAttempt, stop_for
+from s3unzip.runs.step import NOT_IMPLEMENTED, RUN_FAULTS, TaskAttempt, stop_for
 
 WORKERS: dict[TaskKind, Callable[[TaskAttempt, list[PlannedMember]], None]] = {
     TaskKind.BATCH: extract_batch,
@@ -84,8 +84,11 @@ def _do(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     except RUN_FAULTS:
         raise
     except errors.StorageError as refusal:
+        lacks = isinstance(refusal, errors.UnsupportedError)
         if attempt.task.kind is TaskKind.BATCH:
-            raise errors.StoreRefusesError(str(refusal)) from refusal
+            kind = errors.StoreLacksError if lacks else errors.StoreRefusesError
+            raise kind(str(refusal)) from refusal
+        code = NOT_IMPLEMENTED if lacks else "store-refused"
         for row in left:  # settling drops the upload
-            attempt.failed(row, row.finding("store-refused", str(refusal)))
+            attempt.failed(row, row.finding(code, str(refusal)))
         attempt.has_no_outcome = not attempt.task.is_whole

@@ -205,6 +205,7 @@ class TaskAttempt(Step):
 
 
 SOURCE_CHANGED = "source-changed"
+NOT_IMPLEMENTED = "not-implemented"
 STOPPED = "stopped"  # the reason of a run that its user stopped
 REASONS: dict[type[errors.StorageError], str] = {
     errors.SourceChangedError: SOURCE_CHANGED,
@@ -214,6 +215,7 @@ REASONS: dict[type[errors.StorageError], str] = {
     errors.StoreFullError: "store-full",
     errors.StoreRefusesError: "storage",
     errors.UnreadableRecordError: RECORD_UNREADABLE,
+    errors.StoreLacksError: NOT_IMPLEMENTED,
 }
 RUN_FAULTS = tuple(REASONS)
 

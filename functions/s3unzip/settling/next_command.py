@@ -32,7 +32,8 @@ def next_command(
         case Verdict.FAILED if find_help(report.reason or "") is Help.RUN_WITH_LINK:
             return _again(report, reached, source=NEW_LINK)
         case Verdict.FAILED:
-            return f"s3unzip resume {report.run}{where}"
+            may_resume = find_help(report.reason or "") is not Help.RUN_OTHERWISE
+            return f"s3unzip resume {report.run}{where}" if may_resume else None
         case Verdict.COMPLETED if report.archive_left:
             return f"s3unzip resume {report.run}{where}"
         case Verdict.SOURCE_CHANGED if report.source.scheme != "file" and not environment:

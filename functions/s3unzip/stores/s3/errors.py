@@ -104,6 +104,7 @@ ADVICE = {
     UNTRUSTED: "name the file of a certificate to trust in AWS_CA_BUNDLE",
     "InvalidAccessKeyId": "check the credentials (AWS_PROFILE, AWS_ACCESS_KEY_ID)",
     "InvalidObjectState": "the object is archived: restore it, then start again",
+    "InvalidStorageClass": "this server has no such --storage-class: choose another one",
     "InvalidToken": "check the credentials (AWS_SESSION_TOKEN)",
     "KMS.DisabledException": "enable the KMS key",
     "KMS.KMSInvalidStateException": "the KMS key is not usable: see its state",
