@@ -22,7 +22,7 @@ from s3unzip.cli.terminal import OUTPUT_LOST, STOPPING
 from s3unzip.explanations import OTHER, explain
 from s3unzip.local.machine import FAULT
 from s3unzip.runs.step import REASONS, STOPPED
-from s3unzip.settling.loop import EXECUTION_FAILED
+from s3unzip.settling.loop import EXECUTION_FAILED, NOT_READABLE
 from s3unzip.settling.report import TASKS_FAILED
 from s3unzip.zip import CHECKS, Action, Limits, Phase
 
@@ -237,7 +237,9 @@ def _shown(text: str) -> str:
 def make_checks() -> str:
     """Return checks.md."""
     codes = (
-        finding_codes() | set(REASONS.values()) | {EXECUTION_FAILED, FAULT, TASKS_FAILED, STOPPED}
+        finding_codes()
+        | set(REASONS.values())
+        | {EXECUTION_FAILED, FAULT, NOT_READABLE, TASKS_FAILED, STOPPED}
     ) - CHECKS.keys()
     check_described("functions/s3unzip/explanations.py", codes, OTHER.keys())
     rows = (

@@ -113,6 +113,7 @@ OTHER = {
         "Get a new link, and extract what is left with it: s3unzip run NEW-URL DEST "
         "--on-conflict skip-unchanged.",
     ),
+    "not-readable": Explanation("The archive is there, but cannot be read.", MEND_AND_RESUME),
     "not-implemented": Explanation(
         "The store does not implement this request.",
         "Run again without the option that the message names; the run itself keeps its options.",

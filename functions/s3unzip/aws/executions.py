@@ -29,7 +29,13 @@ from s3unzip.aws.environment import LambdaConfig, open_client
 from s3unzip.aws.events import announce
 from s3unzip.aws.telemetry import bind_run, logger, record_archive, record_source
 from s3unzip.context import Context
-from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError, UsageError
+from s3unzip.errors import (
+    AccessDeniedError,
+    NotFoundError,
+    S3UnzipError,
+    StorageError,
+    UsageError,
+)
 from s3unzip.model import (
     Location,
     Next,
@@ -212,6 +218,11 @@ def _start_newest(request: Request, config: LambdaConfig, context: Context) -> N
         tail = read_tail(source, request.source, context, calls)
     except NotFoundError:
         logger.info("archive is gone", source=str(request.source))
+        return
+    except AccessDeniedError:
+        raise
+    except StorageError as refusal:  # its own event gives it a verdict
+        logger.warning("archive cannot be read", error=str(refusal))
         return
     run = run_id(request, tail.pin, tail.modified)
     report = RunRecords.open(config.stores, run, calls).find_report()

@@ -14,6 +14,8 @@ The rules:
   function may have been killed before that.
 - A small run is in memory until it ends. Its outcomes are on record before its report, and neither
   takes the place of what another invocation has recorded, unless that is worse.
+- An archive that the store refuses to give, for it must be restored perhaps, has a run that FAILED.
+  A missing right is a fault of the message: it comes again, and is a dead letter in the end.
 - Who does not complete a run leaves it to whoever has planned or ended it meanwhile.
 - An attempt that was killed may have written members of a version that is not there any more, or
   its report without the event. The message comes again: then the end of that run is repeated, and
@@ -49,6 +51,7 @@ from s3unzip.model import (
     Pin,
     Report,
     Request,
+    Stop,
     TaskKind,
     Verdict,
     check_same_archive,
@@ -59,7 +62,16 @@ from s3unzip.planning.plan import disks_of, read_tail
 from s3unzip.rates import DIRECT_MEMBER_BYTES
 from s3unzip.runs.records import OUTCOMES, PAGE, REPORT, RecordedReport, RunRecords
 from s3unzip.settings import Tuning
-from s3unzip.settling.loop import KnownArchive, Settled, begin, look_up_run, settle
+from s3unzip.settling.loop import (
+    NOT_READABLE,
+    FailedExecution,
+    KnownArchive,
+    Settled,
+    begin,
+    look_up_run,
+    settle,
+    settle_failed,
+)
 from s3unzip.settling.nested import has_nested
 from s3unzip.settling.verdicts import may_replace, write_verdict
 from s3unzip.stores import ports
@@ -148,6 +160,12 @@ def take_archive(
         tail = read_tail(source, request.source, context, calls)
     except errors.NotFoundError:
         logger.info("archive is gone", source=str(request.source))
+    except errors.AccessDeniedError:  # a right can be given before the message comes again
+        raise
+    except errors.StorageError as refusal:
+        tail = calls.run("head", lambda: source.stat(request.source))
+        run = run_id(request, tail.pin, tail.modified)
+        _report_unreadable(run, request, tail.pin, refusal, config, context)
     else:
         run = run_id(request, tail.pin, tail.modified)
         bind_run(run, str(request.source))
@@ -162,6 +180,29 @@ def take_archive(
             version = put.version_id or put.etag or ""
             cause = f"{request.source} {request.event_time} {version}"
             start_over_newest(request, cause, config, context)
+
+
+def _report_unreadable(
+    run: str,
+    request: Request,
+    pin: Pin,
+    refusal: errors.StorageError,
+    config: LambdaConfig,
+    context: Context,
+) -> None:
+    """End a run whose archive the store does not give, and would not later."""
+    bind_run(run, str(request.source))
+    recorded = look_up_run(RunRecords.open(context.stores, run, context.calls()))
+    report = recorded.report
+    if recorded.plan is not None or (report is not None and report.verdict is not Verdict.FAILED):
+        logger.info("run is known", run=run)
+        return
+    now = context.clock.now()
+    stop = Stop(Verdict.FAILED, NOT_READABLE, str(refusal))
+    failed = FailedExecution(run, stop, began=now, ended=now, request=request, pin=pin)
+    settled = settle_failed(failed, context)
+    if settled is not None and settled.report is not None:
+        end_run(settled.report, config, context, is_first=settled.is_first)
 
 
 def _take_known(

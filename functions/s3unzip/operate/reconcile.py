@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, structs
 
 from s3unzip.aws.environment import LambdaConfig
-from s3unzip.errors import NotFoundError, StorageError, UsageError
+from s3unzip.errors import NotFoundError, StorageError, UnreadableRecordError
 from s3unzip.model import Location, SourceState, Verdict, run_id
 from s3unzip.operate.runs import RUNNING, DeployedRuns, asking
 from s3unzip.operate.submit import send_events
 from s3unzip.planning.plan import read_whole_tail
 from s3unzip.settings import Tuning
+from s3unzip.settling.loop import look_up_run
 from s3unzip.stores.calls import Calls, LocalClock
 from s3unzip.stores.listing import bound_pages
 from s3unzip.zip import TAIL_LENGTH, Limits
@@ -112,7 +113,7 @@ def _find_unsettled(
         return _find_state(runs, request, found, put)
     except NotFoundError:
         return None
-    except UsageError as error:  # a record is damaged
+    except UnreadableRecordError as error:
         return structs.replace(unread, run=run, message=str(error))
 
 
@@ -128,7 +129,8 @@ def _find_state(
     state = runs.state(run)
     if state == RUNNING:
         return RUNNING
-    began = state is not None or records.find_plan() is not None
+    recorded = look_up_run(records)
+    began = state is not None or recorded.plan is not None or recorded.begins_anew
     problem: State = "not finished" if began else "no run"
     return Unsettled(request.source, tail.pin.size, put, run, problem)
 

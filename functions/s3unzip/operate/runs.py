@@ -220,7 +220,7 @@ class DeployedRuns:
         Those of its day and of the day before are listed: a run over a replaced archive has the id
         of the run that met the older version, and is later than the others.
         """
-        modified = self.stores.source(source).tail(source, 1).modified or 0.0
+        modified = self.stores.source(source).stat(source).modified or 0.0
         put, stem = datetime.fromtimestamp(modified, UTC), f"-{run_stem(source)}"
         days = (put - timedelta(days=1), put)
         found = [run for day in days for run in self._folders(f"{day:%Y-%m-%d}") if stem in run]

@@ -75,6 +75,7 @@ from s3unzip.zip import ByteRange
 MAX_IDLE_ROUNDS = 3  # one after the other, in which no task ended
 MEMBERS_AT_ONCE = 8  # split members that are linked or finished
 EXECUTION_FAILED = "execution-failed"  # the reason of a run whose execution failed
+NOT_READABLE = "not-readable"  # the reason of a run whose archive the store does not give
 
 
 class Settled(NamedTuple):
@@ -352,7 +353,7 @@ def settle_failed(failed: FailedExecution, context: Context) -> Settled | None:
         report = _unplanned(failed.request, run, failed.pin, stop, context)
     else:
         known = records.find_report()
-        return known and Settled(Next(run, "done"), known, is_first=False)
+        return None if known is None else Settled(Next(run, "done"), known, is_first=False)
     report = replace(report, finished=failed.ended)
     written = _write_settled(report, plan, records, context, failed.began)
     return Settled(Next(run, "done"), *written)

@@ -1,11 +1,12 @@
 """Archives without a verdict are found by comparing the bucket with the runs."""
 
+import json
 import time
 
 import pytest
 
 from s3unzip.errors import StorageError
-from s3unzip.model import execution_name
+from s3unzip.model import Location, Verdict, execution_name
 from s3unzip.operate.reconcile import reconcile, start
 from tests.split_zips import build_split, part_names
 from tests.unit.operate.site import GOOD, Site
@@ -66,22 +67,60 @@ def test_keys_and_archives_that_are_read_by_their_size(site: Site, key: str) -> 
 
 
 def test_what_cannot_be_read_hides_nothing(site: Site) -> None:
-    """An archive that must be restored has no run; a damaged record is named; others are found."""
+    """An archive that must be restored has no run; a run with damaged records has not finished."""
     site.work(site.begin("done.zip"))
     damaged = site.begin("damaged.zip")
-    site.work(damaged)
-    site.account.put(f"runs/{damaged}/report.json", b"{", bucket="work")
+    site.end(execution_name(damaged))
+    for record in ("report", "run"):
+        site.account.put(f"runs/{damaged}/{record}.json", b"{", bucket="work")
     frozen = {"Bucket": "arrivals", "Key": "frozen.zip", "StorageClass": "DEEP_ARCHIVE"}
     site.account.client("s3").put_object(**frozen, Body=GOOD)
     site.account.put("lost.zip", GOOD)
     found = reconcile(site.runs, 0.0)
-    states = {one.source.key: (one.state, bool(one.message)) for one in found.unsettled}
-    assert states == {
-        "damaged.zip": ("not readable", True),
-        "frozen.zip": ("no run", False),
-        "lost.zip": ("no run", False),
+    assert {one.source.key: one.state for one in found.unsettled} == {
+        "damaged.zip": "not finished",
+        "frozen.zip": "no run",
+        "lost.zip": "no run",
     }
-    assert start(site.runs, found.unsettled) == 2
+    assert start(site.runs, found.unsettled) == 3
+    site.take()  # what `start` queued
+    assert reconcile(site.runs, 0.0).unsettled == ()
+
+
+def test_an_archive_that_nobody_may_see_is_named(site: Site) -> None:
+    """It hides no other one, and is not started."""
+    site.account.put("lost.zip", GOOD)
+    site.account.put("secret.zip", GOOD)
+    policy = {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Deny",
+                "Principal": "*",
+                "Action": ["s3:GetObject", "s3:HeadObject"],  # moto's name of the right to HEAD
+                "Resource": "arn:aws:s3:::arrivals/secret.zip",
+            }
+        ],
+    }
+    site.account.client("s3").put_bucket_policy(Bucket="arrivals", Policy=json.dumps(policy))
+    found = reconcile(site.runs, 0.0)
+    states = {one.source.key: (one.state, bool(one.message)) for one in found.unsettled}
+    assert states == {"lost.zip": ("no run", False), "secret.zip": ("not readable", True)}
+    assert start(site.runs, found.unsettled) == 1
+
+
+def test_an_archive_that_must_be_restored_has_a_verdict(site: Site) -> None:
+    """It has a run and an event, and no message that fails; a COMPLETED run of it stays."""
+    frozen = {"Bucket": "arrivals", "Key": "frozen.zip", "StorageClass": "GLACIER"}
+    site.account.client("s3").put_object(**frozen, Body=GOOD)
+    for _ in range(2):
+        assert not site.notify("frozen.zip")
+    (run,) = site.runs.of_archive(Location("s3", "arrivals", "frozen.zip"))
+    report = site.runs.records(run).find_report()
+    assert report is not None
+    assert (report.verdict, report.reason) == (Verdict.FAILED, "not-readable")
+    assert "restore it" in (report.message or "")
+    assert reconcile(site.runs, 0.0).unsettled == ()
 
 
 def test_a_run_that_did_not_end(site: Site) -> None:
