@@ -394,6 +394,10 @@ TRIED_ELSEWHERE = {
         "unit/settling/test_loop.py",
         "test_the_report_of_a_failed_execution_replaces_no_better_and_no_newer_one",
     ),
+    "not-readable": (
+        "unit/operate/test_reconcile.py",
+        "test_an_archive_that_must_be_restored_has_a_verdict",
+    ),
     "link-refused": (
         "functional/test_urls.py",
         "test_a_new_link_goes_on_where_the_old_one_expired",

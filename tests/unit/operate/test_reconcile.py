@@ -110,9 +110,9 @@ def test_an_archive_that_nobody_may_see_is_named(site: Site) -> None:
 
 
 def test_an_archive_that_must_be_restored_has_a_verdict(site: Site) -> None:
-    """It has a run and an event, and no message that fails; a COMPLETED run of it stays."""
-    frozen = {"Bucket": "arrivals", "Key": "frozen.zip", "StorageClass": "GLACIER"}
-    site.account.client("s3").put_object(**frozen, Body=GOOD)
+    """It has a run and an event, and no message that fails; once restored, `resume` extracts it."""
+    s3, frozen = site.account.client("s3"), {"Bucket": "arrivals", "Key": "frozen.zip"}
+    s3.put_object(**frozen, Body=GOOD, StorageClass="GLACIER")
     for _ in range(2):
         assert not site.notify("frozen.zip")
     (run,) = site.runs.of_archive(Location("s3", "arrivals", "frozen.zip"))
@@ -121,6 +121,12 @@ def test_an_archive_that_must_be_restored_has_a_verdict(site: Site) -> None:
     assert (report.verdict, report.reason) == (Verdict.FAILED, "not-readable")
     assert "restore it" in (report.message or "")
     assert reconcile(site.runs, 0.0).unsettled == ()
+    s3.restore_object(**frozen, RestoreRequest={"Days": 1})
+    site.runs.resume(run)
+    site.work(run, 2)
+    restored = site.runs.records(run).find_report()
+    assert restored is not None
+    assert restored.verdict is Verdict.COMPLETED
 
 
 def test_a_run_that_did_not_end(site: Site) -> None:
