@@ -114,7 +114,8 @@ def extract(shop: Shop, archive: Archive, *words: str) -> dict[str, Any]:
 
 
 # By their codes: archives of which the advice names the option.
-SOFT = {case.code: case.bad for case in CASES.values() if CHECKS[case.code].is_policy}
+OF_CHECKS = [case for case in CASES.values() if case.code in CHECKS]
+SOFT = {case.code: case.bad for case in OF_CHECKS if CHECKS[case.code].is_policy}
 SOFT = {code: archive for code, archive in SOFT.items() if LENIENT in NAMED[code]}
 LIMITED = {case.code: case.bad for case in CASES.values() if case.bad.policy.limits != Limits()}
 LIMITED = {code: archive for code, archive in LIMITED.items() if LIMITS in NAMED[code]}
@@ -341,7 +342,7 @@ def test_an_inner_archive_is_extracted_by_itself(shop: Shop, code: str) -> None:
     shop.program.variables["S3UNZIP_TUNING"] = json.dumps(
         {"nested_archives": 1, "retry_seconds": 0.2}
     )
-    inner = f"outer/{NESTED[code][0].name}"
+    inner = f"outer/{NESTED[code][0].raw_name.decode()}"
     if code == "nested-budget":
         inner = "outer/inner.zip"
     if code == "not-begun":
