@@ -25,7 +25,8 @@ from msgspec import Struct
 
 from s3unzip.context import Context, Progress
 from s3unzip.errors import S3UnzipError, StorageError, UnorderedListError
-from s3unzip.extraction.objects import read_stored, stored_size
+from s3unzip.extraction.comparison import read_stored
+from s3unzip.extraction.forms import stored_size
 from s3unzip.model import Location, Pin, Request, Requests, Run
 from s3unzip.planning.plan import Reading, read_archive
 from s3unzip.planning.select import parse_template

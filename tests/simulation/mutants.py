@@ -126,7 +126,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "self._active -= succeeded",
         ),
     ],
-    "extraction/objects.py": [
+    "extraction/comparison.py": [
         (
             "same-size-is-the-same",
             "is_equal = member.declares_crc and stored.crc32 == member.crc32",
@@ -139,8 +139,10 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     "model.py": [
         ("run-without-its-version", "request.source, pin, request", "request.source, request")
     ],
-    "extraction/large.py": [
+    "extraction/copies.py": [
         ("copy-not-verified", "        _check_copy(parts, data)\n", ""),
+    ],
+    "extraction/parts.py": [
         (
             "buffer-used-again-too-early",
             "self._pending.append((sent, self._buffer))",

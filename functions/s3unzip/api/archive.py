@@ -26,7 +26,7 @@ from typing import IO, Self
 from s3unzip.api.options import at_endpoint, judge_selection, make_policy
 from s3unzip.context import Context
 from s3unzip.errors import MemberError, NotFoundError
-from s3unzip.extraction.large import open_local
+from s3unzip.extraction.member_data import open_local
 from s3unzip.finding import Finding
 from s3unzip.model import Location, Options, Request
 from s3unzip.planning.plan import Reading, read_directory, read_tail

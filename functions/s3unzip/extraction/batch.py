@@ -13,15 +13,11 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from s3unzip import errors
-from s3unzip.extraction.large import stream_whole
-from s3unzip.extraction.objects import (
-    decode_small,
-    explain_refusal,
-    find_unchanged,
-    object_metadata,
-    stored_size,
-    with_crc,
-)
+from s3unzip.extraction.conflicts import explain_refusal, with_crc
+from s3unzip.extraction.forms import decode_small, stored_size
+from s3unzip.extraction.metadata import object_metadata
+from s3unzip.extraction.stream import stream_whole
+from s3unzip.extraction.unchanged import find_unchanged
 from s3unzip.model import OnConflict, PlannedMember, Status
 from s3unzip.runs.step import RUN_FAULTS, TaskAttempt
 from s3unzip.stores.ports import Buffer, ObjectFacts

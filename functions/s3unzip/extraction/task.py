@@ -6,8 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from s3unzip import errors
 from s3unzip.context import Context
 from s3unzip.extraction.batch import extract_batch
-from s3unzip.extraction.large import copy_member, stream_member
-from s3unzip.extraction.slices import extract_slice, scan_segment
+from s3unzip.extraction.copies import copy_member
+from s3unzip.extraction.scan import scan_segment
+from s3unzip.extraction.slices import extract_slice
+from s3unzip.extraction.stream import stream_member
 from s3unzip.model import PlannedMember, Run, Task, TaskKind, TaskReport
 from s3unzip.runs.step import NOT_IMPLEMENTED, RUN_FAULTS, TaskAttempt, stop_for
 

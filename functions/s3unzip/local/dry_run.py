@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from s3unzip.context import Context
 from s3unzip.explanations import describe
-from s3unzip.extraction.objects import find_unchanged
+from s3unzip.extraction.unchanged import find_unchanged
 from s3unzip.model import OnConflict, PlannedMember, Request
 from s3unzip.planning.plan import Reading, check_options, read_archive
 from s3unzip.planning.select import MARKER, parse_template

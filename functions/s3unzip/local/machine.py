@@ -23,7 +23,7 @@ from s3unzip.errors import (
     UnreadableRecordError,
     UsageError,
 )
-from s3unzip.extraction.large import abort_uploads
+from s3unzip.extraction.uploads import abort_uploads
 from s3unzip.local.locking import find_dated, lock_run, note_start
 from s3unzip.local.processors import available_processors
 from s3unzip.local.recovery import look_again, may_have_lost, remove_left

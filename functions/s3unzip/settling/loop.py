@@ -32,8 +32,9 @@ from msgspec.structs import replace
 
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, UnreadableRecordError
-from s3unzip.extraction.large import abort_uploads
-from s3unzip.extraction.slices import finish_member, link_member
+from s3unzip.extraction.link import link_member
+from s3unzip.extraction.slices import finish_member
+from s3unzip.extraction.uploads import abort_uploads
 from s3unzip.model import (
     Next,
     Outcome,

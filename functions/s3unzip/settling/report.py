@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from s3unzip.extraction.objects import with_properties
+from s3unzip.extraction.metadata import with_properties
 from s3unzip.model import (
     Failure,
     Outcome,

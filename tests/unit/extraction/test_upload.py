@@ -5,13 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from s3unzip.errors import NotFoundError, ServiceFaultError
-from s3unzip.extraction.large import (
-    UploadGoneError,
-    begin_upload,
-    complete_once,
-    finish_upload,
-    stream_member,
-)
+from s3unzip.extraction.stream import stream_member
+from s3unzip.extraction.uploads import UploadGoneError, begin_upload, complete_once, finish_upload
 from s3unzip.model import Options, Part, Status
 from s3unzip.runs.step import TaskAttempt
 from s3unzip.settling.loop import begin as begin_run

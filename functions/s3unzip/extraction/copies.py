@@ -1,0 +1,201 @@
+"""Copy a stored member inside the object store, without an upload of its bytes.
+
+A stored member's bytes lie in the archive as they are, so UploadPartCopy takes them from there.
+
+Rules:
+
+* Before Complete, the copy is compared with the directory's CRC-32: by the checksums of its parts,
+  if the store gives them; else by reading the pinned range and computing it.
+* If the store refuses to copy, or has other bytes by its own checksums, the member is streamed.
+* A part is tried `COPY_TRIES` times. A throttled try does not count.
+"""
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate, count
+
+from isal.isal_zlib import crc32
+from msgspec.structs import replace
+
+from s3unzip import errors
+from s3unzip.deflate import Span
+from s3unzip.extraction.member_data import MemberData, open_data, open_part
+from s3unzip.extraction.parts import check_whole, combine_parts, copy_sizes
+from s3unzip.extraction.stream import resolve_large, stream_whole
+from s3unzip.extraction.uploads import (
+    UploadGoneError,
+    abort_quietly,
+    abort_upload,
+    begin_upload,
+    finish_upload,
+    number_tries,
+)
+from s3unzip.model import Part, PlannedMember
+from s3unzip.runs.step import RUN_FAULTS, TaskAttempt
+from s3unzip.stores.ports import CopiesParts, Upload
+from s3unzip.zip import ByteRange
+
+COPY_TRIES = 4  # of one part, after which the member is streamed
+CHECKSUM_LENGTH = 8  # of a CRC-32 in base64
+
+
+class CopyRefusedError(errors.StorageError):
+    """The store does not copy this range: the member is streamed instead."""
+
+
+def copy_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
+    """Copy the one member of `rows`, or this task's slice of it."""
+    for row in rows:
+        if attempt.task.slice is not None:
+            _copy_slice(attempt, row)
+            attempt.has_no_outcome = True
+            attempt.bytes_copied += sum(part.size for part in attempt.uploaded)
+            continue
+        outcome = resolve_large(attempt, row)
+        if outcome is None:
+            _copy_whole(attempt, row)
+            attempt.bytes_copied += row.member.size
+        else:
+            attempt.note(row, outcome)
+
+
+def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
+    try:
+        data = open_data(attempt, row)
+        data.check_after()
+    except errors.MemberError as error:
+        attempt.failed(row, error.finding)
+        return
+    limits = attempt.destination.part_limits
+    sizes = copy_sizes(row.member.size, attempt.context.tuning.copy_part_bytes, limits)
+    upload = begin_upload(attempt, row)
+    try:
+        parts = _copy_parts(attempt, upload, data, sizes)
+        _check_copy(parts, data)
+    except errors.MemberError as error:
+        abort_upload(attempt, upload)
+        attempt.failed(row, error.finding)
+    except CopyRefusedError:
+        abort_upload(attempt, upload)
+        stream_whole(attempt, row)
+    except BaseException:
+        abort_quietly(attempt, upload)
+        raise
+    else:
+        try:
+            finish_upload(attempt, row, upload, parts)
+        except RUN_FAULTS:
+            raise
+        except errors.StorageError:  # it copied the parts, but refuses to complete them
+            abort_upload(attempt, upload)
+            stream_whole(attempt, row)
+
+
+def _check_copy(parts: tuple[Part, ...], data: MemberData) -> None:
+    """Compare a copy with the directory.
+
+    Raises:
+        MemberError: the store gives no checksums, and the archive's bytes are wrong.
+        CopyRefusedError: by the store's checksums it copied other bytes. Either these or the
+            archive's are wrong: a stream shows which.
+    """
+    combined = combine_parts(parts)
+    if combined is None:
+        check_whole(_with_crcs(parts, data, 0), data.row)
+    elif combined != (data.row.member.size, data.row.member.crc32):
+        raise CopyRefusedError(f"{data.row.key}: the store's checksums are not the directory's")
+
+
+def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
+    """Copy one slice of a member over several tasks; settling completes the member."""
+    member_slice = attempt.slice
+    size = attempt.task.size
+    data = open_part(attempt, row)
+    part_size = math.ceil(size / member_slice.parts)
+    sizes = copy_sizes(size, part_size, attempt.destination.part_limits)
+    upload = Upload(row.key, member_slice.upload_id)
+    try:
+        parts = _copy_parts(
+            attempt,
+            upload,
+            data,
+            sizes,
+            first_number=member_slice.first_number,
+            offset=member_slice.offset,
+        )
+    except (CopyRefusedError, UploadGoneError) as refusal:  # settling streams the member
+        attempt.failed(row, row.finding("slice-refused", str(refusal)))
+        return
+    if any(part.crc32 is None for part in parts):
+        parts = _with_crcs(parts, data, member_slice.offset)
+    attempt.uploaded = parts
+
+
+def _copy_parts(
+    attempt: TaskAttempt,
+    upload: Upload,
+    data: MemberData,
+    sizes: list[int],
+    *,
+    first_number: int = 1,
+    offset: int = 0,
+) -> tuple[Part, ...]:
+    """Copy some data of a member, from `offset`, as parts of these sizes."""
+    run = attempt.run
+    destination = attempt.destination
+    if not isinstance(destination, CopiesParts):
+        raise CopyRefusedError(f"{run.destination}: copies nothing from {run.source}")
+
+    def copy(number: int, start: int, size: int) -> Part:
+        range_start = data.data_range.start + start
+        byte_range = ByteRange(range_start, range_start + size)
+
+        def copy_once(number_of_try: int) -> Part:
+            try:
+                return destination.copy_part(
+                    upload, number, start, run.source, pin=run.pin, span=byte_range
+                )
+            except errors.ThrottledError:
+                raise
+            except errors.ServiceFaultError as fault:
+                if number_of_try < COPY_TRIES:
+                    raise
+                raise CopyRefusedError(str(fault)) from fault
+
+        try:
+            part = attempt.calls.paced("copy", number_tries(copy_once))
+        except errors.NotFoundError as gone:
+            raise UploadGoneError(gone) from gone
+        except RUN_FAULTS:
+            raise
+        except errors.StorageError as refusal:
+            raise CopyRefusedError(str(refusal)) from refusal
+        # VersityGW gives the source's own checksum, "...-3" of one uploaded in parts. Neither
+        # VersityGW nor another store takes it on Complete.
+        checksum = part.checksum_crc32
+        if checksum is not None and len(checksum) != CHECKSUM_LENGTH:
+            raise CopyRefusedError(f"part {number} came back with the checksum {checksum!r}")
+        return part
+
+    starts = list(accumulate(sizes[:-1], initial=offset))
+    parts = []
+    threads = attempt.context.tuning.parts_in_flight
+    with ThreadPoolExecutor(threads, thread_name_prefix="copy") as pool:
+        for part, start in zip(
+            pool.map(copy, count(first_number), starts, sizes), starts, strict=True
+        ):
+            parts.append(part)
+            attempt.passed(data.row.share_of_work(start, start + part.size))
+    return tuple(parts)
+
+
+def _with_crcs(parts: tuple[Part, ...], data: MemberData, offset: int) -> tuple[Part, ...]:
+    """Return `parts` with CRC-32s that are computed from the archive's bytes."""
+    complete = []
+    for part in parts:
+        crc = 0
+        for piece in data.read(Span(offset, offset + part.size)):
+            crc = crc32(piece, crc)
+        complete.append(replace(part, crc32=crc))
+        offset += part.size
+    return tuple(complete)

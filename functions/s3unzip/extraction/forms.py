@@ -1,0 +1,53 @@
+"""The two forms of a member's object: the content as it is, or a gzip file of it."""
+
+from isal.isal_zlib import crc32
+
+from s3unzip.model import Options
+from s3unzip.stores.ports import Buffer
+from s3unzip.zip import Member, OpenedMember, Policy
+from s3unzip.zip.decode import GzipMember, MemberDecoder, decode_whole, gzip_length
+
+
+def stored_size(member: Member, options: Options) -> int:
+    """Return the length of the object of `member`."""
+    return member.size if options.as_gzip is None else gzip_length(member)
+
+
+def has_stored_size(size: int, member: Member, options: Options) -> bool:
+    """Return whether the object of `member` can have `size` bytes."""
+    return member.has_size(size) if options.as_gzip is None else size == gzip_length(member)
+
+
+def open_content(
+    member: Member,
+    policy: Policy,
+    opened: OpenedMember,
+    options: Options,
+    *,
+    max_size: int | None = None,
+) -> MemberDecoder:
+    """Return the decoder that turns the member's data into its object, of at most `max_size` bytes.
+
+    The bytes are verified, and `crc32` and `warnings` are set, once all output has been yielded.
+    """
+    if options.as_gzip is None:
+        return MemberDecoder(member, policy, opened, max_size)
+    return GzipMember(member, policy, opened, max_size, trust_crc=options.trust_crc)
+
+
+def decode_small(
+    member: Member,
+    data: memoryview,
+    policy: Policy,
+    opened: OpenedMember,
+    options: Options,
+    warnings: list[str],
+) -> tuple[Buffer, int]:
+    """Return a small member's object and the CRC-32 of its content; add to `warnings`."""
+    if options.as_gzip is None:
+        body = decode_whole(member, data, policy, opened, warnings)
+        return body, member.crc32 if member.declares_crc else crc32(body)
+    content = open_content(member, policy, opened, options)
+    body = b"".join(content.decode([data]))
+    warnings += content.warnings
+    return body, content.crc32

@@ -1,0 +1,97 @@
+"""The data of a large member: check its local header, read its bytes, check its descriptor."""
+
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+from s3unzip import errors
+from s3unzip.deflate import Span
+from s3unzip.model import PlannedMember
+from s3unzip.runs.step import Step, TaskAttempt
+from s3unzip.stores.calls import stream_ahead
+from s3unzip.zip import (
+    AFTER_LENGTH,
+    HEAD_LENGTH,
+    MAX_HEADER,
+    ByteRange,
+    Member,
+    OpenedMember,
+    Policy,
+    close_member,
+    open_member,
+)
+
+
+class MemberData(Struct, frozen=True):
+    """A large member whose local header agrees with the directory."""
+
+    step: Step
+    row: PlannedMember
+    opened: OpenedMember
+
+    @property
+    def data_range(self) -> ByteRange:
+        """The bytes of the archive that are the member's data."""
+        member = self.row.member
+        start = member.offset + self.opened.data_start
+        return ByteRange(start, start + member.compressed_size)
+
+    def read(self, span: Span) -> Iterator[memoryview]:
+        """Yield a span of the member's data; the next bytes are read ahead."""
+        start = self.data_range.start
+        return read_range(self.step, ByteRange(start + span.start, start + span.stop))
+
+    def read_all(self) -> Iterator[memoryview]:
+        """Yield the member's data; the next bytes are read ahead."""
+        return read_range(self.step, self.data_range)
+
+    def check_after(self) -> None:
+        """Check the data descriptor and the bytes after it."""
+        member = self.row.member
+        start = self.data_range.stop
+        after = b""
+        if start < member.stop:
+            range_after = ByteRange(start, min(member.stop, start + AFTER_LENGTH))
+            after = self.step.calls.run("get", lambda: self.step.archive.read(range_after))
+        self.step.warnings.update(close_member(member, self.opened, after))
+
+
+def read_range(step: Step, byte_range: ByteRange) -> Iterator[memoryview]:
+    """Yield a range of the archive; the next bytes are read ahead."""
+    for piece in stream_ahead(step.archive, byte_range, step.calls, step.context.tuning):
+        step.check_time()
+        step.bytes_read += len(piece)
+        yield piece
+
+
+def open_data(step: Step, row: PlannedMember) -> MemberData:
+    """Read and check the local header of a large member; note its warnings."""
+
+    def read(byte_range: ByteRange) -> bytes:
+        step.bytes_read += byte_range.length
+        return step.calls.run("get", lambda: step.archive.read(byte_range))
+
+    opened = open_local(row.member, read, step.context.policy)
+    step.warnings.update(opened.warnings)
+    return MemberData(step, row, opened)
+
+
+def open_part(attempt: TaskAttempt, row: PlannedMember) -> MemberData:
+    """Open a member for one of its tasks; only the first task notes the member's warnings."""
+    data = open_data(attempt, row)
+    if attempt.task.part:
+        attempt.warnings.clear()
+    else:
+        data.check_after()
+    return data
+
+
+def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Policy) -> OpenedMember:
+    """Read and check a local header: one short range, a second only for a long header."""
+    max_stop = min(member.stop, member.offset + MAX_HEADER)
+    for length in (HEAD_LENGTH, MAX_HEADER):
+        header = read(ByteRange(member.offset, min(member.offset + length, max_stop)))
+        opened = open_member(member, header, policy)
+        if not isinstance(opened, int):
+            return opened
+    raise errors.ServiceFaultError(f"the local header at {member.offset} was cut short")

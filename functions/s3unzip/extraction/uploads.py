@@ -1,0 +1,120 @@
+"""The multipart upload of one large member: begin, complete, abort.
+
+Rules:
+
+* No byte of a member is visible before `complete_once`.
+* Whoever begins an upload completes it or aborts it. What a crash leaves is aborted by settling
+  (`abort_uploads`) and by the bucket's lifecycle rule.
+* Another process may abort an upload at any time: then its calls raise `UploadGoneError`, and the
+  task begins a new one.
+* The answer to a Complete may be lost. A later try then learns that there is no such upload, and
+  the object under the key decides whether the member is written.
+"""
+
+import itertools
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from typing import TypeVar
+
+from s3unzip import errors
+from s3unzip.extraction.comparison import is_member
+from s3unzip.extraction.conflicts import explain_refusal
+from s3unzip.extraction.forms import stored_size
+from s3unzip.extraction.metadata import object_metadata
+from s3unzip.model import OnConflict, Part, PlannedMember
+from s3unzip.runs.step import Step, TaskAttempt
+from s3unzip.stores.ports import Upload
+
+T = TypeVar("T")
+
+
+class UploadGoneError(errors.ServiceFaultError):
+    """The upload was aborted elsewhere: the task begins another one."""
+
+    def __init__(self, error: errors.NotFoundError) -> None:
+        super().__init__(f"{error}; the upload was dropped by somebody else")
+
+
+def number_tries(call: Callable[[int], T]) -> Callable[[], T]:
+    """Return a call for `Calls` that passes the number of the try, from 1, to `call`."""
+    numbers = itertools.count(1)
+    return lambda: call(next(numbers))
+
+
+def begin_upload(step: Step, row: PlannedMember) -> Upload:
+    """Begin the upload of a member."""
+    facts = object_metadata(row.key, row.member, step.run)
+    upload_id = step.calls.run("create", lambda: step.destination.create_upload(row.key, facts))
+    return Upload(row.key, upload_id)
+
+
+def finish_upload(
+    attempt: TaskAttempt, row: PlannedMember, upload: Upload, parts: tuple[Part, ...]
+) -> None:
+    """Make the member visible and note it."""
+    clock = attempt.context.clock
+    started = clock.now()
+    try:
+        etag = complete_once(attempt, row, upload, parts)
+    except errors.NotFoundError as gone:
+        raise UploadGoneError(gone) from gone
+    except errors.ConflictError:
+        abort_upload(attempt, upload)
+        attempt.note(row, explain_refusal(row, attempt))
+        return
+    size = stored_size(row.member, attempt.run.options)
+    attempt.extracted(row, clock.now() - started, size, etag)
+
+
+def complete_once(
+    step: Step, row: PlannedMember, upload: Upload, parts: tuple[Part, ...]
+) -> str | None:
+    """Complete an upload; if the answer to an earlier try was lost, look at the object.
+
+    Returns:
+        The object's ETag without quotes; None if the answer that had it was lost.
+    """
+    options = step.run.options
+    destination = step.destination
+    if_absent = options.on_conflict is OnConflict.NEVER
+
+    def complete(number: int) -> str | None:
+        try:
+            return destination.complete_upload(upload, parts, if_absent=if_absent)
+        except (errors.NotFoundError, errors.UnconfirmedError) as error:
+            may_be_done = number > 1 or isinstance(error, errors.UnconfirmedError)
+            if may_be_done and is_member(row, options, destination, step.calls):
+                return None
+            raise
+
+    return step.calls.run("complete", number_tries(complete))
+
+
+def abort_quietly(step: Step, upload: Upload) -> None:
+    """Abort the upload while another error is raised; if that fails, a lifecycle rule does it."""
+    step.calls.count("abort")
+    with suppress(errors.S3UnzipError):
+        step.destination.abort_upload(upload)
+
+
+def abort_upload(step: Step, upload: Upload) -> None:
+    """Abort an upload, and drop its parts."""
+    step.calls.run("abort", lambda: step.destination.abort_upload(upload))
+
+
+def abort_uploads(step: Step, keys: Iterable[str], spared: Collection[str] = ()) -> int:
+    """Abort the uploads of `keys`, except those with the ids `spared`; return their number."""
+    keys = set(keys)
+    if not keys:
+        return 0
+
+    def list_uploads() -> list[Upload]:
+        uploads = step.destination.uploads(step.run.key_prefix)
+        return [
+            upload for upload in uploads if upload.key in keys and upload.upload_id not in spared
+        ]
+
+    uploads = step.calls.run("list", list_uploads)
+    for upload in uploads:
+        abort_upload(step, upload)
+    return len(uploads)
