@@ -32,6 +32,10 @@ def finding_codes() -> set[str]:
                     args=[ast.Constant(value=code), *_],
                 ):
                     codes.add(str(code))
+                case ast.Call(
+                    func=ast.Attribute(attr="_fail"), args=[_, ast.Constant(value=str(code)), *_]
+                ):
+                    codes.add(code)
                 case ast.Call(func=ast.Attribute(attr="get"), args=[_, ast.Constant(value=code)]):
                     codes |= {"storage"} & {code}
                 case (

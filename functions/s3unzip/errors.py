@@ -21,6 +21,7 @@
     |  +- RangesUnsupportedError    exit 6  an HTTP server without range requests
     |  +- ConflictError             exit 6  a conditional write found the object there
     |  +- StoreFullError            exit 6  no space left where the members go
+    |  +- NameRefusedError          exit 6  the file system does not take a file's name
     |  +- StoreRefusesError         exit 6  the destination refuses every object
     |  |  +- StoreLacksError        exit 6  and does not implement what each of them needs
     |  +- UnorderedListError        exit 6  the store does not list keys in order
@@ -76,6 +77,7 @@ class StorageError(S3UnzipError):
     """An object store refused, and would refuse again."""
 
     exit_code = 6
+    reason = "store-refused"  # of a member that alone is refused
 
 
 class SourceChangedError(StorageError):
@@ -108,8 +110,16 @@ class StoreFullError(StorageError):
     """No space is left, or a quota is reached, where the members go."""
 
 
+class NameRefusedError(StorageError):
+    """The file system does not take the name of a file, whatever is there."""
+
+    reason = "name-refused"
+
+
 class UnsupportedError(StorageError):
     """The store does not implement the request, or one of its headers."""
+
+    reason = "not-implemented"
 
 
 class UnreadableRecordError(StorageError):

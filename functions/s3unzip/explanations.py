@@ -70,6 +70,8 @@ _ADVICE = {
     "high-ratio": NOTHING_TO_DO,
     "duplicate-name": "--exclude leaves members out, and --lenient writes the last one of each "
     "key, with a warning. Where a template made the keys equal, give another --key-template.",
+    "file-dir-prefix-conflict": "Nothing to do for S3, which keeps both. In a folder, a member "
+    "without content is the folder, and one with content fails (name-is-folder).",
     "case-collision": "Use a destination that tells upper from lower case, such as S3.",
     "name-undecodable": "Give the right encoding with --encoding, such as cp437 or shift_jis.",
     "name-guessed-backslash": "Give the encoding of the names with --encoding, such as shift_jis, "
@@ -117,6 +119,14 @@ OTHER = {
     "not-implemented": Explanation(
         "The store does not implement this request.",
         "Run again without the option that the message names; the run itself keeps its options.",
+    ),
+    "name-is-folder": Explanation(
+        "The name of the member is also a folder of other members, and a folder has room for one.",
+        "Write to S3, which keeps both, or leave one of them out with --exclude.",
+    ),
+    "name-refused": Explanation(
+        "The file system does not take the name.",
+        "Write to S3 or to another file system, or leave the member out with --exclude.",
     ),
     "nested-budget": Explanation(
         "The archives inside of this one are more than the budget of --nested allows.",

@@ -17,7 +17,6 @@ from tests.corpus.labels import (
     Member,
     archive,
     fails,
-    pending,
     rejects,
     unread,
     warns,
@@ -464,19 +463,21 @@ ROWS = [
     ),
     warns(
         "file-dir-prefix-conflict",
-        pending(
-            "a race today",
-            unread("zipfile unzip bsdtar 7zz", archive(Member("d", in_folder=""), Member("d/f"))),
-        ),
+        unread("zipfile unzip bsdtar 7zz", archive(Member("d", in_folder=""), Member("d/f"))),
         archive(Member("d/f")),
     ),
     warns(
         "file-dir-prefix-conflict",
-        pending(
-            "a race today",
-            unread("zipfile unzip bsdtar 7zz", archive(Member("d", in_folder=""), Member("d/"))),
-        ),
+        unread("zipfile unzip bsdtar 7zz", archive(Member("d", in_folder=""), Member("d/"))),
         archive(Member("d/")),
+    ),
+    warns(
+        "file-dir-prefix-conflict",
+        unread(
+            "zipfile unzip bsdtar 7zz",
+            archive(Member("d", TEXT, in_folder="name-is-folder"), Member("d/e/f", TEXT)),
+        ),
+        archive(Member("d", TEXT), Member("de/f", TEXT)),
     ),
     fails("name-dotdot", one(name="a/../b"), one(name="a/..b")),
     fails("name-absolute", one(name="/etc/passwd"), one(name="etc/passwd")),

@@ -113,7 +113,7 @@ def encoded(encoding: str, *, path: bool = False) -> Archive:
 
 SOUND = {
     "longer than a file system takes": unread(
-        "zipfile unzip bsdtar 7zz", one("n" * 256, in_folder="store-refused")
+        "zipfile unzip bsdtar 7zz", one("n" * 256, in_folder="name-refused")
     ),
     "three dots": replace(one(".../a.txt"), warnings="name-trailing-space-dot"),
     **{f"plain {number}": one(name) for number, name in enumerate(PLAIN_NAMES)},

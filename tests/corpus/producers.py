@@ -467,7 +467,6 @@ FAMILIES = {
                 Member("202303", in_folder=""),
                 Member("202303/b.csv", TEXT),
                 Member("202301", in_folder=""),
-                pending="a race today",
                 warnings="file-dir-prefix-conflict",
             ),
         ),

@@ -140,3 +140,44 @@ def test_members_without_a_declared_crc_are_known_again(
     refused = target.extract(archive, *words, "--on-conflict", "never")
     assert refused.code == 1
     assert "2 failed" in refused.err
+
+
+def test_a_member_that_is_also_a_folder(target: Target) -> None:
+    """An empty one is the folder; one with content fails, always itself, and S3 keeps all."""
+    contents = {"d/a": b"1", "e": b"", "e/b": b"2", "f": b"content", "f/g/c": b"3", "h": b""}
+    archive = target.program.add("a.zip", *map(Entry, *zip(*contents.items(), strict=True)))
+    is_folder = not target.s3.buckets
+    folders = {"e"} if is_folder else set()
+    failed = {"f"} if is_folder else set()
+    code = int(is_folder)
+    written = {name: body for name, body in contents.items() if name not in folders | failed}
+    for command, words in (("plan", ()), ("run", ("-w", "1")), ("verify", ())):
+        ended = target.run(command, archive, *words)
+        told = ended.out + ended.err
+        assert ended.code == (code if command == "run" else 0), told
+        assert ("name-is-folder" in told or "more are refused" in told) is is_folder
+    assert target.files == written
+    for command in ("ls", "test"):
+        looked = target.program.run(command, str(archive))
+        assert looked.code == 0
+        assert "2 with a warning: A key is also the folder of another key." in looked.err
+    again = target.program.run("resume", "latest", "--failed", "-w", "1")
+    assert again.code == code
+    assert "next: s3unzip resume" not in again.err
+    excluded = target.extract(archive, "--exclude", "f")
+    assert excluded.code == 0, excluded.err
+
+
+def test_names_that_a_file_system_does_not_take(target: Target) -> None:
+    """However many they are: each member fails alone, and nobody is told to try it again."""
+    long = [f"{number:0256}" for number in range(30)]
+    archive = target.program.add("a.zip", *(Entry(name, b"x") for name in [*long, "z"]))
+    ended = target.extract(archive)
+    if target.s3.buckets:
+        assert (ended.code, len(target.files)) == (0, 31)
+        return
+    assert (ended.code, target.files) == (1, {"z": b"x"})
+    assert "30 failed: The file system does not take the name. (name-refused)" in ended.err
+    assert "s3unzip resume" not in ended.err
+    verified = target.run("verify", archive)
+    assert (verified.code, "30 missing" in verified.out) == (1, True)

@@ -34,7 +34,7 @@ from s3unzip.planning.select import PATHS
 from s3unzip.stores.calls import LocalClock, read_ahead
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.locations import parse_source
-from s3unzip.stores.memory import BinaryReader, ReaderSource
+from s3unzip.stores.memory import NOWHERE, BinaryReader, ReaderSource
 from s3unzip.stores.ports import Source
 from s3unzip.zip import AFTER_LENGTH, METHODS, ByteRange, Limits, Member, close_member
 from s3unzip.zip.decode import MemberDecoder
@@ -335,7 +335,7 @@ def open_in(
     calls = context.calls()
     tail = read_tail(source, location, context, calls)
     version = source.pinned(location, tail.pin)
-    request = Request(location, location, options)
+    request = Request(location, NOWHERE, options)
     reading = read_directory(version, tail, request, context, calls, PATHS)
 
     def read(want: ByteRange) -> bytes:

@@ -83,10 +83,10 @@ def ls(given: Given) -> int:
     else:
         _print_members(archive.members())
         sys.stdout.flush()
-        if archive.refused:
-            from s3unzip.cli.output import print_reasons
+        from s3unzip.cli.output import print_reasons
 
-            print_reasons(Counter(one.problem.code for one in archive.members() if one.problem))
+        refused = Counter(one.problem.code for one in archive.members() if one.problem)
+        print_reasons(refused, archive.warnings)
     return 1 if archive.refused else 0
 
 

@@ -98,6 +98,7 @@ def print_test(report: Report) -> None:
             f"{report.failed:,} {verbs[1]} not; {show_bytes(report.bytes_out)} decoded in "
             f"{show_seconds(max(report.finished - report.started, 1e-9))}\n"
         )
+    print_warnings(report.warnings, out)
     print_failures(report, out, None)
 
 
@@ -117,9 +118,11 @@ def _advise(code: str, run: str = "", where: str | None = None) -> str:
     return advise(code, run, where)
 
 
-def print_reasons(counts: Mapping[str, int]) -> None:
-    """Print how many members were refused for what, each with its explanation."""
-    for code, count in counts.items():
+def print_reasons(refused: Mapping[str, int], warnings: Mapping[str, int]) -> None:
+    """Print what a directory alone shows: warnings, and why members are refused; by code."""
+    for code, count in warnings.items():
+        sys.stderr.write(f"{count:,} with a warning: {explain(code).sentence}{_code(code)}\n")
+    for code, count in refused.items():
         sys.stderr.write(
             f"{count:,} refused: {explain(code).sentence}{_code(code)}\n  help: {_advise(code)}\n"
         )
@@ -169,9 +172,14 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
             f"{show_count(asked.part + asked.copy, 'part')}, "
             f"{asked.head + asked.list:,} HEAD and LIST{retried}{slowed}\n"
         )
+    print_warnings(report.warnings, out)
+
+
+def print_warnings(counts: Mapping[str, int], out: TextIO) -> None:
+    """Print how often a warning was found."""
     out.writelines(
         f"  {count:,} with a warning: {explain(code).sentence}{_code(code)}\n"
-        for code, count in report.warnings.items()
+        for code, count in counts.items()
     )
 
 

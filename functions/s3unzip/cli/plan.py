@@ -1,6 +1,7 @@
 """The command ``plan``: about how long a run will take, and what it will cost."""
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, TextIO
 
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from s3unzip.api.options import judge_selection, make_policy
 from s3unzip.cli.options import MEMBERS, ODD, PLACES, WHERE, Given, command
+from s3unzip.cli.output import print_reasons
 from s3unzip.cli.printing import print_json, warn, write_table
 from s3unzip.cli.run import asking_for_a_prefix
 from s3unzip.context import Context
@@ -112,6 +114,8 @@ def override_options(environment: Options, typed: Options) -> Options:
 def _estimate(request: Request, context: Context, platform: Platform) -> Estimate:
     reading, tasks = preview_plan(request, context)
     judge_selection(request.options, warn)(reading)
+    refused = Counter(failure.finding.code for failure in reading.failures)
+    print_reasons(refused, reading.index.warnings)
     return estimate_archive(
         request,
         tasks,

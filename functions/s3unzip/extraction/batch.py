@@ -216,7 +216,7 @@ class _Writer:
     def finish(self) -> None:
         """Note the members that were refused."""
         for row, refusal in self._refused:
-            self._attempt.failed(row, errors.Finding("store-refused", str(refusal), member=row.key))
+            self._attempt.failed(row, errors.Finding(refusal.reason, str(refusal), member=row.key))
 
     def put(self, ready: Ready, body: Buffer) -> None:
         """Write one member and note its outcome."""
@@ -240,7 +240,11 @@ class _Writer:
             attempt.extracted(row, clock.now() - started, len(body), etag)
 
     def _refuse(self, row: PlannedMember, refusal: errors.StorageError) -> None:
-        """Keep the refusal until it is known whose it is."""
+        """Keep the refusal until it is known whose it is; that of a name is the member's."""
+        if isinstance(refusal, errors.NameRefusedError):
+            finding = errors.Finding(refusal.reason, str(refusal), member=row.key)
+            self._attempt.failed(row, finding)
+            return
         with self._lock:
             self._refused.append((row, refusal))
             if not self._taken and len(self._refused) >= REFUSALS:

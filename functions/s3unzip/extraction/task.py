@@ -11,7 +11,7 @@ from s3unzip.extraction.scan import scan_segment
 from s3unzip.extraction.slices import extract_slice
 from s3unzip.extraction.stream import stream_member
 from s3unzip.model import PlannedMember, Run, Task, TaskKind, TaskReport
-from s3unzip.runs.step import NOT_IMPLEMENTED, RUN_FAULTS, TaskAttempt, stop_for
+from s3unzip.runs.step import RUN_FAULTS, TaskAttempt, stop_for
 
 WORKERS: dict[TaskKind, Callable[[TaskAttempt, list[PlannedMember]], None]] = {
     TaskKind.BATCH: extract_batch,
@@ -90,7 +90,6 @@ def _do(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         if attempt.task.kind is TaskKind.BATCH:
             kind = errors.StoreLacksError if lacks else errors.StoreRefusesError
             raise kind(str(refusal)) from refusal
-        code = NOT_IMPLEMENTED if lacks else "store-refused"
         for row in left:  # settling drops the upload
-            attempt.failed(row, row.finding(code, str(refusal)))
+            attempt.failed(row, row.finding(refusal.reason, str(refusal)))
         attempt.has_no_outcome = not attempt.task.is_whole

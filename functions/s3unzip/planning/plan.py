@@ -49,6 +49,7 @@ from s3unzip.stores.calls import Calls, map_ahead, read_ahead
 from s3unzip.stores.locations import (
     NAMED_SCHEMES,
     first_piece_name,
+    has_folders,
     is_first_piece,
     last_part_name,
     locate_part,
@@ -128,7 +129,7 @@ def make_plan(  # noqa: PLR0913, PLR0917 - what is known of the archive and what
     records.write_rows(member_lines(reading, cutter))
     if reading.failures:
         records.write_outcomes(*_refused_members(reading))
-    if request.destination.scheme == "file":
+    if has_folders(request.destination):
         records.write_folders(folder_keys(reading, request.options))
     tasks = order_tasks(cutter.tasks)
     plan = Plan(_sum_up(planned, reading, cutter, tasks, context), tasks, cutter.copies)
@@ -202,14 +203,14 @@ def check_options(request: Request) -> None:
         raise UsageError("trust_crc is for as_gzip: what is inflated is always checked")
     if options.nested_depth and options.as_gzip is not None:
         raise UsageError("--nested: an archive that is kept as gzip cannot be read; drop --as-gzip")
-    if options.as_gzip is GzipForm.ENCODING and request.destination.scheme == "file":
+    if options.as_gzip is GzipForm.ENCODING and has_folders(request.destination):
         raise UsageError(
             "--as-gzip encoding: a folder keeps no Content-Encoding; use --as-gzip suffix"
         )
     chosen = options.objects
     if chosen is None:
         return
-    if request.destination.scheme == "file":
+    if has_folders(request.destination):
         raise UsageError(
             f"{request.destination}: a folder keeps no storage class, ACL, tags, metadata, "
             "cache control or content types; leave these options out, or write to s3://"
@@ -350,6 +351,10 @@ def read_directory(
     location = drive(locate_directory(tail.data, tail.pin.size, policy, disks_of(tail.pin)), read)
     reserved = template.marker if options.marker else None
     selection = Selection(template.key_of(), reserved, selector(options), options.limit)
+    if has_folders(request.destination):
+        makes_folders = not options.names and options.limit is None
+        folder_key = template.folder_key if makes_folders else lambda _: None
+        selection = selection._replace(folder_key=folder_key)
     reader = DirectoryReader(location, policy, selection)
     missing = read_ahead(read, location.missing, tuning.directory_piece, tuning.directory_readers)
     with blaming_parts(location.disks):

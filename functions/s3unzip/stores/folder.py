@@ -51,6 +51,7 @@ PIECE = 1024**2
 OWN = ".s3unzip-"  # how names of our own begin; members may not be called so
 NOTE = ".note"  # beside an upload's file: its key and facts
 NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+NO_NAME = frozenset({errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL})
 NO_EXCLUSIVE_RENAME = frozenset({errno.ENOSYS, errno.EINVAL})
 # renameat2(2) with RENAME_NOREPLACE, and what macOS calls so.
 _EXCLUSIVE_RENAME = ("renameatx_np", 4) if sys.platform == "darwin" else ("renameat2", 1)
@@ -114,6 +115,8 @@ class FolderDestination:
         except OSError as error:
             if error.errno in {errno.ELOOP, errno.ENXIO}:
                 raise errors.NotFoundError(f"{place.path}: not a file") from error
+            if error.errno in NO_NAME:
+                raise errors.NotFoundError(f"{place.path}: no file has this name") from error
             raise translate_error(error, place.path) from error
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)

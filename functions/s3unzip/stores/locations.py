@@ -49,6 +49,11 @@ def parse_destination(text: str) -> Location:
     return Location(location.scheme, location.bucket, key)
 
 
+def has_folders(location: Location) -> bool:
+    """Return whether keys are paths of a file system, so that no key is a file and a folder."""
+    return location.scheme == "file"
+
+
 def _parse(text: str) -> Location:
     scheme, separator, rest = text.partition("://")
     scheme = scheme.lower()

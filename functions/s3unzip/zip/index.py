@@ -111,6 +111,9 @@ class Selection(NamedTuple):
     reserved: str | None = None  # a key that the run writes itself
     wanted: Callable[[str], bool] | None = None  # whether a path is selected; None: all are
     limit: int | None = None  # of the members that are wanted, in the directory's order
+    # The key of a folder that the archive lists, None if it is not made. Without this function the
+    # destination has no folders.
+    folder_key: Callable[[str], str | None] | None = None
 
 
 def _can_wrap(form: _HeaderForm, extras: records.Extras, size: int, compressed: int) -> bool:
@@ -135,6 +138,7 @@ class DirectoryReader:
         self._key_of = selection.key_of
         self._wanted = selection.wanted
         self._limit = selection.limit
+        self._folder_key = selection.folder_key
         self._selected = 0
         self._reserved = None if reserved is None else names.fold_key(reserved)
         self._table = members.HeaderTable()
@@ -476,7 +480,9 @@ class DirectoryReader:
         if self._location.is_wrapped:
             yield from self._unwrap()
         self._resolve_repeated()
-        self._warn_clashes()
+        clashes = self._warn_clashes()
+        if clashes and self._folder_key is not None:
+            self._judge_folders(clashes, self._folder_key)
         table, location = self._table, self._location
         order = table.settle(location.start)
         readable = self._members(order, (members.MEMBER, members.UNSELECTED))
@@ -572,21 +578,57 @@ class DirectoryReader:
         self._warnings["duplicate-name"] += 1
         self._table.drop(earlier)
 
-    def _warn_clashes(self) -> None:
-        """Warn of keys that are also another key's folder, and of keys that S3 treats specially."""
-        paths = map(self._table.path, self._places(members.MEMBER, members.FAILED))
-        above = (key.rpartition("/")[0] for key in map(self._key_of, paths))
-        listed: Iterator[str] = map(self._table.path, self._places(members.FOLDER))
-        if self._wanted is not None:
-            wanted = self._wanted
-            listed = (path for path in listed if wanted(f"{path}/"))
-        folders = self._folded.folders(
-            chain(above, map(self._key_of, listed)), self._policy.limits.folder_memory
-        )
+    def _warn_clashes(self) -> set[int]:
+        """Warn of keys that are also another key's folder, and of keys that S3 treats specially.
+
+        Returns:
+            The hashes of the folded keys that are also folders.
+        """
+        members_keys = self._keys(members.MEMBER, members.FAILED)
+        above = (key.rpartition("/")[0] for key in members_keys)
+        folders = chain(above, map(self._key_of, self._listed_folders()))
+        memory = self._policy.limits.folder_memory
+        clashes = set(self._folded.folders(folders, memory))
         for code, count in (
-            ("file-dir-prefix-conflict", sum(1 for _ in folders)),
+            ("file-dir-prefix-conflict", len(clashes)),
             ("name-s3-special", _S3_SPECIAL in self._folded),
         ):
             if count:
                 self._warnings[code] += count
         self._folded, self._directories = names.FoldedKeys(), set()
+        return clashes
+
+    def _keys(self, *kinds: int) -> Iterator[str]:
+        """Yield the keys of the members that are of one of `kinds`."""
+        return map(self._key_of, map(self._table.path, self._places(*kinds)))
+
+    def _listed_folders(self) -> Iterator[str]:
+        """Yield the paths of the folders that the archive lists and the options select."""
+        wanted = self._wanted
+        for path in map(self._table.path, self._places(members.FOLDER)):
+            if wanted is None or wanted(f"{path}/"):
+                yield path
+
+    def _judge_folders(self, clashes: set[int], folder_key: Callable[[str], str | None]) -> None:
+        """Decide what becomes of members whose keys are also folders, where keys are paths.
+
+        A member without content is the folder: some writers list folders so. One with content
+        fails if members lie below it, because there can be only one of them: always itself.
+        """
+        table = self._table
+        clashing: dict[int, int] = {}  # places by the hashes of their keys
+        for place in self._places(members.MEMBER):
+            key = self._key_of(table.path(place))
+            if hash(names.fold_key(key)) in clashes:
+                clashing[hash(key)] = place
+        memory = self._policy.limits.folder_memory
+        above = (key.rpartition("/")[0] for key in self._keys(members.MEMBER))
+        needed = set(clashing).intersection(names.hash_folders(above, memory))
+        listed = filter(None, map(folder_key, self._listed_folders()))
+        folders = needed.union(names.hash_folders(listed, memory))
+        for mark, place in clashing.items():
+            if not table.sizes[place] and mark in folders:
+                table.kinds[place] = members.FOLDER
+            elif mark in needed:
+                message = "other members lie below its name, and it has content"
+                self._fail(place, "name-is-folder", message)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from typing import NamedTuple
 
@@ -195,19 +195,27 @@ class FoldedKeys:
             if len(found) > 1:
                 yield found
 
-    def folders(self, folders: Iterator[str], memory: int) -> Iterator[str]:
-        """Yield the folders, and those above them, that are also keys: folded, usually once.
+    def folders(self, folders: Iterator[str], memory: int) -> Iterator[int]:
+        """Yield the hashes of folders, and of those above them, that are also keys: folded."""
+        every = hash_folders(folders, memory, fold_key)
+        return (mark for mark in every if mark in self._hashes)
 
-        Checked folders are remembered in up to `memory` bytes; then all are forgotten.
-        """
-        max_hashes, seen = max(1, memory // HASH_COST), set[int]()
-        while chunk := set(islice(folders, _CHUNK)):
-            for folder in chunk:
-                walked = fold_key(folder)
-                while walked and (mark := hash(walked)) not in seen:
-                    if len(seen) >= max_hashes:
-                        seen.clear()
-                    seen.add(mark)
-                    if mark in self._hashes:
-                        yield walked
-                    walked = walked[: max(0, walked.rfind("/"))]
+
+def hash_folders(
+    folders: Iterator[str], memory: int, fold: Callable[[str], str] = str
+) -> Iterator[int]:
+    """Yield the hashes of the folders, and of those above them, usually once each.
+
+    They are remembered in up to `memory` bytes; then all are forgotten.
+    """
+    max_hashes = max(1, memory // HASH_COST)
+    seen = set[int]()
+    while chunk := set(islice(folders, _CHUNK)):
+        for folder in chunk:
+            walked = fold(folder)
+            while walked and (mark := hash(walked)) not in seen:
+                if len(seen) >= max_hashes:
+                    seen.clear()
+                seen.add(mark)
+                yield mark
+                walked = walked[: max(0, walked.rfind("/"))]
