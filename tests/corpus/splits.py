@@ -74,6 +74,7 @@ ROWS = [
     rejects("part-wrong", spoiled(lambda parts: [bytes(len(parts[0])), *parts[1:]]), SPLIT),
     rejects("part-wrong", spoiled(lambda parts: [parts[0], bytes(len(parts[1])), parts[2]]), SPLIT),
     rejects("part-wrong", spoiled(lambda parts: [parts[0][1:], *parts[1:]]), SPLIT),
+    rejects("part-wrong", spoiled(lambda parts: [parts[0][:-1], *parts[1:]]), SPLIT),
     rejects("part-wrong", spoiled(lambda parts: [parts[0], parts[1][1:], parts[2]]), SPLIT),
     rejects("multi-disk", shaped(eocd={"disk": 1}), SPLIT),
     rejects("multi-disk", shaped(eocd={"directory_disk": 3}), SPLIT),
