@@ -178,6 +178,8 @@ TRIALS = [
     Trial("key-too-long", (Entry(LONG),), "--key-template {member}"),
     Trial("name-reserved", (Entry("_SUCCESS"), B), "", "--marker"),
     Trial("device", (DEVICE, B), "--exclude a.txt"),
+    Trial("name-is-folder", (A, Entry("a.txt/b"), B), "--exclude /a.txt"),
+    Trial("name-refused", (Entry("n" * 256), B), "--exclude n*"),
     Trial("encrypted", (seal_zipcrypto(A, PASSWORD),), "--password-file pw"),
 ]
 
