@@ -87,8 +87,7 @@ class Archive:
     `raw` replaces the bytes that `members` and `shape` make. The archive is split into parts of
     `sizes`, which `spoil` changes, or cut into pieces of `piece` bytes. Only whole runs know
     `options`. `unread` names the independent readers that do not read it, or read it in another
-    way. `pending` says why the label does not hold yet. One that `is_large` goes through the core
-    alone, because it takes long.
+    way. One that `is_large` goes through the core alone, because it takes long.
     """
 
     members: tuple[Member, ...] = ()
@@ -102,7 +101,6 @@ class Archive:
     piece: int = 0
     spoil: Callable[[list[bytes]], list[bytes]] | None = None
     unread: str = ""
-    pending: str = ""
     is_large: bool = False
 
     @cached_property
@@ -161,11 +159,6 @@ def archive(*members: Member, **label: object) -> Archive:
 def unread(readers: str, archive: Archive) -> Archive:
     """Label an archive that these independent readers do not read, or in another way."""
     return replace(archive, unread=readers)
-
-
-def pending(reason: str, archive: Archive) -> Archive:
-    """Label an archive whose label does not hold yet."""
-    return replace(archive, pending=reason)
 
 
 TEXT = b"hello, hello, hello, hello, archive"

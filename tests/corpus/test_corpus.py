@@ -36,7 +36,7 @@ def test_every_way_gives_the_label(family: str) -> None:
     different = {
         name: differing_ways(archive)
         for name, archive in ARCHIVES.items()
-        if name.partition("/")[0] == family and not archive.pending
+        if name.partition("/")[0] == family
     }
     assert {name: ways for name, ways in different.items() if ways} == {}
 
@@ -50,7 +50,7 @@ def test_the_command_gives_the_labels(tuning: str, tmp_path: Path) -> None:
     groups = defaultdict[Policy, list[str]](list)
     for name, archive in ARCHIVES.items():
         is_usual = archive.policy.limits == Limits() and archive.options == Options()
-        is_left = archive.pending or archive.is_large or not is_usual
+        is_left = archive.is_large or not is_usual
         is_small = tuning == "{}" and not name.startswith("codecs")
         if not is_left and (is_small or has_large_member(archive)):
             groups[archive.policy].append(name)
@@ -90,7 +90,7 @@ def test_only_matters_of_choice_are_softened() -> None:
     assert {case.code for case in CASES.values() if case.bad.policy.lenient} >= SOFT
     for name, case in CASES.items():
         policy = structs.replace(case.bad.policy, lenient=True)
-        if case.code not in SOFT | BY_PLANNER | OTHER | {"name-reserved"} and not case.bad.pending:
+        if case.code not in SOFT | BY_PLANNER | OTHER | {"name-reserved"}:
             assert read_in_core(case.bad, policy=policy) == case.bad.expected, name
 
 
