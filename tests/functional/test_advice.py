@@ -179,6 +179,7 @@ TRIALS = [
     Trial("name-reserved", (Entry("_SUCCESS"), B), "", "--marker"),
     Trial("device", (DEVICE, B), "--exclude a.txt"),
     Trial("name-is-folder", (A, Entry("a.txt/b"), B), "--exclude /a.txt"),
+    Trial("name-is-folder", (A, Entry("a.txt/b"), B), "--exclude a.txt/b"),
     Trial("name-refused", (Entry("n" * 256), B), "--exclude n*"),
     Trial("encrypted", (seal_zipcrypto(A, PASSWORD),), "--password-file pw"),
 ]
