@@ -192,7 +192,7 @@ def test_an_option_helps(shop: Shop, trial: Trial) -> None:
     words = ("archive.zip", "--json")
     (report,) = shop.program.extract(*words, "out", *trial.typed.split()).lines
     assert trial.code in {*codes_of(report), *report.get("warnings", ())}
-    ended = shop.program.extract(*words, "out", *trial.advised.split())
+    ended = shop.program.extract(*words, "again", *trial.advised.split())
     assert ended.code == 0, ended.out
     (again,) = ended.lines
     assert trial.code not in codes_of(again)
