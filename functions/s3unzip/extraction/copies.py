@@ -20,13 +20,13 @@ from msgspec.structs import replace
 from s3unzip import errors
 from s3unzip.deflate import Span
 from s3unzip.extraction.member_data import MemberData, open_data, open_part
-from s3unzip.extraction.parts import check_whole, combine_parts, copy_sizes
-from s3unzip.extraction.stream import resolve_large, stream_whole
+from s3unzip.extraction.parts import PartPlan, check_whole, combine_parts, copy_sizes
+from s3unzip.extraction.stream import resolve_rows, stream_whole
 from s3unzip.extraction.uploads import (
+    CopyRefusedError,
     UploadGoneError,
-    abort_quietly,
     abort_upload,
-    begin_upload,
+    filling,
     finish_upload,
     number_tries,
 )
@@ -39,56 +39,46 @@ COPY_TRIES = 4  # of one part, after which the member is streamed
 CHECKSUM_LENGTH = 8  # of a CRC-32 in base64
 
 
-class CopyRefusedError(errors.StorageError):
-    """The store does not copy this range: the member is streamed instead."""
-
-
 def copy_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """Copy the one member of `rows`, or this task's slice of it."""
-    for row in rows:
-        if attempt.task.slice is not None:
+    if attempt.task.slice is not None:
+        for row in rows:
             _copy_slice(attempt, row)
             attempt.has_no_outcome = True
             attempt.bytes_copied += sum(part.size for part in attempt.uploaded)
-            continue
-        outcome = resolve_large(attempt, row)
-        if outcome is None:
-            _copy_whole(attempt, row)
-            attempt.bytes_copied += row.member.size
-        else:
-            attempt.note(row, outcome)
+        return
+    for row in resolve_rows(attempt, rows):
+        _copy_whole(attempt, row)
+        attempt.bytes_copied += row.member.size
 
 
 def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
+    limits = attempt.destination.part_limits
+    sizes = copy_sizes(row.member.size, attempt.context.tuning.copy_part_bytes, limits)
     try:
         data = open_data(attempt, row)
         data.check_after()
+        with filling(attempt, row) as upload:
+            parts = _copy_parts(attempt, upload, data, PartPlan(sizes))
+            _check_copy(parts, data)
+        _finish_copy(attempt, row, upload, parts)
     except errors.MemberError as error:
-        attempt.failed(row, error.finding)
-        return
-    limits = attempt.destination.part_limits
-    sizes = copy_sizes(row.member.size, attempt.context.tuning.copy_part_bytes, limits)
-    upload = begin_upload(attempt, row)
-    try:
-        parts = _copy_parts(attempt, upload, data, sizes)
-        _check_copy(parts, data)
-    except errors.MemberError as error:
-        abort_upload(attempt, upload)
         attempt.failed(row, error.finding)
     except CopyRefusedError:
-        abort_upload(attempt, upload)
         stream_whole(attempt, row)
-    except BaseException:
-        abort_quietly(attempt, upload)
+
+
+def _finish_copy(
+    attempt: TaskAttempt, row: PlannedMember, upload: Upload, parts: tuple[Part, ...]
+) -> None:
+    """Make the copy visible; `CopyRefusedError`: the store refuses its own parts."""
+    try:
+        finish_upload(attempt, row, upload, parts)
+    except RUN_FAULTS:
         raise
-    else:
-        try:
-            finish_upload(attempt, row, upload, parts)
-        except RUN_FAULTS:
-            raise
-        except errors.StorageError:  # it copied the parts, but refuses to complete them
-            abort_upload(attempt, upload)
-            stream_whole(attempt, row)
+    except errors.StorageError as refusal:
+        abort_upload(attempt, upload)
+        raise CopyRefusedError(str(refusal)) from refusal
 
 
 def _check_copy(parts: tuple[Part, ...], data: MemberData) -> None:
@@ -113,16 +103,10 @@ def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     data = open_part(attempt, row)
     part_size = math.ceil(size / member_slice.parts)
     sizes = copy_sizes(size, part_size, attempt.destination.part_limits)
+    plan = PartPlan(sizes, member_slice.first_number, member_slice.offset)
     upload = Upload(row.key, member_slice.upload_id)
     try:
-        parts = _copy_parts(
-            attempt,
-            upload,
-            data,
-            sizes,
-            first_number=member_slice.first_number,
-            offset=member_slice.offset,
-        )
+        parts = _copy_parts(attempt, upload, data, plan)
     except (CopyRefusedError, UploadGoneError) as refusal:  # settling streams the member
         attempt.failed(row, row.finding("slice-refused", str(refusal)))
         return
@@ -132,15 +116,9 @@ def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
 
 
 def _copy_parts(
-    attempt: TaskAttempt,
-    upload: Upload,
-    data: MemberData,
-    sizes: list[int],
-    *,
-    first_number: int = 1,
-    offset: int = 0,
+    attempt: TaskAttempt, upload: Upload, data: MemberData, plan: PartPlan
 ) -> tuple[Part, ...]:
-    """Copy some data of a member, from `offset`, as parts of these sizes."""
+    """Copy some data of a member, part by part."""
     run = attempt.run
     destination = attempt.destination
     if not isinstance(destination, CopiesParts):
@@ -177,12 +155,12 @@ def _copy_parts(
             raise CopyRefusedError(f"part {number} came back with the checksum {checksum!r}")
         return part
 
-    starts = list(accumulate(sizes[:-1], initial=offset))
+    starts = list(accumulate(plan.sizes[:-1], initial=plan.offset))
     parts = []
     threads = attempt.context.tuning.parts_in_flight
     with ThreadPoolExecutor(threads, thread_name_prefix="copy") as pool:
         for part, start in zip(
-            pool.map(copy, count(first_number), starts, sizes), starts, strict=True
+            pool.map(copy, count(plan.first_number), starts, plan.sizes), starts, strict=True
         ):
             parts.append(part)
             attempt.passed(data.row.share_of_work(start, start + part.size))

@@ -128,7 +128,7 @@ def _link_segments(step: Step, row: PlannedMember, first: Task) -> list[_SlicePl
     """
     limits = step.destination.part_limits
     groups = _group_segments(_write_linked(step, row, first), limits.min_bytes)
-    total = sum(group.size for group in groups)
+    total = sum(size for _, size in groups)
     if not row.member.has_size(total) or total > allowed_size(step, row.member):
         message = f"the segments have {total} bytes, the directory says {row.member.size}"
         raise MemberError(row.finding("size-mismatch", message))
@@ -146,35 +146,28 @@ def _link_segments(step: Step, row: PlannedMember, first: Task) -> list[_SlicePl
     return slices
 
 
-class _Group(NamedTuple):
-    """The segments of one slice."""
-
-    segments: list[int]
-    size: int  # bytes of output
-
-
 def _group_segments(
     linked: Iterable[tuple[int, deflate.LinkedSegment]], min_bytes: int
-) -> list[_Group]:
-    """Return the segments of each slice.
+) -> list[tuple[list[int], int]]:
+    """Return the segments of each slice, and its size in bytes.
 
     A slice has at least `min_bytes`, because a smaller part can only be the last of an upload. A
     segment may have no bytes at all: at the end it belongs to the slice before it.
     """
-    groups: list[_Group] = []
+    groups: list[tuple[list[int], int]] = []
     segments: list[int] = []
     size = 0
     for number, segment in linked:
         segments.append(number)
         size += segment.length
         if size >= min_bytes:
-            groups.append(_Group(segments, size))
+            groups.append((segments, size))
             segments = []
             size = 0
     if size or not groups:
-        groups.append(_Group(segments, size))
+        groups.append((segments, size))
     else:
-        groups[-1].segments.extend(segments)
+        groups[-1][0].extend(segments)
     return groups
 
 

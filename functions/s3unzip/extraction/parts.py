@@ -10,7 +10,7 @@ Rules of a `PartWriter`:
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -90,8 +90,7 @@ def check_whole(parts: Iterable[Part], row: PlannedMember) -> PlannedMember:
 class PartPlan(NamedTuple):
     """How a stream of bytes is cut into parts."""
 
-    sizes: Iterable[int]  # the last size counts for all parts after it
-    max_size: int  # no size is above it
+    sizes: Sequence[int]  # the last size counts for all parts after it
     first_number: int = 1
     offset: int = 0  # of the first part in the object
 
@@ -111,9 +110,8 @@ class PartWriter:
         *,
         at_once: int,
     ) -> None:
-        self._destination = step.destination
+        self._step = step
         self._upload = upload
-        self._calls = step.calls
         self._sizes = iter(plan.sizes)
         self._part_size = next(self._sizes, 0)
         self._number = plan.first_number
@@ -182,9 +180,9 @@ class PartWriter:
 
     def _send(self, number: int, offset: int, body: Buffer, crc: int) -> Part:
         try:
-            return self._calls.paced(
+            return self._step.calls.paced(
                 "part",
-                lambda: self._destination.upload_part(
+                lambda: self._step.destination.upload_part(
                     self._upload, number, offset, body, crc32=crc
                 ),
             )
@@ -199,7 +197,7 @@ def upload_parts(
 
     The settings of `step` bound the memory of the parts in flight.
     """
-    at_once = parts_at_once(plan.max_size, step.context.tuning)
+    at_once = parts_at_once(max(plan.sizes), step.context.tuning)
     with ThreadPoolExecutor(at_once, thread_name_prefix="part") as pool:
         writer = PartWriter(step, upload, pool, plan, at_once=at_once)
         for data in content:

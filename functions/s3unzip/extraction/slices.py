@@ -51,7 +51,7 @@ def _upload_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     if row.member.is_wrapped and task.part + 1 == task.parts and task.span[1] >= WRAP:
         attempt.warnings["size-wrapped"] += 1
     sizes = cut_evenly(task.size, member_slice.parts)
-    plan = PartPlan(sizes, max(sizes), member_slice.first_number, member_slice.offset)
+    plan = PartPlan(sizes, member_slice.first_number, member_slice.offset)
     upload = Upload(row.key, member_slice.upload_id)
     attempt.uploaded = upload_parts(attempt, upload, _inflate_slice(attempt, row), plan)
 

@@ -10,14 +10,13 @@ Rules:
 
 from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
 
 from s3unzip import errors
 from s3unzip.extraction.conflicts import resolve_conflict, with_crc
 from s3unzip.extraction.forms import open_content, stored_size
 from s3unzip.extraction.member_data import MemberData, open_data
 from s3unzip.extraction.parts import PartPlan, check_whole, choose_part_size, upload_parts
-from s3unzip.extraction.uploads import abort_quietly, abort_upload, begin_upload, finish_upload
+from s3unzip.extraction.uploads import filling, finish_upload
 from s3unzip.model import Outcome, Part, PlannedMember
 from s3unzip.runs.step import Step, TaskAttempt
 from s3unzip.stores.ports import Buffer, Upload
@@ -27,20 +26,21 @@ from s3unzip.zip.decode import largest_size
 
 def stream_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """Extract the one member of `rows`."""
+    for row in resolve_rows(attempt, rows):
+        stream_whole(attempt, row)
+
+
+def resolve_rows(attempt: TaskAttempt, rows: list[PlannedMember]) -> Iterator[PlannedMember]:
+    """Note the outcome of each large member that must not be written; yield the others."""
     for row in rows:
-        outcome = resolve_large(attempt, row)
+        try:
+            outcome = resolve_conflict(row, attempt, partial(_read_crc, attempt, row))
+        except errors.MemberError as error:
+            outcome = Outcome.failed(row.member.index, row.key, error.finding)
         if outcome is None:
-            stream_whole(attempt, row)
+            yield row
         else:
             attempt.note(row, outcome)
-
-
-def resolve_large(attempt: TaskAttempt, row: PlannedMember) -> Outcome | None:
-    """Return the outcome of a large member that must not be written; None: write it."""
-    try:
-        return resolve_conflict(row, attempt, partial(_read_crc, attempt, row))
-    except errors.MemberError as error:
-        return Outcome.failed(row.member.index, row.key, error.finding)
 
 
 def _read_crc(attempt: TaskAttempt, row: PlannedMember) -> int:
@@ -69,23 +69,15 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
     try:
         part_size = choose_part_size(room, attempt.context.tuning.part_bytes, limits)
         data = open_data(attempt, row)
+        with filling(attempt, row) as upload:
+            whole, parts = _upload(attempt, upload, data, part_size)
     except errors.MemberError as error:
-        attempt.failed(row, error.finding)
-        return
-    upload = begin_upload(attempt, row)
-    try:
-        uploaded = _upload(attempt, upload, data, part_size)
-    except errors.MemberError as error:
-        abort_upload(attempt, upload)
         if error.finding.code == "bomb-wrapped-size" and room < max_room:
             stream_whole(attempt, row, max_room)
         else:
             attempt.failed(row, error.finding)
-    except BaseException:
-        abort_quietly(attempt, upload)
-        raise
-    else:
-        finish_upload(attempt, uploaded.row, upload, uploaded.parts)
+        return
+    finish_upload(attempt, whole, upload, parts)
 
 
 def allowed_size(step: Step, member: Member) -> int:
@@ -96,15 +88,10 @@ def allowed_size(step: Step, member: Member) -> int:
     return min(max_size, largest_size(member, step.context.policy))
 
 
-class _Uploaded(NamedTuple):
-    """The parts of a member, and the row with its true size and CRC-32."""
-
-    row: PlannedMember
-    parts: tuple[Part, ...]
-
-
-def _upload(attempt: TaskAttempt, upload: Upload, data: MemberData, part_size: int) -> _Uploaded:
-    """Upload the parts and check them."""
+def _upload(
+    attempt: TaskAttempt, upload: Upload, data: MemberData, part_size: int
+) -> tuple[PlannedMember, tuple[Part, ...]]:
+    """Upload the parts and check them; return the row with its true size and CRC-32, and them."""
     row = data.row
     options = attempt.run.options
     max_size = allowed_size(attempt, row.member)
@@ -118,14 +105,14 @@ def _upload(attempt: TaskAttempt, upload: Upload, data: MemberData, part_size: i
         yield from decoder.decode(attempt.passing(data.read_all()))
         data.check_after()
 
-    parts = upload_parts(attempt, upload, content(), PartPlan([part_size], part_size))
+    parts = upload_parts(attempt, upload, content(), PartPlan([part_size]))
     attempt.warnings.update(decoder.warnings)
     row = with_crc(row, decoder.crc32)
     if options.as_gzip is None:
-        return _Uploaded(check_whole(parts, row), parts)
+        return check_whole(parts, row), parts
     declared_size = stored_size(row.member, options)
     size = sum(part.size for part in parts)
     if size != declared_size:
         message = f"the parts have {size} bytes, not {declared_size}"
         raise errors.MemberError(row.finding("size-mismatch", message))
-    return _Uploaded(row, parts)
+    return row, parts

@@ -3,8 +3,8 @@
 Rules:
 
 * No byte of a member is visible before `complete_once`.
-* Whoever begins an upload completes it or aborts it. What a crash leaves is aborted by settling
-  (`abort_uploads`) and by the bucket's lifecycle rule.
+* Whoever begins an upload completes it or aborts it. Settling (`abort_uploads`) and the bucket's
+  lifecycle rule abort the uploads that a crash leaves.
 * Another process may abort an upload at any time: then its calls raise `UploadGoneError`, and the
   task begins a new one.
 * The answer to a Complete may be lost. A later try then learns that there is no such upload, and
@@ -12,8 +12,8 @@ Rules:
 """
 
 import itertools
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from s3unzip import errors
@@ -35,6 +35,10 @@ class UploadGoneError(errors.ServiceFaultError):
         super().__init__(f"{error}; the upload was dropped by somebody else")
 
 
+class CopyRefusedError(errors.StorageError):
+    """The store does not copy a member: it is streamed instead."""
+
+
 def number_tries(call: Callable[[int], T]) -> Callable[[], T]:
     """Return a call for `Calls` that passes the number of the try, from 1, to `call`."""
     numbers = itertools.count(1)
@@ -46,6 +50,20 @@ def begin_upload(step: Step, row: PlannedMember) -> Upload:
     facts = object_metadata(row.key, row.member, step.run)
     upload_id = step.calls.run("create", lambda: step.destination.create_upload(row.key, facts))
     return Upload(row.key, upload_id)
+
+
+@contextmanager
+def filling(step: Step, row: PlannedMember) -> Iterator[Upload]:
+    """Begin the upload of a member; abort it if the block that fills it raises an error."""
+    upload = begin_upload(step, row)
+    try:
+        yield upload
+    except (errors.MemberError, CopyRefusedError):
+        abort_upload(step, upload)
+        raise
+    except BaseException:
+        abort_quietly(step, upload)
+        raise
 
 
 def finish_upload(
