@@ -1,7 +1,13 @@
 """A batch: many small members from one contiguous, streamed read.
 
-One thread cuts members out of the stream, checks and inflates them; others
-PUT. A bad member is an outcome and the stream goes on at the next one.
+Rules:
+
+* One thread cuts members out of the stream, checks and decodes them. Other threads PUT them.
+* A member's own fault is an outcome, and the stream goes on at the next member.
+* Only verified bytes are submitted, and a member's outcome is noted after its PUT.
+* The first other error ends the batch: queued PUTs are dropped, those on the wire are awaited.
+* The bytes in memory are bounded: by the `Window` (one member and one piece of the stream), and by
+  the bytes that the `PutPool` may have in flight.
 """
 
 from __future__ import annotations
@@ -30,8 +36,7 @@ from s3unzip.zip import (
     open_member,
 )
 
-Ready = tuple[PlannedMember, ObjectFacts]  # what a PUT needs besides the bytes
-
+Ready = tuple[PlannedMember, ObjectFacts]  # all that a PUT needs besides the bytes
 
 REFUSALS = 20  # rejected PUTs without one success after which the run ends
 
@@ -48,8 +53,8 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     pool: PutPool[Ready] = PutPool(writer.put, threads, tuning.bytes_in_flight)
     oversized: list[PlannedMember] = []
     try:
-        for group in group_rows(rows, tuning.gap_bytes):
-            oversized += _extract_group(attempt, group, pool)
+        for stretch in cut_stretches(rows, tuning.gap_bytes):
+            oversized += _extract_stretch(attempt, stretch, pool)
         pool.close()
         writer.finish()
     except BaseException:
@@ -61,34 +66,34 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         stream_whole(attempt, row)
 
 
-def group_rows(rows: Sequence[PlannedMember], gap: int) -> Iterator[list[PlannedMember]]:
-    """Yield runs of rows that are read with one range: no gap in them is above `gap` bytes."""
-    group: list[PlannedMember] = []
+def cut_stretches(rows: Sequence[PlannedMember], gap: int) -> Iterator[list[PlannedMember]]:
+    """Yield the rows that are read with one range: no gap between them is above `gap` bytes."""
+    stretch: list[PlannedMember] = []
     position = 0
     for row in rows:
-        if group and row.member.offset - position > gap:
-            yield group
-            group = []
-        group.append(row)
-        position = header_bound(row.member)
-    if group:
-        yield group
+        if stretch and row.member.offset - position > gap:
+            yield stretch
+            stretch = []
+        stretch.append(row)
+        position = read_stop(row.member)
+    if stretch:
+        yield stretch
 
 
-def header_bound(member: Member) -> int:
-    """Return where the bytes end that a small member is judged by; they begin at its offset.
+def read_stop(member: Member) -> int:
+    """Return the end of the byte range needed to check and decode a small member.
 
-    They hold the member and at most `AFTER_LENGTH` bytes of what follows it.
+    The range begins at the member's offset. After the member it has at most `AFTER_LENGTH` bytes.
     """
     furthest = member.offset + MAX_HEADER + member.compressed_size + AFTER_LENGTH
     return min(member.stop, furthest)
 
 
 def _without_unchanged(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[PlannedMember]:
-    """Return the rows that may need a PUT, by HEADs: a PUT that is refused with 412 is billed."""
+    """Note the unchanged members, and return the other rows: a PUT that is refused is billed."""
     options = attempt.run.options
     threads = attempt.context.tuning.puts_in_flight
-    unchanged = find_unchanged(rows, options, attempt.destination, attempt.calls, threads)
+    unchanged = find_unchanged(rows, options, attempt.destination, attempt.calls, threads=threads)
     if not unchanged:
         return rows
     for row in rows:
@@ -99,16 +104,16 @@ def _without_unchanged(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[
     return [row for row in rows if row.member.index not in unchanged]
 
 
-def _extract_group(
-    attempt: TaskAttempt, group: list[PlannedMember], pool: PutPool[Ready]
+def _extract_stretch(
+    attempt: TaskAttempt, rows: list[PlannedMember], pool: PutPool[Ready]
 ) -> list[PlannedMember]:
-    """Extract members that follow each other; return those that are no small ones."""
+    """Extract members that are read with one range; return those that are not small."""
     run = attempt.run
     oversized: list[PlannedMember] = []
-    whole = ByteRange(group[0].member.offset, header_bound(group[-1].member))
+    whole = ByteRange(rows[0].member.offset, read_stop(rows[-1].member))
     window = Window(attempt.calls.stream(attempt.archive, whole), whole.start)
-    before = attempt.bytes_read
-    for row in group:
+    bytes_before = attempt.bytes_read
+    for row in rows:
         attempt.check_time()
         try:
             body, crc = extract_small(attempt, row, window)
@@ -118,10 +123,11 @@ def _extract_group(
             else:
                 attempt.failed(row, error.finding)
         else:
-            done = with_crc(row, crc)
-            # Made here: in the pool's thread, which has just woken, the same code is slower.
-            pool.submit((done, object_metadata(done.key, done.member, run)), body)
-        attempt.bytes_read = before + window.bytes_read
+            verified = with_crc(row, crc)
+            # Not in the pool's thread, which has just woken: there the same code is slower.
+            facts = object_metadata(verified.key, verified.member, run)
+            pool.submit((verified, facts), body)
+        attempt.bytes_read = bytes_before + window.bytes_read
         attempt.show_progress()
     return oversized
 
@@ -129,37 +135,37 @@ def _extract_group(
 def extract_small(attempt: TaskAttempt, row: PlannedMember, window: Window) -> tuple[Buffer, int]:
     """Return the verified bytes of a member's object, and its content's CRC-32.
 
-    A member that passes its own bound is refused, whoever is in the task: so the decision does not
-    depend on where batches end.
+    A member above its own bound is refused. So the decision does not depend on the other members.
 
     Args:
-        attempt: its warnings take those of the member.
+        attempt: takes the warnings of the member.
         row: the member.
-        window: the archive's bytes; nothing before the member is taken any more.
+        window: the archive's bytes; those before the member are dropped.
     """
-    run = attempt.run
     policy = attempt.context.policy
     member = row.member
     start = member.offset
-    raw = window.take(start, header_bound(member))
+    raw = window.take(start, read_stop(member))
     opened = open_member(member, raw, policy)
     if isinstance(opened, int):
         raise errors.ServiceFaultError(f"the local header at {start} was cut short")
     stop = opened.data_start + member.compressed_size
     warnings = list(opened.warnings)
     data = raw[opened.data_start : stop]
-    content, crc = decode_small(member, data, policy, opened, run.options, warnings)
-    warnings += close_member(row.member, opened, raw[stop:])
+    content, crc = decode_small(
+        member, data, policy, opened, options=attempt.run.options, warnings=warnings
+    )
+    warnings += close_member(member, opened, raw[stop:])
     if warnings:
         attempt.warnings.update(warnings)
     return content, crc
 
 
 class Window:
-    """Bytes of an archive that arrive in order and are asked for in order, not copied if possible.
+    """Bytes of an archive that arrive and are taken in order, without a copy if possible.
 
-    Holds what lies between the last `take`'s start and what has arrived: one
-    member and one piece of the stream at most.
+    Holds the bytes from the start of the last `take` to the last one that arrived: one member and
+    one piece of the stream at most.
     """
 
     def __init__(self, pieces: Iterator[Buffer], start: int) -> None:
@@ -181,9 +187,9 @@ class Window:
 
     def _fill(self, start: int, stop: int) -> None:
         position = self._start + len(self._held)
-        kept: list[Buffer] = []
+        buffers: list[Buffer] = []
         if start < position:
-            kept.append(self._held[start - self._start :])
+            buffers.append(self._held[start - self._start :])
         while position < stop:
             piece = next(self._pieces, None)
             if piece is None:
@@ -192,18 +198,17 @@ class Window:
                 )
             self.bytes_read += len(piece)
             if position + len(piece) > start:
-                kept.append(memoryview(piece)[max(0, start - position) :])
+                buffers.append(memoryview(piece)[max(0, start - position) :])
             position += len(piece)
-        self._held = memoryview(kept[0] if len(kept) == 1 else b"".join(kept))
+        self._held = memoryview(buffers[0] if len(buffers) == 1 else b"".join(buffers))
         self._start = start
 
 
 class _Writer:
-    """Does one PUT at a time a thread, by the run's rule on conflicts.
+    """Writes members by the run's rule on conflicts; each thread does one PUT at a time.
 
-    A refusal is the member's own, unless the store has taken nothing yet: a
-    bucket that refuses whatever it is given ends the run, or a million members
-    would be refused one by one.
+    A refusal is the member's own fault, unless the store has taken no member: a bucket that refuses
+    everything ends the run, or a million members would be refused one by one.
     """
 
     def __init__(self, attempt: TaskAttempt) -> None:
@@ -222,11 +227,11 @@ class _Writer:
         """Write one member and note its outcome."""
         row, facts = ready
         attempt = self._attempt
-        calls, clock = attempt.calls, attempt.context.clock
+        clock = attempt.context.clock
         started = clock.now()
         try:
             put = partial(attempt.destination.put, row.key, body, facts, if_absent=self._if_absent)
-            etag = calls.paced("put", put)
+            etag = attempt.calls.paced("put", put)
         except errors.ConflictError:
             attempt.note(row, explain_refusal(row, attempt))
         except RUN_FAULTS:
@@ -240,7 +245,7 @@ class _Writer:
             attempt.extracted(row, clock.now() - started, len(body), etag)
 
     def _refuse(self, row: PlannedMember, refusal: errors.StorageError) -> None:
-        """Keep the refusal until it is known whose it is; that of a name is the member's."""
+        """Note the refusal of a name; keep another one, and raise it if too many came first."""
         if isinstance(refusal, errors.NameRefusedError):
             finding = errors.Finding(refusal.reason, str(refusal), member=row.key)
             self._attempt.failed(row, finding)
@@ -257,10 +262,10 @@ T = TypeVar("T")
 class PutPool(Generic[T]):
     """Threads that hand bodies to `put`; `submit` waits while too much is in flight.
 
-    Plain threads on a queue, not futures: at 10,000 members a second the
-    bookkeeping of a future costs as much as the member. The first error of
-    `put` ends the pool: what is queued is dropped and `submit` or `close`
-    raises it.
+    It has plain threads on a queue, not futures: at 10,000 members a second the bookkeeping of a
+    future costs as much as the member. One thread submits, and then closes or abandons the pool.
+    The first error of `put` ends the pool: queued bodies are dropped, and `submit` or `close`
+    raises the error.
     """
 
     def __init__(self, put: Callable[[T, Buffer], None], threads: int, max_bytes: int) -> None:
@@ -268,7 +273,7 @@ class PutPool(Generic[T]):
         self._queue: SimpleQueue[tuple[T, Buffer] | None] = SimpleQueue()
         self._max_bytes = max_bytes
         self._max_waiting = 4 * threads
-        self._awaited: int | None = None  # bytes of the body that `submit` waits with
+        self._awaited: int | None = None  # bytes of the body for which `submit` waits
         self._bytes = 0
         self._waiting = 0
         self._lock = threading.Lock()
@@ -281,7 +286,7 @@ class PutPool(Generic[T]):
         for thread in self._threads:
             thread.start()
 
-    def submit(self, item: T, body: Buffer) -> None:
+    def submit(self, ready: T, body: Buffer) -> None:
         """Queue one PUT; wait for room first. One body may always go, whatever its size."""
         size = len(body)
         with self._lock:
@@ -291,13 +296,13 @@ class PutPool(Generic[T]):
                 raise self._error
             self._bytes += size
             self._waiting += 1
-        self._queue.put((item, body))
+        self._queue.put((ready, body))
 
     def _wait_for_room(self, size: int) -> None:
-        """Wait until half of what may be in flight is done.
+        """Wait until half of the bytes and bodies in flight are done.
 
-        Half, not one: to be woken after every PUT for one member costs two
-        changes of thread, which is more than the member itself.
+        To wake after each PUT for one member would cost two changes of thread, which is more than
+        the member itself.
         """
         self._awaited = size
         while self._error is None and not self._has_room(size):
@@ -310,13 +315,13 @@ class PutPool(Generic[T]):
         )
 
     def close(self) -> None:
-        """Wait for all that was submitted."""
+        """Wait for all submitted bodies."""
         self._end()
         if self._error is not None:
             raise self._error
 
     def abandon(self) -> None:
-        """Drop what is queued and wait for the PUTs that are on the wire."""
+        """Drop the queued bodies and wait for the PUTs on the wire."""
         with self._lock:
             if self._error is None:
                 self._error = errors.S3UnzipError("abandoned")
@@ -330,17 +335,17 @@ class PutPool(Generic[T]):
             thread.join()
 
     def _work(self) -> None:
-        while (entry := self._queue.get()) is not None:
-            item, body = entry
+        for queued in iter(self._queue.get, None):
+            ready, body = queued
             try:
                 if self._error is None:
-                    self._put(item, body)
+                    self._put(ready, body)
             except BaseException as error:  # noqa: BLE001 - handed to the thread that submits
                 with self._lock:
                     self._error = self._error or error
             finally:
                 size = len(body)
-                del entry, body
+                del queued, body
                 with self._lock:
                     self._bytes -= size
                     self._waiting -= 1

@@ -1,4 +1,13 @@
-"""Extract: one task, from its rows to its outcomes."""
+"""Extract: one task, from its rows to its outcomes.
+
+Rules:
+
+* A task may be done twice, late, or by two workers at once. Each attempt skips the members that an
+  earlier one recorded. A complete record of another attempt ends this one.
+* Whatever ends an attempt, its outcomes are recorded first.
+* A task begins only if the run has no recorded stop. An attempt that meets a fault of the whole run
+  records it as the stop.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,17 +29,20 @@ WORKERS: dict[TaskKind, Callable[[TaskAttempt, list[PlannedMember]], None]] = {
     TaskKind.SCAN: scan_segment,
     TaskKind.SLICE: extract_slice,
 }
-# What ends an attempt; its outcomes are written first.
+# Errors that end an attempt.
 ATTEMPT_FAULTS: tuple[type[errors.S3UnzipError], ...] = (*RUN_FAULTS, errors.ServiceFaultError)
 
 
 def run_task(run: Run, task: Task, context: Context) -> TaskReport:
     """Do one task and write its outcomes; members that an earlier attempt finished are skipped.
 
-    An archive that changed is a verdict: it is written down and returned. What stops the whole run
-    is written down and raised. Near the worker's time limit the attempt ends normally; what is
-    left is in the next round. `ServiceFaultError`: the task may work later. `RunStoppedError`:
-    another task met what stops the run.
+    A changed archive is recorded as the stop, and the report is returned. Near the worker's time
+    limit the attempt ends normally; the next round does the remaining members.
+
+    Raises:
+        StorageError: of `RUN_FAULTS`, it stops the whole run.
+        ServiceFaultError: the task may work later.
+        RunStoppedError: another task met a fault of the whole run.
     """
     attempt = TaskAttempt(run, task, context)
     try:
@@ -40,7 +52,7 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
 
 
 def _attempt(attempt: TaskAttempt) -> TaskReport:
-    """Do what is left of a task; see `run_task`."""
+    """Do the remaining members of a task; see `run_task`."""
     task = attempt.task
     with ThreadPoolExecutor(3, thread_name_prefix="task") as pool:
         outcomes = pool.submit(attempt.records.find_outcomes, task.id)
@@ -52,20 +64,21 @@ def _attempt(attempt: TaskAttempt) -> TaskReport:
     if earlier is not None:
         attempt.resume(earlier)
     try:
-        met = stop.result()
-        if met is not None:
-            raise errors.RunStoppedError(f"{task.id}: not begun, for the run met {met.reason}")
+        run_stop = stop.result()
+        if run_stop is not None:
+            message = f"{task.id}: not begun, for the run met {run_stop.reason}"
+            raise errors.RunStoppedError(message)
         _do(attempt, rows.result())
     except errors.DeadlineError:
-        pass  # what the time did not suffice for is in the next round
+        pass  # the next round does the remaining members
     except ATTEMPT_FAULTS as fault:
         if isinstance(fault, RUN_FAULTS):
             attempt.records.write_stop(stop_for(fault))
         if isinstance(fault, errors.SourceChangedError):
             return attempt.write()
-        there = attempt.records.find_outcomes(task.id)
-        if there is not None and there.complete:  # another attempt ended meanwhile
-            return there.report
+        concurrent = attempt.records.find_outcomes(task.id)
+        if concurrent is not None and concurrent.complete:
+            return concurrent.report
         attempt.fault = str(fault)
         attempt.write()
         raise
@@ -73,16 +86,16 @@ def _attempt(attempt: TaskAttempt) -> TaskReport:
 
 
 def _do(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
-    """Do what is left of `rows`.
+    """Do the members of `rows` that have no outcome.
 
-    The store's refusal of one large member is that member's outcome. Of a batch, which notes the
-    refusals of single members itself, it stops the run.
+    If the store refuses one large member, that is the member's outcome. A batch notes the refusals
+    of single members itself, so a refusal that it raises stops the run.
     """
     done = {outcome.index for outcome in attempt.outcomes}
-    left = [row for row in rows if row.member.index not in done]
+    remaining = [row for row in rows if row.member.index not in done]
     attempt.done_before = sum(row.work for row in rows if row.member.index in done)
     try:
-        WORKERS[attempt.task.kind](attempt, left)
+        WORKERS[attempt.task.kind](attempt, remaining)
     except RUN_FAULTS:
         raise
     except errors.StorageError as refusal:
@@ -90,6 +103,6 @@ def _do(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         if attempt.task.kind is TaskKind.BATCH:
             kind = errors.StoreLacksError if lacks else errors.StoreRefusesError
             raise kind(str(refusal)) from refusal
-        for row in left:  # settling drops the upload
+        for row in remaining:  # settling drops the upload
             attempt.failed(row, row.finding(refusal.reason, str(refusal)))
         attempt.has_no_outcome = not attempt.task.is_whole
