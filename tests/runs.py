@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from s3unzip.context import Context, Progress
+from s3unzip.context import Context, Progress, UploadNotes
 from s3unzip.errors import S3UnzipError, ServiceFaultError
 from s3unzip.extraction.task import run_task
 from s3unzip.local.machine import Machine
@@ -86,6 +86,7 @@ class World:
     progress: Progress | None = None
     platform: Platform | None = None
     policy: Policy = field(default_factory=Policy)
+    uploads: UploadNotes | None = None
     faults: list[S3UnzipError] = field(default_factory=list)  # of tasks
 
     @property
@@ -97,7 +98,15 @@ class World:
     def context(self) -> Context:
         """The context of a worker."""
         stores = self.stores or self.buckets
-        return Context(stores, self.clock, self.policy, self.tuning, self.progress, self.platform)
+        return Context(
+            stores,
+            self.clock,
+            self.policy,
+            self.tuning,
+            self.progress,
+            self.platform,
+            uploads=self.uploads,
+        )
 
     def tune(self, **changes: float) -> None:
         """Change settings."""

@@ -64,6 +64,22 @@ class Reached(Protocol):
         ...
 
 
+class UploadNotes(Protocol):
+    """Which run began an upload, as far as this machine knows."""
+
+    def note(self, upload_id: str, run: str) -> None:
+        """Note that `run` began an upload."""
+        ...
+
+    def forget(self, upload_id: str) -> None:
+        """Forget an upload that is complete or dropped."""
+        ...
+
+    def is_of_another(self, upload_id: str, run: str) -> bool:
+        """Return whether an upload is of another run than `run`, on which somebody works."""
+        ...
+
+
 class Context(Struct, frozen=True):
     """Stores, rules and clock; each worker has one, created where the program starts."""
 
@@ -77,6 +93,7 @@ class Context(Struct, frozen=True):
     reached: Reached | None = None  # how its stores are, for records and commands
     max_cost: float | None = None  # dollars that a run may cost by its estimate
     faults: FaultBudget | None = None  # of all its calls; None: one is made
+    uploads: UploadNotes | None = None  # None: as on AWS, whoever drops uploads goes by their keys
 
     def __post_init__(self) -> None:
         """Make the budget that all calls of this process share."""

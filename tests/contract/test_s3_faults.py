@@ -254,6 +254,19 @@ def test_a_complete_that_fails_with_200() -> None:
         CALLS["complete"](stores)
 
 
+@pytest.mark.parametrize(
+    ("status", "code"), [(409, "ConditionalRequestConflict"), (400, "InvalidPart")]
+)
+def test_an_upload_that_must_be_begun_anew(status: int, code: str) -> None:
+    """A race was lost, or somebody dropped the upload: it is dropped, and counts as gone."""
+    with HttpServer(
+        lambda asked: Reply(204) if asked.method == "DELETE" else s3_error(status, code)
+    ) as server:
+        with pytest.raises(NotFoundError, match=code):
+            CALLS["complete"](stores_at(server.url))
+        assert [asked.method for asked in server.asked] == ["POST", "DELETE"]
+
+
 REGION = "the region &#34;eu-wst-1&#34; is wrong"
 
 

@@ -71,12 +71,12 @@ def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
 def _finish_copy(
     attempt: TaskAttempt, row: PlannedMember, upload: Upload, parts: tuple[Part, ...]
 ) -> None:
-    """Make the copy visible; `CopyRefusedError`: the store refuses its own parts."""
+    """Make the copy visible; `CopyRefusedError`: the store refuses or lost its own parts."""
     try:
         finish_upload(attempt, row, upload, parts)
     except RUN_FAULTS:
         raise
-    except errors.StorageError as refusal:
+    except (errors.StorageError, UploadGoneError) as refusal:
         abort_upload(attempt, upload)
         raise CopyRefusedError(str(refusal)) from refusal
 

@@ -6,7 +6,7 @@ Rules:
 * Whoever begins an upload completes it or aborts it. Settling (`abort_uploads`) and the bucket's
   lifecycle rule abort the uploads that a crash leaves.
 * Another process may abort an upload at any time: then its calls raise `UploadGoneError`, and the
-  task begins a new one.
+  task begins a new one. Runs of one machine note their uploads, and spare those of the others.
 * The answer to a Complete may be lost. A later try then learns that there is no such upload, and
   the object under the key decides whether the member is written.
 """
@@ -49,6 +49,8 @@ def begin_upload(step: Step, row: PlannedMember) -> Upload:
     """Begin the upload of a member."""
     facts = object_metadata(row.key, row.member, step.run)
     upload_id = step.calls.run("create", lambda: step.destination.create_upload(row.key, facts))
+    if step.context.uploads is not None:
+        step.context.uploads.note(upload_id, step.run.id)
     return Upload(row.key, upload_id)
 
 
@@ -105,7 +107,9 @@ def complete_once(
                 return None
             raise
 
-    return step.calls.run("complete", number_tries(complete))
+    etag = step.calls.run("complete", number_tries(complete))
+    _forget(step, upload)
+    return etag
 
 
 def abort_quietly(step: Step, upload: Upload) -> None:
@@ -113,26 +117,41 @@ def abort_quietly(step: Step, upload: Upload) -> None:
     step.calls.count("abort")
     with suppress(errors.S3UnzipError):
         step.destination.abort_upload(upload)
+        _forget(step, upload)
 
 
 def abort_upload(step: Step, upload: Upload) -> None:
     """Abort an upload, and drop its parts."""
     step.calls.run("abort", lambda: step.destination.abort_upload(upload))
+    _forget(step, upload)
+
+
+def _forget(step: Step, upload: Upload) -> None:
+    if step.context.uploads is not None:
+        step.context.uploads.forget(upload.upload_id)
 
 
 def abort_uploads(step: Step, keys: Iterable[str], spared: Collection[str] = ()) -> int:
-    """Abort the uploads of `keys`, except those with the ids `spared`; return their number."""
+    """Abort the uploads of `keys`, except those with the ids `spared`; return their number.
+
+    Those of another run that is at work stay, where that is known.
+    """
     keys = set(keys)
     if not keys:
         return 0
+    notes = step.context.uploads
 
-    def list_uploads() -> list[Upload]:
-        uploads = step.destination.uploads(step.run.key_prefix)
+    def is_left(upload: Upload) -> bool:
+        if upload.key not in keys or upload.upload_id in spared:
+            return False
+        return notes is None or not notes.is_of_another(upload.upload_id, step.run.id)
+
+    def list_left() -> list[Upload]:
         return [
-            upload for upload in uploads if upload.key in keys and upload.upload_id not in spared
+            upload for upload in step.destination.uploads(step.run.key_prefix) if is_left(upload)
         ]
 
-    uploads = step.calls.run("list", list_uploads)
+    uploads = step.calls.run("list", list_left)
     for upload in uploads:
         abort_upload(step, upload)
     return len(uploads)

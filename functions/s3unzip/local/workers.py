@@ -36,6 +36,7 @@ from s3unzip.context import Context, Progress
 from s3unzip.errors import S3UnzipError, ServiceFaultError, is_out_of_memory
 from s3unzip.extraction.task import run_task
 from s3unzip.local.logs import start_logging
+from s3unzip.local.open_uploads import OpenUploads
 from s3unzip.local.processors import tune_allocator, yield_to_others
 from s3unzip.model import Outcome, Run, Task
 from s3unzip.settings import MIB, Tuning
@@ -71,7 +72,8 @@ def open_context(
     """Return the context of this process; its stores are opened when they are first asked for."""
     start_logging()
     stores = open_stores(config, ask=ask)
-    return Context(stores, clock, policy, tuning, progress, reached=config)
+    uploads = OpenUploads(config.work.key) if config.work.scheme == "file" else None
+    return Context(stores, clock, policy, tuning, progress, reached=config, uploads=uploads)
 
 
 class Counted(Struct, frozen=True):

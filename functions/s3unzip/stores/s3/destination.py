@@ -43,6 +43,9 @@ if TYPE_CHECKING:  # a stub
 T = TypeVar("T")
 PIECE = 1024**2
 DELETE_BATCH = 1_000
+# Answers to Complete after which the upload must be begun anew: API_CompleteMultipartUpload; and
+# VersityGW's, where somebody dropped the upload.
+BEGIN_ANEW = frozenset({"ConditionalRequestConflict", "InvalidPart"})
 NO_BULK = frozenset({"MissingContentMD5"})  # the SDKs send a CRC-32 of the list in its place
 COPY_FROM = 5 * 1024**2  # UploadPartCopy takes a range only of a larger source
 CRC = "zip-crc32"  # metadata of each member
@@ -381,7 +384,7 @@ class S3Destination:
             try:
                 answer = self._session.slow.complete_multipart_upload(**request)
             except ClientError as error:
-                if read_answer(error).code != "ConditionalRequestConflict":
+                if read_answer(error).code not in BEGIN_ANEW:
                     raise
                 self.abort_upload(upload)
                 raise NotFoundError(str(translate_error(error, call))) from None
