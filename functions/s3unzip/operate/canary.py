@@ -14,14 +14,16 @@ from functools import partial
 
 from s3unzip.errors import AccessDeniedError, S3UnzipError
 from s3unzip.model import Location, Report, Status, Verdict, run_id
+from s3unzip.operate.control_plane import asking
 from s3unzip.operate.doctor import FAILURE, OK, WARNING, Answer, CheckResult, run_check
-from s3unzip.operate.runs import DeployedRuns, asking, find_end
+from s3unzip.operate.runs import DeployedRuns, find_end
 from s3unzip.planning.select import parse_template
 from s3unzip.runs.records import RUNS
 from s3unzip.stores.listing import bound_pages
 
 POLL_SECONDS = 0.5
 MAX_DELETED = 1_000  # limit of one DeleteObjects
+GZIP_MAGIC = b"\x1f\x8b"
 
 
 def canary_members(token: str) -> dict[str, bytes]:
@@ -38,19 +40,20 @@ def canary_members(token: str) -> dict[str, bytes]:
 
 
 def try_canary(runs: DeployedRuns, seconds: float) -> Iterator[CheckResult]:
-    """Extract, verify and remove the canary; yield one result for each step.
+    """Extract, verify and remove the canary; yield one result for each of these.
 
     Args:
         seconds: how long to wait for the run's report.
     """
-    canary, name = Canary(runs), "canary"
-    put = run_check(name, canary.put)
+    canary = Canary(runs)
+    put = run_check("canary", canary.put)
     if put.status is not OK:
         yield put
         return
-    found = run_check(name, partial(canary.check, seconds))
-    yield found
-    yield CheckResult("canary removal", *canary.remove(keep_run=found.status is FAILURE))
+    extracted = run_check("canary", partial(canary.check, seconds))
+    yield extracted
+    removal = canary.remove(keep_run=extracted.status is FAILURE)
+    yield CheckResult("canary removal", *removal)
 
 
 class Canary:
@@ -71,46 +74,51 @@ class Canary:
         if self._request.options.marker and self._token not in self._template.prefix:
             message = "not tried: options.marker and the key template would replace a _SUCCESS "
             advice = "put {archive_stem} into options.key_template, or pass --no-canary"
-            return WARNING, f"{message}object that other archives share", advice
-        out = io.BytesIO()
-        with zipfile.ZipFile(out, "w") as archive:
-            for path, content in canary_members(self._token).items():
-                stored = path.endswith(".bin")
-                method = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
-                archive.writestr(path, content, method)
-        body, where = out.getvalue(), {"Bucket": self._archive.bucket, "Key": self._archive.key}
-        self._runs.ask("s3:PutObject", **where, Body=body)
-        found = self._runs.stores.source(self._archive).stat(self._archive)
-        self._run = run_id(self._request, found.pin, found.modified)
-        return OK, f"{self._archive} is put", ""
+            return Answer(WARNING, f"{message}object that other archives share", advice)
+        self._runs.ask(
+            "s3:PutObject",
+            Bucket=self._archive.bucket,
+            Key=self._archive.key,
+            Body=_make_archive(self._token),
+        )
+        tail = self._runs.stores.source(self._archive).stat(self._archive)
+        self._run = run_id(self._request, tail.pin, tail.modified)
+        return Answer(OK, f"{self._archive} is put")
 
     def check(self, seconds: float) -> Answer:
         """Wait for the run's report, and compare its objects with the archive's members."""
-        report, began = None, time.monotonic()
-        while report is None and time.monotonic() < began + seconds:
-            report = find_end(self._runs, self._run)
-            if report is None:
-                time.sleep(POLL_SECONDS)
+        began = time.monotonic()
+        report = self._await_report(began + seconds)
         took = time.monotonic() - began
         if report is None:
-            state = self._runs.state(self._run)
-            advice = f"s3unzip watch {self._run}{self._runs.found_by}; or wait longer with --wait"
-            message = f"its run is {state} after {seconds:.0f} s and has no report"
-            if state is None:
-                advice = "look at the checks above (events, rules, trigger), then at the plan "
-                advice += "function's log"
-                message = f"no run began for the canary in {seconds:.0f} s"
-            return FAILURE, message, advice
+            return self._explain_missing_report(seconds)
         if report.verdict is not Verdict.COMPLETED:
-            first = report.failures[0] if report.failures else None
-            why = report.message or report.reason or (first and f"{first.reason}: {first.message}")
             advice = f"s3unzip show {report.run}{self._runs.found_by}"
-            return FAILURE, f"its run is {report.verdict}: {why}", advice
+            return Answer(FAILURE, f"its run is {report.verdict}: {_find_cause(report)}", advice)
         if not report.extracted:
             message = f"its run ended in {took:.1f} s, but options.include, exclude or others "
             advice = "put an archive with members that they select, and look at its run"
-            return WARNING, f"{message}select none of its members", advice
+            return Answer(WARNING, f"{message}select none of its members", advice)
         return self._compare(report, took)
+
+    def _await_report(self, deadline: float) -> Report | None:
+        """Return the last report of the run, None if there is none at the deadline."""
+        report = None
+        while report is None and time.monotonic() < deadline:
+            report = find_end(self._runs, self._run)
+            if report is None:
+                time.sleep(POLL_SECONDS)
+        return report
+
+    def _explain_missing_report(self, seconds: float) -> Answer:
+        state = self._runs.state(self._run)
+        if state is None:
+            message = f"no run began for the canary in {seconds:.0f} s"
+            advice = "look at the checks above (events, rules, trigger), then at the plan "
+            return Answer(FAILURE, message, f"{advice}function's log")
+        message = f"its run is {state} after {seconds:.0f} s and has no report"
+        advice = f"s3unzip watch {self._run}{self._runs.found_by}; or wait longer with --wait"
+        return Answer(FAILURE, message, advice)
 
     def remove(self, *, keep_run: bool) -> Answer:
         """Delete the archive, the members and the run's records, with all versions.
@@ -118,72 +126,112 @@ class Canary:
         Args:
             keep_run: keep the records, which say why the run did not end well.
         """
-        places = [(self._archive.bucket, self._archive.key)]
-        target, key_of = self._request.destination, self._template.key_of()
-        places += [(target.bucket, key_of(path)) for path in canary_members(self._token)]
+        destination = self._request.destination
+        key_of = self._template.key_of()
+        objects = [(self._archive.bucket, self._archive.key)]
+        objects += [(destination.bucket, key_of(path)) for path in canary_members(self._token)]
         if self._request.options.marker:
-            places.append((target.bucket, self._template.marker))
-        work, run, kept = self._runs.work_location, self._run, ", nothing is left"
+            objects.append((destination.bucket, self._template.marker))
+        work = self._runs.work_location
         try:
-            count = sum(remove_versions(self._runs, *place, place[1].__eq__) for place in places)
-            if keep_run:
-                kept = f"; runs/{run}/ is kept for diagnosis"
-            else:
-                count += remove_versions(self._runs, work.bucket, f"{work.key}{RUNS}{run}/")
-        except S3UnzipError as error:
-            message = f"not everything could be deleted: {error}"
-            where = f"{self._archive} and {target}"
-            return (
-                WARNING,
-                message,
-                f"delete every object with {self._token} in its key from {where}",
+            count = sum(
+                remove_versions(self._runs, bucket, key, key.__eq__) for bucket, key in objects
             )
-        return OK, f"{count} objects deleted{kept}", ""
+            if not keep_run:
+                records = f"{work.key}{RUNS}{self._run}/"
+                count += remove_versions(self._runs, work.bucket, records)
+        except S3UnzipError as error:
+            return Answer(
+                WARNING,
+                f"not everything could be deleted: {error}",
+                f"delete every object with {self._token} in its key from {self._archive} and "
+                f"{destination}",
+            )
+        remains = ", nothing is left"
+        if keep_run:
+            remains = f"; runs/{self._run}/ is kept for diagnosis"
+        return Answer(OK, f"{count} objects deleted{remains}")
 
     def _compare(self, report: Report, took: float) -> Answer:
         """Read every object that the run says it wrote."""
         key_of = self._template.key_of()
         contents = {key_of(path): body for path, body in canary_members(self._token).items()}
-        records = self._runs.records(report.run)
-        outcomes = records.outcome_lines()
-        keys = [one.key for one in outcomes if one.status is Status.EXTRACTED]
-        bucket, wrong = self._request.destination.bucket, list[str]()
-        for key in keys:
-            with asking("s3:GetObject"):
-                body: bytes = self._runs.ask("s3:GetObject", Bucket=bucket, Key=key)["Body"].read()
-            if self._request.options.as_gzip is not None and body.startswith(b"\x1f\x8b"):
-                body = gzip.decompress(body)
-            if body != contents.get(key):
-                wrong.append(key)
-        if wrong:
-            message = f"{len(wrong)} of {len(keys)} objects differ from their members: {wrong[0]}"
-            return FAILURE, message, "report this as a bug: the run says that it verified them"
-        return OK, f"{len(keys)} of 5 members extracted and verified in {took:.1f} s", ""
+        outcomes = self._runs.records(report.run).outcome_lines()
+        keys = [outcome.key for outcome in outcomes if outcome.status is Status.EXTRACTED]
+        different = [key for key in keys if self._read_object(key) != contents.get(key)]
+        if different:
+            count = f"{len(different)} of {len(keys)}"
+            message = f"{count} objects differ from their members: {different[0]}"
+            advice = "report this as a bug: the run says that it verified them"
+            return Answer(FAILURE, message, advice)
+        return Answer(OK, f"{len(keys)} of 5 members extracted and verified in {took:.1f} s")
+
+    def _read_object(self, key: str) -> bytes:
+        """Return the content of a member's object, inflated if it was written as gzip."""
+        bucket = self._request.destination.bucket
+        with asking("s3:GetObject"):
+            body: bytes = self._runs.ask("s3:GetObject", Bucket=bucket, Key=key)["Body"].read()
+        if self._request.options.as_gzip is not None and body.startswith(GZIP_MAGIC):
+            return gzip.decompress(body)
+        return body
+
+
+def _make_archive(token: str) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for path, content in canary_members(token).items():
+            is_stored = path.endswith(".bin")
+            method = zipfile.ZIP_STORED if is_stored else zipfile.ZIP_DEFLATED
+            archive.writestr(path, content, method)
+    return out.getvalue()
+
+
+def _find_cause(report: Report) -> str | None:
+    """Return why a run did not complete, in the words of its report."""
+    if report.message or report.reason:
+        return report.message or report.reason
+    if not report.failures:
+        return None
+    first_failure = report.failures[0]
+    return f"{first_failure.reason}: {first_failure.message}"
 
 
 def remove_versions(
-    runs: DeployedRuns, bucket: str, prefix: str, wanted: Callable[[str], bool] = lambda _: True
+    runs: DeployedRuns,
+    bucket: str,
+    prefix: str,
+    is_selected: Callable[[str], bool] = lambda _key: True,
 ) -> int:
-    """Delete all versions and delete markers of `wanted` keys below a prefix; return how many."""
+    """Delete all versions and delete markers of the selected keys below a prefix.
+
+    Returns:
+        How many were deleted.
+    """
     pages = runs.client("s3").get_paginator("list_object_versions")
     with asking("s3:ListBucketVersions"):
         listing = pages.paginate(Bucket=bucket, Prefix=prefix)
-        found = [
-            {"Key": one["Key"], "VersionId": one["VersionId"]}
+        versions = [
+            {"Key": version["Key"], "VersionId": version["VersionId"]}
             for page in bound_pages(listing, f"s3://{bucket}/{prefix}")
-            for one in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
-            if wanted(one["Key"])
+            for version in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
+            if is_selected(version["Key"])
         ]
+    for start in range(0, len(versions), MAX_DELETED):
+        _delete(runs, bucket, versions[start : start + MAX_DELETED])
+    return len(versions)
+
+
+def _delete(runs: DeployedRuns, bucket: str, versions: list[dict[str, str]]) -> None:
+    """Delete versions of objects with one request."""
     action = "s3:DeleteObject, s3:DeleteObjectVersion"
-    for at in range(0, len(found), MAX_DELETED):
-        given = {"Objects": found[at : at + MAX_DELETED], "Quiet": True}
-        with asking(action):
-            answer = runs.client("s3").delete_objects(Bucket=bucket, Delete=given)
-        refused = answer.get("Errors", ())
-        if refused:  # DeleteObjects returns 200 even if it deleted no object
-            first = refused[0]
-            raise AccessDeniedError(
-                f"{action}: {len(refused)} objects of {bucket} stay: {first.get('Code')} for "
-                f"{first.get('Key')}"
-            )
-    return len(found)
+    with asking(action):
+        answer = runs.client("s3").delete_objects(
+            Bucket=bucket, Delete={"Objects": versions, "Quiet": True}
+        )
+    refused = answer.get("Errors", ())
+    if refused:  # DeleteObjects returns 200 even if it deleted no object
+        first_refused = refused[0]
+        raise AccessDeniedError(
+            f"{action}: {len(refused)} objects of {bucket} stay: {first_refused.get('Code')} for "
+            f"{first_refused.get('Key')}"
+        )

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 from msgspec import Struct
@@ -18,7 +18,8 @@ from s3unzip.aws.environment import SCHEME, read_secret
 from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError, UsageError
 from s3unzip.fingerprint import source_fingerprint
 from s3unzip.object_properties import ObjectProperties
-from s3unzip.operate.runs import DeployedRuns, UnsupportedActionError, asking
+from s3unzip.operate.control_plane import UnsupportedActionError, asking
+from s3unzip.operate.runs import DeployedRuns
 from s3unzip.operate.submit import read_depth
 from s3unzip.settings import Variable
 from s3unzip.version import __version__
@@ -54,11 +55,18 @@ class CheckStatus(StrEnum):
 
 
 OK, WARNING, FAILURE = CheckStatus
-Answer = tuple[CheckStatus, str, str]  # a `CheckResult` without the name of the check
+
+
+class Answer(NamedTuple):
+    """The answer of one check."""
+
+    status: CheckStatus
+    message: str  # the fact, one line
+    advice: str = ""  # what to do; empty if there is nothing to do
 
 
 class CheckResult(Struct, frozen=True):
-    """What one check found."""
+    """The answer of one check, with the name of the check."""
 
     name: str  # of the check: "concurrency"
     status: CheckStatus
@@ -88,31 +96,35 @@ def check_stack(runs: DeployedRuns) -> Answer:
     https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html
     """
     status: str = runs.stack["StackStatus"]
-    said = f"{runs.stack['StackName']} is {status} in {runs.region}, account {runs.account}"
+    state = f"{runs.stack['StackName']} is {status} in {runs.region}, account {runs.account}"
     if status in {"CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE"}:
-        return OK, said, ""
+        return Answer(OK, state)
     if status.endswith("IN_PROGRESS"):
-        return WARNING, said, "wait until the deployment ends, then run this command again"
+        return Answer(WARNING, state, "wait until the deployment ends, then run this command again")
     if status == "UPDATE_ROLLBACK_COMPLETE":  # the state before the update is complete
         advice = "the last update was rolled back: read the stack's events, then deploy again"
-        return WARNING, said, advice
-    return FAILURE, said, "read the stack's events, fix the cause, deploy"
+        return Answer(WARNING, state, advice)
+    return Answer(FAILURE, state, "read the stack's events, fix the cause, deploy")
 
 
 def check_version(runs: DeployedRuns) -> Answer:
     """Do the functions run the code of this package?"""
     outputs = runs.outputs
     deploy = f"deploy again: make deploy ENV={runs.environment}"
-    there, here = outputs.get("Version"), __version__
-    if there is None:
-        return WARNING, "the stack has no version output: it is older than this command", deploy
-    if there != here:
-        message = f"version {there} is deployed, this is {here}"
-        return WARNING, message, deploy
+    deployed = outputs.get("Version")
+    if deployed is None:
+        return Answer(
+            WARNING, "the stack has no version output: it is older than this command", deploy
+        )
+    if deployed != __version__:
+        message = f"version {deployed} is deployed, this is {__version__}"
+        return Answer(WARNING, message, deploy)
     if outputs.get("Fingerprint") != source_fingerprint():
-        message = f"version {there} is deployed from source files that differ from this package's"
-        return WARNING, message, f"{deploy}; or check out the deployed version"
-    return OK, f"version {there}, the same source files as here", ""
+        message = (
+            f"version {deployed} is deployed from source files that differ from this package's"
+        )
+        return Answer(WARNING, message, f"{deploy}; or check out the deployed version")
+    return Answer(OK, f"version {deployed}, the same source files as here")
 
 
 def check_concurrency(runs: DeployedRuns) -> Answer:
@@ -121,28 +133,32 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
     An account has 1,000, a new account 10. Lambda keeps at least 100 unreserved:
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-concurrency.html
     """
-    found = runs.ask("lambda:GetAccountSettings")["AccountLimit"]
-    account, unreserved = found["ConcurrentExecutions"], found["UnreservedConcurrentExecutions"]
+    limits = runs.ask("lambda:GetAccountSettings")["AccountLimit"]
+    account = limits["ConcurrentExecutions"]
+    unreserved = limits["UnreservedConcurrentExecutions"]
     reserved = None  # for the extract function alone
     for name in runs.names(FUNCTION, "FunctionsExtract"):
         answer = runs.ask("lambda:GetFunctionConcurrency", FunctionName=name)
         reserved = answer.get("ReservedConcurrentExecutions")
-    wanted = runs.defaults.tuning.max_workers
-    available = unreserved if reserved is None else reserved
-    whose = "unreserved" if reserved is None else "reserved for extract"
-    said = (
-        f"a run may have {wanted:,} workers; {available:,} are {whose}, "
+    max_workers = runs.defaults.tuning.max_workers
+    available = unreserved
+    pool = "unreserved"
+    if reserved is not None:
+        available = reserved
+        pool = "reserved for extract"
+    state = (
+        f"a run may have {max_workers:,} workers; {available:,} are {pool}, "
         f"{unreserved:,} of the account's {account:,} are unreserved"
     )
-    if wanted > available:
+    if max_workers > available:
         advice = f"lower runs.max_workers to {unreserved:,}, or {QUOTA}"
         if reserved is not None:
             advice = "raise functions.extract.reserved_concurrency or deploy again"
-        return FAILURE, f"{said}: Lambda will refuse workers", advice
-    if reserved is None and wanted > SHARE * available:
+        return Answer(FAILURE, f"{state}: Lambda will refuse workers", advice)
+    if reserved is None and max_workers > SHARE * available:
         advice = f"set functions.extract.reserved_concurrency below {SHARE:.0%} of it, or {QUOTA}"
-        return WARNING, f"{said}: runs leave too few to other functions", advice
-    return OK, said, ""
+        return Answer(WARNING, f"{state}: runs leave too few to other functions", advice)
+    return Answer(OK, state)
 
 
 def check_bucket(runs: DeployedRuns, role: str) -> Answer:
@@ -154,23 +170,28 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
     bucket = runs.outputs[f"{role.title()}Bucket"]
     region = _find_region(runs, bucket)
     if region is None:
-        return FAILURE, f"{bucket} does not exist", "create it, or deploy with another bucket"
+        return Answer(
+            FAILURE, f"{bucket} does not exist", "create it, or deploy with another bucket"
+        )
     if region != runs.region:
         message = f"{bucket} is in {region}, the stack in {runs.region}"
-        return FAILURE, message, f"use a bucket in {runs.region}, or deploy the stack in {region}"
-    owner, why = runs.account, ""
+        return Answer(
+            FAILURE, message, f"use a bucket in {runs.region}, or deploy the stack in {region}"
+        )
+    owner = runs.account
+    consequence = ""
     advice = "use a bucket of the stack's account"
     if role == "destination":
         owner = runs.variables.get(Variable.DESTINATION_OWNER) or owner
         advice = "or set destination.owner to the account that owns it"
     if role == "ingest":  # EventBridge: events go to the default bus of the bucket's owner
-        why = ": S3 sends its events to its owner's account, and no archive starts a run"
+        consequence = ": S3 sends its events to its owner's account, and no archive starts a run"
     try:
         with asking("s3:ListBucket"):
             runs.client("s3").head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
     except AccessDeniedError:
-        return FAILURE, f"{bucket} is not owned by account {owner}{why}", advice
-    return OK, f"{bucket} is in {region}, owned by account {owner}", ""
+        return Answer(FAILURE, f"{bucket} is not owned by account {owner}{consequence}", advice)
+    return Answer(OK, f"{bucket} is in {region}, owned by account {owner}")
 
 
 def check_rights(runs: DeployedRuns) -> Answer:
@@ -180,23 +201,27 @@ def check_rights(runs: DeployedRuns) -> Answer:
     its own policy, too, which only its owner may read.
     https://docs.aws.amazon.com/IAM/latest/APIReference/API_SimulatePrincipalPolicy.html
     """
-    orders = runs.defaults
-    target, actions = orders.destination, ["s3:PutObject"]
-    properties = orders.options.objects or ObjectProperties()
+    destination = runs.defaults.destination
+    actions = ["s3:PutObject"]
+    properties = runs.defaults.options.objects or ObjectProperties()
     if properties.tags:
         actions.append("s3:PutObjectTagging")
     if properties.acl is not None:
         actions.append("s3:PutObjectAcl")
-    arn = f"arn:{runs.partition}:s3:::{target.bucket}/{target.key}*"
+    arn = f"arn:{runs.partition}:s3:::{destination.bucket}/{destination.key}*"
     roles: list[str] = [
         runs.ask("lambda:GetFunctionConfiguration", FunctionName=name)["Role"]
         for name in runs.names(FUNCTION, WRITERS)
     ]
     for role in roles:
-        given = {"PolicySourceArn": role, "ActionNames": actions, "ResourceArns": [arn]}
-        found = runs.ask("iam:SimulatePrincipalPolicy", **given)["EvaluationResults"]
-        if any(one["EvalDecision"] != "allowed" for one in found):
-            return (
+        results = runs.ask(
+            "iam:SimulatePrincipalPolicy",
+            PolicySourceArn=role,
+            ActionNames=actions,
+            ResourceArns=[arn],
+        )["EvaluationResults"]
+        if any(result["EvalDecision"] != "allowed" for result in results):
+            return Answer(
                 FAILURE,
                 f"{role} may not {' and '.join(actions)} on {arn}: each write is refused",
                 f"{AGAIN}; else a permissions boundary or a policy of the organization denies it",
@@ -204,7 +229,7 @@ def check_rights(runs: DeployedRuns) -> Answer:
     owner = runs.variables.get(Variable.DESTINATION_OWNER) or runs.account
     if owner != runs.account:
         return _check_policy(runs, owner, roles)
-    return OK, f"the policies of {len(roles)} roles allow {' and '.join(actions)}", ""
+    return Answer(OK, f"the policies of {len(roles)} roles allow {' and '.join(actions)}")
 
 
 def _check_policy(runs: DeployedRuns, owner: str, roles: list[str]) -> Answer:
@@ -214,18 +239,26 @@ def _check_policy(runs: DeployedRuns, owner: str, roles: list[str]) -> Answer:
     try:
         policy = runs.ask("s3:GetBucketPolicy", Bucket=bucket)["Policy"]
     except S3UnzipError:  # MethodNotAllowed: only the owner may
-        message = f"{bucket} is of account {owner}, and only that account can read its policy; it "
-        return WARNING, f"{message}must allow {len(roles)} roles", advice
-    principals = json.dumps([one.get("Principal") for one in json.loads(policy)["Statement"]])
-    whole = f"arn:{runs.partition}:iam::{runs.account}:root", f'"{runs.account}"', '"*"'
+        message = (
+            f"{bucket} is of account {owner}, and only that account can read its policy; "
+            f"it must allow {len(roles)} roles"
+        )
+        return Answer(WARNING, message, advice)
+    statements = json.loads(policy)["Statement"]
+    principals = json.dumps([statement.get("Principal") for statement in statements])
+    whole_account = (
+        f"arn:{runs.partition}:iam::{runs.account}:root",
+        f'"{runs.account}"',
+        '"*"',
+    )
     missing = [role for role in roles if f'"{role}"' not in principals]
-    if missing and not any(one in principals for one in whole):
-        return (
+    if missing and not any(principal in principals for principal in whole_account):
+        return Answer(
             FAILURE,
             f"the policy of {bucket} does not name {', '.join(missing)}: their writes are refused",
             advice,
         )
-    return OK, f"the policy of {bucket} names {len(roles)} roles", ""
+    return Answer(OK, f"the policy of {bucket} names {len(roles)} roles")
 
 
 def check_key(runs: DeployedRuns) -> Answer:
@@ -244,8 +277,8 @@ def check_key(runs: DeployedRuns) -> Answer:
         if answer is not None:
             return answer
     if not any((*keys.values(), written)):
-        return OK, "kms_key is not set, and no bucket is encrypted with a key of yours", ""
-    return OK, "the keys are enabled; the canary tries the functions' rights to them", ""
+        return Answer(OK, "kms_key is not set, and no bucket is encrypted with a key of yours")
+    return Answer(OK, "the keys are enabled; the canary tries the functions' rights to them")
 
 
 def _explain_key(runs: DeployedRuns, key: str) -> Answer | None:
@@ -253,15 +286,15 @@ def _explain_key(runs: DeployedRuns, key: str) -> Answer | None:
     try:
         metadata = runs.ask("kms:DescribeKey", KeyId=key)["KeyMetadata"]
     except NotFoundError:
-        return FAILURE, f"{key} does not exist", "set kms_key to a key that does"
+        return Answer(FAILURE, f"{key} does not exist", "set kms_key to a key that does")
     state = metadata.get("KeyState", "Unknown")
     if state != "Enabled":
         advice = "enable the key, or cancel its deletion: every PUT and GET fails without it"
-        return FAILURE, f"{key} is {state}", advice
+        return Answer(FAILURE, f"{key} is {state}", advice)
     usage = metadata.get("KeyUsage", "ENCRYPT_DECRYPT")
     if usage != "ENCRYPT_DECRYPT":
         advice = "set kms_key to a symmetric key for encryption"
-        return FAILURE, f"{key} is a key for {usage}", advice
+        return Answer(FAILURE, f"{key} is a key for {usage}", advice)
     return None
 
 
@@ -285,7 +318,7 @@ def _compare_encryption(runs: DeployedRuns, role: str, key: str | None) -> Answe
     if key is not None and actual.rpartition("/")[2] == key.rpartition("/")[2]:
         return None
     message = f"{bucket} is encrypted with {actual}, on which the functions have no rights"
-    return FAILURE, message, f"set {setting} to this key, and deploy again"
+    return Answer(FAILURE, message, f"set {setting} to this key, and deploy again")
 
 
 def check_secret(runs: DeployedRuns) -> Answer:
@@ -294,11 +327,11 @@ def check_secret(runs: DeployedRuns) -> Answer:
         password = read_password(runs)
     except (NotFoundError, UsageError) as error:
         advice = "put the password into the secret, or correct password_secret and deploy again"
-        return FAILURE, str(error), advice
+        return Answer(FAILURE, str(error), advice)
     if password is None:
         message = "password_secret is not set: encrypted members fail, others do not need it"
-        return OK, message, ""
-    return OK, "the secret holds a password", ""
+        return Answer(OK, message)
+    return Answer(OK, "the secret holds a password")
 
 
 def read_password(runs: DeployedRuns) -> bytes | None:
@@ -314,37 +347,37 @@ def check_events(runs: DeployedRuns) -> Answer:
     """
     bucket = runs.outputs["IngestBucket"]
     with asking("s3:GetBucketNotification"):
-        found = runs.client("s3").get_bucket_notification_configuration(Bucket=bucket)
-    if "EventBridgeConfiguration" not in found:  # empty if enabled
+        notifications = runs.client("s3").get_bucket_notification_configuration(Bucket=bucket)
+    if "EventBridgeConfiguration" not in notifications:  # empty if enabled
         message = f"{bucket} does not send events to EventBridge: no archive will start a run"
         advice = "switch it on: the bucket's properties, Event notifications, Amazon EventBridge"
-        return FAILURE, message, advice
-    return OK, f"{bucket} sends its events to EventBridge", ""
+        return Answer(FAILURE, message, advice)
+    return Answer(OK, f"{bucket} sends its events to EventBridge")
 
 
 def check_rules(runs: DeployedRuns) -> Answer:
     """Are the EventBridge rules of the stack enabled?"""
     rules = [runs.ask("events:DescribeRule", Name=name) for name in runs.names(RULE)]
     if not rules:
-        return FAILURE, "the stack has no EventBridge rule", AGAIN
-    off = [one["Name"] for one in rules if one.get("State") != "ENABLED"]
-    if off:
-        message = f"{', '.join(off)}: not enabled, so its events go nowhere"
-        return FAILURE, message, f"aws events enable-rule --name {off[0]}"
-    return OK, f"{len(rules)} EventBridge rules are enabled", ""
+        return Answer(FAILURE, "the stack has no EventBridge rule", AGAIN)
+    disabled = [rule["Name"] for rule in rules if rule.get("State") != "ENABLED"]
+    if disabled:
+        message = f"{', '.join(disabled)}: not enabled, so its events go nowhere"
+        return Answer(FAILURE, message, f"aws events enable-rule --name {disabled[0]}")
+    return Answer(OK, f"{len(rules)} EventBridge rules are enabled")
 
 
 def check_trigger(runs: DeployedRuns) -> Answer:
     """Does the queue invoke the intake function?"""
     function = runs.outputs["IntakeFunction"]
     answer = runs.ask("lambda:ListEventSourceMappings", FunctionName=function)
-    states = [one.get("State", "unknown") for one in answer["EventSourceMappings"]]
+    states = [source.get("State", "unknown") for source in answer["EventSourceMappings"]]
     if not states:
-        return FAILURE, f"no queue invokes {function}", AGAIN
+        return Answer(FAILURE, f"no queue invokes {function}", AGAIN)
     if states != ["Enabled"] * len(states):
         message = f"the queue's trigger of {function} is {', '.join(states)}"
-        return FAILURE, message, "enable it: the function's configuration, Triggers"
-    return OK, f"the queue invokes {function}", ""
+        return Answer(FAILURE, message, "enable it: the function's configuration, Triggers")
+    return Answer(OK, f"the queue invokes {function}")
 
 
 def check_dead_letters(runs: DeployedRuns) -> Answer:
@@ -353,30 +386,35 @@ def check_dead_letters(runs: DeployedRuns) -> Answer:
     queues = [url for url in runs.names(QUEUE) if url != intake]
     if not queues:
         advice = f"{AGAIN}: a failed event would be lost"
-        return FAILURE, "the stack has no dead-letter queue", advice
+        return Answer(FAILURE, "the stack has no dead-letter queue", advice)
     depths = {url: sum(read_depth(runs, url)) for url in queues}
     names = [url.rsplit("/", 1)[-1] for url in queues if depths[url]]
     if names:
-        return WARNING, f"{sum(depths.values()):,} messages are in {', '.join(names)}", READ_DEAD
-    return OK, f"none in {', '.join(url.rsplit('/', 1)[-1] for url in queues)}", ""
+        return Answer(
+            WARNING, f"{sum(depths.values()):,} messages are in {', '.join(names)}", READ_DEAD
+        )
+    return Answer(OK, f"none in {', '.join(url.rsplit('/', 1)[-1] for url in queues)}")
 
 
 def check_alarms(runs: DeployedRuns) -> Answer:
     """Has every alarm of the stack an action, and is none in ALARM?"""
     alarms = _read_alarms(runs)
     if not alarms:
-        return WARNING, "the stack has no alarms", AGAIN
-    heard = [one for one in alarms if one.get("AlarmActions") and one.get("ActionsEnabled", True)]
-    silent = [one["AlarmName"] for one in alarms if one not in heard]
+        return Answer(WARNING, "the stack has no alarms", AGAIN)
+    silent = [alarm["AlarmName"] for alarm in alarms if not _has_action(alarm)]
     if silent:
         verb = "has" if len(silent) == 1 else "have"
         count = f"{len(silent)} of {len(alarms)} alarms {verb} no action"
-        return WARNING, f"{count}, so nobody is notified: {', '.join(silent)}", SET_EMAIL
-    on = [one["AlarmName"] for one in alarms if one.get("StateValue") == "ALARM"]
-    if on:
+        return Answer(WARNING, f"{count}, so nobody is notified: {', '.join(silent)}", SET_EMAIL)
+    ringing = [alarm["AlarmName"] for alarm in alarms if alarm.get("StateValue") == "ALARM"]
+    if ringing:
         advice = "docs/howto/dashboard.md says what to do for each"
-        return WARNING, f"in ALARM: {', '.join(on)}", advice
-    return OK, f"{len(alarms)} alarms, each with an action, none in ALARM", ""
+        return Answer(WARNING, f"in ALARM: {', '.join(ringing)}", advice)
+    return Answer(OK, f"{len(alarms)} alarms, each with an action, none in ALARM")
+
+
+def _has_action(alarm: Mapping[str, Any]) -> bool:
+    return bool(alarm.get("AlarmActions")) and bool(alarm.get("ActionsEnabled", True))
 
 
 def check_notifications(runs: DeployedRuns) -> Answer:
@@ -396,8 +434,8 @@ def check_notifications(runs: DeployedRuns) -> Answer:
             if action["HistorySummary"].startswith("Failed"):
                 message = f"{alarm['AlarmName']}: {action['HistorySummary']}"
                 advice = "let cloudwatch.amazonaws.com publish to the topic by its policy and key"
-                return FAILURE, message, f"{advice}; {AGAIN}"
-    return OK, "no notification of an alarm failed", ""
+                return Answer(FAILURE, message, f"{advice}; {AGAIN}")
+    return Answer(OK, "no notification of an alarm failed")
 
 
 def check_subscriptions(runs: DeployedRuns) -> Answer:
@@ -406,17 +444,18 @@ def check_subscriptions(runs: DeployedRuns) -> Answer:
     https://docs.aws.amazon.com/sns/latest/dg/SendMessageToHttp.confirm.html: until then nothing
     is delivered, and after two days the subscription is gone.
     """
-    actions = [arn for one in _read_alarms(runs) for arn in one.get("AlarmActions", ())]
+    actions = [arn for alarm in _read_alarms(runs) for arn in alarm.get("AlarmActions", ())]
     topics = sorted({arn for arn in actions if ":sns:" in arn})
     if not topics:
-        return WARNING, "the alarms publish to no topic", SET_EMAIL
+        return Answer(WARNING, "the alarms publish to no topic", SET_EMAIL)
     for topic in topics:
-        found = runs.ask("sns:ListSubscriptionsByTopic", TopicArn=topic)["Subscriptions"]
-        if not any(one["SubscriptionArn"].startswith("arn:") for one in found):
-            waiting = "has a subscription that is not confirmed" if found else "has no subscription"
+        answer = runs.ask("sns:ListSubscriptionsByTopic", TopicArn=topic)
+        arns = [subscription["SubscriptionArn"] for subscription in answer["Subscriptions"]]
+        if not any(arn.startswith("arn:") for arn in arns):
+            waiting = "has a subscription that is not confirmed" if arns else "has no subscription"
             advice = "follow the link in the message of AWS Notifications, or subscribe again"
-            return WARNING, f"{topic} {waiting}: nobody is notified", advice
-    return OK, f"confirmed for {', '.join(topics)}", ""
+            return Answer(WARNING, f"{topic} {waiting}: nobody is notified", advice)
+    return Answer(OK, f"confirmed for {', '.join(topics)}")
 
 
 CHECKS: Mapping[str, Callable[[DeployedRuns], Answer]] = {
@@ -453,12 +492,12 @@ def _find_region(runs: DeployedRuns, bucket: str) -> str | None:
     """
     with asking("s3:ListBucket"):
         try:
-            found = runs.client("s3").head_bucket(Bucket=bucket)
-            region: str | None = found.get("BucketRegion")
+            answer = runs.client("s3").head_bucket(Bucket=bucket)
+            region: str | None = answer.get("BucketRegion")
         except ClientError as error:
-            about = error.response["ResponseMetadata"]
-            region = about.get("HTTPHeaders", {}).get("x-amz-bucket-region")
-            if about["HTTPStatusCode"] == 404:
+            metadata = error.response["ResponseMetadata"]
+            region = metadata.get("HTTPHeaders", {}).get("x-amz-bucket-region")
+            if metadata["HTTPStatusCode"] == 404:
                 return None
             if region is None or region == runs.region:
                 raise
@@ -469,6 +508,6 @@ def _read_alarms(runs: DeployedRuns) -> list[Any]:
     names = runs.names(ALARM)[:MAX_NAMES]
     if not names:
         return []
-    given = {"AlarmNames": names, "MaxRecords": MAX_NAMES}
-    found: list[Any] = runs.ask("cloudwatch:DescribeAlarms", **given)["MetricAlarms"]
-    return found
+    answer = runs.ask("cloudwatch:DescribeAlarms", AlarmNames=names, MaxRecords=MAX_NAMES)
+    alarms: list[Any] = answer["MetricAlarms"]
+    return alarms

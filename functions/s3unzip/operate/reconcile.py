@@ -18,7 +18,8 @@ from msgspec import Struct, structs
 from s3unzip.aws.environment import LambdaConfig
 from s3unzip.errors import NotFoundError, StorageError, UnreadableRecordError
 from s3unzip.model import Location, SourceState, Verdict, run_id
-from s3unzip.operate.runs import RUNNING, DeployedRuns, asking
+from s3unzip.operate.control_plane import asking
+from s3unzip.operate.runs import RUNNING, DeployedRuns
 from s3unzip.operate.submit import send_events
 from s3unzip.planning.plan import read_whole_tail
 from s3unzip.settings import Tuning

@@ -24,7 +24,8 @@ from s3unzip.api.extraction import (
 from s3unzip.aws.environment import Trigger
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import Location
-from s3unzip.operate.runs import DeployedRuns, asking
+from s3unzip.operate.control_plane import asking
+from s3unzip.operate.runs import DeployedRuns
 from s3unzip.stores.calls import map_ahead
 from s3unzip.stores.locations import parse_source
 from s3unzip.stores.ports import Stores
