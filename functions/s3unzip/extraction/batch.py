@@ -168,8 +168,8 @@ class Window:
     one piece of the stream at most.
     """
 
-    def __init__(self, pieces: Iterator[Buffer], start: int) -> None:
-        self._pieces = pieces
+    def __init__(self, chunks: Iterator[Buffer], start: int) -> None:
+        self._chunks = chunks
         self._held = memoryview(b"")
         self._start = start  # offset in the archive of the first byte held
         self.bytes_read = 0
@@ -191,15 +191,15 @@ class Window:
         if start < position:
             buffers.append(self._held[start - self._start :])
         while position < stop:
-            piece = next(self._pieces, None)
-            if piece is None:
+            chunk = next(self._chunks, None)
+            if chunk is None:
                 raise errors.ServiceFaultError(
                     f"the archive's stream ended at {position}, not at {stop}"
                 )
-            self.bytes_read += len(piece)
-            if position + len(piece) > start:
-                buffers.append(memoryview(piece)[max(0, start - position) :])
-            position += len(piece)
+            self.bytes_read += len(chunk)
+            if position + len(chunk) > start:
+                buffers.append(memoryview(chunk)[max(0, start - position) :])
+            position += len(chunk)
         self._held = memoryview(buffers[0] if len(buffers) == 1 else b"".join(buffers))
         self._start = start
 

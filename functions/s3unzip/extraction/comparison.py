@@ -72,12 +72,12 @@ def read_stored(destination: Destination, key: str, *, is_gzip: bool) -> StoredO
     crc = 0
     gzip_content = _GzipContent()
     try:
-        for piece in destination.read(key):
-            size += len(piece)
+        for chunk in destination.read(key):
+            size += len(chunk)
             if is_gzip:
-                gzip_content.feed(piece)
+                gzip_content.feed(chunk)
             else:
-                crc = crc32(piece, crc)
+                crc = crc32(chunk, crc)
     except NotFoundError:
         return None
     return StoredObject(key, size, gzip_content.crc32 if is_gzip else crc)

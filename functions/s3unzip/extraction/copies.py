@@ -10,8 +10,9 @@ Rules:
 * A part is tried `COPY_TRIES` times. A throttled try does not count.
 """
 
-import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import accumulate, count
 
 from isal.isal_zlib import crc32
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 from s3unzip import errors
 from s3unzip.deflate import Span
 from s3unzip.extraction.member_data import MemberData, open_data, open_part
-from s3unzip.extraction.parts import PartPlan, check_whole, combine_parts, copy_sizes
+from s3unzip.extraction.parts import PartPlan, check_whole, combine_parts, copy_sizes, cut_evenly
 from s3unzip.extraction.stream import resolve_rows, stream_whole
 from s3unzip.extraction.uploads import (
     CopyRefusedError,
@@ -32,6 +33,7 @@ from s3unzip.extraction.uploads import (
 )
 from s3unzip.model import Part, PlannedMember
 from s3unzip.runs.step import RUN_FAULTS, TaskAttempt
+from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import CopiesParts, Upload
 from s3unzip.zip import ByteRange
 
@@ -99,10 +101,8 @@ def _check_copy(parts: tuple[Part, ...], data: MemberData) -> None:
 def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Copy one slice of a member over several tasks; settling completes the member."""
     member_slice = attempt.slice
-    size = attempt.task.size
     data = open_part(attempt, row)
-    part_size = math.ceil(size / member_slice.parts)
-    sizes = copy_sizes(size, part_size, attempt.destination.part_limits)
+    sizes = cut_evenly(attempt.task.size, member_slice.parts)
     plan = PartPlan(sizes, member_slice.first_number, member_slice.offset)
     upload = Upload(row.key, member_slice.upload_id)
     try:
@@ -127,33 +127,8 @@ def _copy_parts(
     def copy(number: int, start: int, size: int) -> Part:
         range_start = data.data_range.start + start
         byte_range = ByteRange(range_start, range_start + size)
-
-        def copy_once(number_of_try: int) -> Part:
-            try:
-                return destination.copy_part(
-                    upload, number, start, run.source, pin=run.pin, span=byte_range
-                )
-            except errors.ThrottledError:
-                raise
-            except errors.ServiceFaultError as fault:
-                if number_of_try < COPY_TRIES:
-                    raise
-                raise CopyRefusedError(str(fault)) from fault
-
-        try:
-            part = attempt.calls.paced("copy", number_tries(copy_once))
-        except errors.NotFoundError as gone:
-            raise UploadGoneError(gone) from gone
-        except RUN_FAULTS:
-            raise
-        except errors.StorageError as refusal:
-            raise CopyRefusedError(str(refusal)) from refusal
-        # VersityGW gives the source's own checksum, "...-3" of one uploaded in parts. Neither
-        # VersityGW nor another store takes it on Complete.
-        checksum = part.checksum_crc32
-        if checksum is not None and len(checksum) != CHECKSUM_LENGTH:
-            raise CopyRefusedError(f"part {number} came back with the checksum {checksum!r}")
-        return part
+        request = partial(destination.copy_part, upload, number, start)
+        return _run_copy(attempt.calls, partial(request, run.source, run.pin, byte_range))
 
     starts = list(accumulate(plan.sizes[:-1], initial=plan.offset))
     parts = []
@@ -167,13 +142,42 @@ def _copy_parts(
     return tuple(parts)
 
 
+def _run_copy(calls: Calls, request: Callable[[], Part]) -> Part:
+    """Copy one part; `CopyRefusedError`: the store does not, or its answer is useless."""
+
+    def copy_once(number_of_try: int) -> Part:
+        try:
+            return request()
+        except errors.ThrottledError:
+            raise
+        except errors.ServiceFaultError as fault:
+            if number_of_try < COPY_TRIES:
+                raise
+            raise CopyRefusedError(str(fault)) from fault
+
+    try:
+        part = calls.paced("copy", number_tries(copy_once))
+    except errors.NotFoundError as gone:
+        raise UploadGoneError(gone) from gone
+    except RUN_FAULTS:
+        raise
+    except errors.StorageError as refusal:
+        raise CopyRefusedError(str(refusal)) from refusal
+    # VersityGW gives the source's own checksum, "...-3" of one uploaded in parts. Neither
+    # VersityGW nor another store takes it on Complete.
+    checksum = part.checksum_crc32
+    if checksum is not None and len(checksum) != CHECKSUM_LENGTH:
+        raise CopyRefusedError(f"part {part.number} came back with the checksum {checksum!r}")
+    return part
+
+
 def _with_crcs(parts: tuple[Part, ...], data: MemberData, offset: int) -> tuple[Part, ...]:
     """Return `parts` with CRC-32s that are computed from the archive's bytes."""
     complete = []
     for part in parts:
         crc = 0
-        for piece in data.read(Span(offset, offset + part.size)):
-            crc = crc32(piece, crc)
+        for chunk in data.read(Span(offset, offset + part.size)):
+            crc = crc32(chunk, crc)
         complete.append(replace(part, crc32=crc))
         offset += part.size
     return tuple(complete)

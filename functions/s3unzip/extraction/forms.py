@@ -45,7 +45,7 @@ def decode_small(
 ) -> tuple[Buffer, int]:
     """Return a small member's object and the CRC-32 of its content; add to `warnings`."""
     if options.as_gzip is None:
-        body = decode_whole(member, data, policy, opened, warnings)
+        body = decode_whole(member, data, policy, opened, warnings=warnings)
         return body, member.crc32 if member.declares_crc else crc32(body)
     content = open_content(member, policy, opened, options)
     body = b"".join(content.decode([data]))

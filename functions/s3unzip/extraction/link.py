@@ -18,7 +18,7 @@ from s3unzip import deflate
 from s3unzip.errors import ArchiveError, MemberError, SegmentRecordError
 from s3unzip.extraction.conflicts import resolve_conflict
 from s3unzip.extraction.member_data import MemberData, open_data
-from s3unzip.extraction.parts import choose_part_size
+from s3unzip.extraction.parts import choose_part_size, copy_sizes
 from s3unzip.extraction.scan import segmentation_of
 from s3unzip.extraction.slices import whole_task
 from s3unzip.extraction.stream import allowed_size
@@ -70,17 +70,13 @@ def link_member(step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
 def _plan_copies(step: Step, row: PlannedMember, copies: Sequence[Task]) -> list[_SlicePlan]:
     """Return the slices of one stored member."""
     limits = step.destination.part_limits
-    part_size = max(
-        step.context.tuning.copy_part_bytes,
-        math.ceil(row.member.size / limits.max_parts) + 1,
-        limits.min_bytes,
-    )
-    part_size = min(part_size, limits.max_bytes)
+    fitting = math.ceil(row.member.size / limits.max_parts) + 1  # each slice rounds its parts up
+    part_size = max(step.context.tuning.copy_part_bytes, fitting)
     slices: list[_SlicePlan] = []
     number = 1
     for task in copies:
         start, stop = task.span
-        parts = max(1, math.ceil((stop - start) / part_size))
+        parts = len(copy_sizes(stop - start, part_size, limits))
         slices.append(_SlicePlan(start, stop - start, number, parts))
         number += parts
     return slices

@@ -49,19 +49,19 @@ class MemberData(Struct, frozen=True):
         """Check the data descriptor and the bytes after it."""
         member = self.row.member
         start = self.data_range.stop
-        after = b""
+        trailing = b""
         if start < member.stop:
-            range_after = ByteRange(start, min(member.stop, start + AFTER_LENGTH))
-            after = self.step.calls.run("get", lambda: self.step.archive.read(range_after))
-        self.step.warnings.update(close_member(member, self.opened, after))
+            trailing_range = ByteRange(start, min(member.stop, start + AFTER_LENGTH))
+            trailing = self.step.calls.run("get", lambda: self.step.archive.read(trailing_range))
+        self.step.warnings.update(close_member(member, self.opened, trailing))
 
 
 def read_range(step: Step, byte_range: ByteRange) -> Iterator[memoryview]:
     """Yield a range of the archive; the next bytes are read ahead."""
-    for piece in stream_ahead(step.archive, byte_range, step.calls, step.context.tuning):
+    for chunk in stream_ahead(step.archive, byte_range, step.calls, step.context.tuning):
         step.check_time()
-        step.bytes_read += len(piece)
-        yield piece
+        step.bytes_read += len(chunk)
+        yield chunk
 
 
 def open_data(step: Step, row: PlannedMember) -> MemberData:
