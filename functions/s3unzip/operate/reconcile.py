@@ -22,11 +22,10 @@ from s3unzip.operate.control_plane import asking
 from s3unzip.operate.runs import RUNNING, DeployedRuns
 from s3unzip.operate.submit import send_events
 from s3unzip.planning.plan import read_whole_tail
-from s3unzip.settings import Tuning
 from s3unzip.settling.loop import look_up_run
 from s3unzip.stores.calls import Calls, LocalClock
 from s3unzip.stores.listing import bound_pages
-from s3unzip.zip import TAIL_LENGTH, Limits
+from s3unzip.zip import TAIL_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -77,19 +76,19 @@ def reconcile(runs: DeployedRuns, since: float) -> Reconciliation:
     find = partial(_find_unsettled, runs=runs, defaults=runs.defaults)
     with ThreadPoolExecutor(THREADS, thread_name_prefix="reconcile") as pool:
         states = list(pool.map(find, _archives(runs, since)))
-    unsettled = tuple(one for one in states if isinstance(one, Unsettled))
+    unsettled = tuple(state for state in states if isinstance(state, Unsettled))
     return Reconciliation(len(states), states.count(RUNNING), unsettled)
 
 
 def start(runs: DeployedRuns, archives: Iterable[Unsettled]) -> int:
     """Queue the events of archives without a run, and resume the other runs; return how many."""
-    startable = [one for one in archives if one.state != "not readable"]
-    events = [(one.source, one.put) for one in startable if one.state == "no run"]
+    startable = [archive for archive in archives if archive.state != "not readable"]
+    events = [(archive.source, archive.put) for archive in startable if archive.state == "no run"]
     for _ in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events, "reconcile"):
         pass
-    for one in startable:
-        if one.state != "no run":
-            runs.resume(one.run)
+    for archive in startable:
+        if archive.state != "no run":
+            runs.resume(archive.run)
     return len(startable)
 
 
@@ -98,20 +97,23 @@ def _find_unsettled(
 ) -> Unsettled | str | None:
     """Return the problem of an archive's run, the state of an active run, or None."""
     request = defaults.request(archive["Key"])
-    source, put = request.source, archive["LastModified"].timestamp()
-    unread = Unsettled(source, archive["Size"], put, "", "not readable")
+    source = request.source
+    put = archive["LastModified"].timestamp()
+    unread = Unsettled(source, archive["Size"], put, run="", state="not readable")
     try:
-        found = runs.stores.source(source).stat(source)
+        tail = runs.stores.source(source).stat(source)
     except NotFoundError:  # deleted after the listing
         return None
     except StorageError as error:
         return structs.replace(unread, message=str(error))
-    run = run_id(request, found.pin, found.modified)
+    run = run_id(request, tail.pin, tail.modified)
     try:
         report = runs.records(run).find_report()
         if report is not None:
-            return _after(report, Unsettled(source, found.pin.size, put, run, "archive left"))
-        return _find_state(runs, request, found, put)
+            size = tail.pin.size
+            unfinished = Unsettled(source, size, put, run=run, state="archive left")
+            return _judge_end(report, unfinished)
+        return _find_state(runs, request, tail, put)
     except NotFoundError:
         return None
     except UnreadableRecordError as error:
@@ -119,10 +121,10 @@ def _find_unsettled(
 
 
 def _find_state(
-    runs: DeployedRuns, request: Request, found: Tail, put: float
+    runs: DeployedRuns, request: Request, stat: Tail, put: float
 ) -> Unsettled | str | None:
     """Return the problem of an archive whose run has no report, unless it is split; or RUNNING."""
-    tail = _read_whole(runs, request.source, found)
+    tail = _read_whole(runs, request.source, stat)
     run = run_id(request, tail.pin, tail.modified)
     records = runs.records(run)
     if tail.pin.parts and records.find_report() is not None:
@@ -133,36 +135,41 @@ def _find_state(
     recorded = look_up_run(records)
     began = state is not None or recorded.plan is not None or recorded.begins_anew
     problem: State = "not finished" if began else "no run"
-    return Unsettled(request.source, tail.pin.size, put, run, problem)
+    return Unsettled(request.source, tail.pin.size, put, run=run, state=problem)
 
 
-def _read_whole(runs: DeployedRuns, source: Location, found: Tail) -> Tail:
-    """Return what names an archive's run: the run of a split archive is named by all its parts.
+def _read_whole(runs: DeployedRuns, source: Location, stat: Tail) -> Tail:
+    """Return the tail of an archive with all its parts, which name the run of a split archive.
 
-    Where the archive cannot be read, it is what describes the one object.
+    The limits are the environment's, as for the planner. If the archive cannot be read, return
+    `stat`, the description of the one object.
     """
-    calls = Calls(LocalClock(), Tuning().retry_seconds, 1)
+    defaults = runs.defaults
+    calls = Calls(LocalClock(), defaults.tuning.retry_seconds, 1)
     store = runs.stores.source(source)
     try:
-        return read_whole_tail(store, source, TAIL_LENGTH, Limits().parts, calls)
+        max_parts = defaults.limits.parts
+        return read_whole_tail(store, source, length=TAIL_LENGTH, max_parts=max_parts, calls=calls)
     except NotFoundError:
         raise
     except StorageError:
-        return found
+        return stat
 
 
-def _after(report: Report, left: Unsettled) -> Unsettled | str | None:
+def _judge_end(report: Report, unfinished: Unsettled) -> Unsettled | str | None:
     """Return what is wrong although the run ended; RUNNING while a function may be at its archive.
 
-    `left` is the archive, as one that is left after its run.
+    `unfinished` is the archive, as one whose after-success action is not done.
     """
     if report.verdict is Verdict.SOURCE_CHANGED:
-        return structs.replace(left, state="put back")
-    after = report.after_success
-    if after is None or not report.archive_left:
+        return structs.replace(unfinished, state="put back")
+    action = report.after_success
+    if action is None or not report.archive_left:
         return None
-    recent = time.time() - report.finished < ACTION_SECONDS
-    return RUNNING if after.state is SourceState.PENDING and recent else left
+    is_recent = time.time() - report.finished < ACTION_SECONDS
+    if action.state is SourceState.PENDING and is_recent:
+        return RUNNING
+    return unfinished
 
 
 def _archives(runs: DeployedRuns, since: float) -> Iterator[ObjectTypeDef]:
@@ -173,7 +180,7 @@ def _archives(runs: DeployedRuns, since: float) -> Iterator[ObjectTypeDef]:
     with asking("s3:ListBucket"):
         listing = pages.paginate(Bucket=trigger.bucket, Prefix=trigger.prefix)
         for page in bound_pages(listing, f"s3://{trigger.bucket}/{trigger.prefix}"):
-            for found in page.get("Contents", ()):
-                recent = found["LastModified"].timestamp() >= since
-                if recent and trigger.covers(trigger.bucket, found["Key"]):
-                    yield found
+            for archive in page.get("Contents", ()):
+                is_recent = archive["LastModified"].timestamp() >= since
+                if is_recent and trigger.covers(trigger.bucket, archive["Key"]):
+                    yield archive

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -52,6 +53,22 @@ def test_a_split_archive_has_its_verdict(site: Site) -> None:
     (found,) = [reconcile(site.runs, 0.0)]
     assert (found.running, found.unsettled) == (1, ())
     site.work(run)
+    assert reconcile(site.runs, 0.0).unsettled == ()
+
+
+def test_the_limit_of_parts_is_the_environment_s(deploy: Callable[..., Site]) -> None:
+    """A split archive with more parts is refused, and its verdict is found."""
+    site = deploy(S3UNZIP_LIMITS='{"parts": 2}')
+    parts = build_split(Entry("a", b"a" * 500), sizes=[200, 200])
+    *others, last = zip(part_names("split", len(parts)), parts, strict=True)
+    for name, part in others:
+        site.account.put(name, part)
+    assert len(parts) == 3
+    site.begin(*last)
+    (run,) = (run for run, *_ in site.runs.recent(10))
+    report = site.runs.records(run).find_report()
+    assert report is not None
+    assert report.reason == "too-many-parts"
     assert reconcile(site.runs, 0.0).unsettled == ()
 
 
