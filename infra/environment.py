@@ -25,20 +25,12 @@ from pydantic import (
 from s3unzip.errors import UsageError
 from s3unzip.globs import compile_glob
 from s3unzip.object_properties import ARCHIVED_CLASSES, ObjectProperties
-from s3unzip.settings import MIB, Tuning, make_tuning
+from s3unzip.settings import MIB, OTHER_BUCKETS, Tuning, make_tuning
 
 AccountId = Annotated[str, Field(pattern=r"^\d{12}$")]
 BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
 # A backslash escapes the next character in a pattern of EventBridge.
 KeyPrefix = Annotated[str, Field(pattern=r"^([^/*?\\][^*?\\]*/)?$", max_length=512)]  # "" or "a/b/"
-# Names that S3 reserves: docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
-OTHER_BUCKETS = {
-    "--x-s3": "a directory bucket",
-    "--table-s3": "a table bucket",
-    "-s3alias": "the alias of an access point",
-    "--ol-s3": "the alias of an Object Lambda access point",
-    ".mrap": "a Multi-Region Access Point",
-}
 KmsKeyArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/.+$")]
 SecretArn = Annotated[
     str,
@@ -389,7 +381,8 @@ class Environment(Section):
         """Return which existing bucket is of a kind that the pipeline cannot use."""
         for section in ("ingest", "destination", "work"):
             name = getattr(self, section).existing or ""
-            for suffix, kind in OTHER_BUCKETS.items():
+            kinds = OTHER_BUCKETS | {"-s3alias": "the alias of an access point"}
+            for suffix, kind in kinds.items():
                 if name.endswith(suffix):
                     return (
                         f"{section}.existing: {name} is {kind}: name a general purpose bucket, "

@@ -35,6 +35,17 @@ PROCESS_VARIABLES = {
 }
 
 
+# Kinds of buckets by the ends of their names, which S3 reserves (bucketnamingrules.html in its user
+# guide). Listings of directory buckets are not sorted; the other kinds have other signatures.
+OTHER_BUCKETS = {
+    "--x-s3": "a directory bucket (S3 Express One Zone)",
+    "--xa-s3": "an access point of a directory bucket",
+    "--table-s3": "a table bucket",
+    "--ol-s3": "the alias of an Object Lambda access point",
+    ".mrap": "a Multi-Region Access Point",
+}
+
+
 class Variable(StrEnum):
     """Environment variables that the stack gives its functions."""
 

@@ -162,6 +162,53 @@ def test_every_range_carries_the_pin(where: Location) -> None:
     assert "versionId=v1" in asked.path
 
 
+@pytest.mark.parametrize("call", ["read", "read odd", "copy"])
+def test_a_version_that_may_not_be_read(call: str) -> None:
+    """The attempt after the denied one is pinned by the ETag alone, and so are all others."""
+
+    def answer(asked: Asked) -> Reply:
+        named = asked.path + asked.headers.get("x-amz-copy-source", "")
+        if "versionId" in named:
+            return s3_error(403, "AccessDenied")
+        if asked.method == "PUT":
+            return Reply(200, b"<CopyPartResult><ETag>e</ETag></CopyPartResult>")
+        return Reply(206, BODY[:10], content_range(0, 10))
+
+    with HttpServer(answer) as server:
+        stores = stores_at(server.url)
+        with pytest.raises(ServiceFaultError, match="s3:GetObjectVersion"):
+            CALLS[call](stores)
+        CALLS[call](stores)
+        CALLS[call](stores)
+    assert len(server.asked) == 3
+    for asked in server.asked[1:]:
+        pins = asked.headers.get("if-match"), asked.headers.get("x-amz-copy-source-if-match")
+        assert '"etag"' in pins
+
+
+EXPIRED = s3_error(400, "ExpiredToken")
+DENIED = "User is not authorized to perform: s3:ListBucket on resource: arn:aws:s3:::bucket"
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "words"),
+    [
+        (EXPIRED, ExpiredKeysError, "ExpiredToken: said so; set AWS_ACCESS_KEY_ID"),
+        (s3_error(403, "AccessDenied", DENIED), AccessDeniedError, "; s3:ListBucket may be"),
+        (s3_error(403, "AccessDenied"), AccessDeniedError, "s3:ListBucket if there is no such key"),
+        (s3_error(403, "InvalidAccessKeyId"), AccessDeniedError, "check the credentials"),
+        (Reply(400), StorageError, "HTTP 400"),
+    ],
+)
+@pytest.mark.parametrize("key", ["key", "odd//key"])
+def test_what_a_refused_head_means(
+    key: str, reply: Reply, kind: type[S3UnzipError], words: str
+) -> None:
+    """A HEAD has no body: a GET of one byte tells the code."""
+    with answering(lambda asked: reply) as stores, pytest.raises(kind, match=words):
+        stores.destination(WHERE).head(key)
+
+
 @pytest.mark.parametrize("where", [WHERE, ODD], ids=["plain", "odd"])
 @pytest.mark.parametrize("status", [404, 405, 412])
 def test_a_pin_that_no_longer_holds(where: Location, status: int) -> None:
@@ -391,6 +438,26 @@ def test_ctrl_c_while_credentials_are_asked_for(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(Credentials, "get_frozen_credentials", interrupt)
     with pytest.raises(KeyboardInterrupt):
         CALLS[call](stores_at("http://127.0.0.1:9"))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("AWS_CA_BUNDLE", "/none.pem", "AWS_CA_BUNDLE /none.pem: No such file"),
+        ("AWS_CA_BUNDLE", __file__, "[Nn]o certificates"),
+        ("AWS_DEFAULTS_MODE", "fast", "invalid defaults mode: fast"),
+    ],
+)
+def test_a_wrong_setting_is_no_silence_of_the_store(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: str
+) -> None:
+    """It is final at once, and its line has what the library says."""
+    monkeypatch.setenv(variable, value)
+    with HttpServer(lambda asked: Reply(500)) as server:
+        call = "list" if variable == "AWS_DEFAULTS_MODE" else "read"
+        with pytest.raises((StorageError, UsageError), match=words):
+            CALLS[call](stores_at(server.url))
+    assert not server.asked
 
 
 def test_an_unknown_profile() -> None:

@@ -21,7 +21,10 @@ S3_ANSWERS = {
     "late": (403, "RequestTimeTooSkewed"),
     "elsewhere": (400, "AuthorizationHeaderMalformed"),
     "below": (409, "ObjectParentIsFile"),
+    "strict": (403, "SecondLevelDomainForbidden"),
+    "sealed": (400, "InvalidRequest"),
 }
+MESSAGES = {"sealed": "The object was stored using a form of Server Side Encryption."}
 
 
 @contextmanager
@@ -86,4 +89,4 @@ def _answer_web(asked: Asked, files: WebFiles) -> Reply:
 def _answer_s3(asked: Asked) -> Reply:
     bucket = asked.path.lstrip("/").split("/")[0].split("?")[0]
     status, code = S3_ANSWERS.get(bucket, (404, "NoSuchBucket"))
-    return s3_error(status, code, "no")
+    return s3_error(status, code, MESSAGES.get(bucket, "no"))

@@ -36,7 +36,7 @@ from s3unzip.settings import Tuning
 from s3unzip.stores.calls import Calls, LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.listing import Page, list_pages
-from s3unzip.stores.locations import parse_destination, parse_source
+from s3unzip.stores.locations import parse_destination, parse_source, split_bucket
 from s3unzip.stores.ports import ListedObject, Stores
 
 
@@ -142,7 +142,7 @@ def names_several(word: str) -> bool:
         return False
     if not rest:
         return (bool(GLOB & set(word)) and not Path(word).exists()) or Path(word).is_dir()
-    key = rest.partition("/")[2]
+    key = split_bucket(rest)[1]
     return scheme.lower() == "s3" and (not key or key.endswith("/") or bool(GLOB & set(key)))
 
 
@@ -153,7 +153,7 @@ def names_one(word: str, config: StoreConfig) -> bool:
 
 def names_object(word: str, stores: Stores) -> bool:
     """Return whether a glob is the key of an object, which then is what is meant; one request."""
-    bucket, _, key = word.partition("://")[2].partition("/")
+    bucket, key = split_bucket(word.partition("://")[2])
     if not GLOB & set(key):
         return False
     page = next(_list_pages(bucket, key, stores), None)
@@ -227,7 +227,7 @@ def _open_reading(config: StoreConfig) -> Stores:
 
 def _list_bucket(word: str, config: StoreConfig) -> Iterator[Location]:
     """Yield archives of a bucket, which is listed with the credentials that read it."""
-    bucket, _, key = word.partition("://")[2].partition("/")
+    bucket, key = split_bucket(word.partition("://")[2])
     for one in list_objects(word, _open_reading(config)):
         if GLOB & set(key) or one.key.lower().endswith(SUFFIX):
             yield Location("s3", bucket, one.key)
@@ -235,7 +235,7 @@ def _list_bucket(word: str, config: StoreConfig) -> Iterator[Location]:
 
 def list_objects(word: str, stores: Stores) -> Iterator[ListedObject]:
     """Yield the objects that a prefix or a glob of a bucket names."""
-    bucket, _, key = word.partition("://")[2].partition("/")
+    bucket, key = split_bucket(word.partition("://")[2])
     start = fixed_part(key)
     fits = compile_glob(key).match if start != key else str
     for page in _list_pages(bucket, start, stores):

@@ -28,7 +28,7 @@ from s3unzip.local.processors import available_processors
 from s3unzip.model import GzipForm, Location, OnConflict, Options
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.settings import Tuning, make_tuning
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.factory import StoreConfig, check_names
 from s3unzip.stores.locations import runs_home
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ WHERE = "prefix key_template strip_components"
 LOOK = "on_conflict as_gzip nested storage_class acl tag metadata cache_control content_type"
 ODD = "password_file lenient encoding"
 SERVER = "endpoint_url region profile"
-SOURCE = f"{SERVER} allow no_sign_request request_payer"
+SOURCE = f"{SERVER} addressing_style allow no_sign_request request_payer"
 PLACES = f"{SOURCE} dest_endpoint_url dest_profile"
 AFTERWARDS = "after_success delete_extra marker"
 SECTIONS = {
@@ -172,6 +172,10 @@ class Given:
         "--region TEXT", "The buckets' region.", envvar=["AWS_REGION", "AWS_DEFAULT_REGION"]
     )
     profile: str | None = option("--profile TEXT", "Profile of ~/.aws/config.")
+    addressing_style: str | None = option(
+        "--addressing-style <path|virtual>",
+        "Where requests have the bucket: in the path or in the host name.",
+    )
     allow: tuple[str, ...] = option(
         f"--allow <{OTHER_HOSTS}>", "Let an HTTP source redirect to other hosts.", ()
     )
@@ -364,6 +368,7 @@ class Given:
             self.endpoint_url,
             self.region,
             self.profile,
+            addressing_style=self.addressing_style,
             unsigned=self.no_sign_request,
             request_payer=self.request_payer,
             destination_endpoint_url=self.dest_endpoint_url,
@@ -381,7 +386,7 @@ class Given:
         return DeployedRuns(self.env or "", replace(self.config(), check_reachable=False))
 
     def check_places(self, where: Location, destination: Location | None = None) -> None:
-        """Refuse options of S3 for other places."""
+        """Refuse options of S3 for other places, and names that S3 does not have."""
         if where.scheme != "s3" and (self.no_sign_request or self.request_payer):
             raise UsageError(f"{where}: --no-sign-request and --request-payer are for S3")
         names = ("dest_endpoint_url", "dest_profile", "kms_key", "dest_no_sign_request")
@@ -389,6 +394,7 @@ class Given:
         if destination is not None and destination.scheme != "s3" and given:
             verb = "is" if len(given) == 1 else "are"
             raise UsageError(f"{destination}: {' and '.join(given)} {verb} for S3")
+        check_names(self.config(), where, destination)
 
 
 class GroupedCommand(click.Command):

@@ -27,7 +27,7 @@ from s3unzip.model import Location
 from s3unzip.operate.control_plane import asking
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.stores.calls import map_ahead
-from s3unzip.stores.locations import parse_source
+from s3unzip.stores.locations import parse_source, split_bucket
 from s3unzip.stores.ports import Stores
 
 VISIBLE: Final = "ApproximateNumberOfMessages"
@@ -106,7 +106,7 @@ def read_depth(runs: DeployedRuns, queue: str) -> tuple[int, int]:
 def _check(word: str, trigger: Trigger, environment: str) -> None:
     """Check that the environment may take what a word names."""
     scheme, separator, rest = word.partition("://")
-    bucket, _, key = rest.partition("/")
+    bucket, key = split_bucket(rest)
     if not separator or scheme.lower() != "s3" or not bucket:
         raise UsageError(f"{word}: archives of an environment are in S3: s3://bucket/prefix/")
     if names_several(word):

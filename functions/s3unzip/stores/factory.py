@@ -8,6 +8,7 @@ be sent to a worker process; the `Stores` made of it cannot.
 from __future__ import annotations
 
 import os
+import re
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,6 +57,7 @@ OPTIONS = {
     "endpoint_url": "--endpoint-url",
     "region": "--region",
     "profile": "--profile",
+    "addressing_style": "--addressing-style",
     "unsigned": "--no-sign-request",
     "request_payer": "--request-payer",
     "destination_endpoint_url": "--dest-endpoint-url",
@@ -65,6 +67,11 @@ OPTIONS = {
     "destination_owner": "--dest-owner",
     "destination_kms_key": "--kms-key",
 }
+_AWS_NAME = re.compile(r"arn:|[a-z0-9.-]+\Z")
+_KMS_KEY = re.compile(
+    r"(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/)?(mrk-)?[0-9a-f-]{32,36}"
+    r"|(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:)?alias/[\w/-]+"
+)
 T = TypeVar("T")
 PART = 16 * 1024**2  # of a record: what is gathered before an upload begins, and a part of it
 TYPES = {"json": "application/json", "jsonl": "application/jsonl", "html": "text/html"}
@@ -85,6 +92,9 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
     endpoint_url: str | None = None  # of S3; None: AWS, or AWS_ENDPOINT_URL
     region: str | None = None
     profile: str | None = None
+    # path or virtual: where requests have the bucket. None: as the configuration says; else S3 of
+    # AWS has it in the host name, other servers in the path.
+    addressing_style: str | None = None
     unsigned: bool = False  # read the archive without credentials: everybody may
     request_payer: bool = False  # the archive's bucket is Requester Pays; accept to pay
     destination_endpoint_url: str | None = None
@@ -158,6 +168,28 @@ def check_buckets(config: StoreConfig, source: Location, destination: Location) 
     for location, access in ((source, config), (destination, config.at_destination())):
         if location.scheme == "s3":
             stores.session(access).check_bucket(location.bucket)
+
+
+def check_names(config: StoreConfig, source: Location, destination: Location | None) -> None:
+    """Refuse names that AWS does not have, before anybody is asked for keys."""
+    there = config.at_destination()
+    for place, access in ((source, config), (destination, there)):
+        bucket = place.bucket if place is not None and place.scheme == "s3" else ""
+        if bucket and not _AWS_NAME.match(bucket) and _reaches_aws(access):
+            raise UsageError(
+                f"{place}: AWS has no bucket of this name: lower-case letters, digits, dots and "
+                "hyphens; --endpoint-url names another server"
+            )
+    key = config.destination_kms_key
+    if key is not None and not _KMS_KEY.fullmatch(key) and _reaches_aws(there):
+        raise UsageError(f"--kms-key {key}: no ARN, no id and no alias (alias/NAME) of a KMS key")
+
+
+def _reaches_aws(access: StoreConfig) -> bool:
+    from s3unzip.stores.s3.credentials import AwsSession, is_aws
+
+    url = access.endpoint_url or AwsSession(access.profile, access.region).own_endpoint
+    return url is None or is_aws(url)
 
 
 def sign_in(config: StoreConfig, destination: Location) -> None:
@@ -277,7 +309,7 @@ class _Stores:
 def _reached(config: StoreConfig) -> tuple[object, ...]:
     """Return what a session depends on."""
     who = config.profile, config.unsigned, config.request_payer
-    return config.endpoint_url, config.region, *who
+    return config.endpoint_url, config.region, config.addressing_style, *who
 
 
 # Archives of several parts

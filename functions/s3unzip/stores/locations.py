@@ -10,10 +10,20 @@ from msgspec.structs import replace
 
 from s3unzip.errors import UsageError
 from s3unzip.model import Location
+from s3unzip.settings import OTHER_BUCKETS
 
+OTHER_ARNS = {
+    "s3-object-lambda": "an Object Lambda access point",
+    "s3-outposts": "a bucket on Outposts",
+    "s3express": "a directory bucket (S3 Express One Zone)",
+    "s3tables": "a table bucket",
+}
+ARN = "arn:"  # what a bucket begins with that is an access point
 HOME_ADVICE = "records of runs are kept there: S3UNZIP_HOME names another folder"
 # What is typed instead of s3://, and is hardly a path; ./s3:/a is one.
-_MEANT = re.compile(r"(s3:/?|s3//|arn:aws[a-z-]*:s3:::)(?=[^/])", re.IGNORECASE)
+_MEANT = re.compile(r"(s3:/?|s3//|arn:aws[a-z-]*:s3:::|(?=arn:aws))(?=[^/])", re.IGNORECASE)
+_ARN = re.compile(r"arn:aws[a-z-]*:([a-z0-9-]+):([a-z0-9-]*):(|[0-9]{12}):(.*)\Z", re.DOTALL)
+_ACCESS_POINT = re.compile(r"accesspoint[:/]([a-z0-9-]{3,50})(?:/(.*))?\Z", re.DOTALL)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.\-_]{1,61}[a-z0-9]\Z", re.IGNORECASE)
 
 
@@ -65,11 +75,8 @@ def _parse(text: str) -> Location:
     if scheme == "file":
         return Location("file", "", whole_path(unquote(urlsplit(text).path)))
     if scheme == "s3":
-        bucket, _, key = rest.partition("/")
-        if not _BUCKET.match(bucket):
-            raise UsageError(
-                f"{text}: {bucket!r} is no bucket name (3 to 63 letters, digits, dots, hyphens)"
-            )
+        bucket, key = split_bucket(rest)
+        _check_kind(text, bucket)
         return Location("s3", bucket, key)
     if scheme in {"http", "https"}:
         host, _, path = rest.partition("/")
@@ -78,6 +85,40 @@ def _parse(text: str) -> Location:
             raise UsageError(f"{shown}: an address without host or path")
         return Location(scheme, host, path)
     raise UsageError(f"{text}: {scheme}:// is not known; s3://, http(s):// or a path")
+
+
+def split_bucket(rest: str) -> tuple[str, str]:
+    """Return the bucket and the key that follow ``s3://``; the bucket may be an access point's ARN.
+
+    Of the two forms of such an ARN the bucket has the one without a slash.
+    """
+    arn = _ARN.match(rest)
+    if arn is not None and arn.group(1, 2, 3) == ("s3", "", ""):  # a bucket's
+        rest = arn[4]
+    elif arn is not None and (point := _ACCESS_POINT.match(arn[4])) is not None:
+        return f"{rest[: arn.start(4)]}accesspoint:{point[1]}", point[2] or ""
+    bucket, _, key = rest.partition("/")
+    return bucket, key
+
+
+def _check_kind(text: str, bucket: str) -> None:
+    """Refuse what is no bucket, and buckets of a kind that is not supported."""
+    kind = next((kind for end, kind in OTHER_BUCKETS.items() if bucket.endswith(end)), None)
+    arn = _ARN.match(bucket)
+    if arn is not None and not arn[2]:
+        kind = OTHER_BUCKETS[".mrap"]
+    elif arn is not None:
+        kind = kind or OTHER_ARNS.get(arn[1])
+    if kind is not None:
+        raise UsageError(
+            f"{text}: {kind} is not supported: use a general purpose bucket, or an access "
+            "point of one"
+        )
+    is_point = arn is not None and arn[1] == "s3" and _ACCESS_POINT.match(arn[4]) is not None
+    if not is_point and not _BUCKET.match(bucket):
+        raise UsageError(
+            f"{text}: {bucket!r} is no bucket name (3 to 63 letters, digits, dots, hyphens)"
+        )
 
 
 def whole_path(text: str) -> str:

@@ -2,10 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from io import BytesIO
+from urllib.parse import urlsplit
 
 import pytest
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from hypothesis import given
 from hypothesis import strategies as st
+from urllib3 import HTTPResponse
 
 from s3unzip.errors import AccessDeniedError, StorageError
 from s3unzip.model import Location, Part
@@ -39,6 +43,44 @@ def test_requests_go_to_the_region(region: str, domain: str) -> None:
     for client in (session.control, session.slow):
         assert client.meta.endpoint_url == f"https://{host}"
     assert f"bucket.{host}" in str(session.reader("bucket").config)
+
+
+@pytest.mark.parametrize(
+    ("bucket", "settings", "url"),
+    [
+        ("plain", {}, "https://plain.s3.eu-west-1.amazonaws.com"),
+        ("with.dot", {}, "https://s3.eu-west-1.amazonaws.com"),
+        ("plain", {"addressing_style": "path"}, "https://s3.eu-west-1.amazonaws.com"),
+        ("plain", {"endpoint_url": "http://s3.local:1/base/"}, "http://s3.local:1/base"),
+        (
+            "plain",
+            {"endpoint_url": "http://s3.local:1/base", "addressing_style": "virtual"},
+            "http://plain.s3.local:1/base",
+        ),
+        (
+            "arn:aws:s3:us-east-1:123456789012:accesspoint:reader",
+            {},
+            "https://reader-123456789012.s3-accesspoint.us-east-1.amazonaws.com",
+        ),
+    ],
+)
+def test_both_clients_reach_a_bucket_at_the_same_url(
+    bucket: str, settings: dict[str, str], url: str
+) -> None:
+    """The host and the path before the key are those of botocore's requests."""
+    session = Session(StoreConfig(region="eu-west-1", **settings))  # type: ignore[arg-type]
+    assert dict(session.reader(bucket).config)["endpoint"] == url
+    asked: list[str] = []
+
+    def note(request: AWSPreparedRequest, **_: object) -> AWSResponse:
+        asked.append(request.url.partition("?")[0])
+        return AWSResponse(request.url, 200, {}, HTTPResponse(BytesIO(), preload_content=False))  # type: ignore[arg-type]
+
+    session.control.meta.events.register("before-send.s3", note)
+    session.control.head_object(Bucket=bucket, Key="key")
+    host = urlsplit(url).hostname or ""
+    in_host = host.startswith((f"{bucket}.", "reader-"))
+    assert asked == [f"{url}/key" if in_host else f"{url}/{bucket}/key"]
 
 
 SEGMENT = re.compile(r"[\x00-\x1f\x7f]")

@@ -25,9 +25,10 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
 from getpass import GetPassWarning
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import botocore.session
-from botocore import exceptions
+from botocore import UNSIGNED, exceptions
 from botocore.config import Config
 from botocore.credentials import (
     Credentials,
@@ -271,6 +272,26 @@ class AwsSession:
         return region
 
     @property
+    def addressing_style(self) -> str | None:
+        """The ``addressing_style`` of the profile's ``s3`` settings; None: it is not set."""
+        settings = self._configured("s3")
+        style = settings.get("addressing_style") if isinstance(settings, dict) else None
+        return style if style in {"path", "virtual"} else None
+
+    @cached_property
+    def own_endpoint(self) -> str | None:
+        """The URL of another server than AWS that variables or files name; None: they name none."""
+        with self._lock:
+            files = str(self._core.full_config)
+        if not any(name.startswith("AWS_ENDPOINT_URL") for name in os.environ) and (
+            "endpoint_url" not in files
+        ):
+            return None
+        region = self.region or DEFAULT_REGION
+        url: str = self.client("s3", region=region, signature_version=UNSIGNED).meta.endpoint_url
+        return None if is_aws(url) else url
+
+    @property
     def sends_checksums(self) -> bool:
         """Whether the configuration allows checksums that a request does not need.
 
@@ -288,8 +309,11 @@ class AwsSession:
 
     def _configured(self, name: str) -> Any:
         """Return a setting of variables or files."""
-        with self._lock:
-            return self._core.get_config_variable(name)
+        try:
+            with self._lock:
+                return self._core.get_config_variable(name)
+        except exceptions.BotoCoreError as error:
+            raise _explain(error, _name(self._profile)) from None
 
     def credentials(self) -> Callable[[], ReadOnlyCredentials] | None:
         """Return a function that returns the current credentials; None: there are none."""
@@ -318,6 +342,12 @@ class AwsSession:
                 )
         except ValueError as error:  # an endpoint from ~/.aws/config or a variable
             raise errors.UsageError(f"{error}: it must begin with http:// or https://") from None
+
+
+def is_aws(url: str) -> bool:
+    """Return whether a URL leads to AWS."""
+    host = urlsplit(url).hostname or ""
+    return host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
 
 
 def obstore_credentials(

@@ -338,8 +338,9 @@ class S3Destination:
         if not self._session.copies:
             raise UnsupportedError(f"{source}: this server does not implement UploadPartCopy")
         origin = {"Bucket": source.bucket, "Key": source.key}
-        if pin.version_id is not None:
-            origin["VersionId"] = pin.version_id
+        version = self._session.readable_version(source.bucket, pin)
+        if version is not None:
+            origin["VersionId"] = version
         request = self._of(upload) | {
             "PartNumber": number,
             "CopySource": origin,
@@ -358,7 +359,8 @@ class S3Destination:
             if answer.code == "NoSuchUpload":
                 call = Call("PutObject", self._bucket, upload.key)
             else:
-                call = Call("GetObject", source.bucket, source.key, pinned=True)
+                action = "GetObject" if version is None else "GetObjectVersion"
+                call = Call(action, source.bucket, source.key, pinned=True)
             raise self._session.understand(error, call) from None
         result = _field(copied, "CopyPartResult", upload.key)
         checksum = result.get("ChecksumCRC32")

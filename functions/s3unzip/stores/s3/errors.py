@@ -63,6 +63,13 @@ S3_ERRORS = (
     *ODD_ANSWERS,
 )
 
+# What botocore raises if a server does not answer, or not wholly. Its other errors are of settings.
+NO_ANSWER = (
+    exceptions.ConnectionError,
+    exceptions.FlexibleChecksumError,
+    exceptions.HTTPClientError,
+    exceptions.IncompleteReadError,
+)
 # https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html, as far as the status of an
 # answer does not say it. S3 may also answer 200 and then tell of a fault.
 THROTTLED = frozenset({"ServiceUnavailable", "SlowDown"})  # and what has "Throttl" in it
@@ -109,6 +116,10 @@ ADVICE = {
     "KMS.DisabledException": "enable the KMS key",
     "KMS.KMSInvalidStateException": "the KMS key is not usable: see its state",
     "KMS.NotFoundException": "the KMS key does not exist in this region",
+    **dict.fromkeys(
+        ("PathStyleDomainForbidden", "SecondLevelDomainForbidden"),  # Tencent COS, Aliyun OSS
+        "this server wants the bucket in the host name: add --addressing-style virtual",
+    ),
     "NoSuchBucket": "check the bucket's name, the region and the endpoint",
     "NoSuchKey": "check the key",
     "ObjectParentIsFile": IN_THE_WAY,  # VersityGW
@@ -127,6 +138,8 @@ HEADER_OPTIONS = {
     "x-amz-storage-class": "--storage-class",
     "x-amz-tagging": "--tag",
 }
+_CUSTOMER_KEY = "form of Server Side Encryption"  # S3's words for an object with SSE-C
+_ACTION = re.compile(r"not authorized to perform: ([a-z0-9-]+:[A-Za-z]+)")
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([^<]{1,100})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]{1,500})</Message>")
@@ -181,6 +194,8 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
         return UsageError(f"{error}; see aws configure list-profiles")
     if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
         return AccessDeniedError(f"{call}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
+    if isinstance(error, exceptions.BotoCoreError) and not isinstance(error, NO_ANSWER):
+        return StorageError(f"{call}: {error}")  # a setting, or a parameter
     answer = read_answer(error)
     return _kind(answer, call)(_describe(answer, call))
 
@@ -230,6 +245,17 @@ def is_unsupported(answer: Answer) -> bool:
     if answer.status in {501, 505} or answer.code == "NotImplemented":
         return True
     return answer.status == 400 and _UNSUPPORTED.search(answer.message) is not None
+
+
+def is_mute(answer: Answer) -> bool:
+    """Return whether a refusal has no code: a HEAD has no body, so expired keys are a bare 400."""
+    return answer.status in {400, 403} and not answer.code
+
+
+def is_without_right(answer: Answer) -> bool:
+    """Return whether a right of S3 is missing, as far as the answer says."""
+    is_denied = answer.status == 403 and answer.code in {"", "AccessDenied"}
+    return is_denied and "kms" not in answer.message.lower()
 
 
 def is_about_keys(error: Exception) -> bool:
@@ -297,6 +323,23 @@ def _advise_without(answer: Answer, call: Call) -> str:
     return f"{advice} with {' or '.join(options)}: leave it out" if options else advice
 
 
+def _missing_right(answer: Answer, call: Call) -> str:
+    """Return the right that a refusal is about, as the service says it, or as it may be.
+
+    Without s3:ListBucket S3 does not say that a key is missing (API_GetObject, Permissions).
+    """
+    named = _ACTION.search(answer.message)
+    if named is not None:
+        return named[1]
+    if "kms" in answer.message.lower():
+        return "the key's kms: rights"
+    right = f"s3:{call.action}"
+    if "x-amz-acl" in call.headers:
+        right += " or s3:PutObjectAcl"
+    is_found = call.pinned or call.action != "GetObject"
+    return right if is_found else f"{right}, or s3:ListBucket if there is no such key,"
+
+
 def _describe(answer: Answer, call: Call) -> str:
     said = ": ".join(part for part in (answer.code, answer.message.rstrip(".")) if part)
     if answer.status is not None and not answer.code:
@@ -305,10 +348,15 @@ def _describe(answer: Answer, call: Call) -> str:
     if is_unsupported(answer):
         advice = _advise_without(answer, call)
     if not advice and answer.status == 403:
-        right = "the key's kms: rights" if "kms" in answer.message.lower() else f"s3:{call.action}"
-        if "x-amz-acl" in call.headers:
-            right += " or s3:PutObjectAcl"
-        advice = f"{right} may be missing in the role, the bucket policy or the key policy"
+        advice = (
+            f"{_missing_right(answer, call)} may be missing in the role, the bucket policy or the "
+            "key policy"
+        )
+    if not advice and _CUSTOMER_KEY in answer.message:
+        advice = (
+            "objects that are encrypted with a customer's key (SSE-C) are not supported: copy it "
+            "with another encryption"
+        )
     if not advice and answer.status == 412 and call.pinned:
         advice = "the archive was overwritten since it was planned"
     if not advice and answer.status == 404 and not answer.code:

@@ -7,14 +7,16 @@ clients, because the pipeline retries, and counts what it retries.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import unquote_plus, urlsplit
+from urllib.parse import SplitResult, unquote_plus, urlsplit
 from urllib.request import getproxies, proxy_bypass
 from xml.etree import ElementTree as ET
 
@@ -22,16 +24,20 @@ from botocore import UNSIGNED
 from botocore.credentials import ReadOnlyCredentials
 from botocore.exceptions import ClientError
 from botocore.parsers import ResponseParserError
+from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from s3unzip import errors
+from s3unzip.model import Pin
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.locations import ARN
 from s3unzip.stores.ports import ListedObject, ListPage
 from s3unzip.stores.s3.credentials import (
     DEFAULT_REGION,
     NO_KEYS,
     AwsSession,
+    is_aws,
     obstore_credentials,
 )
 from s3unzip.stores.s3.errors import (
@@ -42,6 +48,8 @@ from s3unzip.stores.s3.errors import (
     Call,
     MisplacedError,
     is_about_keys,
+    is_mute,
+    is_without_right,
     read_answer,
     translate_error,
     why_unreachable,
@@ -53,6 +61,8 @@ if TYPE_CHECKING:
 
 OWNER_CHECK_LASTS = 300.0  # seconds
 BEGINNING = 30.0  # seconds: an endpoint that is unreachable then is likely a wrong one
+_DNS_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
+_ADDRESS = re.compile(r":|(^|\.)[0-9]+$")  # of IPv6 or IPv4, in a URL's host
 ADVICE_UNREACHABLE = "check --endpoint-url, --region and the network"
 
 
@@ -77,6 +87,7 @@ class Session:
         self._regions: dict[str, str] = {}  # of buckets that are not in the default one
         self._owned: dict[tuple[str, str], float] = {}  # until when the check holds
         self._checked: set[str] = set()  # buckets
+        self._unversioned: set[str] = set()  # buckets whose versions the credentials may not read
         self._renewals = 0  # of the keys that the clients of obstore have
         self._began = time.monotonic()
         self._sends_checksums: bool | None = None  # None: as the configuration says
@@ -192,14 +203,19 @@ class Session:
         keys = self._aws.keys
         if keys.failure is not None and is_about_keys(error):
             return keys.failure
-        found, code = translate_error(error, call), read_answer(error).code
-        if code in REFUSED_KEYS:
-            return self._sign_anew(found, code)
+        if call.action == "GetObject" and not call.pinned and is_mute(read_answer(error)):
+            error = self._ask_why(call) or error
+        found, answer = translate_error(error, call), read_answer(error)
+        if answer.code in REFUSED_KEYS:
+            return self._sign_anew(found, answer.code)
+        if call.action == "GetObjectVersion" and is_without_right(answer):
+            self._unversioned.add(call.bucket)
+            return errors.ServiceFaultError(str(found))
         if isinstance(found, MisplacedError):
             if not self._relocate(call.bucket):
                 return errors.NotFoundError(f"{found}; {self._advice}")
         elif isinstance(found, errors.ServiceFaultError):
-            answer, url = read_answer(error), self._endpoint(call.bucket)[0]
+            url = self._endpoint(call.bucket)[0]
             if answer.status is not None:
                 code = answer.code or f"HTTP {answer.status}"
                 found.trouble = f"{url} answers with errors ({code})"
@@ -215,6 +231,25 @@ class Session:
                 if self._is_beginning:
                     return self._unreachable(error, call.bucket, str(call)) or found
         return found
+
+    def readable_version(self, bucket: str, pin: Pin) -> str | None:
+        """Return the version that a request names; None: the ETag alone pins the archive.
+
+        A version needs s3:GetObjectVersion, which not everybody has who may read the archive. The
+        attempt after the one that was denied does without.
+        """
+        has_etag = pin.etag is not None and pin.etag.startswith('"')
+        return None if has_etag and bucket in self._unversioned else pin.version_id
+
+    def _ask_why(self, call: Call) -> Exception | None:
+        """Return the refusal of a GET: that of a HEAD has no code. None: it is not refused."""
+        count_request("get")
+        try:
+            answer = self.control.get_object(Bucket=call.bucket, Key=call.key, Range="bytes=0-0")
+            answer["Body"].close()
+        except S3_ERRORS as error:
+            return None if read_answer(error).status is None else error
+        return None
 
     def _sign_anew(self, refusal: errors.S3UnzipError, code: str) -> errors.S3UnzipError:
         """Look for other keys than those that were refused; return what the refusal means then."""
@@ -290,6 +325,8 @@ class Session:
         return region is not None
 
     def _region_of(self, bucket: str) -> str:
+        if bucket.startswith(ARN):
+            return bucket.split(":")[3]
         return self._regions.get(bucket) or self._aws.region or DEFAULT_REGION
 
     def _client(self, name: str, region: str | None = None) -> S3Client:
@@ -331,27 +368,48 @@ class Session:
             "request_checksum_calculation": "when_required",
             "response_checksum_validation": "when_required",
             "s3": {
-                "addressing_style": "path" if access.endpoint_url else "auto",
+                "addressing_style": self._style,
                 "payload_signing_enabled": not self.sends_checksums,  # else a CRC-32 goes with it
                 # Otherwise botocore sends requests for us-east-1 to the global endpoint.
                 "us_east_1_regional_endpoint": "regional",
             },
         }
 
+    @cached_property
+    def _style(self) -> str:
+        """Where requests have the bucket: path, virtual, or auto as S3 of AWS has it."""
+        style = self.access.addressing_style or self._aws.addressing_style
+        if style is not None:
+            return style
+        url = self.access.endpoint_url or self._aws.own_endpoint
+        return "auto" if url is None or is_aws(url) else "path"
+
     def _endpoint(self, bucket: str) -> tuple[str, bool]:
         """Return the URL of obstore's requests, and whether the bucket is in its host name."""
+        if bucket.startswith(ARN):
+            return self._access_point(bucket), True
         url, region = self.access.endpoint_url, self._regions.get(bucket)
         if not url:
             # A client takes 80 ms to make, but only botocore knows all partitions and settings.
             name = f"control in {region}" if region else "control"
             url = self._client(name, region).meta.endpoint_url
-        url = url.rstrip("/")
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        is_aws = host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
-        if not is_aws or "." in bucket:  # a dot would break the certificate's wildcard
-            return url, False
-        return f"{parts.scheme}://{bucket}.{parts.netloc}", True
+        parts, style = urlsplit(url.rstrip("/")), self._style
+        # A dot would break the wildcard of AWS's certificate.
+        is_path = style == "path" or (style == "auto" and "." in bucket)
+        if is_path or not _DNS_NAME.fullmatch(bucket):
+            return parts.geturl(), False
+        _check_host(parts, "--addressing-style path reaches the bucket")
+        return parts._replace(netloc=f"{bucket}.{parts.netloc}").geturl(), True
+
+    def _access_point(self, arn: str) -> str:
+        """Return the URL of an access point, as botocore has it."""
+        url = self.access.endpoint_url or self._aws.own_endpoint
+        if url is not None:
+            _check_host(urlsplit(url), "give the alias of the access point")
+        region = self._region_of(arn)
+        client = self._client(f"control in {region}", region)
+        url = client.generate_presigned_url("head_object", {"Bucket": arn, "Key": "-"})
+        return urlsplit(url)._replace(path="", query="").geturl()
 
     def _open(
         self,
@@ -361,8 +419,8 @@ class Session:
         key: tuple[str, str | Literal[False] | None],
     ) -> S3Store:
         """Return the obstore client of one bucket, with more settings of S3 and of HTTP."""
-        url, in_host = self._endpoint(bucket)
         access, found = self.access, self.credentials(bucket)
+        url, in_host = self._endpoint(bucket)
         # What is not named here would come from variables of the environment.
         whole: S3Config = {
             "region": self._region_of(bucket),
@@ -382,9 +440,11 @@ class Session:
             **limits,
         }
         if self._aws.ca_bundle:
-            options["root_certificate"] = Path(self._aws.ca_bundle).read_bytes()
+            options["root_certificate"] = _read_certificates(self._aws.ca_bundle)
         with self._lock:
-            if key not in self._stores:
+            if key in self._stores:
+                return self._stores[key]
+            try:
                 self._stores[key] = S3Store(
                     bucket,
                     config=whole,
@@ -392,6 +452,8 @@ class Session:
                     retry_config={"max_retries": 0},
                     credential_provider=None if found is None else obstore_credentials(found),
                 )
+            except (BaseError, ValueError) as error:  # AWS_CA_BUNDLE without a certificate
+                raise errors.UsageError(f"s3://{bucket}: {error}") from None
             return self._stores[key]
 
     def credentials(self, bucket: str) -> Callable[[], ReadOnlyCredentials] | None:
@@ -402,6 +464,22 @@ class Session:
         if found is None:
             raise errors.AccessDeniedError(f"s3://{bucket}: {NO_KEYS}")
         return found
+
+
+def _read_certificates(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise errors.UsageError(f"AWS_CA_BUNDLE {path}: {error.strerror}") from None
+
+
+def _check_host(server: SplitResult, advice: str) -> None:
+    """Refuse a server without a name, before which a bucket cannot be."""
+    host = server.hostname or ""
+    if _ADDRESS.search(host):
+        raise errors.UsageError(
+            f"{server.geturl()}: no bucket can be in a host name that is an IP address; {advice}"
+        )
 
 
 def _find_proxy(url: str) -> str | None:

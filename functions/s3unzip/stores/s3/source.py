@@ -197,8 +197,16 @@ class S3Archive:
         self._session, self._pin = session, pin
         self._bucket, self._key = location.bucket, location.key
         self._odd = is_odd(location.key)
-        action = "GetObject" if pin.version_id is None else "GetObjectVersion"
-        self._call = Call(action, location.bucket, location.key, pinned=True)
+
+    @property
+    def _version(self) -> str | None:
+        """The version to ask for; None: the ETag alone pins the archive."""
+        return self._session.readable_version(self._bucket, self._pin)
+
+    @property
+    def _call(self) -> Call:
+        action = "GetObject" if self._version is None else "GetObjectVersion"
+        return Call(action, self._bucket, self._key, pinned=True)
 
     def read(self, want: ByteRange) -> bytes:
         """Return exactly the bytes of `want`, with one request."""
@@ -237,8 +245,8 @@ class S3Archive:
         request["Range"] = f"bytes={want.start}-{want.stop - 1}"
         if self._pin.etag is not None and date_of(self._pin) is None:
             request["IfMatch"] = self._pin.etag
-        if self._pin.version_id is not None:
-            request["VersionId"] = self._pin.version_id
+        if self._version is not None:
+            request["VersionId"] = self._version
         answer = self._session.bodies.get_object(**request)
         date = header_date(answer["ResponseMetadata"]["HTTPHeaders"])
         found = _WHOLE.search(answer.get("ContentRange", ""))
@@ -249,8 +257,8 @@ class S3Archive:
         options: GetOptions = {"range": (want.start, want.stop)}
         if self._pin.etag is not None and date_of(self._pin) is None:
             options["if_match"] = self._pin.etag
-        if self._pin.version_id is not None:
-            options["version"] = self._pin.version_id
+        if self._version is not None:
+            options["version"] = self._version
         answer = obstore.get(self._session.reader(self._bucket), self._key, options=options)
         meta = answer.meta
         check_answer(self._call, self._pin, meta["size"], meta["last_modified"])

@@ -1,0 +1,122 @@
+"""Buckets in host names, and access points: every client of every process asks the same host."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import pytest
+
+from s3unzip.stores.ports import ObjectFacts
+from tests.memory_server import Asked, MemoryS3
+from tests.processes import Ended, Program
+from tests.servers import Asked as WebAsked
+from tests.servers import HttpServer, Reply, s3_error
+from tests.zips import DEFLATE, STORED, Entry, build
+
+LARGE = random.Random(1).randbytes(5 * 1024**2 + 1)  # of several parts, or copied by the store
+MEMBERS = {"small.txt": b"text " * 50, "large.bin": LARGE}
+ARCHIVE = build(
+    Entry("small.txt", MEMBERS["small.txt"], DEFLATE), Entry("large.bin", LARGE, STORED)
+)
+SERVER = "s3.example"
+ACCOUNT = "123456789012"
+POINT = f"arn:aws:s3:eu-west-1:{ACCOUNT}:accesspoint"
+VIRTUAL = ("--addressing-style", "virtual")
+HOSTS = {f"{bucket}.{SERVER}": bucket for bucket in ("from", "out")} | {
+    f"{bucket}-{ACCOUNT}.{SERVER}": bucket for bucket in ("from", "out")
+}
+
+
+class Hosts(MemoryS3):
+    """A store behind a proxy that knows buckets by their host names only."""
+
+    def answer_proxied(self, asked: WebAsked) -> Reply:
+        """Answer a request, whose path is a URL."""
+        url = urlsplit(asked.path)
+        bucket = HOSTS.get(url.hostname or "")
+        if bucket is None:
+            return s3_error(403, "SecondLevelDomainForbidden")
+        path = f"/{bucket}{url.path}" + (f"?{url.query}" if url.query else "")
+        mine = Asked(asked.method, path, asked.headers, asked.body)
+        self.asked.append(mine)
+        if "x-amz-copy-source" in mine.headers:
+            source = mine.headers["x-amz-copy-source"].replace(f"{POINT}:from/object/", "from/")
+            mine = replace(mine, headers={**mine.headers, "x-amz-copy-source": source})
+        return self.answer(mine)
+
+
+class Site:
+    """The command line, and the store."""
+
+    def __init__(self, program: Program, s3: Hosts, proxy: str) -> None:
+        self.program, self.s3 = program, s3
+        self.out = s3.create_bucket("out")
+        archive = ObjectFacts("application/zip", {})
+        s3.create_bucket("from").put("in/a.zip", ARCHIVE, archive, if_absent=False)
+        program.variables |= {
+            "http_proxy": proxy,
+            "no_proxy": "",
+            "NO_PROXY": "",
+            "AWS_ENDPOINT_URL": f"http://{SERVER}",
+            "AWS_REGION": "us-east-1",
+            "S3UNZIP_TUNING": '{"small_member": 100000, "copy_from": 5242880}',
+        }
+
+    def extract(self, *words: str, source: str = "from", target: str = "out") -> Ended:
+        """Extract the archive as processes do."""
+        return self.program.start(
+            "run", f"s3://{source}/in/a.zip", f"s3://{target}/to", "-w", "2", *words
+        )
+
+
+@pytest.fixture
+def site(program: Program) -> Iterator[Site]:
+    """The store and the command line."""
+    s3 = Hosts()
+    with HttpServer(s3.answer_proxied) as proxy:
+        yield Site(program, s3, proxy.url)
+
+
+@pytest.mark.parametrize("way", ["option", "configuration"])
+def test_a_server_that_wants_buckets_in_host_names(site: Site, way: str) -> None:
+    """The option does it, and the configuration; without both the message names the option."""
+    refused = site.extract()
+    assert refused.code == 6
+    assert "add --addressing-style virtual" in refused.err
+    words = VIRTUAL if way == "option" else ()
+    if way == "configuration":
+        text = "[default]\ns3 =\n  addressing_style = virtual\n"
+        (site.program.folder / "no-config").write_text(text)
+    ended = site.extract(*words)
+    assert ended.code == 0, ended.err
+    assert {key: one.body for key, one in site.out.objects.items()} == {
+        f"to/a/{name}": MEMBERS[name] for name in ("small.txt", "large.bin")
+    }
+    assert {asked.method for asked in site.s3.asked} == {"GET", "HEAD", "POST", "PUT"}
+    verified = site.program.start("verify", "s3://from/in/a.zip", "s3://out/to", *words)
+    assert verified.code == 0, verified.err
+    again = site.program.start("resume", "latest")
+    assert "COMPLETED already" in again.err
+
+
+@pytest.mark.parametrize("mark", [":", "/"])
+def test_access_points_are_places_like_buckets(site: Site, mark: str) -> None:
+    """Both forms of an ARN name one; requests go to its host, and are signed for its region."""
+    ended = site.extract(source=f"{POINT}{mark}from", target=f"{POINT}{mark}out")
+    assert ended.code == 0, ended.err
+    assert site.out.objects.keys() == {"to/a/small.txt", "to/a/large.bin"}
+    signed = {asked.headers["authorization"].split("/")[2] for asked in site.s3.asked}
+    assert signed == {"eu-west-1"}
+    listed = site.program.start("run", f"s3://{POINT}{mark}from/in/", "out")
+    assert listed.code == 0, listed.err
+    assert site.program.files("out/a")["large.bin"] == LARGE
+
+
+@pytest.mark.parametrize("place", ["s3://from", f"s3://{POINT}:from"])
+def test_an_address_has_no_names_before_it(site: Site, place: str) -> None:
+    """A server that is an IP address is refused in one line."""
+    words = (*VIRTUAL, "--endpoint-url", "http://127.0.0.1:9")
+    ended = site.program.start("ls", f"{place}/in/a.zip", *words)
+    assert ended.code == 2
+    assert "http://127.0.0.1:9: no bucket can be in a host name that is an IP address" in ended.err
