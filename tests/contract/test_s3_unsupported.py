@@ -189,6 +189,19 @@ def test_a_complete_that_tells_of_no_object(body: bytes) -> None:
         complete(stores_at(server.url))
 
 
+@pytest.mark.parametrize("status", [400, 501])
+def test_a_server_without_checksums_of_objects_is_asked_without(status: int) -> None:
+    """Backblaze B2 refused the mode of a HEAD; without it, the object is there all the same."""
+    has = {"ETag": '"e"', "Content-Length": "4"}
+    with HttpServer(
+        lambda asked: Reply(status if has_checksums(asked) else 200, b"body", has)
+    ) as server:
+        found = stores_at(server.url).destination(WHERE).head("odd//key")
+    assert found is not None
+    assert (found.size, found.checksum) == (4, None)
+    assert [has_checksums(asked) for asked in server.asked if "odd" in asked.path] == [True, False]
+
+
 def test_other_refusals_keep_the_checksums() -> None:
     """A mistake in a request is no reason to leave its checksum out."""
     refusals = [s3_error(400, "InvalidRequest"), s3_error(400, "InvalidStorageClass")]
