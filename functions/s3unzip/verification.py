@@ -163,19 +163,9 @@ def verify_objects(
     if check is not None:
         check(reading)
     expected = _expect(request, reading)
-    requests = Requests()
-    found = _Objects(request, context, effort, calls, each)
-    try:
-        found.compare(expected, known)
-    except UnorderedListError as error:
-        if each is not None and (found.counts or found.proofs):
-            raise StorageError(f"{error}, and objects were told before: {ADVICE}") from error
-        requests += calls.requests
-        calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
-        found = _Objects(request, context, effort, calls, each)
-        found.compare_unordered(expected, known)
+    objects = _compare_all(_Objects(request, context, effort, each=each), expected, known)
     return Verification(
-        verdict=Comparison.DIFFERENT if found.counts else Comparison.EQUAL,
+        verdict=Comparison.DIFFERENT if objects.counts else Comparison.EQUAL,
         source=request.source.public,
         pin=reading.pin,
         destination=request.destination,
@@ -183,16 +173,28 @@ def verify_objects(
         deep=effort.deep,
         members=sum(member.wanted for member in expected),
         refused=len(reading.failures),
-        equal=found.proofs.total(),
-        proofs={one.value: found.proofs[one] for one in Proof if found.proofs[one]},
+        equal=objects.proofs.total(),
+        proofs={one.value: objects.proofs[one] for one in Proof if objects.proofs[one]},
         records=tuple(known.runs),
-        counts={kind.value: found.counts[kind] for kind in Kind if found.counts[kind]},
-        differences=found.differences,
-        bytes_read=found.bytes_read,
-        requests=requests + calls.requests,
+        counts={kind.value: objects.counts[kind] for kind in Kind if objects.counts[kind]},
+        differences=objects.differences,
+        bytes_read=objects.bytes_read,
+        requests=calls.requests + objects.requests,
         started=started,
         seconds=round(context.clock.now() - started, 3),
     )
+
+
+def _compare_all(objects: _Objects, expected: list[_Expected], known: WrittenObjects) -> _Objects:
+    """Return the objects once all are compared: others where the store lists in another order."""
+    try:
+        objects.compare(expected, known)
+    except UnorderedListError as error:
+        if objects.were_told:
+            raise StorageError(f"{error}, and objects were told before: {ADVICE}") from error
+        objects = objects.begin_again()
+        objects.compare_unordered(expected, known)
+    return objects
 
 
 def _expect(request: Request, reading: Reading) -> list[_Expected]:
@@ -228,16 +230,19 @@ class _Objects:
         request: Request,
         context: Context,
         effort: Effort,
-        calls: Calls,
         each: Callable[[ComparedObject], object] | None,
+        earlier: Requests | None = None,
     ) -> None:
+        self._request = request
+        self._context = context
         self._destination = context.stores.destination(request.destination)
         self._prefix = parse_template(request).prefix
         self._is_gzip = request.options.as_gzip is not None
         # Without metadata HEAD reads the object.
         self._head = Proof.METADATA if self._destination.keeps_metadata else Proof.READ
         self._effort = effort
-        self._calls = calls
+        self._calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
+        self._earlier = earlier or Requests()
         self._each = each
         self._progress = context.progress or Progress()
         # Of the right size, but the listing does not prove their bytes: without a record of a run,
@@ -250,6 +255,22 @@ class _Objects:
         self.counts: Counter[Kind] = Counter()
         self.proofs: Counter[Proof] = Counter()
         self.bytes_read = 0
+
+    @property
+    def requests(self) -> Requests:
+        """The requests for listings and objects."""
+        return self._earlier + self._calls.requests
+
+    @property
+    def were_told(self) -> bool:
+        """Whether the caller was given results."""
+        return self._each is not None and bool(self.counts or self.proofs)
+
+    def begin_again(self) -> _Objects:
+        """Return objects of which none is compared; threads of these may still be at work."""
+        return _Objects(
+            self._request, self._context, self._effort, each=self._each, earlier=self.requests
+        )
 
     @property
     def differences(self) -> tuple[Difference, ...]:
@@ -296,9 +317,13 @@ class _Objects:
         unseen = dict(members)
         list_page = partial(self._calls.paced, "list")
         for page in list_pages(self._destination, self._prefix, list_page):
-            objects = [one for one in page.objects if one.key in unseen or one.key not in members]
-            listed = (unseen.pop(one.key, None) for one in objects)
-            self._compare_page([one for one in listed if one is not None], objects, known)
+            objects = [
+                listed
+                for listed in page.objects
+                if listed.key in unseen or listed.key not in members
+            ]
+            pairs = (unseen.pop(listed.key, None) for listed in objects)
+            self._compare_page([member for member in pairs if member], objects, known)
         self._compare_page(list(unseen.values()), [], known)
         self._compare_listed()
 
@@ -330,7 +355,8 @@ class _Objects:
         """Compare the members before the key `stop` with the listing from `first`."""
         start = 0
         list_page = partial(self._calls.paced, "list")
-        for page in list_pages(self._destination, self._prefix, list_page, first, stop):
+        pages = list_pages(self._destination, self._prefix, list_page, first=first, last=stop)
+        for page in pages:
             if self._calls.has_ended:
                 return
             if not page.in_order:

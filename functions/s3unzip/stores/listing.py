@@ -67,7 +67,8 @@ def list_pages(
     """
     token: str | None = None
     begins = set[str]()
-    latest, in_order = "", True
+    latest = ""
+    in_order = True
     for _ in range(MAX_PAGES):
         objects, token = call(partial(destination.list_page, prefix, first, last, token))
         keys = list(map(_KEY, objects))
