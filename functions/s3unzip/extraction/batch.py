@@ -38,7 +38,7 @@ from s3unzip.zip import (
 
 Ready = tuple[PlannedMember, ObjectFacts]  # all that a PUT needs besides the bytes
 
-REFUSALS = 20  # rejected PUTs without one success after which the run ends
+REFUSALS = 20  # the run ends after this many refused PUTs without one success
 
 
 def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
@@ -214,14 +214,14 @@ class _Writer:
     def __init__(self, attempt: TaskAttempt) -> None:
         self._attempt = attempt
         self._if_absent = attempt.run.options.on_conflict is OnConflict.NEVER
-        self._taken = False  # whether the store took any member
+        self._has_taken = False  # whether the store took any member
         self._refused: list[tuple[PlannedMember, errors.StorageError]] = []
         self._lock = threading.Lock()
 
     def finish(self) -> None:
         """Note the members that were refused."""
         for row, refusal in self._refused:
-            self._attempt.failed(row, errors.Finding(refusal.reason, str(refusal), member=row.key))
+            self._fail(row, refusal)
 
     def put(self, ready: Ready, body: Buffer) -> None:
         """Write one member and note its outcome."""
@@ -236,24 +236,27 @@ class _Writer:
             attempt.note(row, explain_refusal(row, attempt))
         except RUN_FAULTS:
             raise
-        except errors.UnsupportedError:  # of all members
+        except errors.UnsupportedError:  # the fault of no member
             raise
         except errors.StorageError as refusal:
             self._refuse(row, refusal)
         else:
-            self._taken = True
+            self._has_taken = True
             attempt.extracted(row, clock.now() - started, len(body), etag)
 
     def _refuse(self, row: PlannedMember, refusal: errors.StorageError) -> None:
         """Note the refusal of a name; keep another one, and raise it if too many came first."""
         if isinstance(refusal, errors.NameRefusedError):
-            finding = errors.Finding(refusal.reason, str(refusal), member=row.key)
-            self._attempt.failed(row, finding)
+            self._fail(row, refusal)
             return
         with self._lock:
             self._refused.append((row, refusal))
-            if not self._taken and len(self._refused) >= REFUSALS:
+            if not self._has_taken and len(self._refused) >= REFUSALS:
                 raise refusal
+
+    def _fail(self, row: PlannedMember, refusal: errors.StorageError) -> None:
+        """Note the refusal as the member's outcome."""
+        self._attempt.failed(row, errors.Finding(refusal.reason, str(refusal), member=row.key))
 
 
 T = TypeVar("T")

@@ -88,11 +88,11 @@ def _begin_slices(
     """Begin the upload of a member; return the tasks of its slices, the longest first."""
     row = data.row
     upload_id = begin_upload(data.step, row).upload_id
-    mark = f"{zlib.crc32(upload_id.encode()):08x}"
+    upload_mark = f"{zlib.crc32(upload_id.encode()):08x}"
     seconds_per_byte = first.seconds * first.parts / max(1, row.member.size)
     tasks = [
         Task(
-            id=f"{kind}-{row.member.index:08d}-{part:04d}-{mark}",
+            id=f"{kind}-{row.member.index:08d}-{part:04d}-{upload_mark}",
             kind=kind,
             rows=first.rows,
             members=1,

@@ -68,7 +68,7 @@ def _attempt(attempt: TaskAttempt) -> TaskReport:
         if run_stop is not None:
             message = f"{task.id}: not begun, for the run met {run_stop.reason}"
             raise errors.RunStoppedError(message)
-        _do(attempt, rows.result())
+        _do_remaining(attempt, rows.result())
     except errors.DeadlineError:
         pass  # the next round does the remaining members
     except ATTEMPT_FAULTS as fault:
@@ -85,7 +85,7 @@ def _attempt(attempt: TaskAttempt) -> TaskReport:
     return attempt.write()
 
 
-def _do(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
+def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """Do the members of `rows` that have no outcome.
 
     If the store refuses one large member, that is the member's outcome. A batch notes the refusals
@@ -103,6 +103,6 @@ def _do(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         if attempt.task.kind is TaskKind.BATCH:
             kind = errors.StoreLacksError if lacks else errors.StoreRefusesError
             raise kind(str(refusal)) from refusal
-        for row in remaining:  # settling drops the upload
+        for row in remaining:  # settling aborts the upload
             attempt.failed(row, row.finding(refusal.reason, str(refusal)))
         attempt.has_no_outcome = not attempt.task.is_whole

@@ -6,7 +6,7 @@ Rules:
 * Whoever begins an upload completes it or aborts it. Settling (`abort_uploads`) and the bucket's
   lifecycle rule abort the uploads that a crash leaves.
 * Another process may abort an upload at any time: then its calls raise `UploadGoneError`, and the
-  task begins a new one. Runs of one machine note their uploads, and spare those of the others.
+  task begins a new one. Runs on one machine note their uploads, and spare those of other runs.
 * The answer to a Complete may be lost. A later try then learns that there is no such upload, and
   the object under the key decides whether the member is written.
 """
@@ -127,6 +127,7 @@ def abort_upload(step: Step, upload: Upload) -> None:
 
 
 def _forget(step: Step, upload: Upload) -> None:
+    """Remove the note of an upload that is complete or aborted."""
     if step.context.uploads is not None:
         step.context.uploads.forget(upload.upload_id)
 
@@ -134,24 +135,22 @@ def _forget(step: Step, upload: Upload) -> None:
 def abort_uploads(step: Step, keys: Iterable[str], spared: Collection[str] = ()) -> int:
     """Abort the uploads of `keys`, except those with the ids `spared`; return their number.
 
-    Those of another run that is at work stay, where that is known.
+    An upload of another run that is at work stays, if this machine has a note of it.
     """
     keys = set(keys)
     if not keys:
         return 0
     notes = step.context.uploads
 
-    def is_left(upload: Upload) -> bool:
+    def is_abandoned(upload: Upload) -> bool:
         if upload.key not in keys or upload.upload_id in spared:
             return False
         return notes is None or not notes.is_of_another(upload.upload_id, step.run.id)
 
-    def list_left() -> list[Upload]:
-        return [
-            upload for upload in step.destination.uploads(step.run.key_prefix) if is_left(upload)
-        ]
+    def list_abandoned() -> list[Upload]:
+        return list(filter(is_abandoned, step.destination.uploads(step.run.key_prefix)))
 
-    uploads = step.calls.run("list", list_left)
+    uploads = step.calls.run("list", list_abandoned)
     for upload in uploads:
         abort_upload(step, upload)
     return len(uploads)
