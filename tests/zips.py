@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import inflate64
-from backports import zstd
+import zstandard
 
 Fields = Mapping[str, int | bytes]
 
@@ -91,7 +91,7 @@ _COMPRESSORS: Mapping[int, Callable[[bytes], bytes]] = {
     DEFLATE64: _deflate64,
     BZIP2: bz2.compress,
     LZMA: _lzma,
-    ZSTD: zstd.compress,
+    ZSTD: zstandard.compress,
     XZ: lambda content: lzma.compress(content, lzma.FORMAT_XZ),
 }
 

@@ -7,7 +7,7 @@ import struct
 import zlib
 from dataclasses import replace
 
-from backports import zstd
+import zstandard
 
 from s3unzip.model import Options
 from tests.corpus.checks import GOOD, INNER, raw, wide
@@ -44,6 +44,7 @@ EMPTY_BLOCKS = bytes.fromhex(
 )
 LAST_BLOCK = b"\3\0"
 EMPTY_FRAME = bytes.fromhex("28b52ffd2000010000")  # of zstd
+WIDE_WINDOW = bytes.fromhex("28b52ffd00a8")  # the beginning of a frame
 SKIPPED_FRAME = struct.pack("<II", 0x184D2A50, 9) + b"any bytes"
 MANY_BYTES = bytes(2_000_000)
 LZMA_DATA = compress(LZMA, TEXT)
@@ -134,7 +135,10 @@ ROWS = [
     fails(
         "memory-bound",
         archive(
-            Member("a", TEXT, ZSTD, data=bytes.fromhex("28b52ffd00a8") + zstd.compress(TEXT)[6:]), A
+            Member(
+                "a", TEXT, ZSTD, data=bytes.fromhex("28b52ffd00a8") + zstandard.compress(TEXT)[6:]
+            ),
+            A,
         ),
     ),
     fails("corrupt-stream", archive(Member("a", TEXT, DEFLATE, data=b"\7" + bytes(9)), A)),

@@ -8,11 +8,10 @@ reports that there were some. `decode` checks the size, the CRC-32 and the end o
 """
 
 import lzma
-import sys
 from bz2 import BZ2Decompressor
 from collections.abc import Callable
 from functools import partial
-from typing import NoReturn, cast
+from typing import NoReturn, Protocol, cast
 
 from isal import isal_zlib
 from isal.igzip_lib import IgzipDecompressor
@@ -21,16 +20,10 @@ from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.values import Buffer, Member
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
-
 RAW = -15
 # The stubs call this class an instance.
 IGZIP_ERROR = cast("type[Exception]", isal_zlib.error)
-_Decompressor = IgzipDecompressor | BZ2Decompressor | lzma.LZMADecompressor | zstd.ZstdDecompressor
-_ERRORS = (OSError, EOFError, ValueError, lzma.LZMAError, zstd.ZstdError, IGZIP_ERROR)
+_ERRORS = (OSError, EOFError, ValueError, lzma.LZMAError, IGZIP_ERROR)
 
 # The library has no bound on its output. A Deflate64 match yields up to 65,538 bytes
 # for 18 bits, so a slice of this many bytes yields at most 8 MB. Its verdict on a broken stream
@@ -59,13 +52,11 @@ _OVERHEAD = 16 << 20
 _SMALLEST_DICTIONARY = 4096
 _MARKER_ROOM = 64
 
-# RFC 8878, 3.1.1 and 3.1.2: frames, and those that a decoder skips. The library's least window has
-# 1 KiB, its largest 2 GiB.
+# RFC 8878, 3.1.1 and 3.1.2: frames, and those that a decoder skips.
 _ZSTD_MAGICS = (
     b"\x28\xb5\x2f\xfd",
     *(bytes((low,)) + b"\x2a\x4d\x18" for low in range(0x50, 0x60)),
 )
-_MIN_WINDOW_LOG, _MAX_WINDOW_LOG = 10, 31
 
 
 class Uncompressed:
@@ -147,6 +138,29 @@ class Deflate64:
             self._data = memoryview(b"")
 
 
+class Decompressor(Protocol):
+    """The decompressor of one stream, as bz2 and lzma have it."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the stream has ended, and all its output was returned."""
+        ...
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether there is no more output without more input."""
+        ...
+
+    @property
+    def unused_data(self) -> Buffer:
+        """Input after the end of the stream."""
+        ...
+
+    def decompress(self, data: Buffer, max_length: int) -> Buffer:
+        """Return up to `max_length` bytes."""
+        ...
+
+
 class Chain:
     """One stream, or several in a row that together are the content of one member.
 
@@ -161,7 +175,7 @@ class Chain:
     def __init__(
         self,
         member: Member,
-        start: Callable[[], _Decompressor],
+        start: Callable[[], Decompressor],
         magics: tuple[bytes, ...] = (),
         padding: bytes = b"",
     ) -> None:
@@ -202,7 +216,7 @@ class Chain:
                 return piece
         return b""
 
-    def _decompress(self, max_length: int) -> bytes:
+    def _decompress(self, max_length: int) -> Buffer:
         taken = memoryview(b"")
         if self._stream.needs_input:
             self._given, taken = self._data, self._data[: self._slice]
@@ -340,9 +354,9 @@ def _open_xz(member: Member, policy: Policy) -> Chain:
 
 def _open_zstd(member: Member, policy: Policy) -> Chain:
     """Return Zstandard frames, skippable ones among them; none has a window above the limit."""
-    log = max(_MIN_WINDOW_LOG, policy.limits.decoder_memory.bit_length() - 1)
-    options = {int(zstd.DecompressionParameter.window_log_max): min(log, _MAX_WINDOW_LOG)}
-    return Chain(member, partial(zstd.ZstdDecompressor, options=options), _ZSTD_MAGICS)
+    from s3unzip.zip.zstd import open_frames  # noqa: PLC0415 - few archives need it
+
+    return Chain(member, open_frames(policy.limits.decoder_memory), _ZSTD_MAGICS)
 
 
 CODECS: dict[int, Callable[[Member, Policy], Uncompressed | Deflate64 | Chain | Lzma]] = {

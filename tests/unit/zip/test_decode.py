@@ -8,7 +8,7 @@ import zlib
 from random import Random
 
 import pytest
-from backports import zstd
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -117,8 +117,9 @@ def test_window_is_bounded(method: int) -> None:
     content = TEXT * 4000
     data, memory = compress(method, content), 4096 if method == LZMA else -8 * MIB
     if method == ZSTD:
-        wide = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 27})
-        data, memory = wide.compress(content) + wide.flush(), MIB
+        parameters = zstandard.ZstdCompressionParameters(window_log=27)
+        stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+        data, memory = stream.compress(content) + stream.flush(), MIB
     policy = Policy(limits=Limits(decoder_memory=memory))
     assert code_of(member_of(method, data, content), data[:300], policy) == {"memory-bound"}
 
@@ -140,6 +141,24 @@ def test_feeding_too_little_is_found() -> None:
     list(decoder.feed(data))
     with pytest.raises(MemberError, match="stream-truncated"):
         decoder.finish()
+
+
+def test_frames_share_a_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many frames a member has, libzstd is asked for one decoder."""
+    made: list[int] = []
+    make = zstandard.ZstdDecompressor
+
+    def count(max_window_size: int) -> zstandard.ZstdDecompressor:
+        made.append(max_window_size)
+        return make(max_window_size=max_window_size)
+
+    monkeypatch.setattr(zstandard, "ZstdDecompressor", count)
+    data = b"".join(
+        [compress(ZSTD, b"x"), compress(ZSTD, b""), compress(ZSTD, bytes(300_000))] * 99
+    )
+    content = b"".join([b"x", bytes(300_000)] * 99)
+    assert decode_whole(member_of(ZSTD, data, content), data, Policy()) == content
+    assert made == [Limits().decoder_memory]
 
 
 CHAINED = {
