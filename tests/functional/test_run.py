@@ -9,7 +9,7 @@ import pytest
 
 from s3unzip.cli.output import print_report
 from s3unzip.errors import AccessDeniedError, S3UnzipError, StorageError, ThrottledError
-from s3unzip.extraction.batch import REFUSALS
+from s3unzip.extraction.batch import MAX_REFUSALS
 from s3unzip.model import OnConflict, Options, Report, Requests, Verdict, decode
 from s3unzip.platforms import local
 from s3unzip.settling.loop import begin
@@ -216,7 +216,7 @@ def test_tasks_that_did_not_end() -> None:
     assert world.resume(report.run).verdict is Verdict.COMPLETED
 
 
-@pytest.mark.parametrize("count", [1, REFUSALS + 5])
+@pytest.mark.parametrize("count", [1, MAX_REFUSALS + 5])
 def test_a_refused_member_fails_alone(count: int) -> None:
     """However many are refused: the store takes what it can."""
     world, _ = refusing(StorageError("400 InvalidKey"))
@@ -231,7 +231,7 @@ def test_a_refused_member_fails_alone(count: int) -> None:
 def test_a_store_that_refuses_all_ends_the_run() -> None:
     """A million members would be refused one by one."""
     world, _ = refusing(StorageError("400 InvalidKey"))
-    report = world.run(build(*named(0, REFUSALS + 100)))
+    report = world.run(build(*named(0, MAX_REFUSALS + 100)))
     assert (report.verdict, report.extracted) == (Verdict.FAILED, 0)
 
 

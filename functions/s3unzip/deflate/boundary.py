@@ -129,8 +129,8 @@ def _headers(block: bytes, size: int) -> NDArray[np.int64]:
     words32 = words64[:size].astype(np.uint32)
     by_bit = [np.flatnonzero(_IS_HEADER[words32 >> bit & 0x1FFF]) * 8 + bit for bit in range(8)]
     offsets = np.concatenate(by_bit)
-    count = _field(words64, offsets + _HEADER_BITS - 4) & 15
-    lengths = _field(words64, offsets + _HEADER_BITS) & _LENGTH_BITS[count]
+    count = _bits_at(words64, offsets + _HEADER_BITS - 4) & 15
+    lengths = _bits_at(words64, offsets + _HEADER_BITS) & _LENGTH_BITS[count]
     total = np.zeros(len(offsets), np.uint16)
     for shift in range(0, 60, 12):
         total += _KRAFT[lengths >> shift & 0xFFF]
@@ -139,7 +139,7 @@ def _headers(block: bytes, size: int) -> NDArray[np.int64]:
     return complete
 
 
-def _field(words64: NDArray[np.uint64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+def _bits_at(words64: NDArray[np.uint64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return 57 bits from each bit offset on, and up to 6 more."""
     shifts = (offsets & 7).view(np.uint64)
     values: NDArray[np.int64] = (words64[offsets >> 3] >> shifts).view(np.int64)

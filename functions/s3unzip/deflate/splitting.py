@@ -22,7 +22,7 @@ from s3unzip.deflate.link import inflate_segment, link_segments
 from s3unzip.deflate.scan import ScannedSegment, SegmentScan
 from s3unzip.deflate.segmentation import Read, Segmentation, Span, cut, segment_span
 
-ATTEMPTS: Final = 3
+MAX_SCANS: Final = 3
 """Boundaries at which a scan tries to stop; each false one costs a scan."""
 
 
@@ -46,7 +46,7 @@ def scan_segment(
 ) -> ScannedSegment | None:
     """Scan `segment` up to the next boundary, or return None: it joins the one before it.
 
-    Reads about 1.5 MiB to find each boundary, and the segment once. After `ATTEMPTS` false
+    Reads about 1.5 MiB to find each boundary, and the segment once. After `MAX_SCANS` false
     boundaries the scan is returned as it is, and `link_segments` refuses it.
 
     Args:
@@ -60,7 +60,7 @@ def scan_segment(
         longest = layout.count
     last = min(layout.count - 1, segment + longest)
     stop_bits = _locate_each(layout, range(segment + 1, last + 1), read)
-    for _ in range(ATTEMPTS):
+    for _ in range(MAX_SCANS):
         stop_bit = next(stop_bits, None)
         if stop_bit is None and last == segment + longest:
             return None

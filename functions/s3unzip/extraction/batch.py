@@ -38,7 +38,7 @@ from s3unzip.zip import (
 
 Ready = tuple[PlannedMember, ObjectFacts]  # all that a PUT needs besides the bytes
 
-REFUSALS = 20  # the run ends after this many refused PUTs without one success
+MAX_REFUSALS = 20  # the run ends after this many refused PUTs without one success
 
 
 def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
@@ -251,7 +251,7 @@ class _Writer:
             return
         with self._lock:
             self._refused.append((row, refusal))
-            if not self._has_taken and len(self._refused) >= REFUSALS:
+            if not self._has_taken and len(self._refused) >= MAX_REFUSALS:
                 raise refusal
 
     def _fail(self, row: PlannedMember, refusal: errors.StorageError) -> None:

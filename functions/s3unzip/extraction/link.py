@@ -27,7 +27,7 @@ from s3unzip.model import Outcome, PlannedMember, Slice, Task, TaskKind
 from s3unzip.runs.step import Step
 from s3unzip.stores.calls import map_ahead
 
-READERS = 32  # segments that are read or written at once
+SEGMENTS_AT_ONCE = 32  # that are read or written
 SEGMENTS_AHEAD = 128  # each has 65 KiB at most
 
 
@@ -186,6 +186,6 @@ def _write_linked(
         step.records.write_segment(index, number, "linked", segment.to_bytes())
         return number, segment
 
-    scans = map_ahead(read, range(first.parts), READERS, SEGMENTS_AHEAD)
+    scans = map_ahead(read, range(first.parts), SEGMENTS_AT_ONCE, SEGMENTS_AHEAD)
     linked = deflate.link_segments((scan for scan in scans if scan is not None), layout.size)
-    yield from map_ahead(write, linked, READERS, SEGMENTS_AHEAD)
+    yield from map_ahead(write, linked, SEGMENTS_AT_ONCE, SEGMENTS_AHEAD)

@@ -24,7 +24,7 @@ from s3unzip.model import PlannedMember, Task
 from s3unzip.runs.step import TaskAttempt
 
 
-def scan_segment(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
+def scan_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """Scan one segment and write it; if it has no boundary, it joins the segment before it.
 
     The only step that needs numpy. It is imported in a thread, while the first reads wait for S3.
@@ -56,7 +56,8 @@ def segmentation_of(task: Task, row: PlannedMember) -> deflate.Segmentation:
 class _ScanReader:
     """Reads a member's data for one scan.
 
-    It keeps the bytes of the first search for a boundary, 1.5 MiB at most. The scan begins in them.
+    It keeps the bytes of the first search for a boundary, 1.5 MiB at most, because the scan reads
+    them again.
     """
 
     def __init__(self, data: MemberData) -> None:
@@ -68,9 +69,9 @@ class _ScanReader:
         """Yield a span of the member's data."""
         start = span.start
         if self._start <= start < self._start + len(self._first_bytes):
-            known_bytes = self._first_bytes[start - self._start : span.stop - self._start]
-            start += len(known_bytes)
-            yield known_bytes
+            kept_bytes = self._first_bytes[start - self._start : span.stop - self._start]
+            start += len(kept_bytes)
+            yield kept_bytes
         pieces = self._data.read(deflate.Span(start, span.stop))
         if self._first_bytes:
             yield from pieces

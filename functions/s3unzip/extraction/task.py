@@ -16,7 +16,7 @@ from s3unzip import errors
 from s3unzip.context import Context
 from s3unzip.extraction.batch import extract_batch
 from s3unzip.extraction.copies import copy_member
-from s3unzip.extraction.scan import scan_segment
+from s3unzip.extraction.scan import scan_member
 from s3unzip.extraction.slices import extract_slice
 from s3unzip.extraction.stream import stream_member
 from s3unzip.model import PlannedMember, Run, Task, TaskKind, TaskReport
@@ -26,7 +26,7 @@ WORKERS: dict[TaskKind, Callable[[TaskAttempt, list[PlannedMember]], None]] = {
     TaskKind.BATCH: extract_batch,
     TaskKind.STREAM: stream_member,
     TaskKind.COPY: copy_member,
-    TaskKind.SCAN: scan_segment,
+    TaskKind.SCAN: scan_member,
     TaskKind.SLICE: extract_slice,
 }
 # Errors that end an attempt.
