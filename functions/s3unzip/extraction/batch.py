@@ -13,15 +13,14 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from queue import SimpleQueue
-from typing import Generic, TypeVar
 
 from s3unzip import errors
 from s3unzip.extraction.conflicts import explain_refusal, with_crc
 from s3unzip.extraction.forms import decode_small, stored_size
 from s3unzip.extraction.metadata import object_metadata
+from s3unzip.extraction.put_pool import PutPool
 from s3unzip.extraction.stream import stream_whole
 from s3unzip.extraction.unchanged import find_unchanged
 from s3unzip.model import OnConflict, PlannedMember, Status
@@ -257,102 +256,3 @@ class _Writer:
     def _fail(self, row: PlannedMember, refusal: errors.StorageError) -> None:
         """Note the refusal as the member's outcome."""
         self._attempt.failed(row, errors.Finding(refusal.reason, str(refusal), member=row.key))
-
-
-T = TypeVar("T")
-
-
-class PutPool(Generic[T]):
-    """Threads that hand bodies to `put`; `submit` waits while too much is in flight.
-
-    It has plain threads on a queue, not futures: at 10,000 members a second the bookkeeping of a
-    future costs as much as the member. One thread submits, and then closes or abandons the pool.
-    The first error of `put` ends the pool: queued bodies are dropped, and `submit` or `close`
-    raises the error.
-    """
-
-    def __init__(self, put: Callable[[T, Buffer], None], threads: int, max_bytes: int) -> None:
-        self._put = put
-        self._queue: SimpleQueue[tuple[T, Buffer] | None] = SimpleQueue()
-        self._max_bytes = max_bytes
-        self._max_waiting = 4 * threads
-        self._awaited: int | None = None  # bytes of the body for which `submit` waits
-        self._bytes = 0
-        self._waiting = 0
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._error: BaseException | None = None
-        self._threads = [
-            threading.Thread(target=self._work, name=f"put-{number}", daemon=True)
-            for number in range(threads)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def submit(self, ready: T, body: Buffer) -> None:
-        """Queue one PUT; wait for room first. One body may always go, whatever its size."""
-        size = len(body)
-        with self._lock:
-            if self._waiting >= self._max_waiting or self._bytes + size > self._max_bytes:
-                self._wait_for_room(size)
-            if self._error is not None:
-                raise self._error
-            self._bytes += size
-            self._waiting += 1
-        self._queue.put((ready, body))
-
-    def _wait_for_room(self, size: int) -> None:
-        """Wait until half of the bytes and bodies in flight are done.
-
-        To wake after each PUT for one member would cost two changes of thread, which is more than
-        the member itself.
-        """
-        self._awaited = size
-        while self._error is None and not self._has_room(size):
-            self._changed.wait()
-        self._awaited = None
-
-    def _has_room(self, size: int) -> bool:
-        return not self._waiting or (
-            self._waiting <= self._max_waiting // 2 and self._bytes + size <= self._max_bytes // 2
-        )
-
-    def close(self) -> None:
-        """Wait for all submitted bodies."""
-        self._end()
-        if self._error is not None:
-            raise self._error
-
-    def abandon(self) -> None:
-        """Drop the queued bodies and wait for the PUTs on the wire."""
-        with self._lock:
-            if self._error is None:
-                self._error = errors.S3UnzipError("abandoned")
-            self._changed.notify_all()
-        self._end()
-
-    def _end(self) -> None:
-        for _ in self._threads:
-            self._queue.put(None)
-        for thread in self._threads:
-            thread.join()
-
-    def _work(self) -> None:
-        for queued in iter(self._queue.get, None):
-            ready, body = queued
-            try:
-                if self._error is None:
-                    self._put(ready, body)
-            except BaseException as error:  # noqa: BLE001 - handed to the thread that submits
-                with self._lock:
-                    self._error = self._error or error
-            finally:
-                size = len(body)
-                del queued, body
-                with self._lock:
-                    self._bytes -= size
-                    self._waiting -= 1
-                    if self._awaited is not None and (
-                        self._error is not None or self._has_room(self._awaited)
-                    ):
-                        self._changed.notify()
