@@ -31,6 +31,10 @@ credential_process = {{folder}}/process
 credential_process = {{folder}}/broken
 [profile absent]
 credential_process = {{folder}}/absent
+[profile odd]
+credential_process = {{folder}}/odd
+[profile line]
+credential_process = {{folder}}/line
 [profile late]
 credential_process = {{folder}}/late
 [profile sso]
@@ -52,6 +56,13 @@ source_profile = process
 role_arn = {ROLE}
 source_profile = process
 mfa_serial = arn:aws:iam::111122223333:mfa/me
+[profile far]
+role_arn = {ROLE}
+source_profile = process
+services = far
+[services far]
+sts =
+  endpoint_url = http://127.0.0.1:9
 [profile half]
 aws_access_key_id = HALF
 """
@@ -102,6 +113,8 @@ class Login:
         for name, text in {
             "process": PROCESS.format(folder=folder, more=""),
             "late": PROCESS.format(folder=folder, more=late),
+            "odd": "#!/bin/sh\necho '[]'\n",
+            "line": PROCESS.format(folder=folder, more="").replace('PROCESS"', 'A\\\\nB"'),
             "broken": "#!/bin/sh\necho 'no luck' >&2\nexit 3\n",
         }.items():
             (folder / name).write_text(text)
@@ -167,24 +180,33 @@ def test_a_program_of_a_profile_is_started_once(
     assert not any(b"secret" in data for data in records.values())
 
 
-def test_a_code_is_typed_once(login: Login) -> None:
-    """AWS takes a code once; every process signs with the session that it gives."""
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("expires", [False, True])
+def test_a_code_is_typed_once(login: Login, workers: str, *, expires: bool) -> None:
+    """AWS takes a code once; every process signs with the session that it gives.
+
+    Nobody is asked for another one in mid-run.
+    """
     program = login.program
-    words = ["run", SOURCE, TARGET, "--profile", "code", "-w", "2", *login.endpoint]
+    if expires:
+        login.s3.expired, login.s3.holds_for = "ASSUMED", 25
+    words = ["run", SOURCE, TARGET, "--profile", "code", "-w", workers, *login.endpoint]
     ended = subprocess.run(
         [*COMMAND, *words],
         cwd=program.folder,
-        env=dict(PATH="/usr/bin:/bin", PYTHONPATH=":".join(sys.path), **program.variables),
-        input=b"123456\n",  # and no more
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)} | program.variables,
+        input=b"123456\n654321\n",
         capture_output=True,
         timeout=HANG_SECONDS,
         check=False,
         start_new_session=True,  # no terminal: the code comes by standard input
     )
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode == (5 if expires else 0), ended.stderr
     assert ended.stderr.count(b"MFA code") == 1
     assert [b"TokenCode=123456" in asked.body for asked in login.tokens.asked] == [True]
     assert signers(login.s3) == {"ASSUMED"}
+    told = b"the profile code: they have expired, and new ones need a code; start the command again"
+    assert (told in ended.stderr) is expires
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -231,9 +253,12 @@ TOLD = {
     "old-sso": "does not exist; log in again: aws sso login --profile old-sso",
     "role": f"calling the AssumeRole operation: {DENIED}; the right to do so, or the trust of ",
     "broken": "from custom-process: no luck; see what is configured: aws configure list",
+    "odd": "what a program or a file gives is not understood: 'list' object has no attribute",
+    "line": "the access key id has a character that no request can have, or none; see",
     "absent": "No such file or directory: '",
     "late": "the refreshed credentials are still expired; see what",
     "code": "they need a code, and standard input is no terminal; start the command on a terminal",
+    "far": 'Could not connect to the endpoint URL: "http://127.0.0.1:9/"; check the network',
     "half": "Partial credentials found in config-file, missing: aws_secret_access_key; see what",
 }
 
@@ -241,6 +266,8 @@ TOLD = {
 @pytest.mark.parametrize("profile", TOLD)
 def test_what_is_missing_is_said_at_once(login: Login, profile: str) -> None:
     """Exit code 6 and one line, whichever of the two profiles it is; the store is not asked."""
+    if profile == "far":
+        del login.program.variables["AWS_ENDPOINT_URL_STS"]
     error = f"<Error><Code>AccessDenied</Code><Message>{escape(DENIED)}</Message></Error>"
     login.sts = Reply(403, f"<ErrorResponse>{error}</ErrorResponse>".encode())
     ended = login.start("ls", SOURCE, "--profile", profile)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import threading
 import time
 import warnings
@@ -51,9 +52,14 @@ CREDENTIALS_LAST = timedelta(minutes=10)
 ANSWER_SECONDS = 240.0
 RENEWAL_SECONDS = 90.0  # an answer to a PUT on a slow link may take so long
 LOOK_SECONDS = 2.0  # between two looks that find the same keys
+# Of clients that say nothing else: those of services that give keys. botocore waits for minutes.
+PATIENCE = Config(
+    connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 2, "mode": "standard"}
+)
 MAX_PROFILES = 8  # that a program keeps the keys of
 # What botocore's chain raises: its own errors, and what the files and programs of a profile cause.
 CHAIN_ERRORS = (
+    AttributeError,
     exceptions.BotoCoreError,
     exceptions.ClientError,
     EOFError,
@@ -65,6 +71,7 @@ CHAIN_ERRORS = (
 )
 DEFAULT_REGION = "us-east-1"
 ENVIRONMENT = "env"  # botocore's word for variables, which do not change in a process
+_HEADER = re.compile(r"[!-~]+")  # what a request carries
 NO_KEYS = (
     "no AWS credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID, or read a public archive with "
     "--no-sign-request"
@@ -89,6 +96,7 @@ class ProfileKeys:
         self._keys: Keys | None = None
         self._answered = self._looked = -math.inf
         self._has_renewed = False  # at the last look
+        self._refusal: errors.S3UnzipError | None = None  # of the last look
         self.renewals = 0
         # The last look's failure; obstore passes on only its text.
         self.failure: errors.S3UnzipError | None = None
@@ -125,11 +133,18 @@ class ProfileKeys:
                 return True
             lasts = RENEWAL_SECONDS if self._has_renewed else LOOK_SECONDS
             if time.monotonic() - self._looked <= lasts:
+                if self._refusal is not None:
+                    raise self._refusal
                 return self._has_renewed
             self._looked = time.monotonic()
             self._has_renewed = False
-            with self._explaining():
-                new = self._look_again()
+            self._refusal = None
+            try:
+                with self._explaining():
+                    new = self._look_again()
+            except errors.S3UnzipError as refusal:
+                self._refusal = refusal
+                raise
             # A file is empty while somebody writes it: then the next look finds more.
             if new is not None and (self._keys is None or new.access_key != self._keys.access_key):
                 self._keys = new
@@ -164,9 +179,13 @@ class ProfileKeys:
         if credentials is None:
             return None
         now, method = credentials.get_frozen_credentials(), credentials.method
+        for name, value in (("access key id", now.access_key), ("session token", now.token or "-")):
+            if not isinstance(value, str) or not _HEADER.fullmatch(value):
+                text = f"the {name} has a character that no request can have, or none"
+                raise exceptions.InvalidConfigError(error_msg=text)
         return Keys(
-            now.access_key or "",
-            now.secret_key or "",
+            str(now.access_key),
+            str(now.secret_key),
             now.token,
             now.account_id,
             advice=_advise(method, _name(self._profile)),
@@ -180,6 +199,9 @@ class ProfileKeys:
             yield
         except CHAIN_ERRORS as error:
             self.failure = _explain(error, _name(self._profile))
+            if self._keys is None and isinstance(self.failure, errors.ServiceFaultError):
+                # Nobody gave keys before: a wrong address is likely.
+                self.failure = errors.StorageError(f"{self.failure}; check the network")
             raise self.failure from None
         except errors.S3UnzipError as error:  # the program's
             self.failure = error
@@ -369,6 +391,7 @@ def obstore_credentials(
 
 def _open_session(profile: str | None, region: str | None) -> botocore.session.Session:
     session = botocore.session.get_session()
+    session.set_default_client_config(PATIENCE)
     if profile is not None:
         session.set_config_variable("profile", profile)
     if region is not None:
@@ -437,6 +460,8 @@ def _explain(error: Exception, name: str) -> errors.S3UnzipError:
         case exceptions.RefreshWithMFAUnsupportedError():
             cause = "they have expired, and new ones need a code"
             advice = "start the command again, or s3unzip resume"
+        case AttributeError() | LookupError() | TypeError() | ValueError():
+            cause = f"what a program or a file gives is not understood: {cause}"
         case EOFError():
             cause = "they need a code, and standard input is no terminal"
             advice = "start the command on a terminal"
