@@ -18,7 +18,7 @@ from functools import partial
 
 from s3unzip import errors
 from s3unzip.extraction.conflicts import explain_refusal, with_crc
-from s3unzip.extraction.forms import decode_small, stored_size
+from s3unzip.extraction.forms import SmallObject, decode_small, stored_size
 from s3unzip.extraction.metadata import object_metadata
 from s3unzip.extraction.put_pool import PutPool
 from s3unzip.extraction.stream import stream_whole
@@ -115,24 +115,24 @@ def _extract_stretch(
     for row in rows:
         attempt.check_time()
         try:
-            body, crc = extract_small(attempt, row, window)
+            small = extract_small(attempt, row, window)
         except errors.MemberError as error:
             if row.member.is_wrapped and error.finding.code == "size-overrun":
                 oversized.append(row)
             else:
                 attempt.failed(row, error.finding)
         else:
-            verified = with_crc(row, crc)
+            verified = with_crc(row, small.crc32)
             # Not in the pool's thread, which has just woken: there the same code is slower.
             facts = object_metadata(verified.key, verified.member, run)
-            pool.submit((verified, facts), body)
+            pool.submit((verified, facts), small.body)
         attempt.bytes_read = bytes_before + window.bytes_read
         attempt.show_progress()
     return oversized
 
 
-def extract_small(attempt: TaskAttempt, row: PlannedMember, window: Window) -> tuple[Buffer, int]:
-    """Return the verified bytes of a member's object, and its content's CRC-32.
+def extract_small(attempt: TaskAttempt, row: PlannedMember, window: Window) -> SmallObject:
+    """Return the verified object of a member.
 
     A member above its own bound is refused. So the decision does not depend on the other members.
 
@@ -149,15 +149,12 @@ def extract_small(attempt: TaskAttempt, row: PlannedMember, window: Window) -> t
     if isinstance(opened, int):
         raise errors.ServiceFaultError(f"the local header at {start} was cut short")
     stop = opened.data_start + member.compressed_size
-    warnings = list(opened.warnings)
     data = raw[opened.data_start : stop]
-    content, crc = decode_small(
-        member, data, policy, opened, options=attempt.run.options, warnings=warnings
-    )
-    warnings += close_member(member, opened, raw[stop:])
+    small = decode_small(member, data, policy, opened, options=attempt.run.options)
+    warnings = [*opened.warnings, *small.warnings, *close_member(member, opened, raw[stop:])]
     if warnings:
         attempt.warnings.update(warnings)
-    return content, crc
+    return small
 
 
 class Window:

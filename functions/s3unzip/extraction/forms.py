@@ -1,5 +1,7 @@
 """The two forms of a member's object: the content as it is, or a gzip file of it."""
 
+from typing import NamedTuple
+
 from isal.isal_zlib import crc32
 
 from s3unzip.model import Options
@@ -35,19 +37,23 @@ def open_content(
     return GzipMember(member, policy, opened, max_size, trust_crc=options.trust_crc)
 
 
+class SmallObject(NamedTuple):
+    """The verified object of a small member."""
+
+    body: Buffer
+    crc32: int  # of the content
+    warnings: list[str]  # codes of tolerated findings
+
+
 def decode_small(
-    member: Member,
-    data: memoryview,
-    policy: Policy,
-    opened: OpenedMember,
-    options: Options,
-    warnings: list[str],
-) -> tuple[Buffer, int]:
-    """Return a small member's object and the CRC-32 of its content; add to `warnings`."""
-    if options.as_gzip is None:
-        body = decode_whole(member, data, policy, opened, warnings=warnings)
-        return body, member.crc32 if member.declares_crc else crc32(body)
-    content = open_content(member, policy, opened, options)
-    body = b"".join(content.decode([data]))
-    warnings += content.warnings
-    return body, content.crc32
+    member: Member, data: memoryview, policy: Policy, opened: OpenedMember, options: Options
+) -> SmallObject:
+    """Return the object of a small member, whose compressed bytes are `data`."""
+    if options.as_gzip is not None:
+        content = open_content(member, policy, opened, options)
+        body = b"".join(content.decode([data]))
+        return SmallObject(body, content.crc32, content.warnings)
+    warnings: list[str] = []
+    plain = decode_whole(member, data, policy, opened, warnings=warnings)
+    crc = member.crc32 if member.declares_crc else crc32(plain)
+    return SmallObject(plain, crc, warnings)
