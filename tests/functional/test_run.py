@@ -1,9 +1,9 @@
 """Whole runs, plan to report: what users see of every kind of archive."""
 
+import html
 import io
 import re
 import zlib
-from typing import Any
 
 import pytest
 
@@ -341,12 +341,11 @@ def test_gaps_between_members_are_not_read() -> None:
     assert world.contents() == {"a": b"1" * 100, "b": b"2" * 100}
 
 
-def page_of(world: World, report: Report) -> dict[str, Any]:
-    """Return what the page of a run holds."""
+def page_of(world: World, report: Report) -> str:
+    """Return the text of the page of a run, without its markup."""
     page = world.buckets.run_store(report.run).read("report.html").decode()
-    found = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
-    assert found is not None
-    return decode(found[1], dict[str, Any])
+    main = page[page.index("<body>") : page.index("<script>")]
+    return html.unescape(re.sub("<[^>]*>", " ", main))
 
 
 def test_a_run_leaves_a_page() -> None:
@@ -355,12 +354,16 @@ def test_a_run_leaves_a_page() -> None:
     bad = Entry("bad", b"x", local={"crc32": 1}, central={"crc32": 1})
     report = world.run(build(*entries(30), bad))
     page = page_of(world, report)
-    assert (page["verdict"], page["extracted"]) == (Verdict.COMPLETED_WITH_ERRORS, 30)
-    assert [failure[0] for failure in page["failures"]] == [f.key for f in report.failures]
+    assert report.verdict is Verdict.COMPLETED_WITH_ERRORS
+    assert "Completed with errors." in page
+    assert "1 member of 31 failed; 30 members are in place" in page
+    assert all(failure.key in page for failure in report.failures)
     counted = report.requests
     assert counted.writes > 33
     assert report.cost == pytest.approx(5e-6 * counted.writes + 4e-7 * counted.reads)
-    assert (page["cost"], {line[0] for line in page["bill"]}) == (report.cost, {"S3"})
+    assert "S3 PUT, COPY, POST, LIST" in " ".join(page.split())
+    assert "Lambda" not in page
     report = world.run(b"no zip at all")
     page = page_of(world, report)
-    assert (page["verdict"], page["reason"]) == (Verdict.REJECTED, report.reason)
+    assert "Rejected." in page
+    assert str(report.reason) in page
