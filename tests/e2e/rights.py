@@ -14,6 +14,7 @@ ARCHIVES, MEMBERS, RUNS = "ingest objects", "destination objects", "work objects
 NOT_THERE = "on AWS, which answers 403 without it for what is not there; MiniStack answers 404"
 LARGE = "after a failed write of more than 16 MiB"
 NO_VERSIONS = "where the ingest bucket has no versions"
+REPLACED = "where a newer version has replaced the planned one: else the ETag pins it"
 RESUMED = "where a run goes on that stopped"
 
 
@@ -75,6 +76,10 @@ RARE = {
     ("plan", "s3:DeleteObject", RUNS): RESUMED,
     ("extract", "s3:GetObject", ARCHIVES): f"{NO_VERSIONS}, and by UploadPartCopy on AWS",
     ("settle", "s3:AbortMultipartUpload", MEMBERS): "where the slices of a member do not fit",
+    **{
+        (name, "s3:GetObjectVersion", ARCHIVES): REPLACED
+        for name in ("intake", "plan", "extract", "settle")
+    },
     ("settle", "s3:GetObject", ARCHIVES): "where it looks whether the archive was replaced",
     ("settle", "s3:GetObject", MEMBERS): "where a settling is repeated after it ended a member",
 }
