@@ -172,16 +172,16 @@ def check_buckets(config: StoreConfig, source: Location, destination: Location) 
 
 def check_names(config: StoreConfig, source: Location, destination: Location | None) -> None:
     """Refuse names that AWS does not have, before anybody is asked for keys."""
-    there = config.at_destination()
-    for place, access in ((source, config), (destination, there)):
-        bucket = place.bucket if place is not None and place.scheme == "s3" else ""
+    writing = config.at_destination()
+    for location, access in ((source, config), (destination, writing)):
+        bucket = location.bucket if location is not None and location.scheme == "s3" else ""
         if bucket and not _AWS_NAME.match(bucket) and _reaches_aws(access):
             raise UsageError(
-                f"{place}: AWS has no bucket of this name: lower-case letters, digits, dots and "
+                f"{location}: AWS has no bucket of this name: lower-case letters, digits, dots and "
                 "hyphens; --endpoint-url names another server"
             )
     key = config.destination_kms_key
-    if key is not None and not _KMS_KEY.fullmatch(key) and _reaches_aws(there):
+    if key is not None and not _KMS_KEY.fullmatch(key) and _reaches_aws(writing):
         raise UsageError(f"--kms-key {key}: no ARN, no id and no alias (alias/NAME) of a KMS key")
 
 

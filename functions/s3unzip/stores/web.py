@@ -48,7 +48,7 @@ MAX_REDIRECTS = 5
 CONNECTIONS = 64  # kept open to one host
 BEGINNING = 30.0  # seconds: a server that is unreachable then is likely a wrong one
 DOWNLOAD = "download the archive first: curl -o archive.zip URL"
-NO_SUFFIX = frozenset({200, 416, 501})  # also of an empty file
+WITHOUT_SUFFIX = frozenset({200, 416, 501})  # also of an empty file
 EMPTY = "bytes */0"
 PAGES = (b"<!doctype html", b"<html")
 TEXTS = ("text/", "application/json", "application/xml")
@@ -61,8 +61,8 @@ MAX_VALIDATOR = 1024  # characters of an ETag or a date; it goes with each reque
 # [0-9], for \d takes the digits of all scripts; 19 of them are more than any size.
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
 # Not a token or an id of S3's error: these may be secrets.
-_CODE = re.compile(rb"<Code>([^<]{1,100})</Code>")
-_MESSAGE = re.compile(rb"<Message>([^<]{1,300})</Message>")
+_XML_CODE = re.compile(rb"<Code>([^<]{1,100})</Code>")
+_XML_MESSAGE = re.compile(rb"<Message>([^<]{1,300})</Message>")
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 
 
@@ -86,7 +86,7 @@ class WebSource(ArchiveSource):
                 if span == ByteRange(max(0, size - length), size):
                     data = b"".join(_body(answer, span.length, location))
                     return Tail(data, Pin(size, _validator(answer)), _modified(answer))
-            elif answer.status not in NO_SUFFIX:
+            elif answer.status not in WITHOUT_SUFFIX:
                 raise _refusal(answer, location)
         tail = self.tail_by_size(location, length)
         if tail.data:
@@ -356,24 +356,24 @@ class Refusal(NamedTuple):
 
 
 WRONG_URL = "; check that the URL is that of the download itself"
-EXPIRED = Refusal(errors.LinkRefusedError, "; the link may have expired: get a new one")
+EXPIRED_LINK = Refusal(errors.LinkRefusedError, "; the link may have expired: get a new one")
 LOGIN = (
     f": the server wants a login: give https://USER:PASSWORD@HOST/..., or, with a token, {DOWNLOAD}"
     " -H 'Authorization: Bearer ...'"
 )
 REFUSALS = {
-    400: EXPIRED,
+    400: EXPIRED_LINK,
     401: Refusal(errors.LinkRefusedError, LOGIN),
-    403: EXPIRED,
+    403: EXPIRED_LINK,
     404: Refusal(errors.NotFoundError, "; check the URL"),
-    410: EXPIRED,
+    410: EXPIRED_LINK,
 }
 
 
 def _refusal(answer: BaseHTTPResponse, location: Location) -> errors.S3UnzipError:
     """Return the error for an answer that is not the range that was asked for."""
     name, status = show(location), answer.status
-    if status in NO_SUFFIX:
+    if status in WITHOUT_SUFFIX:
         kind = _kind_of_text(answer)
         if kind is None:
             return errors.RangesUnsupportedError(
@@ -404,7 +404,7 @@ def _kind_of_text(answer: BaseHTTPResponse) -> str | None:
 def _reason(answer: BaseHTTPResponse) -> str:
     """Return the words for a status; S3 and servers like it give a code and a message in XML."""
     body = _first_bytes(answer)
-    code, message = _CODE.search(body), _MESSAGE.search(body)
+    code, message = _XML_CODE.search(body), _XML_MESSAGE.search(body)
     if code is None:
         known = answer.status in HTTPStatus._value2member_map_
         return f" {HTTPStatus(answer.status).phrase}" if known else ""

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 CREDENTIALS_LAST = timedelta(minutes=10)
 ANSWER_SECONDS = 240.0
 RENEWAL_SECONDS = 90.0  # an answer to a PUT on a slow link may take so long
-LOOK_SECONDS = 2.0  # between two looks that find the same keys
+RELOOK_SECONDS = 2.0  # between two looks that find the same keys
 # Of clients that say nothing else: those of services that give keys. botocore waits for minutes.
 PATIENCE = Config(
     connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 2, "mode": "standard"}
@@ -71,7 +71,7 @@ CHAIN_ERRORS = (
 )
 DEFAULT_REGION = "us-east-1"
 ENVIRONMENT = "env"  # botocore's word for variables, which do not change in a process
-_HEADER = re.compile(r"[!-~]+")  # what a request carries
+_SENDABLE = re.compile(r"[!-~]+")  # what a request carries
 NO_KEYS = (
     "no AWS credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID, or read a public archive with "
     "--no-sign-request"
@@ -131,7 +131,7 @@ class ProfileKeys:
         with self._lock:
             if renewals != self.renewals:
                 return True
-            lasts = RENEWAL_SECONDS if self._has_renewed else LOOK_SECONDS
+            lasts = RENEWAL_SECONDS if self._has_renewed else RELOOK_SECONDS
             if time.monotonic() - self._looked <= lasts:
                 if self._refusal is not None:
                     raise self._refusal
@@ -180,7 +180,7 @@ class ProfileKeys:
             return None
         now, method = credentials.get_frozen_credentials(), credentials.method
         for name, value in (("access key id", now.access_key), ("session token", now.token or "-")):
-            if not isinstance(value, str) or not _HEADER.fullmatch(value):
+            if not isinstance(value, str) or not _SENDABLE.fullmatch(value):
                 text = f"the {name} has a character that no request can have, or none"
                 raise exceptions.InvalidConfigError(error_msg=text)
         return Keys(

@@ -7,16 +7,14 @@ clients, because the pipeline retries, and counts what it retries.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import SplitResult, unquote_plus, urlsplit
+from urllib.parse import unquote_plus, urlsplit
 from urllib.request import getproxies, proxy_bypass
 from xml.etree import ElementTree as ET
 
@@ -31,13 +29,12 @@ from s3unzip import errors
 from s3unzip.model import Pin
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.factory import StoreConfig
-from s3unzip.stores.locations import ARN
 from s3unzip.stores.ports import ListedObject, ListPage
+from s3unzip.stores.s3.addresses import Addresses
 from s3unzip.stores.s3.credentials import (
     DEFAULT_REGION,
     NO_KEYS,
     AwsSession,
-    is_aws,
     obstore_credentials,
 )
 from s3unzip.stores.s3.errors import (
@@ -61,8 +58,6 @@ if TYPE_CHECKING:
 
 OWNER_CHECK_LASTS = 300.0  # seconds
 BEGINNING = 30.0  # seconds: an endpoint that is unreachable then is likely a wrong one
-_DNS_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
-_ADDRESS = re.compile(r":|(^|\.)[0-9]+$")  # of IPv6 or IPv4, in a URL's host
 ADVICE_UNREACHABLE = "check --endpoint-url, --region and the network"
 
 
@@ -84,7 +79,7 @@ class Session:
         self._clients: dict[str, S3Client] = {}
         # By bucket and the KMS key to write with; False: to read.
         self._stores: dict[tuple[str, str | Literal[False] | None], S3Store] = {}
-        self._regions: dict[str, str] = {}  # of buckets that are not in the default one
+        self._addresses = Addresses(access, self._aws, self._client)
         self._owned: dict[tuple[str, str], float] = {}  # until when the check holds
         self._checked: set[str] = set()  # buckets
         self._unversioned: set[str] = set()  # buckets whose versions the credentials may not read
@@ -215,7 +210,7 @@ class Session:
             if not self._relocate(call.bucket):
                 return errors.NotFoundError(f"{found}; {self._advice}")
         elif isinstance(found, errors.ServiceFaultError):
-            url = self._endpoint(call.bucket)[0]
+            url = self._addresses.endpoint(call.bucket).url
             if answer.status is not None:
                 code = answer.code or f"HTTP {answer.status}"
                 found.trouble = f"{url} answers with errors ({code})"
@@ -301,7 +296,7 @@ class Session:
 
     def _unreachable(self, error: Exception, bucket: str, whose: str) -> errors.StorageError | None:
         """Return the error for an endpoint that is not there; with a proxy that is not known."""
-        url = self._endpoint(bucket)[0]
+        url = self._addresses.endpoint(bucket).url
         cause = None if _find_proxy(url) is not None else why_unreachable(error)
         if cause is None:
             return None
@@ -317,17 +312,12 @@ class Session:
         except S3_ERRORS:  # no answer: it may have one at the next attempt
             return True
         region = about.get("HTTPHeaders", {}).get("x-amz-bucket-region")
-        if region is not None and region != self._region_of(bucket):
+        if region is not None and region != self._addresses.region(bucket):
             with self._lock:
-                self._regions[bucket] = region
+                self._addresses.regions[bucket] = region
                 for key in [key for key in self._stores if key[0] == bucket]:
                     del self._stores[key]
         return region is not None
-
-    def _region_of(self, bucket: str) -> str:
-        if bucket.startswith(ARN):
-            return bucket.split(":")[3]
-        return self._regions.get(bucket) or self._aws.region or DEFAULT_REGION
 
     def _client(self, name: str, region: str | None = None) -> S3Client:
         found = self._clients.get(name)
@@ -368,48 +358,12 @@ class Session:
             "request_checksum_calculation": "when_required",
             "response_checksum_validation": "when_required",
             "s3": {
-                "addressing_style": self._style,
+                "addressing_style": self._addresses.style,
                 "payload_signing_enabled": not self.sends_checksums,  # else a CRC-32 goes with it
                 # Otherwise botocore sends requests for us-east-1 to the global endpoint.
                 "us_east_1_regional_endpoint": "regional",
             },
         }
-
-    @cached_property
-    def _style(self) -> str:
-        """Where requests have the bucket: path, virtual, or auto as S3 of AWS has it."""
-        style = self.access.addressing_style or self._aws.addressing_style
-        if style is not None:
-            return style
-        url = self.access.endpoint_url or self._aws.own_endpoint
-        return "auto" if url is None or is_aws(url) else "path"
-
-    def _endpoint(self, bucket: str) -> tuple[str, bool]:
-        """Return the URL of obstore's requests, and whether the bucket is in its host name."""
-        if bucket.startswith(ARN):
-            return self._access_point(bucket), True
-        url, region = self.access.endpoint_url, self._regions.get(bucket)
-        if not url:
-            # A client takes 80 ms to make, but only botocore knows all partitions and settings.
-            name = f"control in {region}" if region else "control"
-            url = self._client(name, region).meta.endpoint_url
-        parts, style = urlsplit(url.rstrip("/")), self._style
-        # A dot would break the wildcard of AWS's certificate.
-        is_path = style == "path" or (style == "auto" and "." in bucket)
-        if is_path or not _DNS_NAME.fullmatch(bucket):
-            return parts.geturl(), False
-        _check_host(parts, "--addressing-style path reaches the bucket")
-        return parts._replace(netloc=f"{bucket}.{parts.netloc}").geturl(), True
-
-    def _access_point(self, arn: str) -> str:
-        """Return the URL of an access point, as botocore has it."""
-        url = self.access.endpoint_url or self._aws.own_endpoint
-        if url is not None:
-            _check_host(urlsplit(url), "give the alias of the access point")
-        region = self._region_of(arn)
-        client = self._client(f"control in {region}", region)
-        url = client.generate_presigned_url("head_object", {"Bucket": arn, "Key": "-"})
-        return urlsplit(url)._replace(path="", query="").geturl()
 
     def _open(
         self,
@@ -420,10 +374,10 @@ class Session:
     ) -> S3Store:
         """Return the obstore client of one bucket, with more settings of S3 and of HTTP."""
         access, found = self.access, self.credentials(bucket)
-        url, in_host = self._endpoint(bucket)
+        url, in_host = self._addresses.endpoint(bucket)
         # What is not named here would come from variables of the environment.
         whole: S3Config = {
-            "region": self._region_of(bucket),
+            "region": self._addresses.region(bucket),
             "endpoint": url,
             "aws_endpoint_url_s3": url,  # else AWS_ENDPOINT_URL_S3 would win
             "virtual_hosted_style_request": in_host,
@@ -471,15 +425,6 @@ def _read_certificates(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise errors.UsageError(f"AWS_CA_BUNDLE {path}: {error.strerror}") from None
-
-
-def _check_host(server: SplitResult, advice: str) -> None:
-    """Refuse a server without a name, before which a bucket cannot be."""
-    host = server.hostname or ""
-    if _ADDRESS.search(host):
-        raise errors.UsageError(
-            f"{server.geturl()}: no bucket can be in a host name that is an IP address; {advice}"
-        )
 
 
 def _find_proxy(url: str) -> str | None:
