@@ -38,6 +38,7 @@ class FaultyS3(MemoryS3):
     def __init__(self) -> None:
         super().__init__()
         self.denied: set[str] = set()
+        self.hides_keys = False  # it denies listings
         self.hung: str | None = None  # a key
         self.unknown = ""  # a header, or what several begin with
         self.dies_after: int | None = None  # objects
@@ -48,7 +49,8 @@ class FaultyS3(MemoryS3):
         if self.unknown and any(name.startswith(self.unknown) for name in asked.headers):
             self.in_vain += 1
             return s3_error(501, "NotImplemented")
-        if asked.method == "PUT" and asked.key in self.denied:
+        is_hidden = self.hides_keys and asked.method == "GET" and not asked.key
+        if is_hidden or (asked.method == "PUT" and asked.key in self.denied):
             return Reply(403, b"<Error><Code>AccessDenied</Code></Error>")
         if self.dies_after is not None and (
             self.in_vain
@@ -211,6 +213,17 @@ def test_several_archives_are_remembered_one_by_one(places: Places) -> None:
         again = places.program.run("resume", run, "-w", "1")
         assert again.code == 0, again.err
     assert places.out.objects["to/b/in/inner.txt"].body == CONTENT
+
+
+def test_a_key_that_looks_like_a_glob_in_a_bucket_that_nobody_may_list(places: Places) -> None:
+    """The archive is read, and a glob is denied."""
+    places.add("a[1].zip", ARCHIVE)
+    places.here.hides_keys = True
+    ended = places.extract(*places.one, "--no-sign-request", source="s3://from/a[1].zip")
+    assert ended.code == 0, ended.err
+    denied = places.extract(*places.one, "--no-sign-request", source="s3://from/a[2].zip")
+    assert denied.code == 6
+    assert "s3:ListBucket may be missing" in denied.err
 
 
 @pytest.mark.parametrize("name", ["in/invoice [2024].zip", "a*.zip", "what?.zip"])

@@ -18,6 +18,7 @@
 import glob
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from msgspec.structs import replace
 
 from s3unzip.api.options import at_endpoint, judge_selection, make_policy, parse_after_success
 from s3unzip.context import Progress
-from s3unzip.errors import NotFoundError, UsageError
+from s3unzip.errors import AccessDeniedError, NotFoundError, StorageError, UsageError
 from s3unzip.globs import compile_glob
 from s3unzip.local.extra import check_extra, clear_extra
 from s3unzip.local.machine import Machine, open_machine
@@ -152,11 +153,21 @@ def names_one(word: str, config: StoreConfig) -> bool:
 
 
 def names_object(word: str, stores: Stores) -> bool:
-    """Return whether a glob is the key of an object, which then is what is meant; one request."""
+    """Return whether a glob is the key of an object, which then is what is meant.
+
+    A listing tells it. Who may not list a bucket may still read the object, which a HEAD tells.
+    """
     bucket, key = split_bucket(word.partition("://")[2])
     if not GLOB & set(key):
         return False
-    page = next(_list_pages(bucket, key, stores), None)
+    try:
+        page = next(_list_pages(bucket, key, stores), None)
+    except AccessDeniedError as denied:
+        location = Location("s3", bucket, key)
+        with suppress(StorageError):
+            stores.source(location).head(location)
+            return True
+        raise denied from None
     return page is not None and any(listed.key == key for listed in page.objects)
 
 

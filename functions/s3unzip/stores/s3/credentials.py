@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 import threading
 import time
 import warnings
@@ -430,7 +431,7 @@ def _name(profile: str | None) -> str:
 
 def _advise(method: str, name: str) -> str:
     """Return what gets new keys where botocore found them by `method`."""
-    option = f" --profile {name}" if name else ""
+    option = f" --profile {shlex.quote(name)}" if name else ""
     known = {
         ENVIRONMENT: "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN anew",
         "sso": f"log in again: aws sso login{option}",
@@ -443,7 +444,8 @@ def _explain(error: Exception, name: str) -> errors.S3UnzipError:
     """Return the error for what kept botocore's chain from giving keys."""
     who = f"credentials of the profile {name}" if name else "AWS credentials"
     cause = " ".join(str(error).split()).rstrip(".")
-    advice = f"see what is configured: aws configure list{f' --profile {name}' if name else ''}"
+    option = f" --profile {shlex.quote(name)}" if name else ""
+    advice = f"see what is configured: aws configure list{option}"
     match error:
         case exceptions.ProfileNotFound():
             return errors.UsageError(f"{error}; see aws configure list-profiles")
