@@ -100,6 +100,8 @@ def estimate(
     requests = _count_requests(tasks, members, platform, tuning)
     bound = _find_bound(seconds, at_once, requests, platform)
     overhead = _overhead_seconds(tasks, members, platform, tuning)
+    billed = _billed_seconds(seconds, bound, overhead, at_once=at_once, platform=platform)
+    work = Work(members, requests, billed, len(tasks))
     return Estimate(
         title=str(job.source),
         platform=platform.name,
@@ -113,16 +115,7 @@ def estimate(
         seconds=overhead + bound.seconds,
         bound=bound.name,
         requests=requests,
-        cost=price(
-            job,
-            Work(
-                members=members,
-                requests=requests,
-                seconds=_billed_seconds(seconds, bound, overhead, at_once, platform),
-                tasks=len(tasks),
-            ),
-            platform,
-        ),
+        cost=price(job, work, platform),
         warnings=_warn(seconds, platform),
     )
 
@@ -312,7 +305,12 @@ def _round_seconds(tasks: int) -> float:
 
 
 def _billed_seconds(
-    seconds: Sequence[float], bound: _Bound, overhead: float, at_once: int, platform: Platform
+    seconds: Sequence[float],
+    bound: _Bound,
+    overhead: float,
+    *,
+    at_once: int,
+    platform: Platform,
 ) -> float:
     """Return the seconds of all functions together."""
     if platform.direct:

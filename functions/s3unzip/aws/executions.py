@@ -147,13 +147,15 @@ def next_execution(
         if execution is None:
             return name
         if source is not None and execution.request is not None:
-            check_same_archive(run, source, pin, Archive(execution.request.source, execution.pin))
+            check_same_archive(
+                run, source, pin, ArchiveVersion(execution.request.source, execution.pin)
+            )
         if execution.status == RUNNING and execution.began >= since:
             return None
     raise UsageError(f"{run}: it has had {MAX_RESUMED} executions; see why it fails")
 
 
-class Archive(NamedTuple):
+class ArchiveVersion(NamedTuple):
     """An archive and its version."""
 
     source: Location

@@ -123,7 +123,7 @@ class Counting(Progress):
         self._send(Counted(trouble=message))
 
 
-class Tally:
+class WorkerTally:
     """Passes what tasks count on to the progress of the program, which never goes back.
 
     What a lost attempt counted is taken out of the sum, and the progress hears of the sum again
@@ -194,7 +194,7 @@ class Workers:
         self.processes = processes if open_context is not None else 1
         self._here = here
         self._open_context = open_context
-        self.tally = Tally(here.progress)
+        self.tally = WorkerTally(here.progress)
         self._workers: list[_Here | _Process] = []
 
     def __enter__(self) -> Self:

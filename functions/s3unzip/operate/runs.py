@@ -56,7 +56,7 @@ class Resource(NamedTuple):
     physical: str  # its name in AWS; for a queue its URL
 
 
-class Execution(NamedTuple):
+class LastExecution(NamedTuple):
     """The last execution of a run."""
 
     name: str
@@ -314,16 +314,16 @@ class DeployedRuns:
             time.sleep(1.0)
         return state == STOPPED
 
-    def _last(self, run: str) -> Execution:
+    def _last(self, run: str) -> LastExecution:
         """Return the run's last execution: that of the run, or of the last ``-rN``."""
         name = execution_name(run)
-        last = Execution(name, self._describe(name), number=1)
+        last = LastExecution(name, self._describe(name), number=1)
         while True:
             number = last.number + 1
             state = self._describe(f"{name}-r{number}")
             if state is None:
                 return last
-            last = Execution(f"{name}-r{number}", state, number)
+            last = LastExecution(f"{name}-r{number}", state, number)
 
     def _arn(self, name: str) -> str:
         return f"{self._machine.replace(':stateMachine:', ':execution:')}:{name}"

@@ -125,27 +125,16 @@ def begin(
         report = recorded.report
         if report is not None and report.verdict is not Verdict.FAILED:  # it was refused
             return Settled(Next(known.run, "done"), report, is_first=False)
-    source = context.stores.source(request.source)
-    changed = None
-    try:
-        tail = known.tail or read_tail(source, request.source, context, calls)
-    except NotFoundError as gone:
-        if known.run is None or known.pin is None:
-            raise
-        run, changed = known.run, str(gone)
-    else:
-        run = known.run or run_id(request, tail.pin, tail.modified)
-        if known.pin is not None and known.pin != tail.pin:
-            newer = "another version is there now; its own event starts its run"
-            changed = f"{request.source}: {newer}"
+    current = _find_current(request, known, context, calls)
+    run = current.run
     records = RunRecords.open(context.stores, run, calls)
-    if changed is not None:
-        stop = Stop(Verdict.SOURCE_CHANGED, SOURCE_CHANGED, changed)
+    if current.tail is None:
+        stop = Stop(Verdict.SOURCE_CHANGED, SOURCE_CHANGED, current.change)
         refused = _unplanned(request, run, known.pin, stop, context)
     else:
         if known.run is not None and (begins_anew or records.list_outcomes()):
             records.forget(keep=(REPORT, PAGE))
-        plan = make_plan(request, run, tail, records, context, calls, check)
+        plan = make_plan(request, run, current.tail, records, context, calls, check)
         if isinstance(plan, Plan):
             settled = _write_plan(plan, records, context, calls, planned)
             if begins_anew:
@@ -157,6 +146,32 @@ def begin(
     # A run that begins here is the caller's alone: what an earlier one came to is no answer to it.
     report = refused if known.run is None else written.report
     return Settled(Next(run, "done"), report, is_first=written.is_first)
+
+
+class _CurrentArchive(NamedTuple):
+    """The archive that is there when its run begins."""
+
+    run: str  # the id of its run
+    tail: Tail | None  # None: the version that the caller knows is gone or replaced
+    change: str = ""  # what happened to that version
+
+
+def _find_current(
+    request: Request, known: KnownArchive, context: Context, calls: Calls
+) -> _CurrentArchive:
+    """Read the end of the archive, and compare its version with the one that the caller knows."""
+    source = context.stores.source(request.source)
+    try:
+        tail = known.tail or read_tail(source, request.source, context, calls)
+    except NotFoundError as gone:
+        if known.run is None or known.pin is None:
+            raise
+        return _CurrentArchive(known.run, None, str(gone))
+    run = known.run or run_id(request, tail.pin, tail.modified)
+    if known.pin is not None and known.pin != tail.pin:
+        newer = "another version is there now; its own event starts its run"
+        return _CurrentArchive(run, None, f"{request.source}: {newer}")
+    return _CurrentArchive(run, tail)
 
 
 class RecordedRun(NamedTuple):

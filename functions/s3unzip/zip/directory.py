@@ -153,14 +153,8 @@ def locate_directory(
         RejectedError: the archive has no index, a broken one, or two.
     """
     view = _ArchiveEnd(tail, size, policy)
-    window_start = max(0, size - LOOKED)
-    window = yield from view.read(window_start, size)
-    if not window.strip(b"\0"):
-        window_start = max(0, size - LOOKED - MAX_PADDING)
-        window = yield from view.read(window_start, size)
-    if records.EOCD_SIGNATURE not in window:
-        head = yield from view.read(0, min(size, FOREIGN_HEAD))
-        reject("no-eocd", describe_foreign(head, size, len(window)))
+    window = yield from _read_end(view, size)
+    window_start = size - len(window)
     at = _find_eocd(view, window, window_start)
     eocd = records.read_eocd(window, at - window_start)
     if eocd.disk:
@@ -224,6 +218,17 @@ class _ArchiveEnd:
         if not self.policy.tolerates(code):
             reject(code, message, offset)
         self.warnings.append(code)
+
+
+def _read_end(view: _ArchiveEnd, size: int) -> Reads[bytes]:
+    """Return the last bytes of an archive, which have an end record; padding is looked behind."""
+    window = yield from view.read(max(0, size - LOOKED), size)
+    if not window.strip(b"\0"):
+        window = yield from view.read(max(0, size - LOOKED - MAX_PADDING), size)
+    if records.EOCD_SIGNATURE not in window:
+        head = yield from view.read(0, min(size, FOREIGN_HEAD))
+        reject("no-eocd", describe_foreign(head, size, len(window)))
+    return window
 
 
 def _check_empty(view: _ArchiveEnd, stop: int) -> Reads[None]:

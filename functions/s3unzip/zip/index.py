@@ -209,12 +209,14 @@ class DirectoryReader:
             is_literal = not extras.of(records.ZIP64) and self._is_literal(form, size, compressed)
             self._check_extras(extras, lacks=lacks and not is_literal)
         path, raw_name, is_folder, is_named = self._read_name(form, extras)
-        method, cipher = form.method, None
+        method = form.method
+        cipher = None
         flags = form.flags
         if is_folder or (form.is_folder and (is_named or not path)):
             is_empty = _is_empty(form, crc32, compressed, size)
-            sizes = size, compressed
-            is_folder = self._judge_folder(path, sizes, is_empty=is_empty, is_slashed=is_folder)
+            is_folder = self._judge_folder(
+                path, (size, compressed), is_empty=is_empty, is_slashed=is_folder
+            )
             if is_empty:
                 size = compressed = 0
         if not is_folder:

@@ -17,7 +17,7 @@ import pytest
 
 from s3unzip.errors import InterruptedRunError
 from s3unzip.local.machine import Machine
-from s3unzip.local.workers import Counted, OpenContext, Tally, Workers, open_context
+from s3unzip.local.workers import Counted, OpenContext, Workers, WorkerTally, open_context
 from s3unzip.model import Report, Request, Verdict
 from s3unzip.settings import make_tuning
 from s3unzip.stores.calls import LocalClock
@@ -205,7 +205,7 @@ def test_a_script_needs_no_guard(tmp_path: Path) -> None:
 def test_attempts_that_are_on_record_add_up() -> None:
     """A fault ends an attempt: the next one counts only what it adds, and messages count once."""
     shown = Told()
-    tally, first, second = Tally(shown), Counter[str](), Counter[str]()
+    tally, first, second = WorkerTally(shown), Counter[str](), Counter[str]()
     tally.take(first, Counted({"extracted": 4, "bytes_done": 50}))
     tally.take(first, Counted({"bytes_done": -10}))  # a large member begins again
     for seconds in (58, 57):  # two workers meet the same dead store: one line

@@ -50,7 +50,7 @@ def render_page(report: Report, context: Context) -> bytes:
 def make_page(shown: Shown) -> bytes:
     """Return ``report.html``: UTF-8, self-contained, the same bytes for the same report."""
     report = shown.report
-    archive = clip(report.source.key.split("?", 1)[0].rsplit("/", 1)[-1], MAX_NAME)
+    archive = clip(report.source.name.rsplit("/", 1)[-1], MAX_NAME)
     _, verdict = header.show_verdict(report)
     sections = [
         Section("summary", "Summary", facts.facts(shown)),

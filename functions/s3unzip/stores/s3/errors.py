@@ -32,7 +32,7 @@ from s3unzip.errors import (
 )
 
 
-class Answer(NamedTuple):
+class ServerAnswer(NamedTuple):
     """What came back, as far as it is known."""
 
     status: int | None  # of HTTP; None: no answer
@@ -200,39 +200,39 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
     return _kind(answer, call)(_describe(answer, call))
 
 
-def read_answer(error: Exception) -> Answer:
+def read_answer(error: Exception) -> ServerAnswer:
     """Return the status, code and message in an exception of botocore or obstore."""
     if isinstance(error, exceptions.ClientError):
         return _read_response(error)
     if isinstance(error, ODD_ANSWERS):
-        return Answer(None, "", "the answer is not one of S3")
+        return ServerAnswer(None, "", "the answer is not one of S3")
     if isinstance(error, exceptions.SSLError) and "certificate" in str(error):
-        return Answer(None, UNTRUSTED, str(error).rpartition("] ")[2][:200])
+        return ServerAnswer(None, UNTRUSTED, str(error).rpartition("] ")[2][:200])
     text, _, details = str(error).partition("\n\nDebug source:")
     if _NO_LOCATION in text:
-        return Answer(301, "PermanentRedirect", "the bucket is in another region")
+        return ServerAnswer(301, "PermanentRedirect", "the bucket is in another region")
     status = _STATUS.search(text)
     if status is not None:
         fields = [_first(pattern, text) for pattern in (_CODE, _MESSAGE, _REQUEST)]
-        return Answer(int(status[1]), *fields)
+        return ServerAnswer(int(status[1]), *fields)
     return _read_silence(text, details)
 
 
-def _read_silence(text: str, details: str) -> Answer:
+def _read_silence(text: str, details: str) -> ServerAnswer:
     """Return why obstore has no answer."""
     certificate = _CERTIFICATE.search(details)
     if certificate is not None:
-        return Answer(None, UNTRUSTED, certificate[2] or certificate[1])
+        return ServerAnswer(None, UNTRUSTED, certificate[2] or certificate[1])
     cause, reason = _CAUSE.search(text), _REASON.search(details)
     said = cause[1] if cause else text.partition("\n")[0][:300]
-    return Answer(None, "", f"{said}: {reason[1]}" if cause and reason else said)
+    return ServerAnswer(None, "", f"{said}: {reason[1]}" if cause and reason else said)
 
 
-def _read_response(error: exceptions.ClientError) -> Answer:
+def _read_response(error: exceptions.ClientError) -> ServerAnswer:
     answer = error.response.get("Error", {})
     about = error.response.get("ResponseMetadata", {})
     code = _text(answer.get("Code"))
-    return Answer(
+    return ServerAnswer(
         about.get("HTTPStatusCode"),
         "" if code.isdigit() else code,  # a HEAD has no body: boto3 repeats the status
         _text(answer.get("Message")),
@@ -240,19 +240,19 @@ def _read_response(error: exceptions.ClientError) -> Answer:
     )
 
 
-def is_unsupported(answer: Answer) -> bool:
+def is_unsupported(answer: ServerAnswer) -> bool:
     """Return whether the server does not implement the request, or one of its headers."""
     if answer.status in {501, 505} or answer.code == "NotImplemented":
         return True
     return answer.status == 400 and _UNSUPPORTED.search(answer.message) is not None
 
 
-def is_mute(answer: Answer) -> bool:
+def is_mute(answer: ServerAnswer) -> bool:
     """Return whether a refusal has no code: a HEAD has no body, so expired keys are a bare 400."""
     return answer.status in {400, 403} and not answer.code
 
 
-def is_without_right(answer: Answer) -> bool:
+def is_without_right(answer: ServerAnswer) -> bool:
     """Return whether a right of S3 is missing, as far as the answer says."""
     is_denied = answer.status == 403 and answer.code in {"", "AccessDenied"}
     return is_denied and "kms" not in answer.message.lower()
@@ -293,7 +293,7 @@ def _first(pattern: re.Pattern[str], text: str) -> str:
     return unescape(found[1]) if found else ""
 
 
-def _kind(answer: Answer, call: Call) -> type[S3UnzipError]:
+def _kind(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
     status, code = answer.status, answer.code
     missing = {404, 405} if call.pinned else {404}  # 405: a delete marker is the version now
     unmet = ConflictError if call.conditional else StorageError
@@ -315,7 +315,7 @@ def _kind(answer: Answer, call: Call) -> type[S3UnzipError]:
     return ServiceFaultError if status is None or status >= 500 else StorageError
 
 
-def _advise_without(answer: Answer, call: Call) -> str:
+def _advise_without(answer: ServerAnswer, call: Call) -> str:
     """Return which options a server makes impossible that does not implement a request."""
     named = [header for header in call.headers if header in answer.message.lower()]
     options = sorted(HEADER_OPTIONS[header] for header in named or call.headers)
@@ -323,7 +323,7 @@ def _advise_without(answer: Answer, call: Call) -> str:
     return f"{advice} with {' or '.join(options)}: leave it out" if options else advice
 
 
-def _missing_right(answer: Answer, call: Call) -> str:
+def _missing_right(answer: ServerAnswer, call: Call) -> str:
     """Return the right that a refusal is about, as the service says it, or as it may be.
 
     Without s3:ListBucket S3 does not say that a key is missing (API_GetObject, Permissions).
@@ -340,7 +340,7 @@ def _missing_right(answer: Answer, call: Call) -> str:
     return right if is_found else f"{right}, or s3:ListBucket if there is no such key,"
 
 
-def _describe(answer: Answer, call: Call) -> str:
+def _describe(answer: ServerAnswer, call: Call) -> str:
     said = ": ".join(part for part in (answer.code, answer.message.rstrip(".")) if part)
     if answer.status is not None and not answer.code:
         said = f"HTTP {answer.status}" + (f": {said}" if said else "")
