@@ -109,8 +109,7 @@ def begin(
         request: the archive, the destination and the options.
         known: what the caller knows of the archive's version.
         calls: of this step so far; None: it begins here.
-        check: is given what was read before anything is written; it may raise to end it there.
-        planned: is given the plan before the first round is written; it may raise likewise.
+        check, planned: get what was read, and the plan, before it is written; they may raise.
     """
     known = known or KnownArchive()
     calls = calls or context.calls()

@@ -233,10 +233,7 @@ class DirectoryReader:
         # Only the local header tells how long its name is.
         end = self._offset + records.LOCAL_LENGTH + compressed
         if end > self._location.start:
-            message = f"it would end at {end}, the directory begins at {self._location.start}"
-            message += "; a ZIP64 value is missing" if lacks else ""
-            code = wrapped.UNPROVEN if self._location.is_wrapped else "member-out-of-bounds"
-            self._reject(code, message)
+            self._reject_beyond(end, lacks=lacks)
         kind = members.MEMBER
         if self._failure or is_folder:
             kind = self._note_kind(path, is_folder=is_folder, is_named=is_named)
@@ -244,6 +241,14 @@ class DirectoryReader:
         mtime = records.read_dos_time(stamp) if mtime is None else mtime
         facts = mtime, crc32, method, flags, form.mode, cipher
         self._table.add(kind, path, raw_name, (self._offset, end, compressed, size), facts)
+
+    def _reject_beyond(self, end: int, *, lacks: bool) -> None:
+        """Refuse the archive for a member that reaches into the directory."""
+        message = f"it would end at {end}, the directory begins at {self._location.start}"
+        if lacks:
+            message += "; a ZIP64 value is missing"
+        code = wrapped.UNPROVEN if self._location.is_wrapped else "member-out-of-bounds"
+        self._reject(code, message)
 
     def _find(self, code: str, message: str) -> None:
         """Fail the member, or count a warning."""
