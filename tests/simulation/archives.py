@@ -15,6 +15,7 @@ from tests.zips import Entry, Shape, build
 STEM = "an-archive-of-thirty-two-letters"  # the longest that a run's id has of it
 KEY = f"{STEM}.zip"
 PREFIX = f"out/{STEM}/"  # of every key at the destination
+SAME_STEM = tuple(f"{folder}/{KEY}" for folder in "abcd")  # keys whose runs may have equal ids
 
 # Sizes at which a few KB are batches, streams, copies and members over several tasks.
 TUNING: dict[str, float] = {

@@ -19,6 +19,9 @@ class Fault(StrEnum):
     CRASH_AFTER = "crash-after"  # it is done, then the process dies
     OUTAGE = "outage"  # every call, or every call of one kind, is refused for a while
     OVERWRITE = "overwrite"  # somebody puts another archive under the key
+    REMOVE = "remove"  # somebody deletes the archive
+    EXPIRE = "expire"  # somebody aborts an upload, or the bucket's lifecycle rule does
+    DAMAGE = "damage"  # a record of a run is lost, emptied, cut or flipped
     DENY = "deny"  # a right is missing, for some calls or until an operator gives it back
     ABORT = "abort"  # somebody aborts a run
     BUSY = "busy"  # no worker is free for an invocation
@@ -35,6 +38,9 @@ AMOUNTS = {
     Fault.CRASH_AFTER: (0.4, 4),
     Fault.OUTAGE: (0.3, 2),
     Fault.OVERWRITE: (0.2, 2),
+    Fault.REMOVE: (0.1, 1),
+    Fault.EXPIRE: (0.1, 2),
+    Fault.DAMAGE: (0.0, 0),  # in schedules of one kind
     Fault.DENY: (0.25, 2),
     Fault.ABORT: (0.2, 2),
     Fault.BUSY: (0.2, 5),

@@ -53,6 +53,8 @@ def invoke(world: World, name: str, event: Json) -> Json:
     given, task = json.loads(json.dumps(event)), event.get("task")
     attempt = task and world.promises.task_begun(event["run"], task["id"])
     process, context = Process(name, attempt), Limited(world.scheduler, seconds)
+    world.invocations[name] += 1
+    process.number = world.invocations[name]
     ended, answers, errors = Event(), list[Json](), ["Runtime.ExitError"]  # of one that died
 
     def work() -> None:

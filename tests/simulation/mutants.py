@@ -1,12 +1,13 @@
 """Faults that are planted into a copy of the package: what the simulation must find.
 
 Each is one replacement in one file. Neither the simulation nor the promises know of them.
-`make simulate-mutants` runs the schedules 1, 2, ... against each until one fails, and prints how
-many were caught and how long each took.
+`make simulate-mutants` plays the scenes and the tests of the file against each, then the schedules
+1, 2, ... until one fails, and prints how many were caught and how long each took.
 """
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,14 @@ from typing import NamedTuple
 import s3unzip
 
 PACKAGE = Path(s3unzip.__file__).parent
+ROOT = Path(__file__).parents[2]
+SCENES = "tests/simulation/test_scenes.py"
+TESTS = {  # of the guards in a file, beside the scenes
+    "settling/verdicts.py": ("tests/unit/settling/test_verdicts.py",),
+    "settling/loop.py": ("tests/functional/test_damaged_records.py",),
+    "runs/records.py": ("tests/functional/test_damaged_records.py",),
+    "extraction/uploads.py": ("tests/unit/extraction/test_upload.py",),
+}
 HUNT = """
 import sys
 from tests.simulation.__main__ import find_failure, search
@@ -73,12 +82,30 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("task-of-the-first-round-forgotten", "write_round(0, tasks)", "write_round(0, tasks[1:])"),
         ("partial-task-not-left", "elif found is None or not found.complete:", "elif not found:"),
         ("rounds-without-end", "before.idle + 1", "0"),
+        ("lost-round-not-seen", "            stop = _find_lost(plan, state)", "            pass"),
+        (
+            "damaged-run-never-anew",
+            "report.reason == RECORD_UNREADABLE",
+            "report.reason is EXECUTION_FAILED",
+        ),
     ],
     "settling/verdicts.py": [
         ("worse-verdict-replaces-a-better-one", "if rank > rank_before:", "if rank >= 0:"),
         ("late-verdict-replaces-a-newer-one", "earlier.finished <= since", "since >= 0"),
     ],
     "runs/records.py": [
+        ("whole-outcomes-emptied", "if recorded is None or not recorded.complete:", "if True:"),
+        (
+            "damaged-outcomes-taken-for-none",
+            "if len(outcomes) == counted else None",
+            "if counted >= 0 else None",
+        ),
+        (
+            "damaged-stop-ignored",
+            "return Stop(Verdict.FAILED, RECORD_UNREADABLE, str(error))",
+            "return None",
+        ),
+        ("lost-plan-ends-nothing", "raise self._unreadable(RUN, error) from error", "raise"),
         (
             "report-written-over-any",
             "self.store.replace(REPORT, over.data, encode(report))",
@@ -102,6 +129,12 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             'announce(open_client("events"), config, report)',
             '[announce(open_client("events"), config, report) for _ in "ab"]',
         ),
+        (
+            "equal-id-is-the-same-archive",
+            "        check_same_archive(run, source, pin, Archive",
+            "        str(Archive",
+        ),
+        ("ended-execution-is-at-work", "if execution.status == RUNNING and", "if"),
         ("replaced-archives-not-seen", "if newest.etag == report.pin.etag:", "if newest:"),
         (
             "nested-archives-not-started",
@@ -109,8 +142,35 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "            str(request",
         ),
     ],
+    "aws/settle.py": [
+        (
+            "failed-runs-do-not-follow",
+            "is_first=settled.is_first)\n        follow",
+            "is_first=settled.is_first, check_replaced=False)\n        follow",
+        ),
+        (
+            "stopped-functions-not-waited-for",
+            '        follow_later(report, config, detail["name"])\n',
+            "",
+        ),
+    ],
     "aws/events.py": [("event-counts-wrong", "getattr(report, name)", "report.members + 1")],
     "aws/intake.py": [
+        (
+            "small-run-looks-at-no-report",
+            "        if not is_done:\n",
+            "        if request is None:\n",
+        ),
+        (
+            "older-version-not-followed",
+            "            start_over_newest(request, cause, config, context)\n",
+            "            pass\n",
+        ),
+        (
+            "older-end-not-repeated",
+            "if not is_new and (run is None or put.is_older(tail)):",
+            "if run and put.is_older(tail) and not is_new:",
+        ),
         ("message-consumed-after-a-fault", "return False\n    return", "return True\n    return"),
         (
             "report-before-outcomes",
@@ -139,6 +199,13 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     "model.py": [
         ("run-without-its-version", "request.source, pin, request", "request.source, request")
     ],
+    "extraction/uploads.py": [
+        (
+            "gone-upload-counts-as-done",
+            "if may_be_done and is_member(",
+            "if may_be_done or is_member(",
+        ),
+    ],
     "extraction/copies.py": [
         ("copy-not-verified", "        _check_copy(parts, data)\n", ""),
     ],
@@ -159,20 +226,29 @@ MUTANTS = tuple(
 
 
 def hunt(mutant: Mutant, seconds: float) -> str:
-    """Run schedules against a package with the fault; return how the first fails, or nothing."""
+    """Try a package with the fault; return which test or schedule fails first, or nothing."""
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder, PACKAGE.name)
         shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
         mutant.apply(package)
-        paths = os.pathsep.join([folder, str(Path(__file__).parents[2])])
-        ended = subprocess.run(
-            [sys.executable, "-c", HUNT, str(seconds)],
-            env={**os.environ, "PYTHONPATH": paths},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    return ended.stdout.strip()
+        variables = {**os.environ, "PYTHONPATH": os.pathsep.join([folder, str(ROOT)])}
+        tests = ("-m", "pytest", "-qx", "-p", "no:cacheprovider", SCENES)
+        tried = _run((*tests, *TESTS.get(mutant.file, ())), variables)
+        failed = re.search(r"^FAILED \S+::(\S+)", tried.stdout, re.MULTILINE)
+        if failed is not None:
+            return failed[1]
+        return _run(("-c", HUNT, str(seconds)), variables).stdout.strip()
+
+
+def _run(words: tuple[str, ...], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=ROOT,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def main() -> int:

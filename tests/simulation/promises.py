@@ -23,6 +23,7 @@ STOPS_RUN = frozenset({"AccessDeniedError", "NotFoundError", "StoreFullError", "
 TITLES = dict.fromkeys((COMPLETED, WITH_ERRORS), "Archive Extracted")
 TITLES |= {REJECTED: "Archive Rejected"} | dict.fromkeys((CHANGED, RUN_FAILED), "Archive Failed")
 MAX_IDLE_ROUNDS = 3
+BRIEF_SECONDS = 1.0
 AGAIN = "-again"
 
 
@@ -59,11 +60,14 @@ class RunState:
     ended: set[str] = field(default_factory=set)  # tasks that left nothing to do
     written: Counter[str] = field(default_factory=Counter)  # how often each key became visible
     reports: list[Json] = field(default_factory=list)
+    lost: list[Json] = field(default_factory=list)  # reports that were damaged
     right: str = ""  # the verdict that its archive deserved when its last report was written
     told: list[str] = field(default_factory=list)  # verdicts of events
     stops: int = 0  # how often stop.json was deleted
     stopped: bool = False  # it is there
     rounds: dict[int, int] = field(default_factory=dict)  # what was done when each was written
+    damaged: bool = False  # a record of it was
+    brief: bool = False  # its last report says that it took less than a second
 
     @property
     def facts(self) -> ArchiveFacts:
@@ -92,8 +96,11 @@ class Promises:
         self.versions: dict[str, ArchiveFacts] = {}  # by ETag
         self.puts: list[ArchiveFacts] = []
         self.deleted: list[ArchiveFacts] = []
-        self.current: str | None = None  # the ETag of what was put last
-        self.replaced = False  # the key's archive was another one before
+        self.current: dict[str, str] = {}  # ETags of the archives that are there, by key
+        self.replaced = False  # an archive was replaced
+        self.removed = False  # an archive was deleted, and not after its run
+        self.mended = True  # whatever failed is resumed
+        self.equal_ids = False  # runs of several archives may have one id
         self.executed: set[str] = set()  # runs with an execution
         self.blind = False  # a run could not tell whether its archive was replaced
         self.outlived = False  # functions worked on after nobody waited for them
@@ -101,12 +108,17 @@ class Promises:
         self.reopened: set[str] = set()  # runs that were resumed with the members that failed
         self.settled: dict[str, int] = {}  # by run: when that began which ended it
 
-    def archive_put(self, etag: str, facts: ArchiveFacts) -> None:
+    def archive_put(self, key: str, etag: str, facts: ArchiveFacts) -> None:
         """Somebody put an archive."""
-        self.replaced = self.current is not None
+        self.replaced |= key in self.current or self.removed
         self.versions[etag] = facts
         self.puts.append(facts)
-        self.current = etag
+        self.current[key] = etag
+
+    def archive_removed(self, key: str) -> None:
+        """Somebody deleted an archive."""
+        self.removed = True
+        self.current.pop(key, None)
 
     def archive_deleted(self, etag: str) -> None:
         """The archive was deleted after a run."""
@@ -141,7 +153,8 @@ class Promises:
         state = self._run(run)
         fits = [one for one in state.versions if member in one.members]
         self.must(bool(fits), "only verified members of the run's version are visible", (run, key))
-        state.versions, state.known = fits, True
+        if not self.equal_ids:
+            state.versions, state.known = fits, True
         if isinstance(attempt, Attempt):
             self.must(key not in attempt.finished, "members on record are not written again", key)
             stopped = attempt.stopped and attempt.stops == state.stops
@@ -174,19 +187,35 @@ class Promises:
                 again = state.reports[-1].get("rounds", 0) > 1 and not state.stopped
                 self.settled[run] = began if again else 0
 
+    def record_damaged(self, run: str, name: str) -> None:
+        """A record of a run cannot be read any more."""
+        state = self._run(run)
+        state.damaged = True
+        state.rounds.clear()
+        if name == "stop.json":
+            state.stopped = False
+            state.stops += 1
+        if name == "report.json":
+            state.lost += state.reports
+            state.reports.clear()
+        self._forget_outcomes(state, name)
+
     def record_deleted(self, run: str, name: str) -> None:
         """A record of a run was deleted."""
         state = self._run(run)
         if name == "stop.json":
             state.stopped, state.stops = False, state.stops + 1
             state.rounds.clear()  # a person resumes it
-        elif name.startswith("outcomes/"):
+        self._forget_outcomes(state, name)
+
+    def _forget_outcomes(self, state: RunState, name: str) -> None:
+        if name.startswith("outcomes/"):
             task = name.removeprefix("outcomes/").removesuffix(".jsonl")
             state.outcomes.pop(task, None)
             state.ended.discard(task)
 
     def _reads(self, state: RunState, pin: Json | None, run: str) -> None:
-        if pin is None:
+        if pin is None or self.equal_ids:
             return
         known = self.versions.get(pin["etag"])
         self.must(known in state.versions, "run-files.md: a run's id names one version", run)
@@ -242,7 +271,14 @@ class Promises:
         self.must(
             not older or run in self.reopened, "a verdict is never replaced by an older one", run
         )
+        source = report["source"]
+        is_other = state.reports and state.reports[-1]["source"] != source
+        self.must(not is_other, "a verdict is never replaced by another archive's", run)
         state.reports.append(report)
+        seconds = report.get("finished", 0.0) - report.get("started", 0.0)
+        state.brief = seconds < BRIEF_SECONDS and not report.get("requests", {}).get("retries")
+        if self.equal_ids:
+            return
         if len(state.versions) > 1:
             self.must(verdict == RUN_FAILED, "a report names its version", run)
             return
@@ -253,7 +289,8 @@ class Promises:
             self.must(facts.broken and not state.written, "REJECTED: broken, nothing written", run)
             return
         if verdict == CHANGED:
-            self.must(self.replaced, "SOURCE_CHANGED: the archive is overwritten", run)
+            is_other = self.replaced or self.removed
+            self.must(is_other, "SOURCE_CHANGED: the archive is overwritten or deleted", run)
         counts = (report.get(name, 0) for name in (EXTRACTED, UNCHANGED, FAILED, "missing"))
         planned = report.get("members", 0) > 0 or not facts.members
         if planned:
@@ -280,7 +317,9 @@ class Promises:
         state, verdict = self._run(detail["run"]), detail["verdict"]
         self.must(TITLES[verdict] == title, "events.md: detail-type and verdict", title)
         told = {name: detail[name] for name in ("verdict", EXTRACTED, UNCHANGED, FAILED)}
-        same = any(all(one.get(n, 0) == told[n] for n in told) for one in state.reports)
+        same = any(
+            all(one.get(n, 0) == told[n] for n in told) for one in state.reports + state.lost
+        )
         self.must(same, "events.md: the event says what the report says", detail)
         state.told.append(verdict)
 
@@ -292,31 +331,56 @@ class Promises:
             reports = any(one.reports for one in self.runs.values() if facts in one.versions)
             self.must(reports, "an archive has a report, or an operator can see it", self.current)
 
-    def check_end(self, objects: dict[str, bytes], uploads: dict[str, str], *, calm: bool) -> None:
+    def check_ids(self, letters: set[str]) -> None:
+        """Nothing happens any more: each archive has a report of its own, or is among `letters`."""
+        reports = [one.reports[-1] for one in self.runs.values() if one.reports]
+        told = letters | {one["source"]["key"] for one in reports}
+        for key in self.current:
+            self.must(key in told, "run-files.md: an equal id is an error", key)
+
+    def check_end(
+        self,
+        objects: dict[str, bytes],
+        uploads: dict[str, str],
+        *,
+        calm: bool,
+        unfollowed: bool,
+    ) -> None:
         """Nothing happens any more, and what failed was resumed: what must be true then.
 
         The destination holds `objects`, and incomplete `uploads`, with the run of each by its id.
-        All was `calm` where nothing happened that may repeat work.
+        All was `calm` where nothing happened that may repeat work. Something may tell that an older
+        archive is `unfollowed`, if nobody mends what failed.
         """
         self.must(not (calm and uploads), "a run leaves no upload", uploads)
         late = [one for one, run in uploads.items() if self.uploads[one] < self.settled.get(run, 0)]
         self.must(not late, "a run of several rounds drops what was left before its end", late)
         seen = {key: written.body for key, written in self.objects.items()}
         self.must(objects == seen, "the destination is what the runs made visible", set(objects))
-        self.check_visible(visible=False)
+        if self.equal_ids:  # `check_ids` has compared the runs
+            return
+        self.check_visible(visible=not self.mended)
         for run, state in self.runs.items():
             self._check_run(run, state, calm=calm)
-        newest = self.versions[str(self.current)]
+        for etag in () if unfollowed and not self.mended else self.current.values():
+            self._check_newest(self.versions[etag])
+
+    def _check_newest(self, newest: ArchiveFacts) -> None:
+        """The members of the newest archive lie there, if its run ended well."""
+        ended = any(
+            one.verdict in ENDED_WELL for one in self.runs.values() if one.versions == [newest]
+        )
         compares = self.rule != OVERWRITE or newest.broken or self.blind
-        for member in () if compares else newest.members:
+        for member in () if compares or not ended else newest.members:
             there = self.objects.get(member.key, NOTHING)
             # An older run of less than a second in the intake function does not look again.
-            fits = there.body == member.body or there.run not in {None, *self.executed}
-            fits = fits or not member.right
+            is_brief = there.run not in {None, *self.executed} and self._run(str(there.run)).brief
+            fits = there.body == member.body or is_brief or not member.right
             self.must(fits, "the newest archive's members lie there", member.key)
 
     def _check_run(self, run: str, state: RunState, *, calm: bool) -> None:
         current = any(one in self._wanted() for one in state.versions)
+        current = current and self.mended and not state.damaged
         if not state.reports:
             # Else its function was killed before the report, or another run did the archive.
             current = current and state.known and state.facts not in self.deleted
@@ -325,9 +389,10 @@ class Promises:
         rights = {state.right} | (set() if current else {CHANGED, RUN_FAILED})
         rights |= {CHANGED for one in state.versions if one in self.deleted}  # another run did it
         self.must(state.verdict in rights, "a run ends as its archive says", (run, state.verdict))
-        told = state.verdict in state.told or not current
+        told = state.verdict in state.told or not (current or state.verdict == COMPLETED)
+        told = told or not self.mended
         self.must(told, "events.md: a run that ended has an event", (run, state.told))
-        if state.verdict in ENDED_WELL and not self.outlived:
+        if state.verdict in ENDED_WELL and not self.outlived and not state.damaged:
             report, known = state.reports[-1], sum(len(one) for one in state.outcomes.values())
             count = sum(report.get(name, 0) for name in (EXTRACTED, UNCHANGED, FAILED))
             self.must(known == count, "run-files.md: the report is of the outcomes", (run, known))
@@ -338,9 +403,9 @@ class Promises:
             self.must(not twice, "a member becomes visible once", twice)
 
     def _wanted(self) -> list[ArchiveFacts]:
-        """Return the archive that was put last, and those inside of it that are there."""
-        newest = self.versions[str(self.current)]
-        return [newest, *self._inside(newest)]
+        """Return the archives that were put last, and those inside of them that are there."""
+        newest = [self.versions[etag] for etag in self.current.values()]
+        return newest + [inner for facts in newest for inner in self._inside(facts)]
 
     def _inside(self, facts: ArchiveFacts) -> Iterator[ArchiveFacts]:
         bodies = {member.key: member.body for member in facts.members}

@@ -1,8 +1,10 @@
 """One schedule: a world made from a seed, run until all is quiet, and compared with the promises.
 
-Its last digit says what is special: 2 has aborted runs that are resumed while their functions go
-on, 3 has archives inside, 4 lets threads take turns at each lock, queue and event, 5 deletes
-archives after success, 6 keeps their versions, and 7 has all tasks in Distributed Maps.
+Its last digit says what is special: 0 damages records, and sends each archive's event once more in
+the end; 2 has aborted runs that are resumed while their functions go on, 3 has archives inside, 4
+lets threads take turns at each lock, queue and event, 5 deletes archives after success, 6 keeps
+their versions, 7 has all tasks in Distributed Maps, 8 has archives whose runs may have equal ids,
+and in 9 nobody resumes what fails.
 """
 
 import gc
@@ -12,16 +14,21 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from zlib import crc32
 
 import pytest
 
+from s3unzip import model
 from s3unzip.aws import environment, extract, telemetry
 from s3unzip.model import AfterSuccess, OnConflict, Options, SourceAction, encode
 from s3unzip.settings import Tuning, Variable
 from s3unzip.stores.ports import ObjectFacts
 from tests.simulation.archives import (
     KEY,
+    PREFIX,
+    SAME_STEM,
     TUNING,
     Recipe,
     choose_recipe,
@@ -39,11 +46,13 @@ from tests.simulation.world import World
 
 RETRIED = 0.3  # of the schedules whose runs have failed members
 MENDED = 4  # times that an operator resumes what failed, once nothing goes wrong any more
-OVERLAPS, NESTED, TURNS, DELETED, VERSIONED, MANY = 2, 3, 4, 5, 6, 7  # last digits of seeds
-EVENT = {  # EventBridge's, of an archive that was put
-    "detail-type": "Object Created",
-    "time": "2027-01-15T08:00:00Z",
-    "detail": {"bucket": {"name": "ingest"}, "object": {"key": KEY}},
+# Last digits of seeds.
+DAMAGED, OVERLAPS, NESTED, TURNS, DELETED, VERSIONED, MANY, EQUAL, LEFT = 0, 2, 3, 4, 5, 6, 7, 8, 9
+ADDED = {  # faults that schedules of a kind have often
+    DAMAGED: (Fault.DAMAGE,),
+    VERSIONED: (Fault.OVERWRITE,),
+    OVERLAPS: (Fault.ABORT, Fault.DELAY),
+    LEFT: (Fault.ABORT, Fault.OVERWRITE, Fault.CRASH_AFTER),
 }
 TAILS = (150, 400, 2_000, 262_144)  # bytes that are read first
 
@@ -80,10 +89,13 @@ def run_seed(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
     services = Services(world)
     try:
         _put_older(world, older, versions)
-        with substituted(world.scheduler), _deployed(world, services, rule, kind):
-            _put_versions(world, versions, services)
-            _run_to_the_end(world, services)
-        _check_end(world)
+        with substituted(world.scheduler), deployed(world, services, rule, kind):
+            if kind == EQUAL:
+                _put_same_stems(world, rng, services)
+            else:
+                _put_versions(world, versions, services)
+            _run_to_the_end(world, services, kind)
+        check_end(world, services)
     except (ViolationError, StuckError) as error:
         told = _describe(seed, error, world, rule, versions)
         raise FailedScheduleError(told, str(error).split(" -- ", 1)[0], faults.number) from error
@@ -93,23 +105,23 @@ def run_seed(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
     return Ended(seed, world.scheduler.steps, tuple(faults.injected), tuple(world.trace))
 
 
-def _choose_tuning(world: World, kind: int) -> Tuning:
+def _choose_tuning(world: World, kind: int, given: Mapping[str, float]) -> Tuning:
     """Return the settings of a schedule; its kind also adds faults."""
     faults, changes = world.faults, dict(TUNING)
     changes["tail_bytes"] = faults.rng.choice(TAILS)
+    changes.update(given)
     if kind == MANY:
         changes["max_few_tasks"] = 0
     if kind == VERSIONED:
         world.ingest.versions = {}
-    added = {VERSIONED: (Fault.OVERWRITE,), OVERLAPS: (Fault.ABORT, Fault.DELAY)}.get(kind, ())
-    for fault in added if faults.left else ():
+    for fault in ADDED.get(kind, ()) if faults.left else ():
         faults.left[fault] = 3
         faults.rates[fault] = faults.rng.choice(RATES)
     # Not by `make_tuning`: settings have lower bounds, those of S3 and of what is worth a request.
     return Tuning(**changes)  # type: ignore[arg-type]  # int and float fields
 
 
-def _check_end(world: World) -> None:
+def check_end(world: World, services: Services) -> None:
     """Compare what is there when all is quiet with the promises."""
     if world.promises.violations:
         raise world.promises.violations[0]
@@ -122,25 +134,61 @@ def _check_end(world: World) -> None:
     world.promises.outlived = any(one.startswith(alone) for one in world.faults.injected)
     vain = ("throttle", "refuse", "busy")  # all else may repeat work
     calm = all(one.startswith(vain) for one in world.faults.injected)
-    world.promises.check_end(stored, uploads, calm=calm)
+    unfollowed = services.is_unfollowed()
+    world.promises.check_end(stored, uploads, calm=calm, unfollowed=unfollowed)
 
 
 def _put_versions(world: World, recipes: Iterable[Recipe], services: Services) -> None:
     """Put the first version; the others replace it where the fault plan says so."""
     coming = list(recipes)
-    buckets = {"ingest": world.ingest, "members": world.members}
-    world.ingest.neighbours = world.members.neighbours = buckets
 
     def put() -> None:
-        data, facts = make_archive(coming.pop(0))
-        world.ingest.put(KEY, data, ObjectFacts("application/zip", {}), if_absent=False)
-        stored = world.ingest.objects[KEY]
-        stored.modified = world.scheduler.now
-        world.promises.archive_put(stored.etag, facts)
+        put_archive(world, services, coming.pop(0))
         world.overwrite = put if coming else None
-        services.send(json.dumps(EVENT))
+        world.remove = remove
+
+    def remove() -> None:
+        del world.ingest.objects[KEY]
+        world.promises.archive_removed(KEY)
+        world.note("the archive is deleted")
+        world.remove = None
 
     world.scheduler.spawn(Process("somebody"), put)
+
+
+def _put_same_stems(world: World, rng: random.Random, services: Services) -> None:
+    """Put archives of one name into several folders, in the same second."""
+    recipes = [Recipe(10 + number, small=rng.choice((1, 3, 14))) for number in range(4)]
+    for key, recipe in zip(SAME_STEM, recipes, strict=True):
+        prefix = f"out/{key.removesuffix('.zip')}/"
+        put = partial(put_archive, world, services, recipe, key, prefix)
+        world.scheduler.spawn(Process("somebody"), put)
+
+
+def put_archive(
+    world: World, services: Services, recipe: Recipe, key: str = KEY, prefix: str = PREFIX
+) -> None:
+    """Put an archive whose members go below a prefix; its event follows."""
+    buckets = {"ingest": world.ingest, "members": world.members}
+    world.ingest.neighbours = world.members.neighbours = buckets
+    data, facts = make_archive(recipe, prefix)
+    world.ingest.put(key, data, ObjectFacts("application/zip", {}), if_absent=False)
+    stored = world.ingest.objects[key]
+    stored.modified = world.scheduler.now
+    world.promises.archive_put(key, stored.etag, facts)
+    services.send(event_of(world, key))
+
+
+def event_of(world: World, key: str) -> str:
+    """Return EventBridge's event of an archive that was put now."""
+    etag = world.ingest.objects[key].etag.strip('"')
+    stored = {"key": key, "etag": etag, "size": len(world.ingest.objects[key].body)}
+    if world.ingest.versions is not None:
+        stored["version-id"] = world.ingest.objects[key].etag
+    time = datetime.fromtimestamp(world.ingest.objects[key].modified, UTC)
+    detail = {"bucket": {"name": "ingest"}, "object": stored}
+    event = {"detail-type": "Object Created", "time": f"{time:%Y-%m-%dT%H:%M:%SZ}"}
+    return json.dumps(event | {"detail": detail})
 
 
 def _put_older(world: World, older: Mapping[str, bytes], recipes: Iterable[Recipe]) -> None:
@@ -156,30 +204,49 @@ def _put_older(world: World, older: Mapping[str, bytes], recipes: Iterable[Recip
                 world.promises.versions[stored.etag] = known
 
 
-def _run_to_the_end(world: World, services: Services) -> None:
+def _run_to_the_end(world: World, services: Services, kind: int) -> None:
     """Run until all is quiet; then mend what was broken, resume what failed, and maybe retry."""
     scheduler, promises = world.scheduler, world.promises
     world.abort = services.abort
+    promises.mended = kind != LEFT
+    promises.equal_ids = kind == EQUAL
     scheduler.run()
     executions = any(services.failed().values())
-    if not promises.violations:
+    if kind != DAMAGED and not promises.violations:
         seen = executions or services.dead_letters or services.undelivered
         promises.check_visible(visible=bool(seen))
+    if promises.mended:
+        _mend(world, services)
+    if kind == DAMAGED and not promises.violations:
+        for key in promises.current:
+            services.send(event_of(world, key))
+        scheduler.run()
+        _mend(world, services)
+    if kind == EQUAL and not promises.violations:
+        promises.check_ids(services.refused())
+    retries = world.faults.rng.random() < RETRIED and promises.mended
+    if retries and not promises.violations and services.retry():
+        scheduler.run()
+
+
+def _mend(world: World, services: Services) -> None:
+    """Let nothing go wrong any more, and resume what failed until nothing does."""
     for _ in range(MENDED):
         world.faults.left.clear()
         world.denied.clear()
         world.outages.clear()
-        if promises.violations or not services.mend():
+        if world.promises.violations or not services.mend():
             break
-        scheduler.run()
-    if world.faults.rng.random() < RETRIED and not promises.violations and services.retry():
-        scheduler.run()
+        world.scheduler.run()
 
 
 @contextmanager
-def _deployed(world: World, services: Services, rule: str, kind: int) -> Iterator[None]:
+def deployed(
+    world: World, services: Services, rule: str, kind: int, **tuning: float
+) -> Iterator[None]:
     """Let the functions find the simulated services in place of AWS, and write no log."""
-    options = Options(on_conflict=OnConflict(rule), nested_depth=int(kind == NESTED))
+    template = "{archive_dir}/{archive_stem}/{member}" if kind == EQUAL else Options().key_template
+    options = Options(template, OnConflict(rule), nested_depth=int(kind == NESTED))
     deletion = encode(AfterSuccess(SourceAction.DELETE)).decode()
     variables = {
         Variable.ENVIRONMENT: "simulated",
@@ -192,14 +259,16 @@ def _deployed(world: World, services: Services, rule: str, kind: int) -> Iterato
         Variable.OPTIONS: encode(options).decode(),
         Variable.AFTER_SUCCESS: deletion if kind == DELETED else "",
     }
-    tuning = _choose_tuning(world, kind)
+    settings = _choose_tuning(world, kind, tuning)
     try:
         with pytest.MonkeyPatch.context() as patch:
             for name, value in variables.items():
                 patch.setenv(name, value)
+            if kind == EQUAL:
+                patch.setattr(model, "DIGEST_DIGITS", 1)
             patch.setattr(environment, "open_stores", lambda *_, **__: SimulatedStores(world))
             patch.setattr(environment, "AwsSession", lambda: services)
-            patch.setattr(environment, "make_tuning", lambda _: tuning)
+            patch.setattr(environment, "make_tuning", lambda _: settings)
             patch.setattr(telemetry.metrics, "flush_metrics", telemetry.metrics.clear_metrics)
             logging.disable()
             _forget()

@@ -35,6 +35,7 @@ class Process:
         self.attempt = attempt  # what it is an attempt at
         self.alive = True
         self.began = 0  # at which step
+        self.number = 0  # of the invocations of its function
         self.fibers: list[Fiber] = []
 
 

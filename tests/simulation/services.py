@@ -19,7 +19,7 @@ from botocore.exceptions import ConnectionClosedError
 from tests.simulation.faults import Fault
 from tests.simulation.functions import NamedError, invoke
 from tests.simulation.machine import MACHINE, Execution
-from tests.simulation.promises import RUN_FAILED, WITH_ERRORS
+from tests.simulation.promises import AGAIN, RUN_FAILED, WITH_ERRORS
 from tests.simulation.scheduler import Process
 from tests.simulation.threads import Waiters
 from tests.simulation.world import World
@@ -67,6 +67,7 @@ class Services:
         self.executions: dict[str, Execution] = {}  # by name
         self.dead_letters: list[str] = []
         self.undelivered: list[Json] = []  # events that the settle function did not take
+        self.news_seconds = 0.0  # that the news of a failed execution needs
         self._messages: list[Message] = []
         self._numbers = itertools.count(1)
 
@@ -94,9 +95,9 @@ class Services:
                 return
             message.receipt = f"receipt-{next(self._numbers)}"
             message.visible = scheduler.now + VISIBILITY
-            for _ in range(2 if self.world.faults.injects(Fault.TWICE, "delivery") else 1):
+            for again in range(2 if self.world.faults.injects(Fault.TWICE, "delivery") else 1):
                 process = Process("event source")
-                scheduler.spawn(process, partial(self._deliver, message, attempt))
+                scheduler.spawn(process, partial(self._deliver, message, attempt + again))
 
     def _deliver(self, message: Message, attempt: int) -> None:
         record = {
@@ -136,6 +137,8 @@ class Services:
 
     def _settle(self, event: Json) -> None:
         world = self.world
+        if self.news_seconds:
+            world.scheduler.sleep(self.news_seconds)
         if world.faults.injects(Fault.DELAY, "failure"):
             world.scheduler.sleep(10 * world.faults.delay())
         for _ in range(SETTLE_ATTEMPTS):
@@ -227,7 +230,8 @@ class Services:
 
     def failed(self) -> dict[str, Execution | None]:
         """Return the runs that failed, each with its last execution, None where it had none."""
-        last = {run_of(name): one for name, one in self.executions.items()}
+        works = {name: one for name, one in self.executions.items() if "wait" not in one.given}
+        last = {run_of(name): one for name, one in works.items()}
         stopped = {run: one for run, one in last.items() if one.status in STOPPED}
         runs = self.world.promises.runs.items()
         return stopped | {run: last.get(run) for run, one in runs if one.verdict == RUN_FAILED}
@@ -250,6 +254,25 @@ class Services:
                 self._resume(run_of(execution.name), execution)
 
         world.scheduler.spawn(Process("operator"), work)
+
+    def refused(self) -> set[str]:
+        """Return the keys of archives whose event is a dead letter, or whose execution failed."""
+        bodies = map(json.loads, self.dead_letters)
+        keys = {body["detail"]["object"]["key"] for body in bodies}
+        stopped = [one.given for one in self.executions.values() if one.status in STOPPED]
+        return keys | {one["request"]["source"]["key"] for one in stopped if "request" in one}
+
+    def is_unfollowed(self) -> bool:
+        """Say whether something tells that older members may lie over a newer archive's."""
+        stopped = any(
+            one.status in STOPPED and ("-again" in name or re.search("-w[0-9]+$", name))
+            for name, one in self.executions.items()
+        )
+        failed = any(
+            AGAIN in run and one.verdict == RUN_FAILED
+            for run, one in self.world.promises.runs.items()
+        )
+        return bool(stopped or failed or self.dead_letters or self.undelivered)
 
     def mend(self) -> bool:
         """Resume all that can be seen to have failed; return whether there was anything."""
@@ -278,29 +301,30 @@ class Services:
             # A run without a plan is planned as it was asked for.
             asked = {} if last is None else last.given
             given: Json = {name: asked[name] for name in ("request", "pin") if name in asked}
-            self._start_next(run, {**given, "run": run})
+            self.start_next(run, {**given, "run": run})
 
     def retry(self) -> bool:
         """Remove what is in the way of members and resume runs with them; say whether any has."""
         promises, members = self.world.promises, self.world.members
-        newest = promises.versions[str(promises.current)]
+        newest = [promises.versions[etag] for etag in promises.current.values()]
         runs = [
             run
             for run, one in promises.runs.items()
-            if one.verdict == WITH_ERRORS and one.versions == [newest]
+            if one.verdict == WITH_ERRORS and one.facts in newest and one.known
         ]
         for run in runs:
-            for one in newest.members:
+            for one in promises.runs[run].facts.members:
                 found = promises.objects.get(one.key)
                 if one.right and found and found.run is None and found.body != one.body:
                     members.delete([one.key])
                     del promises.objects[one.key]
             promises.reopened.add(run)
-            again = partial(self._start_next, run, {"run": run, "failed": True})
+            again = partial(self.start_next, run, {"run": run, "failed": True})
             self.world.scheduler.spawn(Process("operator"), again)
         return bool(runs)
 
-    def _start_next(self, run: str, given: Json) -> None:
+    def start_next(self, run: str, given: Json) -> None:
+        """Start the next execution of a run."""
         name = run.replace("/", "-")
         numbers = (f"{name}-r{number}" for number in itertools.count(2))
         self.world.note(f"resume {run}")

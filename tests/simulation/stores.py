@@ -123,7 +123,17 @@ class SimulatedWork(Simulated):
     """The records of one run; each request is retried by the calls of its step."""
 
     def __init__(self, world: World, run: str, calls: Calls | None) -> None:
-        memory = MemoryRunStore(world.records.setdefault(run, {}))
+        day = f"{run}/"  # or all runs of a day are looked through
+        memory = MemoryRunStore(
+            world.records.setdefault(run, {})
+            if "/" in run
+            else {
+                f"{one.removeprefix(day)}/{name}": data
+                for one, objects in world.records.items()
+                for name, data in objects.items()
+                if one.startswith(day)
+            }
+        )
         super().__init__(world, memory, dict.fromkeys(RECORDS, "work"))
         self._run = run
         self._calls = calls or Calls(LocalClock(), RETRY_SECONDS, 8)

@@ -74,6 +74,8 @@ def test_every_mutant_can_be_planted(mutant: Mutant, tmp_path: Path) -> None:
 
 
 def test_a_mutant_is_caught() -> None:
-    """A fault that is planted into a copy of the package fails a schedule there."""
-    lost = next(mutant for mutant in MUTANTS if mutant.name == "lost-outcome")
-    assert hunt(lost, seconds=100.0).startswith("seed ")
+    """A fault that is planted into a copy of the package fails a scene, or a schedule, there."""
+    mutants = {mutant.name: mutant for mutant in MUTANTS}
+    guard = mutants["failed-runs-do-not-follow"]
+    assert hunt(guard, seconds=0.0).startswith("test_an_aborted_older_run_leaves_the_newest")
+    assert hunt(mutants["leaked-share-of-the-limiter"], seconds=100.0).startswith("seed ")

@@ -1,5 +1,6 @@
 """One simulated account: its buckets and records, the faults of its calls, and who watches them."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,8 +28,11 @@ class World:
     outages: dict[str, float] = field(default_factory=dict)  # until when, by right; "": each call
     denied: dict[str, int] = field(default_factory=dict)  # calls that a missing right still refuses
     overwrite: Callable[[], None] | None = None  # puts another archive, where one is left
+    remove: Callable[[], None] | None = None  # deletes the archive
     abort: Callable[[], None] | None = None  # aborts a run that is active
     trace: list[str] = field(default_factory=list)
+    invocations: Counter[str] = field(default_factory=Counter)  # by function
+    cues: dict[tuple[str, int, str], Callable[[], None]] = field(default_factory=dict)
 
     def call(self, name: str, right: str, effect: Callable[[], T]) -> T:
         """Do one request of a store, with the faults of the schedule."""
@@ -55,6 +59,7 @@ class World:
     def act(self, name: str, effect: Callable[[], T], lost: Callable[[], Exception]) -> T:
         """Do one request of a service; its process may die around it, or its answer be lost."""
         self.scheduler.pause()
+        self._play(name)
         self._crash(Fault.CRASH, name)
         try:
             value = effect()
@@ -68,6 +73,15 @@ class World:
             raise lost()
         self.scheduler.pause()
         return value
+
+    def _play(self, name: str) -> None:
+        """Do what a scene has for the first such call of one invocation."""
+        process = current().process
+        for cue in list(self.cues):
+            function, number, call = cue
+            if (function, number) == (process.name, process.number) and name.startswith(call):
+                self.note(f"{name}: its cue")
+                self.cues.pop(cue)()
 
     def _crash(self, fault: Fault, name: str) -> None:
         if self.faults.injects(fault, name):
@@ -84,11 +98,32 @@ class World:
         faults = self.faults
         if self.overwrite is not None and faults.injects(Fault.OVERWRITE, "the archive"):
             self.overwrite()
+        if self.remove is not None and faults.injects(Fault.REMOVE, "the archive"):
+            self.remove()
+        if self.members.pending and faults.injects(Fault.EXPIRE, "an upload"):
+            self.members.pending.pop(faults.rng.choice(sorted(self.members.pending)))
+        if any(self.records.values()) and faults.injects(Fault.DAMAGE, "a record"):
+            self._damage()
         if self.abort is not None and faults.injects(Fault.ABORT, "a run"):
             self.abort()
         if faults.injects(Fault.DENY, "a right"):
             # A few only, where a change of rights has not reached all servers of a store yet.
             self.denied[faults.rng.choice(("GetObject", "PutObject"))] = faults.rng.choice(REFUSALS)
+
+    def _damage(self) -> None:
+        """Damage a record of a run; what is left of it is never another record."""
+        rng = self.faults.rng
+        run = rng.choice(sorted(run for run, objects in self.records.items() if objects))
+        name = rng.choice(sorted(self.records[run]))
+        data = self.records[run].pop(name)
+        half = len(data) // 2
+        lines = data[:half].rpartition(b"\n")[0] + b"\n"
+        flipped = data[:half] + b"\xff" + data[half + 1 :]
+        left = rng.choice((None, b"", data[:half], lines, flipped))
+        if left is not None:
+            self.records[run][name] = left
+        self.note(f"damage {run}/{name}: {'lost' if left is None else len(left)}")
+        self.promises.record_damaged(run, name)
 
     def _is_denied(self, right: str) -> bool:
         left = self.denied.get(right, 0)

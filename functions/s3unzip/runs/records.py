@@ -37,6 +37,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from typing import Literal, NamedTuple, TypeVar
 
@@ -59,6 +60,7 @@ from s3unzip.model import (
     TaskKind,
     TaskReport,
     Verdict,
+    check_same_archive,
     decode,
     decode_lines,
     encode,
@@ -157,8 +159,14 @@ class RunRecords:
             raise self._unreadable(RUN, error) from error
 
     def write_plan(self, plan: PlanSummary) -> None:
-        """Write what the plan found, last of the plan."""
-        self._write(RUN, replace(plan, format=RECORDS_FORMAT))
+        """Write what the plan found, last of the plan; `UsageError`: it is another archive's id."""
+        data = encode(replace(plan, format=RECORDS_FORMAT))
+        try:
+            self.store.create(RUN, data)
+        except errors.ConflictError:
+            with suppress(errors.UnreadableRecordError, errors.NotFoundError):
+                check_same_archive(plan.run.id, plan.run.source, plan.run.pin, self.read_plan().run)
+            self.store.write(RUN, [data])
 
     def read_rows(self, span: tuple[int, int], key_prefix: str) -> list[PlannedMember]:
         """Return the rows in bytes [start, stop) of the member list.
@@ -247,6 +255,9 @@ class RunRecords:
 
     def keep(self, name: str, data: bytes) -> None:
         """Write a record that another invocation may have, too; whole outcomes stay as they are."""
+        if name == RUN:
+            self.write_plan(self._decode(RUN, data, PlanSummary))
+            return
         if not name.startswith(OUTCOMES):
             self.store.write(name, [data])
             return

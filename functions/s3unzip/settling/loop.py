@@ -370,7 +370,9 @@ def settle_failed(failed: FailedExecution, context: Context) -> Settled | None:
         known = records.find_report()
         return None if known is None else Settled(Next(run, "done"), known, is_first=False)
     report = replace(report, finished=failed.ended)
-    written = _write_settled(report, plan, records, context, failed.began)
+    # Of a run that is complete, or has ended otherwise, the report that is there says it.
+    since = failed.began if report.verdict is Verdict.FAILED else 0.0
+    written = _write_settled(report, plan, records, context, since)
     return Settled(Next(run, "done"), *written)
 
 
@@ -415,11 +417,10 @@ def _go_on(step: Step, plan: PlanSummary, state: RunState, before: Next) -> Sett
                 requests = before.requests + step.calls.requests
                 counts = {"done": done, "idle": idle, "requests": requests}
                 return Settled(replace(following, **counts, reopened=before.reopened))
+            stop = _find_lost(plan, state)
     if before.round and stop is None:  # something was done again
         _drop_uploads(step, state)
     left = left + state.waiting
-    if not left and stop is None:
-        stop = _find_lost(plan, state)
     report = make_report(step, plan, state.tally, stop, left, before.requests, before.round + 1)
     if report.verdict is Verdict.COMPLETED and plan.run.options.marker:
         write_marker(step, report)

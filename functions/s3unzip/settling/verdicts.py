@@ -13,7 +13,7 @@ The rules:
   the condition that what it looked at is still there (If-None-Match, If-Match), and looks again if
   it is not. A writer whose answer was lost finds its own report then.
 - The page comes just before its report. A writer that loses after its page writes the winner's.
-- A report that cannot be read counts as none.
+- A report that cannot be read counts as none. One of another archive is an error.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from s3unzip.context import Context
 from s3unzip.errors import ConflictError, ServiceFaultError
-from s3unzip.model import Report, Verdict
+from s3unzip.model import Report, Verdict, check_same_archive
 from s3unzip.runs.records import RecordedReport, RunRecords
 from s3unzip.settling.report_page.page import render_page
 
@@ -62,6 +62,7 @@ def write_verdict(
         looked_up = None
         earlier = recorded.report
         report = compose(earlier)
+        check_same_archive(report.run, report.source, report.pin, earlier)
         if earlier == report:
             return WrittenVerdict(report, is_first=True)
         if earlier is not None and not may_replace(report, earlier, since, reopened=reopened):

@@ -7,7 +7,13 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, StorageError
+from s3unzip.errors import (
+    ConflictError,
+    NotFoundError,
+    SourceChangedError,
+    StorageError,
+    UnreadableRecordError,
+)
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.factory import ArchiveSource
@@ -164,6 +170,8 @@ class MemoryRunStore:
         data = self.objects.get(name)
         if data is None:
             raise NotFoundError(f"{name}: no such object")
+        if span is not None and span[1] > max(len(data), span[0]):
+            raise UnreadableRecordError(f"{name}: it ends before byte {span[1]:,}")
         return data if span is None else data[span[0] : span[1]]
 
     def stream(self, name: str) -> Iterator[bytes]:

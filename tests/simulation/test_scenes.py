@@ -1,0 +1,219 @@
+"""Scenes of the simulation: what happens late, twice and half, one guard of the protocol each."""
+
+import json
+from functools import partial
+
+import pytest
+
+from tests.simulation.archives import SAME_STEM, Recipe
+from tests.simulation.promises import COMPLETED, RUN_FAILED
+from tests.simulation.scenes import NEWER, PLAIN, SMALL, Stage
+from tests.simulation.schedule import DELETED, EQUAL, VERSIONED
+from tests.simulation.scheduler import START
+
+WHOLE_TAIL = 262_144  # a small archive is in memory after the first request
+SHORT_TAIL = 400  # its directory is, but not its members
+TINY_TAIL = 150  # the state machine plans it
+MANY = Recipe(0, small=14)  # too many members for the intake function
+NEWER_MANY = Recipe(1, small=14)
+
+
+@pytest.mark.parametrize("after", ["deleted", "replaced"])
+def test_a_late_duplicate_replaces_no_report(after: str) -> None:
+    """Two deliveries: one extracts, the archive goes, and the other one leaves all as it is."""
+    with Stage(tail_bytes=SHORT_TAIL) as stage:
+        gone = stage.remove if after == "deleted" else partial(stage.replace, NEWER)
+        stage.at("intake", 2, "read", stage.wait, gone)
+        stage.play(partial(stage.put, SMALL), stage.send)
+        run = stage.run_of(SMALL.version)
+        assert [report["verdict"] for report in run.reports] == [COMPLETED]
+        assert {*run.told} == {COMPLETED}
+        assert sum(map(len, run.outcomes.values())) == 3
+        stage.check()
+
+
+def test_a_late_fault_replaces_no_report() -> None:
+    """Two deliveries: one extracts, the other one is refused a PUT, and leaves all as it is."""
+    with Stage(tail_bytes=WHOLE_TAIL) as stage:
+        stage.at("intake", 2, "put out/", stage.wait, stage.deny)
+        stage.play(partial(stage.put, SMALL), stage.send)
+        run = stage.run_of(SMALL.version)
+        assert [report["verdict"] for report in run.reports] == [COMPLETED]
+        assert {*run.told} == {COMPLETED}
+        assert not stage.services.executions
+        (records,) = stage.world.records.values()
+        assert {*records} == {"outcomes/batch-0000000.jsonl", "report.json"}
+        stage.check()
+
+
+@pytest.mark.parametrize("call", ["create outcomes/", "create report.json"])
+def test_of_two_at_once_the_better_one_is_on_record(call: str) -> None:
+    """One is refused a PUT, and writes its records while the other one completes the run."""
+    with Stage(tail_bytes=WHOLE_TAIL) as stage:
+        stage.at("intake", 2, "put out/", stage.deny)
+        stage.at("intake", 2, "write members.jsonl", stage.wait)
+        stage.at("intake", 1, call, partial(stage.wait, 5.0))
+        stage.play(partial(stage.put, SMALL), stage.send)
+        run = stage.run_of(SMALL.version)
+        assert run.verdict == COMPLETED
+        assert sum(map(len, run.outcomes.values())) == 3
+        stage.check()
+
+
+@pytest.mark.parametrize("call", ["put events", "head"])
+@pytest.mark.parametrize("after", ["deleted", "replaced", "there"])
+def test_an_end_that_is_cut_off_is_repeated(after: str, call: str) -> None:
+    """The function is killed between report and event: its message comes again, and sends it."""
+    kind = DELETED if call == "put events" else PLAIN
+    with Stage(kind, tail_bytes=WHOLE_TAIL) as stage:
+        goes = {"deleted": stage.remove, "replaced": partial(stage.put, NEWER)}.get(after)
+        stage.at("intake", 1, "put out/", partial(stage.wait, 2.0))  # not brief: it looks again
+        stage.at("intake", 1, call, *filter(None, [goes]), stage.kill)
+        stage.play(partial(stage.put, SMALL))
+        run = stage.run_of(SMALL.version)
+        assert run.told == [COMPLETED]
+        if kind == DELETED:
+            assert run.reports[-1]["after_success"]["state"] == "done"
+        stage.check()
+
+
+@pytest.mark.parametrize("call", ["put out/", "create outcomes/", "create report.json"])
+@pytest.mark.parametrize("kind", [PLAIN, VERSIONED])
+def test_an_older_attempt_that_is_killed_leaves_the_newest(kind: int, call: str) -> None:
+    """It wrote over the newer members, and left no report; its message finds the newer archive."""
+    with Stage(kind, tail_bytes=WHOLE_TAIL) as stage:
+        stage.at("intake", 1, "put out/", partial(stage.replace, NEWER))
+        if call == "put out/":
+            stage.at("intake", 1, call, partial(stage.replace, NEWER), stage.kill)
+        else:
+            stage.at("intake", 1, call, stage.kill)
+        stage.play(partial(stage.put, SMALL))
+        assert stage.run_of(NEWER.version).verdict == COMPLETED
+        assert any("-again" in run for run in stage.runs)
+        stage.check()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_aborted_older_run_leaves_the_newest(late: bool) -> None:  # noqa: FBT001 - a case
+    """Nobody resumes it; its functions work on, and may write after the first look."""
+    with Stage(VERSIONED, tail_bytes=WHOLE_TAIL) as stage:
+
+        def abort() -> None:
+            stage.executions[0].stop()
+
+        works_on = partial(stage.wait, 100.0 if late else 0.0)
+        stage.at("extract", 1, "put out/", partial(stage.replace, NEWER_MANY))
+        stage.at("extract", 2, "put out/", partial(stage.wait, 40.0), abort, works_on)
+        stage.play(partial(stage.put, MANY))
+        assert stage.run_of(NEWER_MANY.version).verdict == COMPLETED
+        assert stage.run_of(MANY.version).verdict == RUN_FAILED
+        looks = [one.began - START for one in stage.executions if "-again" in one.name]
+        assert min(looks) < 300
+        assert max(looks) > 900
+        stage.check()
+
+
+def test_a_late_settling_replaces_no_newer_report() -> None:
+    """A run fails twice; its second settling hangs in its last write until the third has ended."""
+    with Stage(tail_bytes=WHOLE_TAIL) as stage:
+
+        def refuse(number: int) -> None:
+            stage.at("extract", number, "put out/", stage.deny)
+
+        def abort_and_resume() -> None:
+            stage.executions[-1].stop()
+            stage.wait(1.0)
+            stage.resume()
+            stage.wait()
+
+        refuse(1)
+        stage.play(partial(stage.put, MANY))
+        refuse(stage.world.invocations["extract"] + 1)
+        number = stage.world.invocations["settle"] + 1
+        stage.at("settle", number, "replace report.json", abort_and_resume)
+        stage.play(stage.resume)
+        assert stage.run_of(MANY.version).verdict == COMPLETED
+        stage.check()
+
+
+STATES = {"none": "", "running": "RUNNING", "closed": "FAILED"}
+REPORTS = {"none": "", "failed": RUN_FAILED, "done": COMPLETED}
+FOLLOWS = {  # what the second event of an archive does
+    ("none", "none"): "RUN",
+    ("none", "failed"): "RUN",
+    ("none", "done"): "",
+    ("running", "none"): "",
+    ("running", "failed"): "",
+    ("running", "done"): "",
+    ("closed", "none"): "RUN-r2",
+    ("closed", "failed"): "RUN-r2",
+    ("closed", "done"): "",
+}
+
+
+@pytest.mark.parametrize(("state", "report"), FOLLOWS)
+def test_the_next_event_goes_on_with_what_is_not_at_work(state: str, report: str) -> None:
+    """An execution that ended without a report, or FAILED, takes no event; one at work does."""
+    with Stage(tail_bytes=TINY_TAIL) as stage:
+        stage.play(partial(stage.put, MANY))
+        (run,) = stage.runs
+        (first,) = stage.executions
+        records = stage.world.records[run]
+        done = json.loads(records.pop("report.json"))
+        if report != "none":
+            changed = done | {"verdict": REPORTS[report], "finished": first.began - 1}
+            records["report.json"] = json.dumps(changed).encode()
+        stage.runs[run].reports.clear()
+        if state == "none":
+            stage.services.executions.clear()
+        else:
+            first.status = STATES[state]
+        known = {*stage.services.executions}
+        stage.play(stage.send)
+        started = {*stage.services.executions} - known
+        name = run.replace("/", "-")
+        assert started == ({FOLLOWS[state, report].replace("RUN", name)} - {""})
+
+
+@pytest.mark.parametrize("tail", [TINY_TAIL, SHORT_TAIL, WHOLE_TAIL])
+def test_an_equal_id_of_another_archive_is_a_dead_letter(
+    tail: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report, a plan or an execution of another archive is never taken for the same run."""
+    with Stage(EQUAL, tail_bytes=tail) as stage:
+        monkeypatch.setattr("s3unzip.model.DIGEST_DIGITS", 0)
+        stage.world.promises.equal_ids = True
+        first, second = (partial(stage.put, *given) for given in equal_archives())
+        stage.play(first, second)
+        assert stage.services.refused() <= {SAME_STEM[0], SAME_STEM[1]}
+        assert len(stage.services.dead_letters) == 1
+        (run,) = stage.runs.values()
+        assert [report["verdict"] for report in run.reports] == [COMPLETED]
+        stage.world.promises.check_ids(stage.services.refused())
+
+
+def equal_archives() -> list[tuple[Recipe, str, str]]:
+    """Return two archives of one name, with the prefixes of their members."""
+    return [
+        (Recipe(10 + number, small=3), key, f"out/{key.removesuffix('.zip')}/")
+        for number, key in enumerate(SAME_STEM[:2])
+    ]
+
+
+def test_the_news_of_an_abort_is_late() -> None:
+    """A run that goes on is not reported as failed, and no second execution begins beside it."""
+    with Stage(tail_bytes=WHOLE_TAIL) as stage:
+
+        def abort_and_resume() -> None:
+            stage.services.news_seconds = 20.0
+            stage.executions[0].stop()
+            stage.resume()
+            stage.wait(5.0)
+            stage.send()
+
+        stage.at("extract", 1, "put out/", abort_and_resume)
+        stage.at("plan", 1, "read run.json", partial(stage.wait, 60.0))
+        stage.play(partial(stage.put, MANY))
+        assert len(stage.services.executions) == 2
+        assert stage.run_of(MANY.version).told == [COMPLETED]
+        stage.check()
