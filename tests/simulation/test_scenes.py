@@ -1,6 +1,7 @@
 """Scenes of the simulation: what happens late, twice and half, one guard of the protocol each."""
 
 import json
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -66,9 +67,13 @@ def test_an_end_that_is_cut_off_is_repeated(after: str, call: str) -> None:
     """The function is killed between report and event: its message comes again, and sends it."""
     kind = DELETED if call == "put events" else PLAIN
     with Stage(kind, tail_bytes=WHOLE_TAIL) as stage:
-        goes = {"deleted": stage.remove, "replaced": partial(stage.put, NEWER)}.get(after)
+        steps: dict[str, list[Callable[[], object]]] = {
+            "deleted": [stage.remove],
+            "replaced": [partial(stage.put, NEWER)],
+            "there": [],
+        }
         stage.at("intake", 1, "put out/", partial(stage.wait, 2.0))  # not brief: it looks again
-        stage.at("intake", 1, call, *filter(None, [goes]), stage.kill)
+        stage.at("intake", 1, call, *steps[after], stage.kill)
         stage.play(partial(stage.put, SMALL))
         run = stage.run_of(SMALL.version)
         assert run.told == [COMPLETED]
