@@ -131,8 +131,8 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ),
         (
             "equal-id-is-the-same-archive",
-            "        check_same_archive(run, source, pin, Archive",
-            "        str(Archive",
+            "if source is not None and execution.request is not None:",
+            "if source is None:",
         ),
         ("ended-execution-is-at-work", "if execution.status == RUNNING and", "if"),
         ("replaced-archives-not-seen", "if newest.etag == report.pin.etag:", "if newest:"),

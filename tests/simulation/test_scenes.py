@@ -19,6 +19,23 @@ MANY = Recipe(0, small=14)  # too many members for the intake function
 NEWER_MANY = Recipe(1, small=14)
 
 
+def test_a_small_archive_takes_four_requests_beside_its_members() -> None:
+    """Its end, the look for a report, its outcomes and its report; then its event."""
+    with Stage(tail_bytes=WHOLE_TAIL) as stage:
+        stage.play(partial(stage.put, SMALL))
+        calls = [line.removeprefix("intake: ").split(maxsplit=1) for line in stage.world.trace]
+        others = [words for words in calls if words[0] != "put" or words[1] == "events"]
+        assert [words[0] for words in others] == [
+            "tail",
+            "read",
+            "create",
+            "create",
+            "event",
+            "put",
+        ]
+        stage.check()
+
+
 @pytest.mark.parametrize("after", ["deleted", "replaced"])
 def test_a_late_duplicate_replaces_no_report(after: str) -> None:
     """Two deliveries: one extracts, the archive goes, and the other one leaves all as it is."""
@@ -181,12 +198,10 @@ def test_the_next_event_goes_on_with_what_is_not_at_work(state: str, report: str
 
 
 @pytest.mark.parametrize("tail", [TINY_TAIL, SHORT_TAIL, WHOLE_TAIL])
-def test_an_equal_id_of_another_archive_is_a_dead_letter(
-    tail: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_equal_id_of_another_archive_is_a_dead_letter(tail: int) -> None:
     """A report, a plan or an execution of another archive is never taken for the same run."""
-    with Stage(EQUAL, tail_bytes=tail) as stage:
-        monkeypatch.setattr("s3unzip.model.DIGEST_DIGITS", 0)
+    with Stage(EQUAL, tail_bytes=tail) as stage, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("s3unzip.model.DIGEST_DIGITS", 0)
         stage.world.promises.equal_ids = True
         first, second = (partial(stage.put, *given) for given in equal_archives())
         stage.play(first, second)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, structs
 
 from s3unzip.aws.environment import LambdaConfig
-from s3unzip.errors import NotFoundError, StorageError, UnreadableRecordError
-from s3unzip.model import Location, SourceState, Verdict, run_id
+from s3unzip.errors import NotFoundError, StorageError, UnreadableRecordError, UsageError
+from s3unzip.model import Location, SourceState, Verdict, check_same_archive, run_id
 from s3unzip.operate.control_plane import asking
 from s3unzip.operate.runs import RUNNING, DeployedRuns
 from s3unzip.operate.submit import send_events
@@ -109,6 +109,7 @@ def _find_unsettled(
     run = run_id(request, tail.pin, tail.modified)
     try:
         report = runs.records(run).find_report()
+        check_same_archive(run, source, tail.pin, report)
         if report is not None:
             size = tail.pin.size
             unfinished = Unsettled(source, size, put, run=run, state="archive left")
@@ -116,7 +117,7 @@ def _find_unsettled(
         return _find_state(runs, request, tail, put)
     except NotFoundError:
         return None
-    except UnreadableRecordError as error:
+    except (UnreadableRecordError, UsageError) as error:  # damaged, or of another archive
         return structs.replace(unread, run=run, message=str(error))
 
 

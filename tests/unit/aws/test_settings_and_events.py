@@ -17,8 +17,9 @@ from s3unzip.aws.events import (
     read_puts,
 )
 from s3unzip.errors import UsageError
-from s3unzip.model import Location, OnConflict, Verdict
+from s3unzip.model import Location, OnConflict, Pin, Verdict
 from s3unzip.settings import Variable
+from s3unzip.stores.ports import Tail
 from tests.servers import HttpServer, Reply
 from tests.unit.aws.samples import REPORT
 
@@ -105,11 +106,18 @@ def event_of(key: str, bucket: str = "arrivals") -> dict[str, Any]:
     }
 
 
-def record_of(key: str) -> dict[str, Any]:
+def told_of(version: dict[str, str]) -> dict[str, Any]:
+    """Return EventBridge's event with what it tells of the version."""
+    event = event_of("zips/a.zip")
+    event["detail"]["object"] |= version
+    return event
+
+
+def record_of(key: str, version: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return a record of S3's own notification."""
     return {
         "eventTime": "2026-01-01T00:00:01.000Z",
-        "s3": {"bucket": {"name": "arrivals"}, "object": {"key": key}},
+        "s3": {"bucket": {"name": "arrivals"}, "object": {"key": key} | (version or {})},
     }
 
 
@@ -152,6 +160,34 @@ def test_events_name_archives(event: dict[str, Any], keys: list[str]) -> None:
     for request in requests:
         assert request.event_time == 1767225601.0
         assert request.destination == worker.destination
+
+
+HERE = Pin(9, f'"{"a" * 32}"')
+AS_S3_HAS_IT = {"eTag": "a" * 32, "size": 9}
+
+
+@pytest.mark.parametrize(
+    ("put", "stored", "is_older"),
+    [
+        (event_of("zips/a.zip") | {"time": "2026-01-01T00:00:00Z"}, HERE, True),
+        (event_of("zips/a.zip") | {"time": "2026-01-01T00:00:59Z"}, HERE, False),
+        (told_of({"etag": "a" * 32}), HERE, False),
+        (told_of({"etag": "b" * 32}), HERE, True),
+        (told_of({"etag": "stale"}), HERE, True),  # no ETag: the time says it
+        (told_of({"etag": "a" * 32, "version-id": "1"}), replace(HERE, version_id="1"), False),
+        (told_of({"etag": "a" * 32, "version-id": "1"}), replace(HERE, version_id="2"), True),
+        ({"Records": [record_of("zips/a.zip", AS_S3_HAS_IT)]}, HERE, False),
+        ({"Records": [record_of("zips/a.zip", {"eTag": "b" * 32})]}, HERE, True),
+    ],
+)
+def test_an_event_is_older_than_the_archive_that_is_there(
+    put: dict[str, Any],
+    stored: Pin,
+    is_older: bool,  # noqa: FBT001 - a case
+) -> None:
+    """Its version says so, or its ETag; without them its time, as S3 has whole seconds."""
+    (parsed,) = read_puts(json.dumps(put), read_worker(VARIABLES))
+    assert parsed.is_older(Tail(b"", stored, modified=1767225660.0)) is is_older
 
 
 @pytest.mark.parametrize(

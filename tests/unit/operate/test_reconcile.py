@@ -157,6 +157,19 @@ def test_a_run_that_did_not_end(site: Site) -> None:
     assert reconcile(site.runs, 0.0).unsettled == ()
 
 
+def test_a_run_of_another_archive_is_no_verdict(site: Site) -> None:
+    """Of two archives with one run id the second is named, and what to do with it."""
+    run = site.begin("a.zip")
+    site.work(run)
+    s3, key = site.account.client("s3"), f"runs/{run}/report.json"
+    report = s3.get_object(Bucket="work", Key=key)["Body"].read()
+    s3.put_object(Bucket="work", Key=key, Body=report.replace(b'"a.zip"', b'"b/a.zip"'))
+    (other,) = reconcile(site.runs, 0.0).unsettled
+    assert (other.state, other.run) == ("not readable", run)
+    assert "which is on record for s3://arrivals/b/a.zip" in str(other.message)
+    assert "put the archive under another key" in str(other.message)
+
+
 def test_what_is_gone_is_named(site: Site) -> None:
     """What cannot be queued is an error, not a number, and so is a bucket that is not there."""
     site.account.put("lost.zip", GOOD)

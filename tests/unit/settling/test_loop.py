@@ -5,11 +5,19 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from s3unzip.errors import AccessDeniedError, UsageError
+from s3unzip.errors import AccessDeniedError, SourceChangedError, UsageError
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Location, Report, Request, Stop, TaskKind, Verdict, run_id
 from s3unzip.planning.plan import read_tail
-from s3unzip.settling.loop import FailedExecution, KnownArchive, begin, settle, settle_failed
+from s3unzip.settling.loop import (
+    FailedExecution,
+    KnownArchive,
+    Settled,
+    begin,
+    resume,
+    settle,
+    settle_failed,
+)
 from s3unzip.stores.ports import Buffer, ObjectFacts, Tail
 from tests.functional.large.contents import log_lines
 from tests.memory import MemoryBucket
@@ -205,3 +213,31 @@ def test_records_of_another_archive_are_an_error() -> None:
     ):
         with pytest.raises(UsageError, match=f"its run has the id {step.next.run}, which is on"):
             begin(changed, world.context, KnownArchive(step.next.run, known))
+
+
+def test_failed_members_are_done_again_only_from_their_archive() -> None:
+    """If it is gone, what is on record of them stays; a fault after that reopens the verdict."""
+    world = World()
+    wrong = Entry("wrong", b"x", local={"crc32": 1}, central={"crc32": 1})
+    report = world.run(build(*SMALL, wrong))
+    assert (report.verdict, report.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
+    outcomes = list(world.records(report.run).each_outcome())
+    objects = world.buckets.bucket("ingest").objects
+    kept = dict(objects)
+    objects.clear()
+    with pytest.raises(SourceChangedError):
+        world.resume(report.run, failed=True)
+    assert world.records(report.run).find_report() == report
+    assert list(world.records(report.run).each_outcome()) == outcomes
+    objects.update(kept)
+    step = resume(report.run, world.context, failed=True)
+    world.records(report.run).write_stop(Stop(Verdict.FAILED, "access-denied", "no right"))
+    assert world.finish(settle_reopened(step, world)).verdict is Verdict.FAILED
+    ended = world.resume(report.run)
+    assert (ended.verdict, ended.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
+
+
+def settle_reopened(step: Settled, world: World) -> Settled:
+    """Settle a round in which no task has begun."""
+    assert step.next.reopened
+    return settle(step.next, world.context)
