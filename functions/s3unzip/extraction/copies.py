@@ -91,10 +91,11 @@ def _check_copy(parts: tuple[Part, ...], data: MemberData) -> None:
         CopyRefusedError: by the store's checksums it copied other bytes. Either these or the
             archive's are wrong: a stream shows which.
     """
-    combined = combine_parts(parts)
-    if combined is None:
+    member = data.row.member
+    copied = combine_parts(parts)
+    if copied is None:
         check_whole(_with_crcs(parts, data, 0), data.row)
-    elif combined != (data.row.member.size, data.row.member.crc32):
+    elif copied != (member.size, member.crc32):
         raise CopyRefusedError(f"{data.row.key}: the store's checksums are not the directory's")
 
 

@@ -238,11 +238,13 @@ class RunRecords:
 
     def plan_outcomes(self) -> Iterator[Outcome]:
         """Yield the outcomes of the members that the plan refuses; maybe one for every member."""
-        name, number = outcomes_name(PLAN_TASK), 0
+        name = outcomes_name(PLAN_TASK)
+        number = 0
         try:
             lines = split_lines(self.store.stream(name))
             report = self._decode(name, next(lines, b""), TaskReport)
-            for number, line in enumerate(lines, 1):  # noqa: B007 - they are counted
+            for line in lines:
+                number += 1
                 yield self._decode(name, line, Outcome)
         except errors.NotFoundError as error:
             raise self._unreadable(name, error) from error

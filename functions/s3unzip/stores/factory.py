@@ -13,7 +13,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, count, pairwise
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
@@ -129,12 +129,13 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
 
     def recorded(self) -> StoreConfig:
         """Return what a run's record keeps: no URL with a secret, nothing of this process."""
-        kept: dict[str, str | None] = {}
-        for name in ("endpoint_url", "destination_endpoint_url"):
-            url = getattr(self, name)
-            parts = urlsplit(url or "")
-            kept[name] = None if parts.query or "@" in parts.netloc else url
-        return replace(self, **kept, connections=64, check_reachable=False)
+        return replace(
+            self,
+            endpoint_url=_drop_secret(self.endpoint_url),
+            destination_endpoint_url=_drop_secret(self.destination_endpoint_url),
+            connections=64,
+            check_reachable=False,
+        )
 
     def typed(self) -> StoreConfig:
         """Return what no variable of the environment sets, so that a command must name it."""
@@ -487,24 +488,34 @@ class ObjectRunStore:
             self._run("delete", lambda: self._store.delete(keys))
 
     def _complete(self, upload: Upload, parts: Sequence[Part]) -> None:
-        """Complete; where the answer to an earlier try was lost, the object's size tells."""
-        attempts = 0
-        size = sum(part.size for part in parts)
+        """Complete an upload.
 
-        def attempt() -> None:
-            nonlocal attempts
-            attempts += 1
+        The store may have completed it and its answer may be lost. Then the next attempt finds no
+        upload, and the object's size tells.
+        """
+        size = sum(part.size for part in parts)
+        attempts = count(1)
+
+        def complete_once() -> None:
+            is_first = next(attempts) == 1
             try:
                 self._store.complete_upload(upload, parts, if_absent=False)
             except (NotFoundError, UnconfirmedError) as error:
-                if attempts == 1 and isinstance(error, NotFoundError):
+                if is_first and isinstance(error, NotFoundError):
                     raise
                 count_request("head")
-                found = self._store.head(upload.key)
-                if found is None or found.size != size:
+                stored = self._store.head(upload.key)
+                if stored is None or stored.size != size:
                     raise
 
-        self._run("complete", attempt)
+        self._run("complete", complete_once)
+
+
+def _drop_secret(url: str | None) -> str | None:
+    """Return the URL, None if it holds a password or a signed query."""
+    parts = urlsplit(url or "")
+    has_secret = parts.query or "@" in parts.netloc
+    return None if has_secret else url
 
 
 def _facts_of(name: str) -> ObjectFacts:
@@ -513,13 +524,11 @@ def _facts_of(name: str) -> ObjectFacts:
 
 def _gather(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the same bytes in bodies of at least `PART` bytes, the last one excepted."""
-    held: list[bytes] = []
-    size = 0
+    body = bytearray()
     for piece in pieces:
-        held.append(piece)
-        size += len(piece)
-        if size >= PART:
-            yield b"".join(held)
-            held, size = [], 0
-    if size:
-        yield b"".join(held)
+        body += piece
+        if len(body) >= PART:
+            yield bytes(body)
+            body.clear()
+    if body:
+        yield bytes(body)

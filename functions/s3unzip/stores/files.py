@@ -14,10 +14,9 @@ from pathlib import Path
 from s3unzip import errors
 from s3unzip.model import Location, Pin
 from s3unzip.stores.factory import ArchiveSource
-from s3unzip.stores.ports import Buffer, Tail
+from s3unzip.stores.ports import PIECE, Buffer, Tail
 from s3unzip.zip import ByteRange
 
-PIECE = 1024**2
 PRIVATE = 0o700
 FILE_IN_THE_WAY = "a file is where a folder is needed"
 MAX_NAMES = 10_000  # names of a folder that are looked through for near ones

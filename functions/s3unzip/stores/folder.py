@@ -37,6 +37,7 @@ from s3unzip.stores.files import PRIVATE, explaining, translate_error
 from s3unzip.stores.listing import cut_page
 from s3unzip.stores.open_folders import OpenFolders, explain_folder
 from s3unzip.stores.ports import (
+    PIECE,
     RUN_KEY,
     Buffer,
     ListedObject,
@@ -47,7 +48,6 @@ from s3unzip.stores.ports import (
     Upload,
 )
 
-PIECE = 1024**2
 OWN = ".s3unzip-"  # how names of our own begin; members may not be called so
 NOTE = ".note"  # beside an upload's file: its key and facts
 NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -423,7 +423,10 @@ def own_prefix(run: str) -> str:
 
 
 def rename(old: str, source: int, name: str, target: int, *, if_absent: bool) -> None:
-    """Give the file `old` of the directory `source` the name `name` in `target`."""
+    """Move the file `old` of the open folder `source` to `name` in the open folder `target`.
+
+    A link fails where the name exists, and a plain rename replaces what has it.
+    """
     if not if_absent:
         os.replace(old, name, src_dir_fd=source, dst_dir_fd=target)
         return

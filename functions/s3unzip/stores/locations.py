@@ -71,9 +71,9 @@ def _parse(text: str) -> Location:
         meant = _MEANT.match(text)
         if meant is not None:
             raise UsageError(f"{text}: no location; did you mean s3://{text[meant.end() :]}?")
-        return Location("file", "", whole_path(text))
+        return Location("file", "", absolute_path(text))
     if scheme == "file":
-        return Location("file", "", whole_path(unquote(urlsplit(text).path)))
+        return Location("file", "", absolute_path(unquote(urlsplit(text).path)))
     if scheme == "s3":
         bucket, key = split_bucket(rest)
         _check_kind(text, bucket)
@@ -121,7 +121,7 @@ def _check_kind(text: str, bucket: str) -> None:
         )
 
 
-def whole_path(text: str) -> str:
+def absolute_path(text: str) -> str:
     """Return a path from the root, with the home folder for ``~``."""
     try:
         return posixpath.normpath(Path(text).expanduser().absolute().as_posix())
@@ -141,7 +141,7 @@ def runs_home() -> Location:
     home = os.environ.get("S3UNZIP_HOME")
     if not home:
         home = f"{os.environ.get('XDG_STATE_HOME') or '~/.local/state'}/s3unzip"
-    return Location("file", "", f"{whole_path(home)}/")
+    return Location("file", "", f"{absolute_path(home)}/")
 
 
 # The parts of an archive. A split archive (APPNOTE 8.3.3) is named by its last part: ``a.z01``,

@@ -18,6 +18,7 @@ from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.factory import ArchiveSource
 from s3unzip.stores.ports import (
+    PIECE,
     Archive,
     Buffer,
     ListPage,
@@ -30,7 +31,6 @@ from s3unzip.stores.ports import (
 )
 from s3unzip.zip import ByteRange
 
-PIECE = 1024**2
 SCHEME = "reader"
 NOWHERE = Location("nowhere", "", "")
 

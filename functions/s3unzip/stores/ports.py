@@ -27,6 +27,7 @@ from s3unzip.stores.calls import Calls
 from s3unzip.zip import ByteRange
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+PIECE = 1024**2  # bytes of a streamed piece
 
 
 class Keys(Struct, frozen=True):

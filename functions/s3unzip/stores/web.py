@@ -40,10 +40,9 @@ from s3unzip import errors
 from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.factory import ArchiveSource, StoreConfig
-from s3unzip.stores.ports import Buffer, Tail
+from s3unzip.stores.ports import PIECE, Buffer, Tail
 from s3unzip.zip import ByteRange
 
-PIECE = 1024**2
 MAX_REDIRECTS = 5
 CONNECTIONS = 64  # kept open to one host
 BEGINNING = 30.0  # seconds: a server that is unreachable then is likely a wrong one

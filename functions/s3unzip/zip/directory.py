@@ -642,19 +642,25 @@ def count_disks(tail: bytes) -> int:
     Returns 1 if there is no end record: `locate_directory` explains it.
     """
     window = tail[-(records.EOCD_LENGTH + records.MAX_COMMENT) :]
-    found = list(_find_ends(window))
-    if not found:
+    ends = list(_find_ends(window))
+    if not ends:
         return 1
-    # The one that ends with the archive, else the last one.
-    at, _ = max(found, key=lambda one: (one[1] == len(window), one))
-    eocd = records.read_eocd(window, at)
+    exact = [end for end in ends if end[1] == len(window)]
+    last, _ = max(exact or ends)  # the record that ends with the archive, else the last one
+    eocd = records.read_eocd(window, last)
     if eocd.disk != records.SENTINEL_16:
         return eocd.disk + 1
-    at += len(tail) - len(window)
-    raw = tail[max(0, at - records.ZIP64_LOCATOR_LENGTH) : at]
-    if len(raw) < records.ZIP64_LOCATOR_LENGTH or raw[:4] != records.ZIP64_LOCATOR_SIGNATURE:
+    return _count_zip64_disks(tail[: len(tail) - len(window) + last])
+
+
+def _count_zip64_disks(before: bytes) -> int:
+    """Return how many disks the ZIP64 locator declares that `before` ends in; 1 without one."""
+    locator = before[-records.ZIP64_LOCATOR_LENGTH :]
+    if len(locator) < records.ZIP64_LOCATOR_LENGTH:
         return 1
-    count: int = records.ZIP64_LOCATOR.unpack(raw)[2]
+    if not locator.startswith(records.ZIP64_LOCATOR_SIGNATURE):
+        return 1
+    count: int = records.ZIP64_LOCATOR.unpack(locator)[2]
     return max(1, count)
 
 

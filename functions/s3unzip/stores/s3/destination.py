@@ -25,7 +25,15 @@ from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import Kind, count_request
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.listing import MAX_PAGES
-from s3unzip.stores.ports import Buffer, ListPage, ObjectFacts, PartLimits, StoredObject, Upload
+from s3unzip.stores.ports import (
+    PIECE,
+    Buffer,
+    ListPage,
+    ObjectFacts,
+    PartLimits,
+    StoredObject,
+    Upload,
+)
 from s3unzip.stores.s3.errors import (
     S3_ERRORS,
     Call,
@@ -41,7 +49,6 @@ if TYPE_CHECKING:  # a stub
     from obstore import Attributes, GetOptions
 
 T = TypeVar("T")
-PIECE = 1024**2
 DELETE_BATCH = 1_000
 # Answers to Complete after which the upload must be begun anew: API_CompleteMultipartUpload; and
 # VersityGW's, where somebody dropped the upload.

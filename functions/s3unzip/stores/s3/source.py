@@ -28,7 +28,7 @@ from s3unzip import errors
 from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.factory import ArchiveSource
-from s3unzip.stores.ports import Buffer, Tail
+from s3unzip.stores.ports import PIECE, Buffer, Tail
 from s3unzip.stores.s3.errors import S3_ERRORS, Call, read_answer
 from s3unzip.stores.s3.session import Session
 from s3unzip.zip import ByteRange
@@ -39,7 +39,6 @@ if TYPE_CHECKING:  # stubs
 
 MAX_TAGS = 10  # of an object: object-tagging in the user guide
 NO_VERSION = "null"  # the id of an object's only version where versioning is off or suspended
-PIECE = 1024**2  # bytes of a streamed piece, at least
 # S3 answers 416 to a suffix of an empty object, emulators 200 or a Content-Range that makes no
 # sense: object_store's words for these. Stores that know no suffix ranges answer likewise, or 501.
 NO_SUFFIX = re.compile("non-partial response|CONTENT_RANGE|InvalidRange|NotImplemented")
