@@ -106,8 +106,7 @@ class Workflow(Construct):
         # requires all four for a ResultWriter.
         actions = ["GetObject", "PutObject", "ListMultipartUploadParts", "AbortMultipartUpload"]
         self._allow([f"s3:{action}" for action in actions], rounds)
-        work_keys = {environment.kms_key, environment.work.kms_key} - {None}
-        for key in sorted(filter(None, work_keys)):
+        for key in sorted(filter(None, {environment.kms_key, environment.work.kms_key})):
             self._allow(["kms:Decrypt", "kms:GenerateDataKey"], key)
 
     def settle_failures(self, settle: lambda_.Function, undelivered: sqs.Queue) -> None:

@@ -233,6 +233,14 @@ class SourceResult(Struct, frozen=True, omit_defaults=True):
         return f"the archive is not {done}{why}"
 
 
+def time_of_run(run: str) -> float:
+    """Return when the archive of a run was put, in Unix seconds, as the run's id says it.
+
+    `ValueError`: it is no id.
+    """
+    return datetime.strptime(f"{run[: STEM_AT - 1]}+0000", "%Y-%m-%d/%H%M%S%z").timestamp()
+
+
 class Request(Struct, frozen=True):
     """The input of a run, from an event or a command line."""
 

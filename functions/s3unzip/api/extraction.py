@@ -179,12 +179,13 @@ def find_archives(words: Sequence[str], config: StoreConfig) -> list[Location]:
 
     `NotFoundError`: a folder, a prefix or a glob has no archive.
     """
-    found: dict[Location, None] = {}
+    archives: dict[Location, None] = {}
+    stores = _open_reading(config)
     for word in words:
-        if names_one(word, config):
+        if not names_several(word) or names_object(word, stores):
             some = [parse_source(word)]
         elif "://" in word:
-            some = list(_list_bucket(word, config))
+            some = list(_list_bucket(word, stores))
         else:
             some = [parse_source(str(path)) for path in sorted(_list_files(word))]
         if not some and GLOB & set(word) and not Path(word).is_dir():
@@ -194,8 +195,8 @@ def find_archives(words: Sequence[str], config: StoreConfig) -> list[Location]:
             raise NotFoundError(
                 f"{word}: no archive is there: {place} has a name that ends in {SUFFIX}"
             )
-        found |= dict.fromkeys(some)
-    return list(found)
+        archives |= dict.fromkeys(some)
+    return list(archives)
 
 
 def check_apart(requests: Sequence[Request]) -> None:
@@ -236,12 +237,12 @@ def _open_reading(config: StoreConfig) -> Stores:
     return open_stores(reading)
 
 
-def _list_bucket(word: str, config: StoreConfig) -> Iterator[Location]:
-    """Yield archives of a bucket, which is listed with the credentials that read it."""
+def _list_bucket(word: str, stores: Stores) -> Iterator[Location]:
+    """Yield archives of a bucket."""
     bucket, key = split_bucket(word.partition("://")[2])
-    for one in list_objects(word, _open_reading(config)):
-        if GLOB & set(key) or one.key.lower().endswith(SUFFIX):
-            yield Location("s3", bucket, one.key)
+    for listed in list_objects(word, stores):
+        if GLOB & set(key) or listed.key.lower().endswith(SUFFIX):
+            yield Location("s3", bucket, listed.key)
 
 
 def list_objects(word: str, stores: Stores) -> Iterator[ListedObject]:

@@ -118,12 +118,13 @@ def start_run(
     if _start(config, run, given if step is None else given | state_of(step, config)):
         return
     name = next_execution(config, run, since=reported, source=request.source, pin=pin)
-    report = RunRecords.open(config.stores, run).find_report()
-    has_ended = report is not None and report.verdict is not Verdict.FAILED
-    if name is None or has_ended or not _start(config, name, given):
-        logger.info("execution is known", run=run)
-    else:
-        logger.info("run goes on", execution=name)
+    if name is not None:
+        report = RunRecords.open(config.stores, run).find_report()
+        has_ended = report is not None and report.verdict is not Verdict.FAILED
+        if not has_ended and _start(config, name, given):
+            logger.info("run goes on", execution=name)
+            return
+    logger.info("execution is known", run=run)
 
 
 def next_execution(
@@ -141,7 +142,7 @@ def next_execution(
     Args:
         since: an execution that began before is not at work, or it is at its end.
     """
-    for number in range(1, MAX_RESUMED):
+    for number in range(1, MAX_RESUMED + 1):
         name = run if number == 1 else f"{run}-r{number}"
         execution = find_execution(config, name)
         if execution is None:

@@ -28,7 +28,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         request = parse_field(event, "request", Request)
         settled = begin(request, step, known, planned=lambda plan: record_plan(plan.summary))
     else:
-        settled = resume(run, step, failed=bool(event.get("failed")))
+        settled = resume(
+            run, step, failed=bool(event.get("failed")), after_success=config.after_success
+        )
     if settled.report is not None:
         end_run(settled.report, config, step, is_first=settled.is_first)
     return state_of(settled.next, config)

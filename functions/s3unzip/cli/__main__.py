@@ -40,10 +40,11 @@ def _start_again_with_utf8() -> NoReturn:
     """Replace this process by one whose file names are UTF-8, as those of archives are.
 
     Another locale has no bytes for most names. What is printed has the locale's encoding still.
+    It is started as this one was: `-m` would put the current folder before the libraries.
     """
     os.environ["PYTHONUTF8"] = "1"
     os.environ.setdefault("PYTHONIOENCODING", sys.stdout.encoding if sys.stdout else "utf-8")
-    os.execv(sys.executable, [sys.executable, "-m", "s3unzip", *sys.argv[1:]])  # noqa: S606 - itself
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself
 
 
 if __name__ == "__main__":

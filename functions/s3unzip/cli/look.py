@@ -81,11 +81,10 @@ def ls(given: Given) -> int:
         for member in archive.members():
             print_json(_describe(member))
     else:
-        _print_members(archive.members())
+        refused = _print_members(archive.members())
         sys.stdout.flush()
         from s3unzip.cli.output import print_reasons
 
-        refused = Counter(one.problem.code for one in archive.members() if one.problem)
         print_reasons(refused, archive.warnings)
     return 1 if archive.refused else 0
 
@@ -99,8 +98,9 @@ def _describe(member: ArchiveMember) -> ListedMember:
     return ListedMember(*sizes, method, crc32, member.mtime, member.offset)
 
 
-def _print_members(members: Iterable[ArchiveMember]) -> None:
-    """Print a table as ``unzip -v`` does."""
+def _print_members(members: Iterable[ArchiveMember]) -> Counter[str]:
+    """Print a table as ``unzip -v`` does; return how many members each code refuses."""
+    refused = Counter[str]()
     write = sys.stdout.write
     write("  Length   Method       Size  Cmpr    Date    Time   CRC-32   Name\n")
     write("--------  -------- --------- ---- ---------- ----- --------  ----\n")
@@ -109,6 +109,7 @@ def _print_members(members: Iterable[ArchiveMember]) -> None:
         count += 1
         name = printable_name(member.name)
         if member.problem is not None:
+            refused[member.problem.code] += 1
             write(f"{member.size:8}  {'refused':8} {member.compressed_size:9} {'':4} ")
             write(f"{'':10} {'':5} {'':8}  {name}  [{member.problem.code}]\n")
             continue
@@ -124,6 +125,7 @@ def _print_members(members: Iterable[ArchiveMember]) -> None:
     write("--------           --------- ----                            ----\n")
     files = f"{count} file" + ("" if count == 1 else "s")
     write(f"{size:8}           {compressed:9} {_saved(size, compressed):4}{'':28}{files}\n")
+    return refused
 
 
 def _saved(size: int, compressed: int) -> str:

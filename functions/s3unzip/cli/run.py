@@ -10,7 +10,7 @@ from s3unzip.cli.options import AFTERWARDS, LOOK, MEMBERS, ODD, PLACES, WHERE, G
 from s3unzip.cli.printing import print_json, warn
 from s3unzip.cli.terminal import confirm
 from s3unzip.errors import AccessDeniedError, NotFoundError, UsageError
-from s3unzip.figures import show_bytes
+from s3unzip.figures import show_bytes, show_count
 from s3unzip.model import Location, Request
 from s3unzip.printable import printable, printable_name
 from s3unzip.stores.locations import parse_destination, parse_source
@@ -124,7 +124,7 @@ def list_decisions(given: Given, request: Request) -> int:
 
 def _ask_about_extra(found: Sequence[ListedObject], given: Given) -> str | None:
     """Decide about what is no member, on a terminal by asking; return why it stays, or None."""
-    count = f"{len(found):,} object{'' if len(found) == 1 else 's'}"
+    count = show_count(len(found), "object")
     size = show_bytes(sum(one.size for one in found))
     verb = "is no member" if len(found) == 1 else "are no members"
     what, limit = f"{count} ({size}) {verb} of the archive", given.delete_extra or 0

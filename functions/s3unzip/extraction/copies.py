@@ -47,11 +47,9 @@ def copy_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         for row in rows:
             _copy_slice(attempt, row)
             attempt.has_no_outcome = True
-            attempt.bytes_copied += sum(part.size for part in attempt.uploaded)
         return
     for row in resolve_rows(attempt, rows):
         _copy_whole(attempt, row)
-        attempt.bytes_copied += row.member.size
 
 
 def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:

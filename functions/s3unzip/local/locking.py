@@ -11,13 +11,12 @@ import re
 import subprocess
 import time
 from contextlib import suppress
-from datetime import datetime
 from functools import partial
 from io import BufferedWriter
 from pathlib import Path
 
 from s3unzip.errors import AccessDeniedError, UsageError
-from s3unzip.model import Location, run_stem
+from s3unzip.model import STEM_AT, Location, run_stem, time_of_run
 from s3unzip.stores.files import PRIVATE, make_folders, translate_error
 from s3unzip.stores.locations import HOME_ADVICE
 
@@ -26,7 +25,6 @@ BOOT = "boot"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 ASK_BOOT_ID = ("/usr/sbin/sysctl", "-n", "kern.bootsessionuuid")
 DAY = re.compile(r"\d{4}-\d\d-\d\d")  # the folder of the runs of archives that were put then
-ID_TIME = len("2026-11-25/223652")  # of a run's id
 TRIES, PAUSE = 5, 0.02  # seconds: `is_at_work` holds the lock of an idle run for a moment
 
 
@@ -109,11 +107,11 @@ def known_runs(home: Location) -> list[str]:
 
 def find_dated(home: Location, run: str) -> float | None:
     """Return the time in the id of a run below `home` that is `run`, but for its time."""
-    ids = (known for known in known_runs(home) if known[ID_TIME:] == run[ID_TIME:])
+    ids = (known for known in known_runs(home) if known[STEM_AT:] == run[STEM_AT:])
     latest = next(ids, None)
     if latest is None:
         return None
-    return datetime.strptime(f"{latest[:ID_TIME]}+0000", "%Y-%m-%d/%H%M%S%z").timestamp()
+    return time_of_run(latest)
 
 
 def runs_of_archive(home: Location, source: Location) -> list[str]:

@@ -248,7 +248,7 @@ class Machine:
         plan = records.find_plan()
         if plan is None and settled.report is not None:
             return settled.report  # it was refused
-        run = records.require_plan().run
+        run = (plan or records.require_plan()).run
         is_new = True
         since = context.clock.now()
         try:

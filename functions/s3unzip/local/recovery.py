@@ -69,7 +69,6 @@ def remove_left(step: Step) -> int:
     if not isinstance(destination, FolderDestination):
         return 0
     folders = {""}
-    for task in step.records.tasks():
-        rows = step.read_rows(task.rows)
-        folders.update(destination.place(row.key).folder for row in rows)
+    for span in {task.rows for task in step.records.tasks()}:  # slices of a member share one
+        folders.update(destination.place(row.key).folder for row in step.read_rows(span))
     return sum(destination.remove_own(folder, step.run.id) for folder in folders)

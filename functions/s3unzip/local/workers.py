@@ -413,8 +413,10 @@ class _Process:
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
-            os.close(self._lifeline)
             self._process = None
+        if self._lifeline >= 0:  # a process that could not start has left one, too
+            os.close(self._lifeline)
+            self._lifeline = -1
 
 
 def _send(process: subprocess.Popen[bytes], message: object) -> None:

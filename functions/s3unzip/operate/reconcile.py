@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, structs
 
-from s3unzip.aws.environment import LambdaConfig
 from s3unzip.errors import NotFoundError, StorageError, UnreadableRecordError, UsageError
 from s3unzip.model import Location, SourceState, Verdict, check_same_archive, run_id
 from s3unzip.operate.control_plane import asking
@@ -73,7 +72,7 @@ def reconcile(runs: DeployedRuns, since: float) -> Reconciliation:
     Sends one LIST for each thousand objects, and one HEAD and one GET for each archive. If the GET
     finds no report, another one finds out whether the archive is split, and a HEAD each its parts.
     """
-    find = partial(_find_unsettled, runs=runs, defaults=runs.defaults)
+    find = partial(_find_unsettled, runs=runs)
     with ThreadPoolExecutor(THREADS, thread_name_prefix="reconcile") as pool:
         states = list(pool.map(find, _archives(runs, since)))
     unsettled = tuple(state for state in states if isinstance(state, Unsettled))
@@ -92,11 +91,9 @@ def start(runs: DeployedRuns, archives: Iterable[Unsettled]) -> int:
     return len(startable)
 
 
-def _find_unsettled(
-    archive: ObjectTypeDef, runs: DeployedRuns, defaults: LambdaConfig
-) -> Unsettled | str | None:
+def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | str | None:
     """Return the problem of an archive's run, the state of an active run, or None."""
-    request = defaults.request(archive["Key"])
+    request = runs.defaults.request(archive["Key"])
     source = request.source
     put = archive["LastModified"].timestamp()
     unread = Unsettled(source, archive["Size"], put, run="", state="not readable")

@@ -31,6 +31,7 @@ from s3unzip.model import (
     execution_name,
     run_of_execution,
     run_stem,
+    time_of_run,
 )
 from s3unzip.operate.control_plane import asking
 from s3unzip.runs.records import RUNS, Items, RunRecords, pick_run
@@ -85,8 +86,8 @@ class DeployedRuns:
         }
         self._machine = self.outputs["StateMachineArn"]
         _, self.partition, _, self.region, self.account, *_ = self._machine.split(":")
-        self._prefix = self.outputs.get("WorkPrefix", "")
-        self.work_location = Location("s3", self.outputs["WorkBucket"], self._prefix)
+        prefix = self.outputs.get("WorkPrefix", "")
+        self.work_location = Location("s3", self.outputs["WorkBucket"], prefix)
         # The stores of the runs' records, and the operator's S3 session.
         session = Session(access, self._session)
         self.stores = open_stores(replace(access, work=self.work_location), session)
@@ -204,7 +205,7 @@ class DeployedRuns:
 
     def _folders(self, day: str) -> list[str]:
         """Return the days that have runs, or the ids of the runs of one day, in order."""
-        root = f"{self._prefix}{RUNS}"
+        root = f"{self.work_location.key}{RUNS}"
         prefix = f"{root}{day}/" if day else root
         pages = self.client("s3").get_paginator("list_objects_v2")
         with asking("s3:ListBucket"):
@@ -340,14 +341,14 @@ class DeployedRuns:
 def _time_of(run: str) -> float:
     """Return when the archive of a run was put, in Unix seconds, as its id says it."""
     try:
-        return datetime.strptime(f"{run[:17]}+0000", "%Y-%m-%d/%H%M%S%z").timestamp()
+        return time_of_run(run)
     except ValueError:
-        return datetime.fromtimestamp(0, UTC).timestamp()
+        return 0.0
 
 
 def find_end(runs: DeployedRuns, run: str) -> Report | None:
     """Return the report of a run without an active execution; None if it has none yet."""
     # The state first: a report that is read after the end is the last one.
-    state = runs.state(run)
-    report = runs.records(run).find_report()
-    return None if state == RUNNING else report
+    if runs.state(run) == RUNNING:
+        return None
+    return runs.records(run).find_report()

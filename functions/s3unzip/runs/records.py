@@ -479,7 +479,6 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
                 failed=report.failed,
                 bytes_done=report.bytes_done,
                 bytes_written=report.bytes_written,
-                bytes_copied=report.bytes_written if report.kind is TaskKind.COPY else 0,
             )
         counts.update(bytes_read=report.bytes_read)
     return counts
@@ -535,8 +534,11 @@ class RunWatcher:
         if self._summary is None:
             return RunSnapshot()
         failures: dict[str, tuple[str, Outcome]] = {}
-        known = {*self._done, PLAN_TASK}
-        tasks = [task for task in self._records.list_outcomes() if task not in known]
+        tasks = [
+            task
+            for task in self._records.list_outcomes()
+            if task != PLAN_TASK and task not in self._done
+        ]
         fresh = map_ahead(self._find_report, tasks, READERS)
         for task, report in zip(tasks, fresh, strict=True):
             if report is not None and report.unfinished == 0:

@@ -73,7 +73,6 @@ class TaskAttempt(Step):
         self._earlier: TaskReport | None = None  # of the attempts before this one
         self.done_before = 0  # `PlannedMember.work` of the members that they did
         self._shown = 0  # outcomes that the progress display knows
-        self.bytes_copied = 0  # of the archive, inside the store
         # `PlannedMember.work` of the members with an outcome: threads may append at once to a list,
         # but not add to a number.
         self._works: list[int] = []
@@ -155,7 +154,6 @@ class TaskAttempt(Step):
         sums = Counter(
             bytes_done=sum(self._works) + self._passed,
             bytes_read=self.bytes_read,
-            bytes_copied=self.bytes_copied,
         )
         counts.update(sums)
         counts.subtract(self._shown_bytes)

@@ -36,6 +36,7 @@ from s3unzip.extraction.link import link_member
 from s3unzip.extraction.slices import finish_member
 from s3unzip.extraction.uploads import abort_uploads
 from s3unzip.model import (
+    AfterSuccess,
     Next,
     Outcome,
     Pin,
@@ -241,7 +242,12 @@ def _write_plan(
 
 
 def resume(
-    run: str, context: Context, calls: Calls | None = None, *, failed: bool = False
+    run: str,
+    context: Context,
+    calls: Calls | None = None,
+    *,
+    failed: bool = False,
+    after_success: AfterSuccess | None = None,
 ) -> Settled:
     """Let a run go on that stopped, or that ended with members that failed.
 
@@ -249,6 +255,7 @@ def resume(
         run: the id of the run.
         calls: of this step so far; None: it begins here.
         failed: whether to do the members again that failed.
+        after_success: what happens to the archive of a run that has no plan to say it.
     """
     calls = calls or context.calls()
     records = RunRecords.open(context.stores, run, calls)
@@ -259,7 +266,13 @@ def resume(
         if isinstance(before, Run):
             request = before.request
         else:
-            request = Request(before.source, before.destination, before.options, before.event_time)
+            request = Request(
+                before.source,
+                before.destination,
+                before.options,
+                event_time=before.event_time,
+                after_success=after_success,
+            )
         return begin(request, context, KnownArchive(run, before.pin), calls)
     plan = recorded.plan or records.read_plan()
     step = Step(plan.run, "resume", context, calls)

@@ -12,7 +12,7 @@ Rules:
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from operator import attrgetter, lt
 from typing import TypeVar
 
@@ -69,7 +69,7 @@ def list_pages(
     begins = set[str]()
     latest = ""
     in_order = True
-    for _ in range(MAX_PAGES):
+    for _ in bound_pages(count(), prefix):
         objects, token = call(partial(destination.list_page, prefix, first, last, token))
         keys = list(map(_KEY, objects))
         if keys:
@@ -84,4 +84,3 @@ def list_pages(
         yield Page(objects, is_last, in_order)
         if is_last:
             return
-    raise StorageError(f"{prefix}: the store lists more than {MAX_PAGES:,} pages")

@@ -170,8 +170,9 @@ def _compare_flags(member: Member, flags: int) -> Iterator[str]:
 def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Iterator[str]:
     if extras.overrun:
         yield "lfh-extra-malformed"
-    if len(extras.of(records.ZIP64)) > 1:
-        member.fail("lfh-zip64-duplicate", "two local records.ZIP64 extra fields")
+    zip64_fields = len(extras.of(records.ZIP64))
+    if zip64_fields > 1:
+        member.fail("lfh-zip64-duplicate", f"{zip64_fields} local ZIP64 extra fields")
     fields = extras.of(records.UNICODE_PATH)
     for payload in fields:
         name = _read_local_path(member, payload, policy)

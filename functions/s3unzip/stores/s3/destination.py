@@ -207,11 +207,10 @@ class S3Destination:
         self._session.confirm_owner(self._bucket, self._owner_id)
         store = self._session.reader(self._bucket)
         answer = obstore.get(store, key, options={"head": True})
-        crc = answer.attributes.get(CRC, "")
         return StoredObject(
             key,
             answer.meta["size"],
-            int(crc, 16) if _CRC.fullmatch(crc) else None,
+            _declared_crc(answer.attributes.get(CRC, "")),
             unquoted(answer.meta["e_tag"]),
         )
 
@@ -229,13 +228,12 @@ class S3Destination:
             answer = self._session.control.head_object(**request)
         headers = answer["ResponseMetadata"]["HTTPHeaders"]
         size = content_length(Call("GetObject", self._bucket, key), headers)
-        crc, checksum = answer["Metadata"].get(CRC, ""), answer.get("ChecksumCRC32", "")
         return StoredObject(
             key,
             size,
-            int(crc, 16) if _CRC.fullmatch(crc) else None,
+            _declared_crc(answer["Metadata"].get(CRC, "")),
             unquoted(answer.get("ETag")),
-            _crc_of(checksum) if _CHECKSUM.fullmatch(checksum) else None,
+            _crc_of(answer.get("ChecksumCRC32", "")),
         )
 
     def list_page(
@@ -378,8 +376,13 @@ class S3Destination:
             raise self._session.understand(error, call) from None
         result = _field(copied, "CopyPartResult", upload.key)
         checksum = result.get("ChecksumCRC32")
-        crc = _crc_of(checksum) if checksum else None
-        return Part(number, _field(result, "ETag", upload.key), span.length, crc, checksum)
+        return Part(
+            number,
+            _field(result, "ETag", upload.key),
+            span.length,
+            _crc_of(checksum or ""),
+            checksum,
+        )
 
     def complete_upload(
         self, upload: Upload, parts: Sequence[Part], *, if_absent: bool
@@ -498,8 +501,16 @@ def _list_parts(parts: Sequence[Part], *, with_checksums: bool) -> list[dict[str
     return listed
 
 
-def _crc_of(checksum: str) -> int:
+def _crc_of(checksum: str) -> int | None:
+    """Return the CRC-32 that a checksum says; None: it is none, or a checksum of checksums."""
+    if not _CHECKSUM.fullmatch(checksum):
+        return None
     return int.from_bytes(base64.b64decode(checksum), "big")
+
+
+def _declared_crc(metadata: str) -> int | None:
+    """Return the CRC-32 that an object's metadata says, if it is one."""
+    return int(metadata, 16) if _CRC.fullmatch(metadata) else None
 
 
 def _text_of(crc32: int) -> str:

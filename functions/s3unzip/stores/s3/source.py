@@ -197,77 +197,83 @@ class S3Archive:
         self._bucket, self._key = location.bucket, location.key
         self._odd = is_odd(location.key)
 
-    @property
     def _version(self) -> str | None:
-        """The version to ask for; None: the ETag alone pins the archive."""
+        """Return the version to ask for; None: the ETag alone pins the archive.
+
+        A request and its errors need the same answer. Another thread may change it meanwhile.
+        """
         return self._session.readable_version(self._bucket, self._pin)
 
-    @property
-    def _call(self) -> Call:
-        action = "GetObject" if self._version is None else "GetObjectVersion"
+    def _call(self, version: str | None) -> Call:
+        action = "GetObject" if version is None else "GetObjectVersion"
         return Call(action, self._bucket, self._key, pinned=True)
 
     def read(self, want: ByteRange) -> bytes:
         """Return exactly the bytes of `want`, with one request."""
         if self._odd or not want.length:
             return b"".join(self.stream(want))
+        version = self._version()
+        call = self._call(version)
         try:
-            data = self._get(want).bytes().to_bytes()
+            data = self._get(want, version).bytes().to_bytes()
         except S3_ERRORS as error:
-            raise self._session.understand(error, self._call) from None
-        self._check(len(data), want)
+            raise self._session.understand(error, call) from None
+        _check_length(call, len(data), want)
         return data
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         """Yield the bytes of `want` in pieces of about a MiB, with one request."""
         if not want.length:
             return
+        version = self._version()
+        call = self._call(version)
         came = 0
         try:
-            for piece in self._pieces(want):
+            for piece in self._pieces(want, version):
                 came += len(piece)
                 yield piece
         except S3_ERRORS as error:
             if came:
                 raise errors.ServiceFaultError(
-                    f"{self._call}: the body broke after {came:,} of {want.length:,} bytes"
+                    f"{call}: the body broke after {came:,} of {want.length:,} bytes"
                 ) from None
-            raise self._session.understand(error, self._call) from None
-        self._check(came, want)
+            raise self._session.understand(error, call) from None
+        _check_length(call, came, want)
 
-    def _pieces(self, want: ByteRange) -> Iterator[Buffer]:
+    def _pieces(self, want: ByteRange, version: str | None) -> Iterator[Buffer]:
         if not self._odd:
-            for piece in self._get(want).stream(min_chunk_size=PIECE):
+            for piece in self._get(want, version).stream(min_chunk_size=PIECE):
                 yield memoryview(piece)
             return
         request: dict[str, Any] = {"Bucket": self._bucket, "Key": self._key}
         request["Range"] = f"bytes={want.start}-{want.stop - 1}"
         if self._pin.etag is not None and date_of(self._pin) is None:
             request["IfMatch"] = self._pin.etag
-        if self._version is not None:
-            request["VersionId"] = self._version
+        if version is not None:
+            request["VersionId"] = version
         answer = self._session.bodies.get_object(**request)
         date = header_date(answer["ResponseMetadata"]["HTTPHeaders"])
         found = _WHOLE.search(answer.get("ContentRange", ""))
-        check_answer(self._call, self._pin, int(found[1]) if found else None, date)
+        check_answer(self._call(version), self._pin, int(found[1]) if found else None, date)
         yield from read_pieces(answer)
 
-    def _get(self, want: ByteRange) -> GetResult:
+    def _get(self, want: ByteRange, version: str | None) -> GetResult:
         options: GetOptions = {"range": (want.start, want.stop)}
         if self._pin.etag is not None and date_of(self._pin) is None:
             options["if_match"] = self._pin.etag
-        if self._version is not None:
-            options["version"] = self._version
+        if version is not None:
+            options["version"] = version
         answer = obstore.get(self._session.reader(self._bucket), self._key, options=options)
         meta = answer.meta
-        check_answer(self._call, self._pin, meta["size"], meta["last_modified"])
+        check_answer(self._call(version), self._pin, meta["size"], meta["last_modified"])
         return answer
 
-    def _check(self, came: int, want: ByteRange) -> None:
-        if came != want.length:
-            raise errors.ServiceFaultError(
-                f"{self._call}: {came:,} bytes came, not {want.length:,} from {want.start:,}"
-            )
+
+def _check_length(call: Call, came: int, want: ByteRange) -> None:
+    if came != want.length:
+        raise errors.ServiceFaultError(
+            f"{call}: {came:,} bytes came, not {want.length:,} from {want.start:,}"
+        )
 
 
 def make_pin(
