@@ -252,7 +252,7 @@ def test_a_folder_swapped_for_a_link_while_files_are_written(tmp_path: Path, out
             with contextlib.suppress(S3UnzipError):
                 list(target.read(f"{folder}/a/f{number}"))
             with contextlib.suppress(S3UnzipError):
-                assert list_all(target, f"{folder}/a/") is not None
+                list_all(target, f"{folder}/a/")
     finally:
         done.set()
         attacker.join()

@@ -3,6 +3,7 @@
 import base64
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from zlib import crc32
 
@@ -186,6 +187,23 @@ def test_a_version_that_may_not_be_read(call: str) -> None:
         assert '"etag"' in pins
 
 
+@pytest.mark.parametrize("call", ["read", "read odd"])
+def test_two_reads_at_once_of_a_version_that_may_not_be_read(call: str) -> None:
+    """Each of them is tried again: the first denial does not make the second one final."""
+    denials = threading.Barrier(2)
+
+    def answer(asked: Asked) -> Reply:
+        denials.wait(HANG_SECONDS)
+        return s3_error(403, "AccessDenied")
+
+    with HttpServer(answer) as server, ThreadPoolExecutor(2) as pool:
+        stores = stores_at(server.url)
+        reads = [pool.submit(CALLS[call], stores) for _ in range(2)]
+        for read in reads:
+            with pytest.raises(ServiceFaultError, match="s3:GetObjectVersion"):
+                read.result()
+
+
 EXPIRED = s3_error(400, "ExpiredToken")
 DENIED = "User is not authorized to perform: s3:ListBucket on resource: arn:aws:s3:::bucket"
 
@@ -251,17 +269,22 @@ def test_a_body_that_ends_early_but_politely() -> None:
 def test_a_server_that_is_silent(call: str, limit: str) -> None:
     """Silence ends in a fault: only Complete and copies wait for as long as S3 may work."""
     over = threading.Event()
+    waited_for = list[Asked]()
 
     def answer(asked: Asked) -> Reply:
-        over.wait(HANG_SECONDS)
+        if not over.wait(HANG_SECONDS):
+            waited_for.append(asked)
         return Reply(200)
 
     limits = dict.fromkeys(("stall_seconds", "put_seconds", "slow_seconds"), HANG_SECONDS)
     with HttpServer(answer) as server:
         stores = stores_at(server.url, **limits | {limit: 0.3})
-        with pytest.raises(ServiceFaultError):
-            CALLS[call](stores)
-        over.set()
+        try:
+            with pytest.raises(ServiceFaultError):
+                CALLS[call](stores)
+        finally:
+            over.set()
+    assert not waited_for, "another limit ended the call"
 
 
 def test_what_a_put_carries() -> None:

@@ -156,6 +156,9 @@ def test_what_is_not_implemented_is_not_tried_again(call: str, status: int) -> N
         pytest.raises(UnsupportedError, match="does not implement"),
     ):
         CALLS[call](stores_at(server.url))
+    methods = [asked.method for asked in server.asked]
+    # A store without ranges of a suffix answers 501: the size is asked for.
+    assert methods == (["GET", "HEAD"] if (call, status) == ("tail", 501) else ["GET"])
 
 
 def test_a_server_that_does_not_copy_is_asked_once() -> None:

@@ -190,10 +190,12 @@ def test_the_embedded_aws_alone() -> None:
     command = ["make", "local-aws", f"PORT={port}"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as served:
         assert served.stdout is not None
-        lines = list(takewhile(lambda line: line.startswith("export "), served.stdout))
-        variables = dict(line.removeprefix("export ").strip().split("=", 1) for line in lines)
-        assert make_client("s3", variables).list_buckets()["Buckets"] == []
-        served.terminate()
+        try:
+            lines = list(takewhile(lambda line: line.startswith("export "), served.stdout))
+            variables = dict(line.removeprefix("export ").strip().split("=", 1) for line in lines)
+            assert make_client("s3", variables).list_buckets()["Buckets"] == []
+        finally:
+            served.terminate()
     assert variables["AWS_ENDPOINT_URL"] == f"http://127.0.0.1:{port}"
 
 

@@ -45,8 +45,10 @@ def test_a_package_is_deployed_by_cloudformation_alone(
     checkout = make_checkout(tmp_path / "checkout")
     s3 = make_client("s3", variables)
     s3.create_bucket(Bucket="artifacts")
+    commands = list(read_commands(PAGES / "package.md"))
+    assert any("delete-stack" in command.text for command in commands)
     with Terminal(checkout, variables) as terminal:
-        for command in read_commands(PAGES / "package.md"):
+        for command in commands:
             if "delete-stack" in command.text:
                 machines = make_client("stepfunctions", variables).list_state_machines()
                 assert [one["name"] for one in machines["stateMachines"]] == ["s3unzip-dev"]

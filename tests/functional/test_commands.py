@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -386,6 +387,27 @@ def test_tuning_is_a_variable(program: Program, tuning: str, said: str) -> None:
     assert said == "COMPLETED" or (ended.code, ended.err.count("\n")) == (2, 1)
 
 
+def make_latin_locale(folder: Path) -> dict[str, str]:
+    """Return the variables of a locale that is not UTF-8, made in `folder`."""
+    locale = ["localedef", "-i", "de_DE", "-f", "ISO-8859-1", str(folder / "de_DE.latin1")]
+    if shutil.which("localedef") is None or subprocess.run(locale, check=False).returncode:
+        pytest.skip("localedef has no sources of locales here: Debian's package locales")
+    return {"LOCPATH": str(folder), "LC_ALL": "de_DE.latin1"}
+
+
+def test_a_locale_runs_no_module_of_the_folder(tmp_path: Path, program: Program) -> None:
+    """The command starts again for UTF-8, and not by way of a module beside the archive."""
+    (program.folder / "msgspec.py").write_text("raise SystemExit('planted')\n")
+    ended = subprocess.run(
+        [Path(sys.executable).with_name("s3unzip"), "ls", "a.zip"],
+        cwd=program.folder,
+        env={**os.environ, **program.variables, **make_latin_locale(tmp_path)},
+        capture_output=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize("words", ["ls uni.zip", "run uni.zip out", "run uni.zip out --dry-run"])
 @pytest.mark.parametrize("kind", ["pipe", "locale"])
 def test_names_that_the_terminal_cannot_show(
@@ -394,13 +416,9 @@ def test_names_that_the_terminal_cannot_show(
     """They are printed as escapes, and written as they are, whatever the locale."""
     name = "größe-Ω-日本.txt"
     program.add("uni.zip", Entry(name, b"x"), Entry("z.txt", b"y"))
+    variables = {"PYTHONIOENCODING": "ascii"}
     if kind == "locale":
-        locale = ["localedef", "-i", "de_DE", "-f", "ISO-8859-1", str(tmp_path / "de_DE.latin1")]
-        if shutil.which("localedef") is None or subprocess.run(locale, check=False).returncode:
-            pytest.skip("localedef has no sources of locales here: Debian's package locales")
-        variables = {"LOCPATH": str(tmp_path), "LC_ALL": "de_DE.latin1"}
-    else:
-        variables = {"PYTHONIOENCODING": "ascii"}
+        variables = make_latin_locale(tmp_path)
     ended = subprocess.run(
         [*COMMAND, *words.split()],
         cwd=program.folder,
@@ -426,8 +444,8 @@ def test_names_that_the_terminal_cannot_show(
     ],
 )
 def test_limits_come_from_a_variable(program: Program, limits: str, said: str) -> None:
-    """What it does not say is as ever; a wrong one is refused by its name."""
+    """A wrong one is refused by its name, and a right one holds."""
     program.variables["S3UNZIP_LIMITS"] = limits
     ended = program.extract("a.zip", "out")
-    assert ended.code in {2, 3}
+    assert ended.code == (3 if said == "too-many-entries" else 2), ended.err
     assert said in ended.err

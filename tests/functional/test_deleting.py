@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from s3unzip.api.options import parse_after_success
 from s3unzip.errors import UsageError
@@ -12,11 +13,15 @@ from s3unzip.model import (
     Options,
     Request,
     SourceAction,
+    SourceResult,
     SourceState,
     Verdict,
     decode,
+    encode,
     run_id,
 )
+from s3unzip.runs.records import REPORT, RUN
+from s3unzip.settling import loop
 from tests.processes import Ended, Program
 from tests.runs import World
 from tests.zips import DEFLATE, Entry, build
@@ -247,3 +252,16 @@ def test_a_run_that_is_resumed_after_the_action_leaves_it(
     assert later.verdict is Verdict.COMPLETED
     assert later.after_success == report.after_success
     assert bucket.objects[asked.source.key].facts.metadata == {}
+
+
+def test_a_run_without_a_plan_is_resumed_with_the_rule_of_its_environment() -> None:
+    """Its report names no rule: without this one the archive would stay as it is for ever."""
+    rule = AfterSuccess(SourceAction.TAG, tags={"a": "done"})
+    world = World()
+    request = world.request(build(*ENTRIES))
+    failed = structs.replace(world.run_here(request), verdict=Verdict.FAILED)
+    store = world.records(failed.run).store
+    store.delete([RUN])
+    store.write(REPORT, [encode(failed)])
+    report = world.finish(loop.resume(failed.run, world.context, after_success=rule))
+    assert report.after_success == SourceResult(SourceAction.TAG, SourceState.PENDING)

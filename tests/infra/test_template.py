@@ -378,6 +378,17 @@ def test_each_key_has_its_rights(synthesized: Callable[[str], Synthesized]) -> N
     assert keys == [f"{KMS_KEY}1", f"{KMS_KEY}2", KMS_KEY]
 
 
+# What a function in a VPC needs: docs.aws.amazon.com/lambda, configuration-vpc.
+NETWORK_INTERFACES = [
+    "CreateNetworkInterface",
+    "DescribeNetworkInterfaces",
+    "DescribeSubnets",
+    "DeleteNetworkInterface",
+    "AssignPrivateIpAddresses",
+    "UnassignPrivateIpAddresses",
+]
+
+
 def test_functions_in_a_network(synthesized: Callable[[str], Synthesized]) -> None:
     """Each function is in the subnets, with the rights for its network interfaces only."""
     made = synthesized("company")
@@ -387,7 +398,8 @@ def test_functions_in_a_network(synthesized: Callable[[str], Synthesized]) -> No
             "SubnetIds": made.environment.network.subnets,
             "SecurityGroupIds": made.environment.network.security_groups,
         }
-        assert ("ec2:CreateNetworkInterface", "*") in made.rights(name)
+        rights = {right for right in made.rights(name) if right[0].startswith("ec2:")}
+        assert rights == {(f"ec2:{action}", "*") for action in NETWORK_INTERFACES}
 
 
 def test_a_boundary_is_on_every_role(synthesized: Callable[[str], Synthesized]) -> None:

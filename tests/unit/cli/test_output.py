@@ -77,7 +77,7 @@ def plan() -> PlanSummary:
     ("counts", "percent"),
     [
         ({"bytes_done": WORK // 2, "bytes_read": 3 * BYTES}, "50%"),
-        ({"bytes_read": BYTES, "bytes_copied": BYTES, "extracted": 999}, "0%"),
+        ({"bytes_read": BYTES, "extracted": 999}, "0%"),
         ({"bytes_done": WORK - 1, "extracted": SELECTED}, "99%"),
         ({"bytes_done": WORK}, "100%"),
         ({"bytes_done": -1}, "0%"),

@@ -125,9 +125,11 @@ Folder(Path({str(tmp_path)!r})).run(partial(note_and_hang, {str(tmp_path / "star
     process = subprocess.Popen(
         [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": paths}
     )
-    assert any(len(list(tmp_path.glob("started*"))) == 2 for _ in looks())
-    process.kill()
-    process.wait()
+    try:
+        assert any(len(list(tmp_path.glob("started*"))) == 2 for _ in looks())
+    finally:
+        process.kill()
+        process.wait()
     workers = [path.suffix[1:] for path in tmp_path.glob("started*")]
     assert any(not any(map(runs, workers)) for _ in looks(60.0))
 
