@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.collecting import share_of, sort_tests
-from tests.leaks import find_left, print_log_to, product_logger_kept, take_state
+from tests.support.leaks import find_left, print_log_to, product_logger_kept, take_state
 
 # Machines are shared and noisy: how long an example takes says nothing about the code.
 settings.register_profile("suite", deadline=None)

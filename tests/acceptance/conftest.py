@@ -6,7 +6,7 @@ import pytest
 
 from embedded.deploy import make_client, start_aws
 from embedded.pipeline import DeployedPipeline
-from tests.assemblies import for_embedded_aws
+from tests.support.assemblies import for_embedded_aws
 
 PASSWORD = "correct horse"
 # Members of the runs that the set stops, so that few of them keep a run active long enough. Those

@@ -13,7 +13,7 @@ from acceptance.cases import (
     published_archive,
 )
 from s3unzip.settings import GIB, MIB
-from tests.encrypting import encrypt_aes
+from tests.support.encrypting import encrypt_aes
 
 
 def read(archive: Archive) -> zipfile.ZipFile:

@@ -7,7 +7,7 @@ import pytest
 
 from acceptance.site import Mismatch, Site
 from s3unzip.cli.terminal import Stopping
-from tests.servers import Asked, HttpServer, Reply
+from tests.support.servers import Asked, HttpServer, Reply
 
 
 def test_an_exit_code_that_no_case_expects() -> None:

@@ -19,7 +19,7 @@ from acceptance.incidents import INCIDENTS
 from embedded.pipeline import DeployedPipeline
 from s3unzip.settings import Variable
 from tests.e2e.functions import with_variables, without_workers
-from tests.processes import Ended
+from tests.support.processes import Ended
 
 NAMES = [case.name for case in (*CASES, *INCIDENTS, *published_cases(full=False))]
 EMPTY = "0 archives, 0 members, 0 runs"

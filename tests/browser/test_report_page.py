@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from selenium.webdriver import Keys
 
 from tests.browser.chromium import DESK, PHONE, Screen, find_chromium
-from tests.unit.settling.reports import (
+from tests.support.reports import (
     NEXT,
     REPORTS,
     failing,

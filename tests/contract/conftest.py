@@ -10,7 +10,7 @@ from embedded.ministack import PYTHON, EmbeddedAws
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.s3.session import Session
 from tests.contract.places import Place, folder_place, memory_place, s3_place
-from tests.servers import VERSITY, find_versitygw, run_versitygw
+from tests.support.servers import VERSITY, find_versitygw, run_versitygw
 
 
 @pytest.fixture(scope="session")

@@ -23,8 +23,8 @@ from s3unzip.stores.ports import (
     Stores,
 )
 from s3unzip.stores.s3.session import Session
-from tests.memory import MemoryStores
-from tests.servers import HOST
+from tests.support.memory import MemoryStores
+from tests.support.servers import HOST
 
 FACTS = ObjectFacts("application/json", {"zip-crc32": "0000000a", "mtime": "1700000000"})
 

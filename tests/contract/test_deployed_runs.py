@@ -14,7 +14,7 @@ from s3unzip.errors import (
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.runs.records import Items
 from s3unzip.stores.factory import StoreConfig
-from tests.servers import Asked, HttpServer, Reply
+from tests.support.servers import Asked, HttpServer, Reply
 
 MACHINE = "arn:aws:states:us-east-1:000000000000:stateMachine:Runs"
 RUN = "2026-11-23/203532-a-fcee8280"

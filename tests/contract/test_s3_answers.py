@@ -9,7 +9,7 @@ from s3unzip.stores.ports import Upload
 from s3unzip.stores.s3.session import Session
 from tests.contract.places import list_all, stores_at
 from tests.contract.test_s3_faults import CALLS, LINE
-from tests.servers import Asked, HttpServer, Reply
+from tests.support.servers import Asked, HttpServer, Reply
 
 WHERE = Location("s3", "bucket", "")
 XMLNS = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'

@@ -28,9 +28,9 @@ from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import CopiesParts, RunStore, Stores, Upload
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, list_all, stores_at
-from tests.memory import ManualClock
-from tests.patience import HANG_SECONDS
-from tests.servers import VERSITY, Asked, HttpServer, Reply, s3_error
+from tests.support.memory import ManualClock
+from tests.support.patience import HANG_SECONDS
+from tests.support.servers import VERSITY, Asked, HttpServer, Reply, s3_error
 
 WHERE = Location("s3", "bucket", "a.zip")
 ODD = Location("s3", "bucket", "odd//a.zip")

@@ -20,8 +20,8 @@ from s3unzip.model import Location, Pin
 from s3unzip.stores.ports import CopiesParts, ObjectFacts, StoredObject, Stores, Upload
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, raw_server, stores_at
-from tests.patience import HANG_SECONDS
-from tests.servers import Asked, HttpServer, Reply
+from tests.support.patience import HANG_SECONDS
+from tests.support.servers import Asked, HttpServer, Reply
 
 PIN = Pin(9, '"e"')
 WHOLE = ByteRange(0, 9)

@@ -8,7 +8,7 @@ from s3unzip.errors import SourceChangedError, StorageError
 from s3unzip.model import Location
 from s3unzip.zip import ByteRange
 from tests.contract.places import stores_at
-from tests.servers import Asked, HttpServer, Reply, s3_error
+from tests.support.servers import Asked, HttpServer, Reply, s3_error
 
 DATA = bytes(range(256)) * 100
 DATE, LATER = "Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2015 07:28:01 GMT"

@@ -14,7 +14,7 @@ from s3unzip.model import Part
 from s3unzip.stores.ports import CopiesParts, Destination, ObjectFacts, Stores, Upload
 from tests.contract.places import FACTS, stores_at
 from tests.contract.test_s3_faults import CALLS, PIN, WHERE, one_copy
-from tests.servers import Asked, HttpServer, Reply, s3_error
+from tests.support.servers import Asked, HttpServer, Reply, s3_error
 
 R2 = "Header 'x-amz-checksum-crc64nvme' with value 'rosUhgp5mIg=' not implemented"
 B2 = "Unsupported header 'x-amz-checksum-crc32' received for this API call."

@@ -9,9 +9,9 @@ from s3unzip.planning.plan import read_whole_tail
 from s3unzip.stores.calls import Calls
 from s3unzip.zip import ByteRange
 from tests.contract.places import Place
-from tests.memory import ManualClock
-from tests.split_zips import build_split, part_names
-from tests.zips import Entry
+from tests.support.memory import ManualClock
+from tests.support.split_zips import build_split, part_names
+from tests.support.zips import Entry
 
 DATA = random.Random(1).randbytes(3_000_001)
 

@@ -22,7 +22,7 @@ from s3unzip.model import Location, Pin
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.web import WebSource
 from s3unzip.zip import ByteRange
-from tests.servers import Asked, HttpServer, Reply, WebFiles, nobody
+from tests.support.servers import Asked, HttpServer, Reply, WebFiles, nobody
 
 DATA = bytes(range(256)) * 10_000
 QUERY = "token=SECRET"

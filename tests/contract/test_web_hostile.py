@@ -14,7 +14,7 @@ from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.web import WebSource
 from s3unzip.zip import ByteRange
 from tests.contract.places import raw_server, untrusted_context
-from tests.servers import HttpServer, Reply, WebFiles
+from tests.support.servers import HttpServer, Reply, WebFiles
 
 DATA = bytes(range(256)) * 100
 ASKED = 64 * 1024

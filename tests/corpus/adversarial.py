@@ -22,7 +22,7 @@ from tests.corpus.labels import (
     unread,
     warns,
 )
-from tests.zips import (
+from tests.support.zips import (
     BZIP2,
     DEFLATE,
     DEFLATE64,

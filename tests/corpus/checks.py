@@ -21,8 +21,8 @@ from tests.corpus.labels import (
     unread,
     warns,
 )
-from tests.encrypting import aes_extra, seal_aes, seal_zipcrypto
-from tests.zips import (
+from tests.support.encrypting import aes_extra, seal_aes, seal_zipcrypto
+from tests.support.zips import (
     BZIP2,
     DEFLATE,
     LZMA,

@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from s3unzip.model import Options
 from s3unzip.zip import Policy
-from tests.split_zips import build_split, cut_pieces
-from tests.zips import DEFLATE, Entry, Shape, build
+from tests.support.split_zips import build_split, cut_pieces
+from tests.support.zips import DEFLATE, Entry, Shape, build
 
 ONLY_S3 = "name-s3-special"
 

@@ -16,7 +16,7 @@ from tests.corpus.labels import (
     fails,
     unread,
 )
-from tests.zips import DEFLATE, unicode_path
+from tests.support.zips import DEFLATE, unicode_path
 
 # What no reader but the shell misreads.
 PLAIN_NAMES = (

@@ -21,8 +21,8 @@ from tests.corpus.labels import (
     rejects,
     unread,
 )
-from tests.encrypting import seal_aes, seal_zipcrypto
-from tests.zips import (
+from tests.support.encrypting import seal_aes, seal_zipcrypto
+from tests.support.zips import (
     BZIP2,
     DEFLATE,
     DEFLATE64,

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.docs.archives import PLAIN, make_archive
-from tests.servers import Asked, HttpServer, Reply, WebFiles, nobody, s3_error
-from tests.split_zips import build_split
-from tests.zips import Entry, build
+from tests.support.servers import Asked, HttpServer, Reply, WebFiles, nobody, s3_error
+from tests.support.split_zips import build_split
+from tests.support.zips import Entry, build
 
 SPLIT = build_split(*(Entry(name, bytes(400)) for name in "abc"), sizes=[440, 440])
 S3_ANSWERS = {

@@ -31,8 +31,8 @@ from tests.docs.commands import (
     read_commands,
     show_page,
 )
-from tests.patience import HANG_SECONDS
-from tests.servers import Asked, HttpServer, Reply, WebFiles
+from tests.support.patience import HANG_SECONDS
+from tests.support.servers import Asked, HttpServer, Reply, WebFiles
 
 SHELL = {"chmod", "cp", "curl", "echo", "ls", "mkdir", "printf", "python3", "rm", "seq", "split"}
 ASSIGNMENT = re.compile(r"(?:export )?([A-Za-z_][A-Za-z0-9_]*)=(\S*)$")

@@ -19,10 +19,10 @@ from embedded.deploy import make_client
 from embedded.ministack import PYTHON
 from embedded.serve import serve
 from tests.docs.archives import make_archive
-from tests.docs.bare import make_checkout, make_machine
 from tests.docs.commands import ROOT, read_commands
 from tests.docs.synthesis import use_kept_syntheses
 from tests.docs.terminal import Terminal
+from tests.support.bare import make_checkout, make_machine
 
 PAGE = ROOT / "docs" / "deploy.md"
 SECONDS = 900.0  # of one command, on a machine ever so busy

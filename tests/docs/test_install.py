@@ -7,8 +7,8 @@ from pathlib import Path
 
 import s3unzip
 from tests.docs.archives import PLAIN, make_archive
-from tests.docs.bare import run_program
 from tests.docs.commands import ROOT
+from tests.support.bare import run_program
 
 PIPX = "pipx==1.18.4"
 

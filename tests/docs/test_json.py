@@ -12,8 +12,8 @@ from docs.generate import FOLDER
 from docs.outputs import OUTPUTS
 from s3unzip.cli.main import COMMANDS, load_command
 from tests.docs.archives import make_archive
-from tests.processes import Ended, Program
-from tests.zips import Entry, build
+from tests.support.processes import Ended, Program
+from tests.support.zips import Entry, build
 
 Typed = Callable[[Path, list[str]], Ended]
 BYTES_ONLY = {"cat"}  # its output is the members

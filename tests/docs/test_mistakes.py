@@ -9,7 +9,7 @@ import pytest
 
 from tests.docs.commands import ROOT
 from tests.docs.mistaken import mistaken_world
-from tests.processes import LIMITED, Ended, Program
+from tests.support.processes import LIMITED, Ended, Program
 
 MISTAKES = tomllib.loads((ROOT / "docs" / "mistakes.toml").read_text())["mistake"]
 

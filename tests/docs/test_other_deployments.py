@@ -11,10 +11,10 @@ import pytest
 from embedded.deploy import make_client
 from embedded.ministack import PYTHON
 from embedded.serve import serve
-from tests.docs.bare import make_checkout, make_machine
 from tests.docs.commands import ROOT, read_commands
 from tests.docs.synthesis import use_kept_syntheses
 from tests.docs.terminal import Terminal
+from tests.support.bare import make_checkout, make_machine
 
 PAGES = ROOT / "docs" / "howto"
 SECONDS = 900.0  # of one command, on a machine ever so busy

@@ -6,7 +6,7 @@ import pytest
 
 from embedded.deploy import Assembly, start_aws
 from embedded.pipeline import DeployedPipeline
-from tests.assemblies import for_embedded_aws
+from tests.support.assemblies import for_embedded_aws
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from embedded.pipeline import DeployedPipeline
-from tests.patience import looks
-from tests.zips import Entry
+from tests.support.patience import looks
+from tests.support.zips import Entry
 
 T = TypeVar("T")
 

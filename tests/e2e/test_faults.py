@@ -17,7 +17,7 @@ from tests.e2e.functions import (
     without_workers,
 )
 from tests.e2e.test_pipeline import STATE_MACHINE, executions, name_of, put_event, wait_until_idle
-from tests.zips import DEFLATE, Entry, build
+from tests.support.zips import DEFLATE, Entry, build
 
 FAULT_SECONDS = 120.0  # after which a message that failed comes again, at the latest
 NEXT = re.compile(r'"archive not taken".*?"next_seconds": ?([0-9.]+)')

@@ -9,11 +9,11 @@ import pytest
 from embedded.deploy import start_aws
 from embedded.pipeline import DeployedPipeline
 from s3unzip.model import SourceState, Verdict
-from tests.assemblies import for_embedded_aws
 from tests.e2e.functions import await_value, members_of, with_variables
 from tests.e2e.test_pipeline import STATE_MACHINE, wait_until_idle
-from tests.encrypting import seal_aes, seal_zipcrypto
-from tests.zips import DEFLATE, Entry, build
+from tests.support.assemblies import for_embedded_aws
+from tests.support.encrypting import seal_aes, seal_zipcrypto
+from tests.support.zips import DEFLATE, Entry, build
 
 SECRET = "never-to-be-seen-7f3a"
 FIELD = "zip"

@@ -12,8 +12,8 @@ from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Tuning, Variable
 from s3unzip.stores.factory import StoreConfig
 from tests.e2e.functions import members_of, with_variables
-from tests.processes import Program
-from tests.zips import Entry, build
+from tests.support.processes import Program
+from tests.support.zips import Entry, build
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from s3unzip.model import Report, Verdict, decode
 from s3unzip.settings import MIB, Variable
 from tests.e2e.functions import await_value, members_of, with_all_variables, with_variables
 from tests.e2e.huge import check, write_archive
-from tests.processes import run_command
-from tests.split_zips import build_split
-from tests.zips import Entry, build
+from tests.support.processes import run_command
+from tests.support.split_zips import build_split
+from tests.support.zips import Entry, build
 
 STATE_MACHINE = {Variable.TUNING.value: json.dumps({"max_direct_members": 0})}
 # Metrics of handovers and of actions after success.

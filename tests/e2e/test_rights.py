@@ -30,8 +30,8 @@ from tests.e2e.rights import (
     rights_of,
     without_right,
 )
-from tests.patience import looks
-from tests.zips import DEFLATE, Entry, build
+from tests.support.patience import looks
+from tests.support.zips import DEFLATE, Entry, build
 
 MIB = 1024**2
 TUNING: dict[str, float] = {

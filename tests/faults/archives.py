@@ -4,8 +4,8 @@ import random
 from functools import lru_cache
 
 from s3unzip.settings import KIB, MIB, Tuning
-from tests.functional.large.contents import log_lines
-from tests.zips import DEFLATE, Entry, build
+from tests.support.contents import log_lines
+from tests.support.zips import DEFLATE, Entry, build
 
 PREFIX = "archive/"  # of every key: the archive's stem
 

@@ -9,7 +9,7 @@ from s3unzip import rates
 from s3unzip.settings import KIB, MIB
 from s3unzip.zip import Limits, Policy
 from tests.faults.proxy import Record
-from tests.zips import (
+from tests.support.zips import (
     BZIP2,
     DEFLATE,
     DEFLATE64,

@@ -6,7 +6,7 @@ import pytest
 
 from tests.faults.proxy import FaultProxy
 from tests.faults.world import CREDENTIALS, World
-from tests.servers import find_versitygw, run_versitygw
+from tests.support.servers import find_versitygw, run_versitygw
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,7 @@ from tests.faults.world import (
     expected_listing,
     list_folder,
 )
-from tests.processes import COMMAND
+from tests.support.processes import COMMAND
 
 KILLS_A_SEQUENCE = 50
 MEAN_SECONDS = 0.25  # between two kills: a worker needs as long to start

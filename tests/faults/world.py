@@ -30,7 +30,7 @@ from s3unzip.stores.ports import AskForKeys, Clock
 from s3unzip.zip import Policy
 from tests.faults.archives import PREFIX, TUNING
 from tests.faults.proxy import FaultProxy
-from tests.servers import VERSITY
+from tests.support.servers import VERSITY
 
 SOURCE, DESTINATION, WORK = "ingest", "members", "work"
 REGION = "us-east-1"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import Program
+from tests.support.processes import Program
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from s3unzip.stores.ports import ObjectFacts
-from tests.memory_server import Asked, MemoryS3
-from tests.processes import Ended, Program
-from tests.servers import Asked as WebAsked
-from tests.servers import HttpServer, Reply, s3_error
-from tests.zips import DEFLATE, STORED, Entry, build
+from tests.support.memory_server import Asked, MemoryS3
+from tests.support.processes import Ended, Program
+from tests.support.servers import Asked as WebAsked
+from tests.support.servers import HttpServer, Reply, s3_error
+from tests.support.zips import DEFLATE, STORED, Entry, build
 
 LARGE = random.Random(1).randbytes(5 * 1024**2 + 1)  # of several parts, or copied by the store
 MEMBERS = {"small.txt": b"text " * 50, "large.bin": LARGE}

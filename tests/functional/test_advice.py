@@ -21,11 +21,11 @@ from s3unzip.zip import CHECKS, Limits
 from tests.corpus.families import CASES
 from tests.corpus.labels import Archive
 from tests.corpus.ways import name_files
-from tests.encrypting import seal_aes, seal_zipcrypto
-from tests.memory_server import Asked, MemoryS3, run_memory_s3
-from tests.processes import Ended, Program
-from tests.servers import Reply, s3_error
-from tests.zips import DEFLATE, Entry, build
+from tests.support.encrypting import seal_aes, seal_zipcrypto
+from tests.support.memory_server import Asked, MemoryS3, run_memory_s3
+from tests.support.processes import Ended, Program
+from tests.support.servers import Reply, s3_error
+from tests.support.zips import DEFLATE, Entry, build
 
 LENIENT = "--lenient"
 LIMITS = "S3UNZIP_LIMITS"

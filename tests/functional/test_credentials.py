@@ -12,11 +12,11 @@ import pytest
 
 from s3unzip.stores.ports import ObjectFacts
 from tests.functional.test_places import signers
-from tests.memory_server import Asked, MemoryS3, run_memory_s3
-from tests.patience import HANG_SECONDS
-from tests.processes import COMMAND, Ended, Program
-from tests.servers import HttpServer, Reply, s3_error
-from tests.zips import DEFLATE, Entry, build
+from tests.support.memory_server import Asked, MemoryS3, run_memory_s3
+from tests.support.patience import HANG_SECONDS
+from tests.support.processes import COMMAND, Ended, Program
+from tests.support.servers import HttpServer, Reply, s3_error
+from tests.support.zips import DEFLATE, Entry, build
 
 SOURCE, TARGET = "s3://from/a.zip", "s3://out/to"
 MEMBERS = 60

@@ -23,10 +23,10 @@ from s3unzip.settling.loop import (
     settle,
     settle_failed,
 )
-from tests.functional.large.contents import log_lines
-from tests.memory import Stored
-from tests.runs import TINY, World
-from tests.zips import DEFLATE, Entry, build
+from tests.support.contents import log_lines
+from tests.support.memory import Stored
+from tests.support.runs import TINY, World
+from tests.support.zips import DEFLATE, Entry, build
 
 MEMBERS = {f"f{number}": b"%d" % number * 99 for number in range(5)}
 HUGE = log_lines(90_000)

@@ -22,9 +22,9 @@ from s3unzip.model import (
 )
 from s3unzip.runs.records import REPORT, RUN
 from s3unzip.settling import loop
-from tests.processes import Ended, Program
-from tests.runs import World
-from tests.zips import DEFLATE, Entry, build
+from tests.support.processes import Ended, Program
+from tests.support.runs import World
+from tests.support.zips import DEFLATE, Entry, build
 
 ENTRIES = tuple(Entry(name, name.encode() * 9, DEFLATE) for name in ("a.txt", "d/b.txt"))
 BROKEN = Entry("c.txt", b"c" * 99, DEFLATE, local={"crc32": 1}, central={"crc32": 1})

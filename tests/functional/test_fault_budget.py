@@ -7,10 +7,10 @@ import pytest
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import OnConflict, Options, Verdict
 from s3unzip.settings import Tuning
-from tests.functional.large.contents import mixed_files
-from tests.memory import ManualClock, MemoryArchive
-from tests.runs import TINY, WHOLE, World
-from tests.zips import Entry, build
+from tests.support.contents import mixed_files
+from tests.support.memory import ManualClock, MemoryArchive
+from tests.support.runs import TINY, WHOLE, World
+from tests.support.zips import Entry, build
 
 LARGE = mixed_files(600_000)
 MEMBERS = [Entry(f"small-{n:02}", b"%d" % n * 100, method=8) for n in range(40)]

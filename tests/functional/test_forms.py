@@ -14,9 +14,9 @@ from s3unzip.model import GzipForm, Location, OnConflict, Options, Request, Verd
 from s3unzip.planning.plan import check_options
 from s3unzip.verification import Comparison, Effort, verify_objects
 from s3unzip.zip import Policy
-from tests.encrypting import seal_aes, seal_zipcrypto
-from tests.runs import World
-from tests.zips import DEFLATE, METHODS, STORED, Entry, build, compress
+from tests.support.encrypting import seal_aes, seal_zipcrypto
+from tests.support.runs import World
+from tests.support.zips import DEFLATE, METHODS, STORED, Entry, build, compress
 
 SECRET = b"never-to-be-seen-7f3a"
 SUFFIX = Options(as_gzip=GzipForm.SUFFIX)

@@ -10,11 +10,11 @@ from s3unzip.settling.loop import begin
 from s3unzip.settling.nested import nested_requests
 from s3unzip.stores.ports import Buffer, ObjectFacts
 from s3unzip.zip import Policy
-from tests.encrypting import seal_aes
-from tests.memory import MemoryBucket, MemoryStores
-from tests.patience import HANG_SECONDS
-from tests.runs import World
-from tests.zips import DEFLATE, STORED, Entry, build
+from tests.support.encrypting import seal_aes
+from tests.support.memory import MemoryBucket, MemoryStores
+from tests.support.patience import HANG_SECONDS
+from tests.support.runs import World
+from tests.support.zips import DEFLATE, STORED, Entry, build
 
 ONE = Options(nested_depth=1)
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import HANG_SECONDS, looks
-from tests.processes import Program
-from tests.servers import Asked, HttpServer, Reply, WebFiles
-from tests.zips import Entry
+from tests.support.patience import HANG_SECONDS, looks
+from tests.support.processes import Program
+from tests.support.servers import Asked, HttpServer, Reply, WebFiles
+from tests.support.zips import Entry
 
 MEMBERS = 20
 LINUX = sys.platform == "linux"

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from s3unzip.stores.ports import ObjectFacts
-from tests.functional.large.contents import log_lines
-from tests.memory_server import MemoryS3, run_memory_s3
-from tests.processes import Program
-from tests.zips import DEFLATE, Entry, Shape, build
+from tests.support.contents import log_lines
+from tests.support.memory_server import MemoryS3, run_memory_s3
+from tests.support.processes import Program
+from tests.support.zips import DEFLATE, Entry, Shape, build
 
 MIB = 1024**2
 LOG = log_lines(700_000)

@@ -11,10 +11,10 @@ from s3unzip.local.locking import LOCK, is_at_work, lock_run
 from s3unzip.model import Report, TaskReport, decode
 from s3unzip.runs.records import RunWatcher
 from s3unzip.settling.loop import begin
-from tests.processes import Program
-from tests.runs import World
-from tests.servers import Asked, HttpServer, Reply, WebFiles, nobody
-from tests.zips import Entry, build
+from tests.support.processes import Program
+from tests.support.runs import World
+from tests.support.servers import Asked, HttpServer, Reply, WebFiles, nobody
+from tests.support.zips import Entry, build
 
 MEMBERS = [Entry(f"f{n:03}.txt", b"#%03d" % n * (n + 1)) for n in range(100)]
 WRONG = {"crc32": 1}

@@ -19,9 +19,9 @@ from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.folder import NOTE, OWN, own_prefix
 from s3unzip.zip import Policy
-from tests.functional.large.contents import log_lines
-from tests.processes import Program
-from tests.zips import DEFLATE, Entry
+from tests.support.contents import log_lines
+from tests.support.processes import Program
+from tests.support.zips import DEFLATE, Entry
 
 TUNING = {"small_member": 4_000, "split_from": 50_000, "segment_bytes": 50_000}
 CONTENTS = {

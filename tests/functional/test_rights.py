@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import COMMAND, LIMITED, Program
-from tests.zips import DEFLATE, Entry
+from tests.support.processes import COMMAND, LIMITED, Program
+from tests.support.zips import DEFLATE, Entry
 
 DENIED = "permission denied: change its rights, or use another place"
 KEPT = "records of runs are kept there: S3UNZIP_HOME names another folder"

@@ -14,9 +14,9 @@ from s3unzip.model import OnConflict, Options, Report, Requests, Verdict, decode
 from s3unzip.platforms import local
 from s3unzip.settling.loop import begin
 from s3unzip.stores.ports import Buffer, ObjectFacts
-from tests.memory import MemoryBucket, MemoryStores
-from tests.runs import World
-from tests.zips import Entry, build, unicode_path
+from tests.support.memory import MemoryBucket, MemoryStores
+from tests.support.runs import World
+from tests.support.zips import Entry, build, unicode_path
 
 DEFLATED = 8
 

@@ -10,11 +10,11 @@ from s3unzip.api.extraction import check_apart, find_archives
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import Batch, Location, Options, Request, decode
 from s3unzip.stores.factory import StoreConfig
-from tests.patience import HANG_SECONDS
-from tests.processes import Program
-from tests.servers import HttpServer, WebFiles
-from tests.split_zips import build_split, cut_pieces, part_names
-from tests.zips import DEFLATE, Entry, build
+from tests.support.patience import HANG_SECONDS
+from tests.support.processes import Program
+from tests.support.servers import HttpServer, WebFiles
+from tests.support.split_zips import build_split, cut_pieces, part_names
+from tests.support.zips import DEFLATE, Entry, build
 
 WRONG = {"crc32": 1}
 DAMAGED = (Entry("good", b"1"), Entry("bad", b"x" * 99, DEFLATE, local=WRONG, central=WRONG))

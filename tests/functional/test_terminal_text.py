@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from tests.processes import Ended, Program
-from tests.servers import Asked, HttpServer, Reply, s3_error
-from tests.zips import Entry
+from tests.support.processes import Ended, Program
+from tests.support.servers import Asked, HttpServer, Reply, s3_error
+from tests.support.zips import Entry
 
 # Sets the title, turns text round, begins a control sequence in one character, deletes.
 EVIL = "\x1b]0;owned\x07\u202e\x9b31m\x7f"

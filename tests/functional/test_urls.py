@@ -3,9 +3,9 @@
 import itertools
 import shlex
 
-from tests.processes import Program
-from tests.servers import Asked, HttpServer, Reply, WebFiles, s3_error
-from tests.zips import DEFLATE, Entry, build
+from tests.support.processes import Program
+from tests.support.servers import Asked, HttpServer, Reply, WebFiles, s3_error
+from tests.support.zips import DEFLATE, Entry, build
 
 NAME = "my%20report.zip"
 ENTRIES = [Entry(f"{number:03}.txt", b"text " * 50, DEFLATE) for number in range(50)]

@@ -23,12 +23,12 @@ from s3unzip.verification import (
     read_written,
     verify_objects,
 )
-from tests.functional.large.contents import log_lines
-from tests.memory import MemoryBucket, MemoryStores
-from tests.processes import Program
-from tests.runs import TINY, World
-from tests.servers import VERSITY, find_versitygw, run_versitygw
-from tests.zips import Entry, build
+from tests.support.contents import log_lines
+from tests.support.memory import MemoryBucket, MemoryStores
+from tests.support.processes import Program
+from tests.support.runs import TINY, World
+from tests.support.servers import VERSITY, find_versitygw, run_versitygw
+from tests.support.zips import Entry, build
 
 MEMBERS = [
     Entry(f"d{n % 3}/f{n:02}-ü.json", b'{"n": %d}' % n * (n + 1), method=zipfile.ZIP_DEFLATED)

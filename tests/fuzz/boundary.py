@@ -10,7 +10,7 @@ from random import Random
 
 from s3unzip.deflate import DeflateError, split_inflate
 from tests.fuzz.mutations import mutate
-from tests.unit.deflate.streams import ENCODERS, mixed
+from tests.support.streams import ENCODERS, mixed
 
 MAX_OUTPUT = 1 << 24  # bytes; a mutated stream can grow a thousandfold
 

@@ -22,7 +22,7 @@ from tests.fuzz.mutations import mutate
 from tests.fuzz.names import run_names
 from tests.fuzz.placing import run_placing
 from tests.simulation.schedule import run_seed
-from tests.zips import (
+from tests.support.zips import (
     LZMA,
     METHODS,
     ZSTD,

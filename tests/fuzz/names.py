@@ -12,7 +12,7 @@ from s3unzip.model import Location, Options, Request
 from s3unzip.planning.select import parse_template
 from s3unzip.zip import Index, Policy, fold_key
 from tests.corpus.core import Cut, read_index
-from tests.zips import Entry, build
+from tests.support.zips import Entry, build
 
 PIECES = (
     "a", "A", "b", "/", "/", "//", ".", "..", "\\", ":", "C:", "\0", "\x1f", "\x7f", " ",

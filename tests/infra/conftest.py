@@ -1,4 +1,4 @@
-"""The templates of the variants in `tests.assemblies`."""
+"""The templates of the variants in `tests.support.assemblies`."""
 
 import json
 from collections.abc import Callable
@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from infra.environment import load_environment
-from tests.assemblies import VARIANTS, synthesize_once
 from tests.infra.templates import Synthesized
+from tests.support.assemblies import VARIANTS, synthesize_once
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from s3unzip.metric_names import METRICS, NAMESPACE
-from tests.assemblies import TOPIC
 from tests.infra.templates import Synthesized
+from tests.support.assemblies import TOPIC
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "dashboard.md"
 

@@ -10,8 +10,8 @@ import pytest
 from infra import NODE, cdk_cli
 from infra.bundle import ROOT, ensure_asset
 from infra.cdk_cli import COMMAND
-from tests.assemblies import VARIANTS, synthesize_once
-from tests.docs.bare import make_checkout, make_machine, run_program
+from tests.support.assemblies import VARIANTS, synthesize_once
+from tests.support.bare import make_checkout, make_machine, run_program
 
 
 def run_cdk(folder: Path, *words: str, **variables: str) -> str:
@@ -40,7 +40,7 @@ def test_the_cli_builds_what_the_tests_build(
 ) -> None:
     """`cdk synth` with settings, all checks and the asset for arm64, offline, as a user types it.
 
-    It has the template of `tests.assemblies`, and breaks no rule of cdk-nag and CDK's own linter.
+    It has the template of `tests.support.assemblies`. It breaks no rule of cdk-nag and CDK's.
     """
     built = ensure_asset()
     before = built.stat().st_mtime_ns

@@ -24,8 +24,8 @@ from infra.account import (
 from infra.cdk_cli import COMMAND
 from infra.deployment import Wish, fit_account, main
 from infra.environment import load_environment
-from tests.assemblies import BOUNDARY, KMS_KEY, SECRET
-from tests.docs.bare import make_checkout, make_machine
+from tests.support.assemblies import BOUNDARY, KMS_KEY, SECRET
+from tests.support.bare import make_checkout, make_machine
 
 REGION = "eu-west-1"
 AN_ARCHIVE = ("--env=dev", "--archive=a.zip")

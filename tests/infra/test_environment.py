@@ -23,7 +23,7 @@ from infra.environment import (
 from s3unzip.model import GzipForm, OnConflict, Options
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.zip import Limits
-from tests.assemblies import KMS_KEY, SECRET
+from tests.support.assemblies import KMS_KEY, SECRET
 
 DEV = (FOLDER / "dev.toml").read_text()
 

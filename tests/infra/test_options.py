@@ -9,8 +9,8 @@ from s3unzip.aws.environment import read_worker
 from s3unzip.model import AfterSuccess, Options, SourceAction, decode
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.settings import Variable
-from tests.assemblies import SECRET
 from tests.infra.templates import Synthesized
+from tests.support.assemblies import SECRET
 
 FUNCTIONS = ("intake", "plan", "extract", "settle")
 INGEST, MEMBERS = "<StorageIngest.Arn>", "<StorageDestination.Arn>/*"

@@ -11,8 +11,8 @@ import pytest
 
 from infra.reasons import listed, reason_for
 from s3unzip.settings import PROCESS_VARIABLES, Variable
-from tests.assemblies import BOUNDARY, KMS_KEY, TOPIC
 from tests.infra.templates import Synthesized
+from tests.support.assemblies import BOUNDARY, KMS_KEY, TOPIC
 
 FUNCTIONS = ("intake", "plan", "extract", "settle")
 TWO_WEEKS = 14 * 86_400

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from tests.zips import Entry, Shape, build
+from tests.support.zips import Entry, Shape, build
 
 STEM = "an-archive-of-thirty-two-letters"  # the longest that a run's id has of it
 KEY = f"{STEM}.zip"

@@ -10,7 +10,7 @@ from tests.simulation.promises import ViolationError
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.threads import Event
 from tests.simulation.world import World
-from tests.unit.aws.contexts import Invocation
+from tests.support.contexts import Invocation
 
 Json = dict[str, Any]
 

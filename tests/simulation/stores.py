@@ -12,10 +12,10 @@ from s3unzip.stores.calls import Calls, Kind, LocalClock
 from s3unzip.stores.memory import MemoryRunStore
 from s3unzip.stores.ports import Buffer, Upload
 from s3unzip.zip.values import ByteRange
-from tests.memory import MemoryArchive, MemorySource
 from tests.simulation.faults import Fault
 from tests.simulation.scheduler import current
 from tests.simulation.world import World
+from tests.support.memory import MemoryArchive, MemorySource
 
 READ, WRITE, DROP = "GetObject", "PutObject", "AbortMultipartUpload"
 # The right that each request needs; a method that is not here makes none.

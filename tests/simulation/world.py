@@ -7,10 +7,10 @@ from functools import partial
 from typing import TypeVar
 
 from s3unzip.errors import AccessDeniedError, S3UnzipError, ServiceFaultError, ThrottledError
-from tests.memory import MemoryBucket
 from tests.simulation.faults import OUTAGES, REFUSALS, Fault, FaultPlan
 from tests.simulation.promises import Promises
 from tests.simulation.scheduler import ProcessDiedError, Scheduler, current
+from tests.support.memory import MemoryBucket
 
 T = TypeVar("T")
 

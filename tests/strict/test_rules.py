@@ -8,7 +8,7 @@ import pytest
 
 from embedded.deploy import make_client
 from embedded.ministack import PYTHON, EmbeddedAws
-from tests.patience import looks
+from tests.support.patience import looks
 
 ROLE = "arn:aws:iam::000000000000:role/any"
 LARGE = "x" * 262_144

@@ -3,8 +3,8 @@
 import os
 import sys
 
-from tests.docs.bare import run_program
 from tests.docs.commands import ROOT
+from tests.support.bare import run_program
 
 BLOCKED = """
 import sys

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.leaks import find_left, product_logger_kept, take_state
+from tests.support.leaks import find_left, product_logger_kept, take_state
 
 
 def test_what_is_left_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

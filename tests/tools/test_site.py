@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.commands import ROOT
-from tests.servers import HttpServer, Reply
+from tests.support.servers import HttpServer, Reply
 from tools.site.check import ask, external_links, find_broken, find_remote, read_pages
 from tools.site.hooks import REPOSITORY, ROOT_PAGES, place_link, place_links, slugify
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from s3unzip.aws.environment import open_client, open_worker
-from tests.account import CREDENTIALS, Account, run_account
+from tests.support.account import CREDENTIALS, Account, run_account
 
 
 @pytest.fixture(scope="session")

@@ -18,9 +18,9 @@ from s3unzip.model import Location, Part, Pin, Report
 from s3unzip.settings import Tuning
 from s3unzip.stores.ports import Upload
 from s3unzip.zip import ByteRange
-from tests import zips
-from tests.memory import MemoryBucket, MemoryStores
-from tests.runs import KEY, WHOLE, World
+from tests.support import zips
+from tests.support.memory import MemoryBucket, MemoryStores
+from tests.support.runs import KEY, WHOLE, World
 
 CONTENT = random.Random(3).randbytes(200_000)
 ARCHIVE = zips.build(zips.Entry("s.bin", CONTENT), zips.Entry("next", b"n"))

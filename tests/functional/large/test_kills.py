@@ -17,10 +17,10 @@ from s3unzip.extraction.task import run_task
 from s3unzip.model import OnConflict, Options
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import KnownArchive, Settled, begin, settle
-from tests import zips
-from tests.functional.large.contents import log_lines
-from tests.memory import ManualClock
-from tests.runs import KEY, TINY, WHOLE, World
+from tests.support import zips
+from tests.support.contents import log_lines
+from tests.support.memory import ManualClock
+from tests.support.runs import KEY, TINY, WHOLE, World
 
 FREE = {
     "keeps_metadata",

@@ -10,8 +10,8 @@ from s3unzip.local.open_uploads import OpenUploads
 from s3unzip.runs.step import Step
 from s3unzip.stores.ports import ObjectFacts
 from tests.functional.large.test_copy import ARCHIVE, CONTENT
-from tests.memory import MemoryBucket, MemoryStores
-from tests.runs import KEY, WHOLE, World
+from tests.support.memory import MemoryBucket, MemoryStores
+from tests.support.runs import KEY, WHOLE, World
 
 FACTS = ObjectFacts("text/plain", {})
 

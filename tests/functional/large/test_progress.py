@@ -13,12 +13,12 @@ from s3unzip.runs import step as attempt
 from s3unzip.runs.records import RunWatcher
 from s3unzip.settings import Tuning
 from s3unzip.stores.ports import Buffer, ObjectFacts, Upload
-from tests import zips
-from tests.functional.large.contents import log_lines
 from tests.functional.large.test_copy import RefusingCopies
 from tests.functional.large.test_segments import ten_segments
-from tests.memory import ManualClock, MemoryBucket, MemoryStores
-from tests.runs import TINY, WHOLE, Told, World
+from tests.support import zips
+from tests.support.contents import log_lines
+from tests.support.memory import ManualClock, MemoryBucket, MemoryStores
+from tests.support.runs import TINY, WHOLE, Told, World
 
 LOG = log_lines(200_000)
 STORED = random.Random(5).randbytes(60_000)

@@ -12,10 +12,10 @@ from s3unzip.model import OnConflict, Options, Report, TaskKind
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import begin, settle
 from s3unzip.stores.ports import RunStore
-from tests import zips
-from tests.functional.large.contents import log_lines, mixed_files
-from tests.runs import KEY, TINY, World
-from tests.unit.deflate.streams import EMPTY_BLOCKS, ENCODERS, END_OF_STREAM, flushed
+from tests.support import zips
+from tests.support.contents import log_lines, mixed_files
+from tests.support.runs import KEY, TINY, World
+from tests.support.streams import EMPTY_BLOCKS, ENCODERS, END_OF_STREAM, flushed
 
 SEGMENTS = 10
 LOG = log_lines(700_000)

@@ -16,10 +16,10 @@ from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig, open_stores
 from s3unzip.stores.ports import Stores
 from s3unzip.stores.s3.session import Session
-from tests import zips
-from tests.functional.large.contents import log_lines
-from tests.runs import World
-from tests.servers import VERSITY, find_versitygw, run_versitygw
+from tests.support import zips
+from tests.support.contents import log_lines
+from tests.support.runs import World
+from tests.support.servers import VERSITY, find_versitygw, run_versitygw
 
 TUNING = Tuning(
     small_member=64 * KIB,

@@ -12,10 +12,10 @@ from s3unzip.extraction.parts import choose_part_size, copy_sizes, parts_at_once
 from s3unzip.model import Part
 from s3unzip.settings import Tuning
 from s3unzip.stores.ports import Buffer, PartLimits, Upload
-from tests import zips
-from tests.functional.large.contents import log_lines, mixed_files
-from tests.memory import MemoryBucket, MemoryStores
-from tests.runs import KEY, WHOLE, World
+from tests.support import zips
+from tests.support.contents import log_lines, mixed_files
+from tests.support.memory import MemoryBucket, MemoryStores
+from tests.support.runs import KEY, WHOLE, World
 
 CONTENT = mixed_files(300_000)
 METHODS = [zips.DEFLATE, zips.DEFLATE64, zips.BZIP2, zips.LZMA, zips.ZSTD, zips.XZ]

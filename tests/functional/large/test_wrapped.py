@@ -11,11 +11,11 @@ from s3unzip.stores.factory import ArchiveSource
 from s3unzip.stores.ports import Buffer, ListedObject, StoredObject, Tail, Upload
 from s3unzip.verification import Comparison, Effort, verify_objects
 from s3unzip.zip import ByteRange
-from tests.mac_zips import GIB, WRAP, MacFile, Sparse, build_mac, crc_of_zeros, deflated
-from tests.memory import MODIFIED, MemoryBucket, MemoryStores, Stored
-from tests.memory_server import MemoryS3, run_memory_s3
-from tests.processes import Program
-from tests.runs import OUT, World
+from tests.support.mac_zips import GIB, WRAP, MacFile, Sparse, build_mac, crc_of_zeros, deflated
+from tests.support.memory import MODIFIED, MemoryBucket, MemoryStores, Stored
+from tests.support.memory_server import MemoryS3, run_memory_s3
+from tests.support.processes import Program
+from tests.support.runs import OUT, World
 
 MIB = 1 << 20
 IN = Location("s3", "ingest", "mac.zip")

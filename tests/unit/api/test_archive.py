@@ -16,9 +16,9 @@ from s3unzip.errors import (
     StorageError,
     UsageError,
 )
-from tests.encrypting import seal_aes
-from tests.servers import HttpServer, WebFiles
-from tests.zips import DEFLATE, Entry, build
+from tests.support.encrypting import seal_aes
+from tests.support.servers import HttpServer, WebFiles
+from tests.support.zips import DEFLATE, Entry, build
 
 LARGE = b"0123456789abcdef" * 200_000  # 3.2 MB: read in ranges, not with one request
 RAW = build(

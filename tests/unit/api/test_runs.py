@@ -10,9 +10,9 @@ from s3unzip import Comparison, OnConflict, Options, StoreConfig, Verdict
 from s3unzip.errors import UsageError, VerdictError
 from s3unzip.model import NestedRun, PlanSummary, Report
 from s3unzip.stores.locations import parse_destination
-from tests.encrypting import seal_aes
-from tests.runs import Told
-from tests.zips import DEFLATE, Entry, build
+from tests.support.encrypting import seal_aes
+from tests.support.runs import Told
+from tests.support.zips import DEFLATE, Entry, build
 
 FLAT = Options(key_template="{member}")
 

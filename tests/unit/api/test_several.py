@@ -6,7 +6,7 @@ from s3unzip.api.extraction import find_archives
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Location
 from s3unzip.stores.factory import StoreConfig
-from tests.account import Account
+from tests.support.account import Account
 
 
 def names(found: list[Location]) -> list[str]:

@@ -11,7 +11,7 @@ from mypy_boto3_secretsmanager import SecretsManagerClient
 
 from s3unzip.aws.environment import read_secret
 from s3unzip.errors import AccessDeniedError, NotFoundError, ServiceFaultError, UsageError
-from tests.servers import Asked, HttpServer, Reply
+from tests.support.servers import Asked, HttpServer, Reply
 
 VALUE = "p\u00e4ss"
 ARN = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:zip-AbCdEf"

@@ -12,7 +12,7 @@ ROOT = "1-5759e988-bd862e3fe1be46a994272793"
 FUNCTION = """
 import os, sys
 from s3unzip.aws.telemetry import bind_run, lambda_function
-from tests.unit.aws.contexts import Invocation
+from tests.support.contexts import Invocation
 
 @lambda_function
 def handler(event, context):

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from s3unzip.cli.main import COMMANDS, load_command
-from tests.zips import Entry, build
+from tests.support.zips import Entry, build
 
 LOADED = """
 import sys

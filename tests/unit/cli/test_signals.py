@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from s3unzip.cli.terminal import Stopping
-from tests.patience import looks
+from tests.support.patience import looks
 
 ENDS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 NUMBERS = [*(number for number, _ in ENDS), signal.SIGALRM]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from s3unzip.deflate import Segmentation, Span, cut
 from s3unzip.deflate.boundary import LOOKAHEAD, READ_BYTES, find_boundary
 from s3unzip.deflate.splitting import locate
+from tests.support.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines
 from tests.unit.deflate.blocks import DYNAMIC, STORED, walk
-from tests.unit.deflate.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines
 
 
 def boundaries(data: bytes) -> list[int]:

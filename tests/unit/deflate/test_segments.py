@@ -32,8 +32,8 @@ from s3unzip.deflate import (
 )
 from s3unzip.deflate.inflater import PIECE_SIZE
 from s3unzip.deflate.scan import FIRST_WINDOW, SECOND_WINDOW
+from tests.support.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines, mixed, scan
 from tests.unit.deflate.blocks import walk
-from tests.unit.deflate.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines, mixed, scan
 
 
 @cache

@@ -14,7 +14,7 @@ from s3unzip.stores.calls import Calls
 from s3unzip.stores.listing import PAGE_KEYS
 from s3unzip.stores.ports import ListedObject, ObjectFacts, StoredObject
 from s3unzip.zip import Member
-from tests.memory import ManualClock, MemoryBucket
+from tests.support.memory import ManualClock, MemoryBucket
 
 ROWS = LIST_PRICE  # for which one LIST may be asked
 BODY = b"content"

@@ -15,7 +15,7 @@ from s3unzip.extraction.put_pool import PutPool
 from s3unzip.stores.calls import map_ahead, read_ahead
 from s3unzip.stores.ports import Buffer
 from s3unzip.zip import ByteRange
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 
 DATA = bytes(range(256)) * 8
 

@@ -11,10 +11,10 @@ from s3unzip.model import Options, Part, Status
 from s3unzip.runs.step import TaskAttempt
 from s3unzip.settling.loop import begin as begin_run
 from s3unzip.stores.ports import Upload
-from tests import zips
-from tests.functional.large.contents import log_lines
-from tests.memory import MemoryBucket, MemoryStores
-from tests.runs import KEY, WHOLE, World
+from tests.support import zips
+from tests.support.contents import log_lines
+from tests.support.memory import MemoryBucket, MemoryStores
+from tests.support.runs import KEY, WHOLE, World
 
 CONTENT = log_lines(60_000)
 BIG = zips.Entry("big", CONTENT, zips.DEFLATE)

@@ -11,9 +11,9 @@ from s3unzip.errors import ServiceFaultError, UsageError
 from s3unzip.local.extra import check_extra, clear_extra
 from s3unzip.model import Location, Options, Request, Verdict
 from s3unzip.stores.ports import ListedObject, ObjectFacts
-from tests.memory import MemoryStores
-from tests.runs import World
-from tests.zips import Entry, build
+from tests.support.memory import MemoryStores
+from tests.support.runs import World
+from tests.support.zips import Entry, build
 
 ARCHIVE = build(Entry("a", b"1"), Entry("d/b", b"2"))
 SOURCE = Location("s3", "in", "x/archive.zip")

@@ -4,9 +4,9 @@ from s3unzip.errors import ServiceFaultError
 from s3unzip.local.machine import FAULT, Machine
 from s3unzip.model import Verdict
 from s3unzip.stores.ports import Buffer, ObjectFacts
-from tests.memory import MemoryBucket
-from tests.runs import Told, World
-from tests.zips import DEFLATE, Entry, build
+from tests.support.memory import MemoryBucket
+from tests.support.runs import Told, World
+from tests.support.zips import DEFLATE, Entry, build
 
 MEMBERS = 40
 ARCHIVE = build(*(Entry(f"f{n:02}", b"%d" % n * 100, DEFLATE) for n in range(MEMBERS)))

@@ -24,9 +24,9 @@ from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.zip import Policy
-from tests.patience import looks
-from tests.runs import Told
-from tests.zips import Entry, build
+from tests.support.patience import looks
+from tests.support.runs import Told
+from tests.support.zips import Entry, build
 
 MEMBERS = 300
 LINUX = sys.platform == "linux"

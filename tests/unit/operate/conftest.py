@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from s3unzip.operate.runs import DeployedRuns
-from tests.account import Account
-from tests.unit.aws.contexts import Invocation
+from tests.support.account import Account
+from tests.support.contexts import Invocation
 from tests.unit.operate.site import Site
 
 

@@ -10,8 +10,8 @@ from botocore.config import Config
 
 from s3unzip.operate.doctor import ALARM, CHECKS, FUNCTION, OK, RULE, CheckStatus, run_check
 from s3unzip.operate.runs import DeployedRuns, Resource
-from tests.account import REGION
-from tests.servers import Asked, HttpServer, Reply
+from tests.support.account import REGION
+from tests.support.servers import Asked, HttpServer, Reply
 
 SERVICES = (
     *("cloudformation", "cloudwatch", "events", "kms"),

@@ -8,9 +8,9 @@ from s3unzip.aws import extract, intake, plan, settle
 from s3unzip.model import execution_name
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.stores.factory import StoreConfig
-from tests.account import Account
-from tests.unit.aws.contexts import Invocation
-from tests.zips import Entry, build
+from tests.support.account import Account
+from tests.support.contexts import Invocation
+from tests.support.zips import Entry, build
 
 GOOD = build(Entry("good", b"g" * 300), Entry("other", b"x" * 500))
 

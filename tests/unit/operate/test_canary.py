@@ -10,8 +10,8 @@ from s3unzip.operate.canary import Canary, remove_versions, try_canary
 from s3unzip.operate.doctor import FAILURE, OK, WARNING
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Variable
-from tests.account import Account
-from tests.servers import Asked, Reply
+from tests.support.account import Account
+from tests.support.servers import Asked, Reply
 from tests.unit.operate.scripted import answering, deny
 from tests.unit.operate.site import Site
 

@@ -20,8 +20,8 @@ from s3unzip.operate.doctor import (
 from s3unzip.operate.runs import DeployedRuns, Resource
 from s3unzip.settings import Variable
 from s3unzip.version import __version__
-from tests.account import Account
-from tests.servers import Asked, Reply
+from tests.support.account import Account
+from tests.support.servers import Asked, Reply
 from tests.unit.operate.scripted import RESOURCES, SERVICES, answering, check, deny, refuse
 
 

@@ -9,9 +9,9 @@ import pytest
 from s3unzip.errors import StorageError
 from s3unzip.model import Location, Verdict, execution_name
 from s3unzip.operate.reconcile import reconcile, start
-from tests.split_zips import build_split, part_names
+from tests.support.split_zips import build_split, part_names
+from tests.support.zips import Entry
 from tests.unit.operate.site import GOOD, Site
-from tests.zips import Entry
 
 
 def test_every_archive_has_its_verdict(site: Site) -> None:

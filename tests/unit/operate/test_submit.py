@@ -15,8 +15,8 @@ from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location
 from s3unzip.operate.submit import ATTEMPTS, LONGEST_WAIT, send_events
 from tests.docs.test_json import check_lines
+from tests.support.zips import Entry, build
 from tests.unit.operate.site import Site
-from tests.zips import Entry, build
 
 BUCKET = "s3://arrivals/"
 ARCHIVE = build(Entry("a", b"a" * 500))

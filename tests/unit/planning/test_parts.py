@@ -10,9 +10,9 @@ from s3unzip.planning.plan import read_whole_tail
 from s3unzip.settling.loop import begin
 from s3unzip.stores.ports import ObjectFacts
 from s3unzip.zip import Limits, Policy
-from tests.runs import OUT, World
-from tests.split_zips import build_split, cut_pieces, part_names
-from tests.zips import DEFLATE, Entry, build
+from tests.support.runs import OUT, World
+from tests.support.split_zips import build_split, cut_pieces, part_names
+from tests.support.zips import DEFLATE, Entry, build
 
 ENTRIES = [Entry(f"d/{n}.txt", b"%d, " % n * 400, DEFLATE * (n % 2)) for n in range(12)]
 CONTENTS = {str(entry.name): entry.content for entry in ENTRIES}

@@ -19,10 +19,10 @@ from s3unzip.settling.loop import (
     settle_failed,
 )
 from s3unzip.stores.ports import Buffer, ObjectFacts, Tail
-from tests.functional.large.contents import log_lines
-from tests.memory import MemoryBucket
-from tests.runs import TINY, World
-from tests.zips import DEFLATE, Entry, build
+from tests.support.contents import log_lines
+from tests.support.memory import MemoryBucket
+from tests.support.runs import TINY, World
+from tests.support.zips import DEFLATE, Entry, build
 
 SMALL = [Entry(f"d/{number}", b"%d" % number) for number in range(20)]
 ARCHIVE = build(*SMALL)

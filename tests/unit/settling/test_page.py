@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from s3unzip.model import Location, Options
 from s3unzip.settling.report_page.contents import MAX_CODES
 from s3unzip.settling.report_page.markup import text
-from tests.unit.settling.reports import (
+from tests.support.reports import (
     HOSTILE,
     REPORTS,
     failing,

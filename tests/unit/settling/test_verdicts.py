@@ -11,7 +11,7 @@ from s3unzip.runs.records import PAGE, REPORT, RunRecords
 from s3unzip.settling.report_page.page import render_page
 from s3unzip.settling.verdicts import amend_report, write_verdict
 from s3unzip.stores.memory import MemoryRunStore
-from tests.runs import World
+from tests.support.runs import World
 from tests.unit.aws.samples import REPORT as SAMPLE
 
 DONE, ERRORS, REJECTED, CHANGED, FAILED = Verdict

@@ -19,7 +19,7 @@ from s3unzip.stores.calls import (
     draw_delay,
 )
 from s3unzip.zip import ByteRange
-from tests.memory import ManualClock
+from tests.support.memory import ManualClock
 
 
 def end(pace: AimdLimiter, error: Exception | None = None, times: int = 1) -> int:

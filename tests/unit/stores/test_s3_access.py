@@ -18,7 +18,7 @@ from s3unzip.stores.factory import PART, ObjectRunStore, StoreConfig
 from s3unzip.stores.ports import Buffer, Upload
 from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.source import is_odd
-from tests.memory import ManualClock, MemoryBucket, MemorySource
+from tests.support.memory import ManualClock, MemoryBucket, MemorySource
 
 
 @pytest.fixture(autouse=True)

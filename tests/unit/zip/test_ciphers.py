@@ -11,8 +11,8 @@ from s3unzip.zip import Policy
 from tests.corpus.codecs import SEALS
 from tests.corpus.core import Cut, extract
 from tests.corpus.labels import Member, extracted
-from tests.encrypting import seal_aes, seal_zipcrypto
-from tests.zips import DEFLATE, STORED, Entry, build
+from tests.support.encrypting import seal_aes, seal_zipcrypto
+from tests.support.zips import DEFLATE, STORED, Entry, build
 
 SECRET = b"p\xc3\xa4ss word\x00\xff"
 OPENING = Policy(password=SECRET)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from s3unzip.errors import MemberError
 from s3unzip.zip import Limits, Member, Policy
 from s3unzip.zip.decode import PIECE_LENGTH, GzipMember, MemberDecoder, decode_whole, gzip_length
-from tests.zips import BZIP2, DEFLATE, DEFLATE64, LZMA, METHODS, STORED, XZ, ZSTD, compress
+from tests.support.zips import BZIP2, DEFLATE, DEFLATE64, LZMA, METHODS, STORED, XZ, ZSTD, compress
 
 MIB = 1 << 20
 TEXT = b"The quick brown fox. " * 500

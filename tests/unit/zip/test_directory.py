@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from s3unzip.zip import DirectoryLocation, DirectoryReader, Index, Policy, RejectedError, drive
-from tests.zips import SENTINEL, Entry, extra, unicode_path, zip64_extra
+from tests.support.zips import SENTINEL, Entry, extra, unicode_path, zip64_extra
 
 WIDE = 1 << 40
 INFO_ZIP = extra(0x5455, b"\x03" + struct.pack("<i", 1_700_000_000)) + extra(

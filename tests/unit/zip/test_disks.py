@@ -13,8 +13,8 @@ from s3unzip.zip import (
 )
 from tests.corpus.core import Cut, extract
 from tests.corpus.labels import Result
-from tests.split_zips import MARKER, build_split
-from tests.zips import BZIP2, DEFLATE, Entry, Shape, build
+from tests.support.split_zips import MARKER, build_split
+from tests.support.zips import BZIP2, DEFLATE, Entry, Shape, build
 
 ENTRIES = (
     Entry("a.txt", b"stored text, long enough to be cut into several parts"),

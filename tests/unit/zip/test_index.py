@@ -22,7 +22,7 @@ from s3unzip.zip import (
 from s3unzip.zip.checks import MIB
 from s3unzip.zip.names import has_long_marks
 from tests.corpus.core import Cut, read_index
-from tests.zips import Entry, Shape, build
+from tests.support.zips import Entry, Shape, build
 
 NO_FIELDS: Mapping[str, int | bytes] = {}
 

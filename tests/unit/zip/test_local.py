@@ -13,7 +13,7 @@ from s3unzip.zip import (
     open_member,
 )
 from tests.corpus.core import Cut, read_index
-from tests.zips import DESCRIPTORS, Entry, build, extra
+from tests.support.zips import DESCRIPTORS, Entry, build, extra
 
 
 def first_of(raw: bytes) -> Member:

@@ -6,7 +6,7 @@ from s3unzip.errors import RejectedError
 from s3unzip.zip import ByteRange, DirectoryLocation, Policy, drive, locate_directory
 from s3unzip.zip.checks import MIB
 from s3unzip.zip.directory import LOOKED, MAX_SEARCHED, inspect_prefix
-from tests.zips import EOCD, LOCAL, Entry, Shape, build, pack_record
+from tests.support.zips import EOCD, LOCAL, Entry, Shape, build, pack_record
 
 MANY = [Entry(f"folder/file-{number:04}", b"x" * 50) for number in range(300)]
 

@@ -25,8 +25,8 @@ from s3unzip.zip import (
     open_member,
 )
 from s3unzip.zip.decode import MemberDecoder
-from tests.mac_zips import GIB, WRAP, MacFile, Sparse, build_mac, deflate_zeros, deflated
-from tests.zips import DEFLATE
+from tests.support.mac_zips import GIB, WRAP, MacFile, Sparse, build_mac, deflate_zeros, deflated
+from tests.support.zips import DEFLATE
 
 LENGTHS = [0, 5, 3 * GIB, WRAP - 1, WRAP, WRAP + 5, 9 * GIB, 17 * GIB]
 BIG = 5 * GIB

@@ -17,9 +17,9 @@ from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, Sto
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.ports import ListedObject, ObjectFacts, PartLimits, Upload
 from s3unzip.zip import ByteRange
-from tests import servers
-from tests.memory import MemoryBucket
-from tests.servers import HttpServer, Reply, s3_error
+from tests.support import servers
+from tests.support.memory import MemoryBucket
+from tests.support.servers import HttpServer, Reply, s3_error
 
 STAMP = "Wed, 21 Oct 2015 07:28:00 GMT"
 LISTED = "2015-10-21T07:28:00.000Z"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from embedded.ports import free_port
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 
 HOST = "127.0.0.1"
 VERSITY = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "testtest"}

@@ -1,7 +1,7 @@
 """Cloud assemblies: environments of the repository, and variants of them, written once a session.
 
 Most of a synthesis is the import of CDK and the start of jsii and of cdk-nag. One process,
-`tests.synthesis`, does that for all of them, and no process of the tests does.
+`tests.support.synthesis`, does that for all of them, and no process of the tests does.
 """
 
 import os
@@ -17,7 +17,7 @@ from embedded.deploy import Assembly, make_asset
 from embedded.ministack import PYTHON
 from infra.bundle import ROOT
 from s3unzip.settings import MIB
-from tests.sharing import make_once
+from tests.support.sharing import make_once
 
 # Stands for the ARN of a secret, which only a running account has.
 SECRET = "arn:aws:secretsmanager:us-east-1:000000000000:secret:archives/zip-AbCdEf"
@@ -127,7 +127,7 @@ def for_embedded_aws(factory: pytest.TempPathFactory, variant: str, secret: str 
 
 def _write(folder: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.synthesis", str(folder)],
+        [sys.executable, "-m", "tests.support.synthesis", str(folder)],
         cwd=ROOT,
         env={**os.environ, **make_asset(folder / "code")},
         capture_output=True,

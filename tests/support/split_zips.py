@@ -10,7 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from tests.zips import EOCD, SENTINEL, ZIP64_LOCATOR, Entry, Fields, Shape, pack_record, pack_zip64
+from tests.support.zips import (
+    EOCD,
+    SENTINEL,
+    ZIP64_LOCATOR,
+    Entry,
+    Fields,
+    Shape,
+    pack_record,
+    pack_zip64,
+)
 
 MARKER = b"PK\x07\x08"
 SENTINEL_16 = 0xFFFF

@@ -1,4 +1,4 @@
-"""``python -m tests.synthesis FOLDER``: writes each variant into a folder of its name.
+"""``python -m tests.support.synthesis FOLDER``: writes each variant into a folder of its name.
 
 cdk-nag checks them; tests/infra/test_cdk_cli.py lets CDK's own linter check one.
 """
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from infra.application import Application, build
 from infra.environment import load_environment
-from tests.assemblies import VARIANTS
+from tests.support.assemblies import VARIANTS
 
 for name, (environment, settings) in VARIANTS.items():
     app = Application(Path(sys.argv[1], name), linter=False)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from Crypto.Cipher import AES
 
-from tests.zips import Entry, extra
+from tests.support.zips import Entry, extra
 
 AES_METHOD = 99
 E = TypeVar("E", bound=Entry)

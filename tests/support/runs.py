@@ -29,7 +29,7 @@ from s3unzip.settings import KIB, Tuning
 from s3unzip.settling.loop import KnownArchive, Settled, begin, resume, settle
 from s3unzip.stores.ports import Clock, Stores
 from s3unzip.zip import Policy
-from tests.memory import ManualClock, MemoryBucket, MemoryStores, put_archive
+from tests.support.memory import ManualClock, MemoryBucket, MemoryStores, put_archive
 
 OUT = Location("s3", "out", "")
 KEY = "archive/"

@@ -20,7 +20,7 @@ from moto.core.request import (
 )
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
-from tests.servers import HOST, Asked, HttpServer, Reply
+from tests.support.servers import HOST, Asked, HttpServer, Reply
 
 
 class Moto:

@@ -11,7 +11,7 @@ from pathlib import Path
 from isal.isal_zlib import crc32_combine
 
 from s3unzip.zip import ByteRange
-from tests.zips import DEFLATE, EOCD, STORED, Entry, Fields, pack_record
+from tests.support.zips import DEFLATE, EOCD, STORED, Entry, Fields, pack_record
 
 WRAP = 1 << 32
 GIB = 1 << 30

@@ -17,7 +17,7 @@ from typing import Any
 import boto3
 
 from s3unzip.settings import Variable
-from tests.moto_server import run_moto
+from tests.support.moto_server import run_moto
 
 REGION = "us-east-1"
 ACCOUNT = "123456789012"  # moto's

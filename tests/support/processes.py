@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from s3unzip.cli.main import main
-from tests.patience import HANG_SECONDS
-from tests.zips import Entry, build
+from tests.support.patience import HANG_SECONDS
+from tests.support.zips import Entry, build
 
 COMMAND = (sys.executable, "-m", "s3unzip.cli")
 SETPRIV = shutil.which("setpriv")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.docs.commands import ROOT
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 
 # Of the shell and make, and what an activated environment asks for. No uv, node, npm, cdk or aws.
 PROGRAMS = ("bash", "basename", "cat", "dirname", "env", "make", "rm", "sh", "touch", "uname")
