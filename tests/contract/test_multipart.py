@@ -63,6 +63,7 @@ def test_listings(place: Place) -> None:
     for cut in CUTS[:2]:
         add(place, upload, *cut)
     assert list(place.destination.uploads(place.root.key)) == [upload]
+    assert list(place.destination.uploads(upload.key)) == [upload]
     assert list(place.destination.uploads(place.key("other/"))) == []
     place.destination.abort_upload(upload)
     assert list(place.destination.uploads(place.root.key)) == []

@@ -14,6 +14,7 @@ Rules:
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from os.path import commonprefix
 from typing import TypeVar
 
 from s3unzip import errors
@@ -148,7 +149,9 @@ def abort_uploads(step: Step, keys: Iterable[str], spared: Collection[str] = ())
         return notes is None or not notes.is_of_another(upload.upload_id, step.run.id)
 
     def list_abandoned() -> list[Upload]:
-        return list(filter(is_abandoned, step.destination.uploads(step.run.key_prefix)))
+        # MinIO lists the uploads of a whole key, and none of a prefix.
+        prefix = commonprefix(list(keys))  # noqa: RUF071 - keys are no paths
+        return list(filter(is_abandoned, step.destination.uploads(prefix)))
 
     uploads = step.calls.run("list", list_abandoned)
     for upload in uploads:
