@@ -1,7 +1,7 @@
 """Archives on the web: servers that know all of HTTP, and servers that do not."""
 
 import itertools
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,6 +22,7 @@ from s3unzip.model import Location, Pin
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.web import WebSource
 from s3unzip.zip import ByteRange
+from tests.support.patience import HANG_SECONDS
 from tests.support.servers import Asked, HttpServer, Reply, WebFiles, nobody
 
 DATA = bytes(range(256)) * 10_000
@@ -167,9 +168,10 @@ def test_every_status_has_one_meaning(status: int, kind: type[S3UnzipError]) -> 
 
 def test_nobody_there_and_silence() -> None:
     """Both can be retried, and neither message has the query."""
+    over = threading.Event()
 
     def silent(asked: Asked) -> Reply:
-        time.sleep(1.0)
+        over.wait(HANG_SECONDS)
         return Reply(200)
 
     with serving(silent) as (where, _, source), nobody() as url:
@@ -178,6 +180,7 @@ def test_nobody_there_and_silence() -> None:
             with pytest.raises(ServiceFaultError) as caught:
                 source.tail(location, 10)
             assert "SECRET" not in str(caught.value)
+        over.set()
 
 
 def test_a_server_whose_etags_differ_from_answer_to_answer() -> None:

@@ -19,6 +19,7 @@ from tests.support.servers import HttpServer, Reply, WebFiles
 DATA = bytes(range(256)) * 100
 ASKED = 64 * 1024
 FAST = StoreConfig(connect_seconds=2.0, stall_seconds=0.4)
+PATIENT = StoreConfig(connect_seconds=2.0, stall_seconds=2.0)
 HEAD = b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-65535/4000000000\r\n"
 
 
@@ -29,9 +30,9 @@ def serving(answer: Callable[[socket.socket], None]) -> Iterator[Location]:
         yield Location("http", host, "a.zip?token=SECRET")
 
 
-def read(where: Location) -> bytes:
+def read(where: Location, config: StoreConfig = FAST) -> bytes:
     """Read the first 64 KiB of an archive of 4 GB."""
-    return WebSource(FAST).pinned(where, Pin(4_000_000_000)).read(ByteRange(0, ASKED))
+    return WebSource(config).pinned(where, Pin(4_000_000_000)).read(ByteRange(0, ASKED))
 
 
 @pytest.mark.parametrize("way", ["length", "chunks", "close"])
@@ -60,12 +61,12 @@ def test_a_slow_but_steady_server_is_read() -> None:
 
     def answer(one: socket.socket) -> None:
         one.sendall(HEAD + b"Content-Length: 65536\r\n\r\n")
-        for _ in range(16):
-            time.sleep(0.05)
-            one.sendall(bytes(4096))
+        for _ in range(4):
+            time.sleep(0.6)
+            one.sendall(bytes(16_384))
 
     with serving(answer) as where:
-        assert read(where) == bytes(ASKED)
+        assert read(where, PATIENT) == bytes(ASKED)
 
 
 @pytest.mark.parametrize(

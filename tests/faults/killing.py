@@ -27,12 +27,13 @@ from tests.faults.world import (
     expected_listing,
     list_folder,
 )
+from tests.support.patience import HANG_SECONDS
 from tests.support.processes import COMMAND
 
 KILLS_A_SEQUENCE = 50
 MEAN_SECONDS = 0.25  # between two kills: a worker needs as long to start
 TO_PROGRAM = 0.03  # chance that a kill is the command's; else it is a worker's
-LAST_SECONDS = 120.0  # of the command that is left alone
+LAST_SECONDS = HANG_SECONDS  # of the command that is left alone
 RULES = (
     (),
     ("--on-conflict", "skip-unchanged"),

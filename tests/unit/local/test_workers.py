@@ -6,9 +6,8 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -24,7 +23,7 @@ from s3unzip.stores.calls import LocalClock
 from s3unzip.stores.factory import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.zip import Policy
-from tests.support.patience import looks
+from tests.support.patience import HANG_SECONDS, looks
 from tests.support.runs import Told
 from tests.support.zips import Entry, build
 
@@ -33,17 +32,17 @@ LINUX = sys.platform == "linux"
 
 
 class Shown(Told):
-    """The progress of a program, which says that members are extracted."""
+    """The progress of a program, which calls a function when the first members are extracted."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen = threading.Event()
+    on_extracted: Callable[[], None] | None = None
 
     def finished(self, counts: Mapping[str, int]) -> None:
-        """Add up."""
+        """Add up, and call the function: the worker's next message waits for it."""
         super().finished(counts)
-        if self.counts["extracted"]:
-            self.seen.set()
+        if self.counts["extracted"] and self.on_extracted is not None:
+            call = self.on_extracted
+            self.on_extracted = None
+            call()
 
 
 class Folder:
@@ -85,15 +84,8 @@ def pids() -> list[int]:
 def test_killed_workers_are_replaced(tmp_path: Path) -> None:
     """A killed worker costs an attempt; each member counts once, and no process is left."""
     folder = Folder(tmp_path)
-
-    def kill() -> None:
-        folder.shown.seen.wait(60)
-        os.kill(pids()[0], signal.SIGKILL)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
+    folder.shown.on_extracted = lambda: os.kill(pids()[0], signal.SIGKILL)
     report = folder.run()
-    killer.join()
     assert report.verdict is Verdict.COMPLETED
     assert folder.written() == report.extracted == folder.shown.counts["extracted"] == MEMBERS
     assert pids() == []
@@ -131,7 +123,7 @@ Folder(Path({str(tmp_path)!r})).run(partial(note_and_hang, {str(tmp_path / "star
         process.kill()
         process.wait()
     workers = [path.suffix[1:] for path in tmp_path.glob("started*")]
-    assert any(not any(map(runs, workers)) for _ in looks(60.0))
+    assert any(not any(map(runs, workers)) for _ in looks())
 
 
 def runs(pid: str) -> bool:
@@ -158,19 +150,12 @@ def note_and_die(started: str, *_: object) -> NoReturn:
 def test_ctrl_c_stops_cleanly_and_resume_continues(tmp_path: Path) -> None:
     """Finished work is on record; `resume` does the rest."""
     folder = Folder(tmp_path)
-
-    def interrupt() -> None:
-        folder.shown.seen.wait(60)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    stopper = threading.Thread(target=interrupt)
-    stopper.start()
+    folder.shown.on_extracted = lambda: os.kill(os.getpid(), signal.SIGINT)
     with pytest.raises(
         InterruptedRunError,
         match=r"stopped: \d+ of 300 members are in .*; continue with: s3unzip resume ",
     ) as stopped:
         folder.run()
-    stopper.join()
     run = str(stopped.value).rpartition(" ")[2]
     with folder.machine() as machine:
         report = machine.resume(run)
@@ -197,7 +182,7 @@ def test_a_script_needs_no_guard(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, tmp_path / "script.py", *words],
         capture_output=True,
-        timeout=120,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert (done.stdout, done.stderr) == (b"%d\n" % MEMBERS, b"")

@@ -1,1 +1,0 @@
-"""An executable model of runs, written from the documents."""
