@@ -13,7 +13,6 @@ TESTS = Path(__file__).parent
 FIRST = (
     "docs/test_deploy.py",
     "docs/test_commands.py",
-    "model/",
     "fuzz/",
     "faults/",
     "acceptance/",

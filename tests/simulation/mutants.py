@@ -80,6 +80,11 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("uploads-never-dropped", "if before.round and stop is None:", "if before.round < 0:"),
         ("lost-task", "order_tasks(left)", "order_tasks(left)[1:]"),
         ("task-of-the-first-round-forgotten", "write_round(0, tasks)", "write_round(0, tasks[1:])"),
+        (
+            "plan-before-its-round",
+            "    records.write_round(0, tasks)",
+            "    records.write_plan(plan.summary)\n    records.write_round(0, tasks)",
+        ),
         ("partial-task-not-left", "elif found is None or not found.complete:", "elif not found:"),
         ("rounds-without-end", "before.idle + 1", "0"),
         ("lost-round-not-seen", "            stop = _find_lost(plan, state)", "            pass"),
