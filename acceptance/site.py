@@ -21,8 +21,8 @@ from s3unzip.operate.runs import RUNNING, DeployedRuns, find_end
 from s3unzip.operate.submit import read_depth
 from s3unzip.planning.select import parse_template
 from s3unzip.settings import GIB, Variable
-from s3unzip.stores.calls import LocalClock
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.config import StoreConfig
 from s3unzip.verification import Effort, Verification, read_written, verify_objects
 from s3unzip.zip import Policy
 

@@ -52,9 +52,10 @@ def plan(source: str, work: str, include: tuple[str, ...]) -> None:
     from s3unzip.model import Options, Request  # noqa: PLC0415
     from s3unzip.planning.plan import Plan  # noqa: PLC0415
     from s3unzip.settling.loop import begin  # noqa: PLC0415
-    from s3unzip.stores.calls import LocalClock  # noqa: PLC0415
-    from s3unzip.stores.factory import StoreConfig, open_stores  # noqa: PLC0415
+    from s3unzip.stores.clock import LocalClock  # noqa: PLC0415
+    from s3unzip.stores.config import StoreConfig  # noqa: PLC0415
     from s3unzip.stores.locations import parse_destination, parse_source  # noqa: PLC0415
+    from s3unzip.stores.open import open_stores  # noqa: PLC0415
 
     home = parse_destination(work)
     context = Context(stores=open_stores(StoreConfig(home)), clock=LocalClock())

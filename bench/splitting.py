@@ -31,18 +31,20 @@ from s3unzip.local.machine import Machine
 from s3unzip.local.workers import Workers
 from s3unzip.model import Location, Part, Pin, Request
 from s3unzip.settings import MIB, Tuning
-from s3unzip.stores.calls import Calls, LocalClock
-from s3unzip.stores.factory import ArchiveSource, StoreConfig, open_stores
+from s3unzip.stores import Stores
+from s3unzip.stores.archives import ArchiveSource
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.clock import Clock, LocalClock
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.folder import FolderDestination
+from s3unzip.stores.open import open_stores
 from s3unzip.stores.ports import (
-    Archive,
     AskForKeys,
     Buffer,
-    Clock,
     ObjectFacts,
+    PinnedArchive,
     RunStore,
     Source,
-    Stores,
     Tail,
     Upload,
 )
@@ -63,7 +65,7 @@ NEVER = 1 << 50
 class LimitedArchive:
     """One version of an archive behind a link."""
 
-    def __init__(self, archive: Archive, link: Link) -> None:
+    def __init__(self, archive: PinnedArchive, link: Link) -> None:
         self._archive, self._link = archive, link
 
     def read(self, want: ByteRange) -> bytes:

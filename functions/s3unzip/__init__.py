@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from s3unzip.model import Verdict as Verdict
     from s3unzip.object_properties import ObjectProperties as ObjectProperties
     from s3unzip.settings import Tuning as Tuning
-    from s3unzip.stores.factory import StoreConfig as StoreConfig
+    from s3unzip.stores.config import StoreConfig as StoreConfig
     from s3unzip.verification import Comparison as Comparison
     from s3unzip.verification import Verification as Verification
     from s3unzip.zip.checks import Limits as Limits
@@ -49,7 +49,7 @@ if not TYPE_CHECKING:
             "s3unzip.model": ("GzipForm", "OnConflict", "Options", "Report", "Verdict"),
             "s3unzip.object_properties": ("ObjectProperties",),
             "s3unzip.settings": ("Tuning",),
-            "s3unzip.stores.factory": ("StoreConfig",),
+            "s3unzip.stores.config": ("StoreConfig",),
             "s3unzip.verification": ("Comparison", "Verification"),
             "s3unzip.zip": ("",),
             "s3unzip.zip.checks": ("Limits",),

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from s3unzip.model import NestedRun, Outcome, PlanSummary, Report
     from s3unzip.platforms import Platform
-    from s3unzip.stores.ports import Clock, Stores
+    from s3unzip.stores import Stores
+    from s3unzip.stores.clock import Clock
 
 
 class Progress:

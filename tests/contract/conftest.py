@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from embedded.ministack import PYTHON, EmbeddedAws
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.s3.session import Session
 from tests.contract.places import Place, folder_place, memory_place, s3_place
 from tests.support.servers import VERSITY, find_versitygw, run_versitygw

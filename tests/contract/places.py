@@ -12,16 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from s3unzip.model import Location
-from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores import Stores
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import BEYOND, list_pages
-from s3unzip.stores.ports import (
-    Destination,
-    ListedObject,
-    ObjectFacts,
-    RunStore,
-    Source,
-    Stores,
-)
+from s3unzip.stores.open import open_stores
+from s3unzip.stores.ports import Destination, ListedObject, ObjectFacts, RunStore, Source
 from s3unzip.stores.s3.session import Session
 from tests.support.memory import MemoryStores
 from tests.support.servers import HOST

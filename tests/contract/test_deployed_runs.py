@@ -13,7 +13,7 @@ from s3unzip.errors import (
 )
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.runs.records import Items
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.config import StoreConfig
 from tests.support.servers import Asked, HttpServer, Reply
 
 MACHINE = "arn:aws:states:us-east-1:000000000000:stateMachine:Runs"

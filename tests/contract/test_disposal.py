@@ -6,7 +6,7 @@ from mypy_boto3_s3 import S3Client
 
 from s3unzip.errors import NotFoundError, SourceChangedError, StorageError
 from s3unzip.model import Location, Pin
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.source import S3Source
 from tests.contract.places import Place

@@ -24,9 +24,10 @@ from s3unzip.errors import (
     StoreFullError,
 )
 from s3unzip.model import Location
-from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.files import FileSource
 from s3unzip.stores.folder import OWN, FolderDestination
+from s3unzip.stores.open import open_stores
 from s3unzip.stores.open_folders import OPEN_SHARE
 from s3unzip.stores.ports import ListedObject, ObjectFacts, RunStore, Upload
 from s3unzip.zip import ByteRange

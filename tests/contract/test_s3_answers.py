@@ -4,7 +4,7 @@ import pytest
 
 from s3unzip.errors import S3UnzipError, ServiceFaultError, StorageError
 from s3unzip.model import Location
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.ports import Upload
 from s3unzip.stores.s3.session import Session
 from tests.contract.places import list_all, stores_at

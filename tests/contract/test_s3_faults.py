@@ -24,8 +24,9 @@ from s3unzip.errors import (
     UsageError,
 )
 from s3unzip.model import Location, Part, Pin
+from s3unzip.stores import Stores
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.ports import CopiesParts, RunStore, Stores, Upload
+from s3unzip.stores.ports import CopiesParts, RunStore, Upload
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, list_all, stores_at
 from tests.support.memory import ManualClock

@@ -9,7 +9,7 @@ import pytest
 from s3unzip.cli.options import check_endpoint
 from s3unzip.errors import S3UnzipError, ServiceFaultError, StorageError, UsageError
 from s3unzip.model import Location
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.ports import ObjectFacts
 from s3unzip.stores.s3.session import Session
 from tests.contract.places import raw_server, stores_at, untrusted_context

@@ -17,7 +17,8 @@ from s3unzip.errors import (
     ThrottledError,
 )
 from s3unzip.model import Location, Pin
-from s3unzip.stores.ports import CopiesParts, ObjectFacts, StoredObject, Stores, Upload
+from s3unzip.stores import Stores
+from s3unzip.stores.ports import CopiesParts, ObjectFacts, StoredObject, Upload
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, raw_server, stores_at
 from tests.support.patience import HANG_SECONDS

@@ -7,8 +7,10 @@ from mypy_boto3_s3 import S3Client
 
 from s3unzip.errors import AccessDeniedError, NotFoundError
 from s3unzip.model import Location
-from s3unzip.stores.factory import StoreConfig, open_stores
-from s3unzip.stores.ports import CopiesParts, Stores, Upload
+from s3unzip.stores import Stores
+from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.open import open_stores
+from s3unzip.stores.ports import CopiesParts, Upload
 from s3unzip.zip import ByteRange
 from tests.contract.conftest import session_of
 from tests.contract.places import FACTS, Place, list_all, s3_place, stores_at

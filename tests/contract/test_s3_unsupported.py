@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from s3unzip.errors import StorageError, UnconfirmedError, UnsupportedError
 from s3unzip.model import Part
-from s3unzip.stores.ports import CopiesParts, Destination, ObjectFacts, Stores, Upload
+from s3unzip.stores import Stores
+from s3unzip.stores.ports import CopiesParts, Destination, ObjectFacts, Upload
 from tests.contract.places import FACTS, stores_at
 from tests.contract.test_s3_faults import CALLS, PIN, WHERE, one_copy
 from tests.support.servers import Asked, HttpServer, Reply, s3_error

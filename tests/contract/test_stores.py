@@ -8,7 +8,8 @@ import pytest
 
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, Pin
-from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.open import open_stores
 
 S3 = Location("s3", "bucket", "prefix/")
 WEB = Location("https", "example.org", "a.zip")
@@ -31,7 +32,8 @@ def test_a_folder_needs_no_aws(tmp_path: Path) -> None:
     """Neither boto3 nor obstore is imported until S3 is named."""
     script = f"""
 import sys
-from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.open import open_stores
 from s3unzip.model import Location
 stores = open_stores(StoreConfig(Location("file", "", {f"{tmp_path}/"!r})))
 stores.destination(Location("file", "", {f"{tmp_path}/"!r}))

@@ -19,7 +19,7 @@ from s3unzip.errors import (
     ThrottledError,
 )
 from s3unzip.model import Location, Pin
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.web import WebSource
 from s3unzip.zip import ByteRange
 from tests.support.patience import HANG_SECONDS

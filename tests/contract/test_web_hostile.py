@@ -10,7 +10,7 @@ import pytest
 
 from s3unzip.errors import S3UnzipError, StorageError
 from s3unzip.model import Location, Pin
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.web import WebSource
 from s3unzip.zip import ByteRange
 from tests.contract.places import raw_server, untrusted_context

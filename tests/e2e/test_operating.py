@@ -10,7 +10,7 @@ from s3unzip.model import Report, Verdict, decode
 from s3unzip.operate.doctor import CHECKS
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Tuning, Variable
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.config import StoreConfig
 from tests.e2e.functions import members_of, with_variables
 from tests.support.processes import Program
 from tests.support.zips import Entry, build

@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from s3unzip.local.extra import clear_extra
 from s3unzip.model import OnConflict, Options, Report, Verdict
 from s3unzip.runs.records import RunRecords
-from s3unzip.stores.calls import LocalClock
+from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.ports import ListedObject
 from tests.faults.archives import TUNING, make_archive
 from tests.faults.proxy import Act, Record, Rule

@@ -19,7 +19,7 @@ from s3unzip.model import Run, Task, Verdict
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import MIB, Tuning
 from s3unzip.settling.loop import begin, settle
-from s3unzip.stores.calls import LocalClock
+from s3unzip.stores.clock import LocalClock
 from tests.faults import bombs
 from tests.faults.archives import make_archive
 from tests.faults.killing import kill_and_resume

@@ -15,8 +15,8 @@ from s3unzip.model import Location, Options, Request, TaskKind
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import make_tuning
 from s3unzip.settling.loop import begin, settle
-from s3unzip.stores.calls import LocalClock
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.folder import NOTE, OWN, own_prefix
 from s3unzip.zip import Policy
 from tests.support.contents import log_lines

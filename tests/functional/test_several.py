@@ -9,7 +9,7 @@ import pytest
 from s3unzip.api.extraction import check_apart, find_archives
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import Batch, Location, Options, Request, decode
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.config import StoreConfig
 from tests.support.patience import HANG_SECONDS
 from tests.support.processes import Program
 from tests.support.servers import HttpServer, WebFiles

@@ -13,8 +13,9 @@ from random import Random
 
 from s3unzip.errors import S3UnzipError
 from s3unzip.model import Location, Pin
-from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import list_pages
+from s3unzip.stores.open import open_stores
 from s3unzip.stores.web import WebSource
 from s3unzip.zip import ByteRange
 

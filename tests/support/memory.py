@@ -16,8 +16,8 @@ from zlib import crc32
 
 from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, StorageError
 from s3unzip.model import Location, Part, Pin
+from s3unzip.stores.archives import ArchiveSource
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.factory import ArchiveSource, ObjectRunStore
 from s3unzip.stores.listing import cut_page
 from s3unzip.stores.ports import (
     Buffer,
@@ -29,6 +29,7 @@ from s3unzip.stores.ports import (
     Tail,
     Upload,
 )
+from s3unzip.stores.run_store import ObjectRunStore
 from s3unzip.zip import ByteRange
 
 PIECE = 64 * 1024

@@ -27,7 +27,8 @@ from s3unzip.platforms import Platform
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import KIB, Tuning
 from s3unzip.settling.loop import KnownArchive, Settled, begin, resume, settle
-from s3unzip.stores.ports import Clock, Stores
+from s3unzip.stores import Stores
+from s3unzip.stores.clock import Clock
 from s3unzip.zip import Policy
 from tests.support.memory import ManualClock, MemoryBucket, MemoryStores, put_archive
 

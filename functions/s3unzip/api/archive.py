@@ -31,10 +31,12 @@ from s3unzip.finding import Finding
 from s3unzip.model import Location, Options, Request
 from s3unzip.planning.plan import Reading, read_directory, read_tail
 from s3unzip.planning.select import PATHS
-from s3unzip.stores.calls import LocalClock, read_ahead
-from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.ahead import read_ahead
+from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import parse_source
 from s3unzip.stores.memory import NOWHERE, BinaryReader, ReaderSource
+from s3unzip.stores.open import open_stores
 from s3unzip.stores.ports import Source
 from s3unzip.zip import AFTER_LENGTH, METHODS, ByteRange, Limits, Member, close_member
 from s3unzip.zip.decode import MemberDecoder

@@ -34,11 +34,14 @@ from s3unzip.model import Location, Options, Report, Request
 from s3unzip.planning.plan import Plan
 from s3unzip.planning.select import parse_template
 from s3unzip.settings import Tuning
-from s3unzip.stores.calls import Calls, LocalClock
-from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores import Stores
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import Page, list_pages
 from s3unzip.stores.locations import parse_destination, parse_source, split_bucket
-from s3unzip.stores.ports import ListedObject, Stores
+from s3unzip.stores.open import open_stores
+from s3unzip.stores.ports import ListedObject
 
 
 def extract(  # noqa: PLR0913 - options of a public function

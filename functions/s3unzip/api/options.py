@@ -12,7 +12,7 @@ from s3unzip.errors import UsageError
 from s3unzip.model import AfterSuccess, Location, Options, SourceAction
 from s3unzip.planning.plan import Reading
 from s3unzip.planning.select import check_selection
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.config import StoreConfig
 from s3unzip.zip import Limits, Policy
 
 FORMS = "delete or tag=NAME=VALUE"

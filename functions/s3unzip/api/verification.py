@@ -25,9 +25,10 @@ from s3unzip.context import Context, Progress
 from s3unzip.local.locking import runs_of_archive
 from s3unzip.model import Options, Request
 from s3unzip.runs.records import RunRecords
-from s3unzip.stores.calls import LocalClock
-from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
+from s3unzip.stores.open import open_stores
 from s3unzip.verification import (
     ComparedObject,
     Effort,

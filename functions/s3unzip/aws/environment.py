@@ -22,10 +22,11 @@ from s3unzip.model import AfterSuccess, Location, Options, Request, decode
 from s3unzip.platforms import Platform, aws
 from s3unzip.rates import LAMBDA_VCPU_MB
 from s3unzip.settings import Tuning, Variable, make_tuning, spellings
-from s3unzip.stores.calls import LocalClock
-from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores import Stores
+from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import parse_destination
-from s3unzip.stores.ports import Stores
+from s3unzip.stores.open import open_stores
 from s3unzip.stores.s3.credentials import AwsSession
 from s3unzip.zip import Limits, Policy
 

@@ -75,7 +75,8 @@ from s3unzip.settling.loop import (
 from s3unzip.settling.nested import has_nested
 from s3unzip.settling.verdicts import may_replace, write_verdict
 from s3unzip.stores import ports
-from s3unzip.stores.calls import Calls, Store, map_ahead
+from s3unzip.stores.ahead import map_ahead
+from s3unzip.stores.calls import Calls, Store
 from s3unzip.stores.memory import HeldArchive, HeldStores, MemoryRunStore
 from s3unzip.stores.ports import Buffer, Tail
 from s3unzip.zip import ByteRange, locate_directory
@@ -272,7 +273,7 @@ class _HeldCalls(Calls):
     """Calls of a step that does not count what is read from memory."""
 
     def stream(
-        self, archive: ports.Archive, want: ByteRange, store: Store = "source"
+        self, archive: ports.PinnedArchive, want: ByteRange, store: Store = "source"
     ) -> Iterator[Buffer]:
         """Yield the bytes of `want`."""
         if isinstance(archive, HeldArchive) and archive.holds(want):

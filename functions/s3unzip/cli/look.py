@@ -14,9 +14,9 @@ from msgspec.structs import replace
 import s3unzip
 from s3unzip import Archive, ArchiveMember
 from s3unzip.api.options import judge_selection, make_policy
+from s3unzip.cli.decisions import asking_for_a_prefix
 from s3unzip.cli.options import MEMBERS, ODD, PLACES, SOURCE, WHERE, Given, command, globs_of
 from s3unzip.cli.printing import print_json, warn
-from s3unzip.cli.run import asking_for_a_prefix
 from s3unzip.errors import UsageError
 from s3unzip.explanations import describe
 from s3unzip.figures import show_count, show_seconds, show_time

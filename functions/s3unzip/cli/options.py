@@ -28,7 +28,8 @@ from s3unzip.local.processors import available_processors
 from s3unzip.model import GzipForm, Location, OnConflict, Options
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.settings import Tuning, make_tuning
-from s3unzip.stores.factory import StoreConfig, check_names
+from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.early_checks import check_names
 from s3unzip.stores.locations import runs_home
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from s3unzip.context import Reached
     from s3unzip.errors import Finding
     from s3unzip.model import NestedRun, PlanSummary
-    from s3unzip.stores.factory import StoreConfig
+    from s3unzip.stores.config import StoreConfig
 
 FAILURES_SHOWN = 5  # of each reason
 RATE_SECONDS = 10.0  # the rates shown are means of so long

@@ -9,10 +9,10 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from s3unzip.api.options import judge_selection, make_policy
+from s3unzip.cli.decisions import asking_for_a_prefix
 from s3unzip.cli.options import MEMBERS, ODD, PLACES, WHERE, Given, command
 from s3unzip.cli.output import print_reasons
 from s3unzip.cli.printing import print_json, warn, write_table
-from s3unzip.cli.run import asking_for_a_prefix
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
 from s3unzip.estimate import Bin, Estimate, check_budget, estimate_archive
@@ -25,9 +25,9 @@ from s3unzip.platforms import Platform, aws
 from s3unzip.pricing import Cost
 from s3unzip.printable import printable
 from s3unzip.settings import Tuning
-from s3unzip.stores.calls import LocalClock
-from s3unzip.stores.factory import open_stores
+from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.locations import parse_destination, parse_source
+from s3unzip.stores.open import open_stores
 
 BAR = 28  # characters of the longest bar
 MAX_BINS = 14

@@ -1,18 +1,17 @@
 """``run``: extract an archive, or several, on this machine."""
 
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import s3unzip
+from s3unzip.cli.decisions import asking_for_a_prefix, list_decisions
 from s3unzip.cli.options import AFTERWARDS, LOOK, MEMBERS, ODD, PLACES, WHERE, Given, command
-from s3unzip.cli.printing import print_json, warn
+from s3unzip.cli.printing import warn
 from s3unzip.cli.terminal import confirm
-from s3unzip.errors import AccessDeniedError, NotFoundError, UsageError
+from s3unzip.errors import AccessDeniedError, UsageError
 from s3unzip.figures import show_bytes, show_count
 from s3unzip.model import Location, Request
-from s3unzip.printable import printable, printable_name
+from s3unzip.printable import printable_name
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.stores.ports import ListedObject
 
@@ -93,35 +92,6 @@ def _extract_one(given: Given, where: Location, target: Location) -> int:
     return AccessDeniedError.exit_code if report.archive_left else 0
 
 
-def list_decisions(given: Given, request: Request) -> int:
-    """Print what a run would do about each member; return 1 if it could not do all of it."""
-    from s3unzip.api.options import judge_selection, make_policy
-    from s3unzip.context import Context
-    from s3unzip.local.dry_run import decide
-    from s3unzip.local.extra import check_extra
-    from s3unzip.stores.calls import LocalClock
-    from s3unzip.stores.factory import open_stores
-
-    policy = make_policy(request.options, given.password(), request.destination)
-    config, deletes = given.config(), given.delete_extra is not None
-    context = Context(open_stores(config), LocalClock(), policy)
-    if deletes:
-        check_extra(request, config.work, context.stores)
-    counts: Counter[str] = Counter()
-    with asking_for_a_prefix(request.source):
-        judge = judge_selection(request.options, warn)
-        for one in decide(request, context, judge, delete_extra=deletes):
-            counts[one.action] += 1
-            if given.json:
-                print_json(one)
-                continue
-            why = f"  {printable(one.message or '')} ({one.reason})" if one.message else ""
-            sys.stdout.write(f"{one.action:9}  {one.size:12,}  {printable_name(one.key)}{why}\n")
-    shown = ", ".join(f"{count:,} {action}" for action, count in counts.items())
-    sys.stderr.write(f"dry run, nothing is written: {shown or 'no members'}\n")
-    return 1 if counts["fail"] or counts["refuse"] else 0
-
-
 def _ask_about_extra(found: Sequence[ListedObject], given: Given) -> str | None:
     """Decide about what is no member, on a terminal by asking; return why it stays, or None."""
     count = show_count(len(found), "object")
@@ -140,17 +110,3 @@ def _ask_about_extra(found: Sequence[ListedObject], given: Given) -> str | None:
     if why or not given.quiet:
         sys.stderr.write(f"{why or f'deleting {count} ({size})'}\n")
     return why
-
-
-@contextmanager
-def asking_for_a_prefix(where: Location) -> Iterator[None]:
-    """Ask whether an object that is not there is meant as a prefix."""
-    try:
-        yield
-    except NotFoundError as error:
-        last = where.key.rpartition("/")[2]
-        if where.scheme != "s3" or "." in last or str(where) not in str(error):
-            raise
-        raise NotFoundError(
-            f"{error}; is it a prefix? then end it with a slash: {where}/"
-        ) from None

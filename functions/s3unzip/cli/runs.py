@@ -26,10 +26,12 @@ from s3unzip.model import Outcome, PlanSummary, Report, Status, Stop, Verdict, r
 from s3unzip.printable import printable
 from s3unzip.runs.records import PAGE, Items, RunRecords, RunSnapshot, RunWatcher, pick_run
 from s3unzip.runs.step import STOPPED, Step
-from s3unzip.stores.calls import LocalClock
-from s3unzip.stores.factory import OPTIONS, StoreConfig, check_buckets, open_stores
+from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.config import OPTIONS, StoreConfig
+from s3unzip.stores.early_checks import check_buckets
 from s3unzip.stores.files import PRIVATE, make_folders
 from s3unzip.stores.locations import runs_home
+from s3unzip.stores.open import open_stores
 
 if TYPE_CHECKING:  # it loads botocore
     from s3unzip.operate.runs import DeployedRuns

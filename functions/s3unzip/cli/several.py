@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 from s3unzip.api.extraction import check_apart, extract_one, find_archives, make_request
 from s3unzip.api.options import make_policy
+from s3unzip.cli.decisions import list_decisions
 from s3unzip.cli.options import Given
 from s3unzip.cli.output import Figures, RunDisplay, print_failures, shown_connections
 from s3unzip.cli.printing import print_json, warn, write_table
-from s3unzip.cli.run import list_decisions
 from s3unzip.errors import InterruptedRunError, S3UnzipError, UsageError
 from s3unzip.figures import show_bytes, show_count
 from s3unzip.local.machine import Machine, open_machine
 from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, PlanSummary, Request
 from s3unzip.printable import printable
 from s3unzip.settling.next_command import next_command
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import parse_destination
 
 TITLES = ("STATE", "MEMBERS", "FAILED", "RUN", "SOURCE")

@@ -25,7 +25,7 @@ from s3unzip.extraction.stream import allowed_size
 from s3unzip.extraction.uploads import begin_upload
 from s3unzip.model import Outcome, PlannedMember, Slice, Task, TaskKind
 from s3unzip.runs.step import Step
-from s3unzip.stores.calls import map_ahead
+from s3unzip.stores.ahead import map_ahead
 
 SEGMENTS_AT_ONCE = 32  # that are read or written
 SEGMENTS_AHEAD = 128  # each has 65 KiB at most

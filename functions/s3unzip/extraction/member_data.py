@@ -8,7 +8,7 @@ from s3unzip import errors
 from s3unzip.deflate import Span
 from s3unzip.model import PlannedMember
 from s3unzip.runs.step import Step, TaskAttempt
-from s3unzip.stores.calls import stream_ahead
+from s3unzip.stores.ahead import stream_ahead
 from s3unzip.zip import (
     AFTER_LENGTH,
     HEAD_LENGTH,

@@ -7,7 +7,8 @@ from os.path import commonprefix
 from s3unzip.extraction.comparison import is_member
 from s3unzip.extraction.forms import has_stored_size
 from s3unzip.model import OnConflict, Options, PlannedMember
-from s3unzip.stores.calls import Calls, map_ahead
+from s3unzip.stores.ahead import map_ahead
+from s3unzip.stores.calls import Calls
 from s3unzip.stores.listing import PAGE_KEYS, list_pages
 from s3unzip.stores.ports import Destination
 

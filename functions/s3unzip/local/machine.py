@@ -55,8 +55,10 @@ from s3unzip.settling.nested import (
     spend,
 )
 from s3unzip.settling.source_actions import finish_source
-from s3unzip.stores.calls import LocalClock, map_ahead
-from s3unzip.stores.factory import StoreConfig, sign_in
+from s3unzip.stores.ahead import map_ahead
+from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.early_checks import sign_in
 from s3unzip.stores.folder import FolderDestination
 from s3unzip.zip import Policy
 

@@ -40,8 +40,9 @@ from s3unzip.local.open_uploads import OpenUploads
 from s3unzip.local.processors import tune_allocator, yield_to_others
 from s3unzip.model import Outcome, Run, Task
 from s3unzip.settings import MIB, Tuning
-from s3unzip.stores.calls import LocalClock
-from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.open import open_stores
 from s3unzip.stores.ports import AskForKeys, Keys, KeysRequest
 from s3unzip.zip import Policy
 

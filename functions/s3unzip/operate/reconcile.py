@@ -22,7 +22,8 @@ from s3unzip.operate.runs import RUNNING, DeployedRuns
 from s3unzip.operate.submit import send_events
 from s3unzip.planning.plan import read_whole_tail
 from s3unzip.settling.loop import look_up_run
-from s3unzip.stores.calls import Calls, LocalClock
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.listing import bound_pages
 from s3unzip.zip import TAIL_LENGTH
 

@@ -37,8 +37,9 @@ from s3unzip.operate.control_plane import asking
 from s3unzip.runs.records import RUNS, Items, RunRecords, pick_run
 from s3unzip.settling.loop import look_up_run
 from s3unzip.settling.next_command import in_environment
-from s3unzip.stores.factory import StoreConfig, open_stores
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import bound_pages
+from s3unzip.stores.open import open_stores
 from s3unzip.stores.s3.credentials import AwsSession
 from s3unzip.stores.s3.session import Session
 

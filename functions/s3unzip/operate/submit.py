@@ -26,9 +26,9 @@ from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import Location
 from s3unzip.operate.control_plane import asking
 from s3unzip.operate.runs import DeployedRuns
-from s3unzip.stores.calls import map_ahead
+from s3unzip.stores import Stores
+from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.locations import parse_source, split_bucket
-from s3unzip.stores.ports import Stores
 
 VISIBLE: Final = "ApproximateNumberOfMessages"
 IN_FLIGHT: Final = "ApproximateNumberOfMessagesNotVisible"

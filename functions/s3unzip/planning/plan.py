@@ -45,7 +45,8 @@ from s3unzip.object_properties import ARCHIVED_CLASSES
 from s3unzip.planning.cut import TaskCutter, choose_workers, order_tasks
 from s3unzip.planning.select import KeyTemplate, Unmatched, find_unmatched, parse_template, selector
 from s3unzip.runs.records import PLAN_TASK, RunRecords
-from s3unzip.stores.calls import Calls, map_ahead, read_ahead
+from s3unzip.stores.ahead import map_ahead, read_ahead
+from s3unzip.stores.calls import Calls
 from s3unzip.stores.locations import (
     NAMED_SCHEMES,
     first_piece_name,
@@ -55,7 +56,7 @@ from s3unzip.stores.locations import (
     locate_part,
     part_name,
 )
-from s3unzip.stores.ports import Archive, CopiesParts, Source, Tail
+from s3unzip.stores.ports import CopiesParts, PinnedArchive, Source, Tail
 from s3unzip.zip import (
     Boundary,
     ByteRange,
@@ -325,7 +326,7 @@ def disks_of(pin: Pin) -> Disks:
 
 
 def read_directory(
-    archive: Archive,
+    archive: PinnedArchive,
     tail: Tail,
     request: Request,
     context: Context,

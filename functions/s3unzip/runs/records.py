@@ -65,8 +65,10 @@ from s3unzip.model import (
     decode_lines,
     encode,
 )
-from s3unzip.stores.calls import Calls, map_ahead
-from s3unzip.stores.ports import RunStore, Stores
+from s3unzip.stores import Stores
+from s3unzip.stores.ahead import map_ahead
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.ports import RunStore
 
 T = TypeVar("T")
 

@@ -70,7 +70,8 @@ from s3unzip.runs.step import RUN_FAULTS, SOURCE_CHANGED, Step, stop_for
 from s3unzip.settling.report import Tally, make_report, write_marker
 from s3unzip.settling.source_actions import source_result
 from s3unzip.settling.verdicts import WrittenVerdict, write_verdict
-from s3unzip.stores.calls import Calls, map_ahead
+from s3unzip.stores.ahead import map_ahead
+from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
 from s3unzip.zip import ByteRange
 

@@ -1,7 +1,29 @@
 """Where bytes come from and go to: archives, destinations, and the store of a run's objects.
 
 `ports` has the interfaces and `calls` the retries and counts that every call goes through.
-The adapters are `s3`, `folder` and `web`; `factory` opens the one that a location names.
-The rest of the package imports the interfaces only; the programs (cli, local, aws_lambda,
-operate) open the adapters.
+The adapters are `s3`, `folder`, `files`, `web` and `memory`; `open` opens the one that a location
+names. The rest of the package imports the interfaces only; the programs (cli, local, aws, operate)
+open the adapters.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:  # importing this package loads none of its modules
+    from s3unzip.model import Location
+    from s3unzip.stores.calls import Calls
+    from s3unzip.stores.ports import Destination, RunStore, Source
+
+
+class Stores(Protocol):
+    """Opens the right adapter for a location."""
+
+    def source(self, location: Location) -> Source:
+        """Return the adapter that reads `location`."""
+
+    def destination(self, location: Location) -> Destination:
+        """Return the adapter that writes below `location`."""
+
+    def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
+        """Return the store of one run's objects; `calls` retry and count each request."""

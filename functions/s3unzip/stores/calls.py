@@ -2,35 +2,28 @@
 
 One `Calls` belongs to one step (a plan, a task, a report), so that its counts are the step's and a
 throttled store slows all its threads together. All `Calls` of a process share one `FaultBudget`.
-This module knows no store: it runs the calls that it is given. `LocalClock` is the time in which it
-does; `read_ahead` and `map_ahead` do calls before their results are needed.
+This module knows no store: it runs the calls that it is given.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import random
 import threading
-import time
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import partial
-from itertools import islice
 from threading import get_ident
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from s3unzip.errors import ExpiredKeysError, S3UnzipError, ServiceFaultError, ThrottledError
 from s3unzip.model import Requests
+from s3unzip.stores.clock import Clock
+from s3unzip.stores.ports import Buffer, PinnedArchive
 from s3unzip.zip import ByteRange
-
-if TYPE_CHECKING:  # the ports name `Calls`
-    from s3unzip.settings import Tuning
-    from s3unzip.stores.ports import Archive, Buffer, Clock
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -316,7 +309,7 @@ class Calls:
         return self.run(kind, partial(self.pace.run, begin))
 
     def stream(
-        self, archive: Archive, want: ByteRange, store: Store = "source"
+        self, archive: PinnedArchive, want: ByteRange, store: Store = "source"
     ) -> Iterator[Buffer]:
         """Yield the bytes of `want`; a broken body is resumed where it broke."""
         position = want.start
@@ -405,94 +398,3 @@ class _Retry(Struct):
 
     attempt: int = 0
     began: float | None = None  # at the first fault
-
-
-class LocalClock:
-    """The machine's clock, or another one; after `stop`, no time remains and every sleep ends."""
-
-    def __init__(self, other: Clock | None = None) -> None:
-        self._other = other
-        self._stopped = threading.Event()
-
-    def now(self) -> float:
-        """Return Unix seconds."""
-        return time.time() if self._other is None else self._other.now()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait until the time is over or the run is stopped."""
-        if self._other is None:
-            self._stopped.wait(seconds)
-        elif not self._stopped.is_set():
-            self._other.sleep(seconds)
-
-    def remaining(self) -> float:
-        """Return the seconds left: 0 after `stop`."""
-        if self._stopped.is_set():
-            return 0.0
-        return math.inf if self._other is None else self._other.remaining()
-
-    def stop(self) -> None:
-        """End the worker's time."""
-        self._stopped.set()
-
-
-# Calls before their results are needed
-
-
-def stream_ahead(
-    archive: Archive, whole: ByteRange, calls: Calls, tuning: Tuning
-) -> Iterator[memoryview]:
-    """Yield `whole` in pieces of about a MiB; ranges of `read_piece` bytes are read ahead.
-
-    Pieces are small, because allocating pages for large buffers costs more than reading into them.
-    """
-
-    def read(want: ByteRange) -> list[Buffer]:
-        return calls.run("get", lambda: list(archive.stream(want)))
-
-    for pieces in read_ahead(read, whole, tuning.read_piece, tuning.reads_ahead):
-        for piece in pieces:
-            yield memoryview(piece)
-
-
-def read_ahead(
-    read: Callable[[ByteRange], T], whole: ByteRange, piece: int, ahead: int
-) -> Iterator[T]:
-    """Yield `whole` in order, in pieces of `piece` bytes.
-
-    At most `ahead` pieces are being read or waiting, besides the one that was yielded. This bounds
-    the memory, and a slow consumer stops the reading.
-    """
-    if whole.length <= piece:
-        if whole.length:
-            yield read(whole)
-        return
-    cuts = range(whole.start, whole.stop, piece)
-    pieces = (ByteRange(start, min(start + piece, whole.stop)) for start in cuts)
-    yield from map_ahead(read, pieces, ahead)
-
-
-def map_ahead(
-    call: Callable[[S], T], values: Iterable[S], at_once: int, ahead: int | None = None
-) -> Generator[T, None, None]:
-    """Yield what `call` returns for each value, in order.
-
-    Args:
-        call: runs in a thread.
-        values: are taken in the consumer's thread.
-        at_once: calls that run at the same time.
-        ahead: values that are in progress or wait for the consumer, so that one slow call does not
-            stop the others; None: as many as `at_once`. This bounds the memory.
-    """
-    coming = iter(values)
-    pool = ThreadPoolExecutor(at_once, thread_name_prefix="ahead")
-    try:
-        pending = deque(pool.submit(call, value) for value in islice(coming, ahead or at_once))
-        while pending:
-            result = pending.popleft().result()
-            pending.extend(pool.submit(call, value) for value in islice(coming, 1))
-            yield result
-    finally:
-        # A generator that is left behind is closed by the garbage collector, perhaps in a thread
-        # that is just starting. There a join never ends: `threading` wants a lock that it holds.
-        pool.shutdown(wait=False, cancel_futures=True)

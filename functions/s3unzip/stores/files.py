@@ -13,7 +13,7 @@ from pathlib import Path
 
 from s3unzip import errors
 from s3unzip.model import Location, Pin
-from s3unzip.stores.factory import ArchiveSource
+from s3unzip.stores.archives import ArchiveSource
 from s3unzip.stores.ports import PIECE, Buffer, Tail
 from s3unzip.zip import ByteRange
 

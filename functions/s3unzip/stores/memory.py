@@ -15,17 +15,17 @@ from s3unzip.errors import (
     UnreadableRecordError,
 )
 from s3unzip.model import Location, Part, Pin
+from s3unzip.stores import Stores
+from s3unzip.stores.archives import ArchiveSource
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.factory import ArchiveSource
 from s3unzip.stores.ports import (
     PIECE,
-    Archive,
     Buffer,
     ListPage,
     ObjectFacts,
     PartLimits,
+    PinnedArchive,
     Source,
-    Stores,
     Tail,
     Upload,
 )
@@ -191,7 +191,7 @@ class MemoryRunStore:
 class HeldArchive:
     """One pinned version of an archive, read from memory as far as it is held."""
 
-    def __init__(self, archive: Archive, tail: Tail) -> None:
+    def __init__(self, archive: PinnedArchive, tail: Tail) -> None:
         self._archive = archive
         self._data = memoryview(tail.data)
         self._start = tail.pin.size - len(tail.data)

@@ -23,7 +23,6 @@ from msgspec import Struct
 
 from s3unzip.finding import Finding
 from s3unzip.model import Location, Part, Pin
-from s3unzip.stores.calls import Calls
 from s3unzip.zip import ByteRange
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -64,7 +63,7 @@ class Tail(NamedTuple):
     refusal: Finding | None = None  # why the parts of a split archive could not be joined
 
 
-class Archive(Protocol):
+class PinnedArchive(Protocol):
     """One pinned version of an archive."""
 
     def read(self, want: ByteRange) -> bytes:
@@ -90,7 +89,7 @@ class Source(Protocol):
     def head(self, location: Location) -> Pin:
         """Return the version that is there now, with one request."""
 
-    def pinned(self, location: Location, pin: Pin) -> Archive:
+    def pinned(self, location: Location, pin: Pin) -> PinnedArchive:
         """Return a reader of exactly that version; no request."""
 
     def delete(self, location: Location, pin: Pin) -> None:
@@ -283,29 +282,3 @@ class RunStore(Protocol):
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete the objects; nothing happens if they are gone."""
-
-
-class Clock(Protocol):
-    """Time, so that tests can control it."""
-
-    def now(self) -> float:
-        """Return Unix seconds."""
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-
-    def remaining(self) -> float:
-        """Return the seconds until the worker is stopped; infinite on one machine."""
-
-
-class Stores(Protocol):
-    """Opens the right adapter for a location."""
-
-    def source(self, location: Location) -> Source:
-        """Return the adapter that reads `location`."""
-
-    def destination(self, location: Location) -> Destination:
-        """Return the adapter that writes below `location`."""
-
-    def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
-        """Return the store of one run's objects; `calls` retry and count each request."""

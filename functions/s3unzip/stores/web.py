@@ -38,8 +38,9 @@ from urllib3.util import Url, make_headers, parse_url
 
 from s3unzip import errors
 from s3unzip.model import Location, Pin
+from s3unzip.stores.archives import ArchiveSource
 from s3unzip.stores.calls import count_request
-from s3unzip.stores.factory import ArchiveSource, StoreConfig
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.ports import PIECE, Buffer, Tail
 from s3unzip.zip import ByteRange
 

@@ -12,9 +12,10 @@ from embedded.ministack import PYTHON, EmbeddedAws
 from s3unzip.model import Location, Request
 from s3unzip.planning.plan import Plan
 from s3unzip.settings import KIB, MIB, Tuning
-from s3unzip.stores.calls import LocalClock
-from s3unzip.stores.factory import StoreConfig, open_stores
-from s3unzip.stores.ports import Stores
+from s3unzip.stores import Stores
+from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.open import open_stores
 from s3unzip.stores.s3.session import Session
 from tests.support import zips
 from tests.support.contents import log_lines

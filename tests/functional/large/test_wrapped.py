@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from s3unzip.model import Location, OnConflict, Options, Part, Pin, Report, Request, TaskKind
 from s3unzip.settings import Tuning
-from s3unzip.stores.factory import ArchiveSource
+from s3unzip.stores.archives import ArchiveSource
 from s3unzip.stores.ports import Buffer, ListedObject, StoredObject, Tail, Upload
 from s3unzip.verification import Comparison, Effort, verify_objects
 from s3unzip.zip import ByteRange

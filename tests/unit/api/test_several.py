@@ -5,7 +5,7 @@ import pytest
 from s3unzip.api.extraction import find_archives
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Location
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.config import StoreConfig
 from tests.support.account import Account
 
 

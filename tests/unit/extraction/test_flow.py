@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from s3unzip.errors import AccessDeniedError, ServiceFaultError
 from s3unzip.extraction.batch import Window
 from s3unzip.extraction.put_pool import PutPool
-from s3unzip.stores.calls import map_ahead, read_ahead
+from s3unzip.stores.ahead import map_ahead, read_ahead
 from s3unzip.stores.ports import Buffer
 from s3unzip.zip import ByteRange
 from tests.support.patience import HANG_SECONDS

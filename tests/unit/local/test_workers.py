@@ -19,8 +19,8 @@ from s3unzip.local.machine import Machine
 from s3unzip.local.workers import Counted, OpenContext, Workers, WorkerTally, open_context
 from s3unzip.model import Report, Request, Verdict
 from s3unzip.settings import make_tuning
-from s3unzip.stores.calls import LocalClock
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.zip import Policy
 from tests.support.patience import HANG_SECONDS, looks

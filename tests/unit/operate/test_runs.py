@@ -7,7 +7,7 @@ from moto.backends import get_backend
 from s3unzip.errors import NotFoundError, S3UnzipError, UsageError
 from s3unzip.model import Location, Verdict, execution_name
 from s3unzip.operate.runs import DeployedRuns, find_end
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.config import StoreConfig
 from tests.support.account import Account
 from tests.unit.operate.site import Site, make_bad
 

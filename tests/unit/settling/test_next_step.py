@@ -7,7 +7,7 @@ from s3unzip.explanations import OTHER, Help, explain, find_help
 from s3unzip.model import GzipForm, Location, OnConflict, Options, Report, Verdict
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.settling.next_command import MAX_COMMAND, next_command, repeat_command
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.config import StoreConfig
 from s3unzip.zip import CHECKS
 
 SOURCE, TARGET = Location("s3", "in", "my archive.zip"), Location("s3", "out", "to/")

@@ -14,8 +14,9 @@ from urllib3 import HTTPResponse
 from s3unzip.errors import AccessDeniedError, StorageError
 from s3unzip.model import Location, Part
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.factory import PART, ObjectRunStore, StoreConfig
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.ports import Buffer, Upload
+from s3unzip.stores.run_store import PART, ObjectRunStore
 from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.source import is_odd
 from tests.support.memory import ManualClock, MemoryBucket, MemorySource

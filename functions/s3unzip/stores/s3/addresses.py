@@ -20,7 +20,7 @@ from s3unzip.stores.s3.credentials import DEFAULT_REGION, AwsSession, is_aws
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from s3unzip.stores.factory import StoreConfig
+    from s3unzip.stores.config import StoreConfig
 
 _DNS_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _IP_ADDRESS = re.compile(r":|(^|\.)[0-9]+$")  # in a URL's host

@@ -7,7 +7,7 @@ from botocore.exceptions import ProfileNotFound
 from botocore.session import Session
 
 from s3unzip.model import Location
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.config import StoreConfig
 
 AWS_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 

@@ -23,7 +23,7 @@ from s3unzip.errors import (
 )
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores.calls import Kind, count_request
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import MAX_PAGES
 from s3unzip.stores.ports import (
     PIECE,

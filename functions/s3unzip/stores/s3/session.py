@@ -28,7 +28,7 @@ from obstore.store import S3Store
 from s3unzip import errors
 from s3unzip.model import Pin
 from s3unzip.stores.calls import count_request
-from s3unzip.stores.factory import StoreConfig
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.ports import ListedObject, ListPage
 from s3unzip.stores.s3.addresses import Addresses
 from s3unzip.stores.s3.credentials import (

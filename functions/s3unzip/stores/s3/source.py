@@ -26,8 +26,8 @@ from urllib3.exceptions import HTTPError
 
 from s3unzip import errors
 from s3unzip.model import Location, Pin
+from s3unzip.stores.archives import ArchiveSource
 from s3unzip.stores.calls import count_request
-from s3unzip.stores.factory import ArchiveSource
 from s3unzip.stores.ports import PIECE, Buffer, Tail
 from s3unzip.stores.s3.errors import S3_ERRORS, Call, read_answer
 from s3unzip.stores.s3.session import Session

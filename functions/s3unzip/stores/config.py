@@ -1,0 +1,119 @@
+"""How stores are reached: the configuration that a run records and that workers get."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import urlsplit
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from s3unzip.model import Location
+from s3unzip.stores.locations import runs_home
+
+# The options of the command line, where they have names of their own.
+OPTIONS = {
+    "endpoint_url": "--endpoint-url",
+    "region": "--region",
+    "profile": "--profile",
+    "addressing_style": "--addressing-style",
+    "unsigned": "--no-sign-request",
+    "request_payer": "--request-payer",
+    "destination_endpoint_url": "--dest-endpoint-url",
+    "destination_region": "--dest-region",
+    "destination_profile": "--dest-profile",
+    "destination_unsigned": "--dest-no-sign-request",
+    "destination_owner": "--dest-owner",
+    "destination_kms_key": "--kms-key",
+}
+VARIABLES = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE")
+
+
+class StoreConfig(Struct, frozen=True, omit_defaults=True):
+    """How stores are reached. It has no secret: credentials come from boto3's chain.
+
+    What is not set for the destination is the same as for the source. A run's records in S3 are
+    reached as the destination is. Times are in seconds.
+    """
+
+    # Runs are kept below it: a folder, or an S3 prefix that ends in "/".
+    work: Location = field(default_factory=runs_home)
+    endpoint_url: str | None = None  # of S3; None: AWS, or AWS_ENDPOINT_URL
+    region: str | None = None
+    profile: str | None = None
+    # path or virtual: where requests have the bucket. None: as the configuration says; else S3 of
+    # AWS has it in the host name, other servers in the path.
+    addressing_style: str | None = None
+    unsigned: bool = False  # read the archive without credentials: everybody may
+    request_payer: bool = False  # the archive's bucket is Requester Pays; accept to pay
+    destination_endpoint_url: str | None = None
+    destination_region: str | None = None
+    destination_profile: str | None = None
+    destination_unsigned: bool = False  # for verify: everybody may read the destination
+    destination_owner: str | None = None  # account that must own the destination bucket
+    destination_kms_key: str | None = None  # None: the bucket's default encryption
+    other_hosts: bool = False  # follow the redirects of a web server to other hosts
+    connections: int = 64  # to S3, kept open
+    check_reachable: bool = False  # give up at once what cannot be reached at the beginning
+    connect_seconds: float = 5.0
+    stall_seconds: float = 20.0  # without a byte
+    # One PUT of at most some MiB, the sending included; of a part, the sending of 128 KiB, and the
+    # answer after it.
+    put_seconds: float = 80.0
+    slow_seconds: float = 600.0  # UploadPartCopy and Complete: silent while S3 works
+
+    def at_destination(self) -> StoreConfig:
+        """Return how an archive is reached that is an object of the destination."""
+        return replace(
+            self,
+            endpoint_url=self.destination_endpoint_url or self.endpoint_url,
+            region=self.destination_region or self.region,
+            profile=self.destination_profile or self.profile,
+            unsigned=self.destination_unsigned,
+            request_payer=False,
+            destination_endpoint_url=None,
+            destination_region=None,
+            destination_profile=None,
+        )
+
+    def recorded(self) -> StoreConfig:
+        """Return what a run's record keeps: no URL with a secret, nothing of this process."""
+        return replace(
+            self,
+            endpoint_url=_drop_secret(self.endpoint_url),
+            destination_endpoint_url=_drop_secret(self.destination_endpoint_url),
+            connections=64,
+            check_reachable=False,
+        )
+
+    def typed(self) -> StoreConfig:
+        """Return what no variable of the environment sets, so that a command must name it."""
+        known = set(map(os.environ.get, VARIABLES))
+        return replace(
+            self, **{name: None for name in OPTIONS if getattr(self, name) in known - {None}}
+        )
+
+    def words(self) -> list[str]:
+        """Return the options of a command that reaches the same stores."""
+        words: list[str] = []
+        for name, option in OPTIONS.items():
+            value = getattr(self, name)
+            if value is True:
+                words.append(option)
+            elif value:
+                words += [option, value]
+        return [*words, "--allow", "other-hosts"] if self.other_hosts else words
+
+    @property
+    def copies(self) -> bool:
+        """Whether the destination's server and credentials may read the archive, too."""
+        there = self.at_destination()
+        same = (there.endpoint_url, there.profile) == (self.endpoint_url, self.profile)
+        return same and not self.unsigned
+
+
+def _drop_secret(url: str | None) -> str | None:
+    """Return the URL, None if it holds a password or a signed query."""
+    parts = urlsplit(url or "")
+    has_secret = parts.query or "@" in parts.netloc
+    return None if has_secret else url

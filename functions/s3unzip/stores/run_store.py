@@ -1,0 +1,167 @@
+"""A run's own objects, below `<home>runs/<run>/`, in any store that takes members."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, count
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from s3unzip.errors import (
+    ConflictError,
+    NotFoundError,
+    S3UnzipError,
+    StorageError,
+    UnconfirmedError,
+    UnreadableRecordError,
+)
+from s3unzip.model import Location, Part
+from s3unzip.stores.calls import Calls, Kind, count_request
+from s3unzip.stores.listing import list_pages
+from s3unzip.stores.ports import Destination, ObjectFacts, Source, Upload
+from s3unzip.zip import ByteRange
+
+T = TypeVar("T")
+PART = 16 * 1024**2  # of a record: what is gathered before an upload begins, and a part of it
+TYPES = {"json": "application/json", "jsonl": "application/jsonl", "html": "text/html"}
+
+
+class ObjectRunStore:
+    """The work store of one run; threads may share it.
+
+    Unlike the adapters it goes through `Calls` itself: a write may be many requests of pieces that
+    come only once, so its caller could not repeat it.
+
+    Args:
+        home: every name begins with its key.
+        source: reads what `store` has written.
+    """
+
+    def __init__(self, home: Location, source: Source, store: Destination, calls: Calls) -> None:
+        self._home, self._source, self._store, self._calls = home, source, store, calls
+
+    def _run(self, kind: Kind, call: Callable[[], T]) -> T:
+        return self._calls.run(kind, call, "work")
+
+    def write(self, name: str, pieces: Iterable[bytes]) -> int:
+        """Write an object whole or not at all; return its size in bytes."""
+        key, facts = self._home.key + name, _facts_of(name)
+        bodies = _gather(pieces)
+        first, second = next(bodies, b""), next(bodies, None)
+        if second is None:
+            self._run("put", lambda: self._store.put(key, first, facts, if_absent=False))
+            return len(first)
+        upload = Upload(key, self._run("create", lambda: self._store.create_upload(key, facts)))
+        parts: list[Part] = []
+        try:
+            for body in chain((first, second), bodies):
+                where = upload, len(parts) + 1, sum(part.size for part in parts)
+                add = partial(self._store.upload_part, *where, body, zlib.crc32(body))
+                parts.append(self._run("part", add))
+            self._complete(upload, parts)
+        except BaseException as error:
+            try:
+                self._run("abort", lambda: self._store.abort_upload(upload))
+            except S3UnzipError as trouble:  # the lifecycle rule of the bucket drops what stays
+                error.add_note(f"and its upload was not aborted: {trouble}")
+            raise
+        return sum(part.size for part in parts)
+
+    def create(self, name: str, body: bytes) -> None:
+        """Write a small object, of all who try at once one."""
+        key, facts = self._home.key + name, _facts_of(name)
+        self._run("put", lambda: self._store.put(key, body, facts, if_absent=True))
+
+    def replace(self, name: str, old: bytes, new: bytes) -> None:
+        """Write a small object in the place of `old`, and of nothing else."""
+        key, facts = self._home.key + name, _facts_of(name)
+        stored = self._run("head", lambda: self._store.head(key))
+        try:
+            if stored is None or self.read(name) != old:
+                raise ConflictError(f"{key}: it has changed")
+            etag = stored.etag
+            self._run("put", lambda: self._store.replace(key, new, facts, etag))
+        except NotFoundError as error:
+            raise ConflictError(f"{key}: it is gone") from error
+
+    def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
+        """Return the object, or bytes [start, stop) of it."""
+        if span is not None and span[0] >= span[1]:
+            return b""
+        key = self._home.key + name
+        try:
+            data = self._run("get", lambda: b"".join(self._store.read(key, span)))
+        except StorageError as error:
+            if span is None or type(error) is not StorageError:  # a right, a bucket, an object
+                raise
+            raise UnreadableRecordError(str(error)) from error  # S3 answers 416: it ends before
+        if span is not None and len(data) != span[1] - span[0]:
+            raise UnreadableRecordError(f"{key}: its bytes {span} are {len(data)} bytes")
+        return data
+
+    def stream(self, name: str) -> Iterator[bytes]:
+        """Yield the object in pieces; a large body that breaks is read on where it broke."""
+        where = replace(self._home, key=self._home.key + name)
+        tail = self._run("get", lambda: self._source.tail(where, PART))
+        before = ByteRange(0, tail.pin.size - len(tail.data))
+        # Its version needs no right of its own: the ETag pins it.
+        archive = self._source.pinned(where, replace(tail.pin, version_id=None))
+        for piece in self._calls.stream(archive, before, "work"):
+            yield bytes(piece)
+        yield tail.data
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """Yield the names of the run's objects that begin with `prefix`, in order."""
+        home = self._home.key
+        pages = list_pages(self._store, home + prefix, partial(self._run, "list"))
+        keys = sorted(listed.key for page in pages for listed in page.objects)
+        for key in keys:
+            yield key.removeprefix(home)
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete the objects; nothing happens if they are gone."""
+        keys = [self._home.key + name for name in names]
+        if keys:
+            self._run("delete", lambda: self._store.delete(keys))
+
+    def _complete(self, upload: Upload, parts: Sequence[Part]) -> None:
+        """Complete an upload.
+
+        The store may have completed it and its answer may be lost. Then the next attempt finds no
+        upload, and the object's size tells.
+        """
+        size = sum(part.size for part in parts)
+        attempts = count(1)
+
+        def complete_once() -> None:
+            is_first = next(attempts) == 1
+            try:
+                self._store.complete_upload(upload, parts, if_absent=False)
+            except (NotFoundError, UnconfirmedError) as error:
+                if is_first and isinstance(error, NotFoundError):
+                    raise
+                count_request("head")
+                stored = self._store.head(upload.key)
+                if stored is None or stored.size != size:
+                    raise
+
+        self._run("complete", complete_once)
+
+
+def _facts_of(name: str) -> ObjectFacts:
+    return ObjectFacts(TYPES.get(name.rpartition(".")[2], "application/octet-stream"), {})
+
+
+def _gather(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in bodies of at least `PART` bytes, the last one excepted."""
+    body = bytearray()
+    for piece in pieces:
+        body += piece
+        if len(body) >= PART:
+            yield bytes(body)
+            body.clear()
+    if body:
+        yield bytes(body)
