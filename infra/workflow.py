@@ -44,11 +44,12 @@ FINAL = sorted(lasting_errors())
 THROTTLED = "Lambda.TooManyRequestsException"
 # Faults of S3 while Step Functions itself reads a round's list, or writes the Map's result.
 MAP_FAULTS = ["States.ItemReaderFailed", "States.ResultWriterFailed"]
-# About 40 hours. A wait is at most about a fifth of the time waited: a free worker soon has a task.
-WAITS, LONGEST_WAIT = 400, 900
-# An inline Map writes the retries of its 40 tasks into the history of the run, which has 25,000
-# events: three for each attempt, in three rounds without progress. These waits take 2 hours each.
-INLINE_WAITS = 61
+# Waits for a free worker. A wait is at most about a fifth of the time waited, so a free worker soon
+# has a task. Each attempt is three events of a history, which has at most 25,000 of them.
+LONGEST_WAIT = 900  # seconds
+CHILD_WAITS = 400  # about 44 hours: a task of a Distributed Map has a history of its own
+STEP_WAITS = 100  # about 7 hours: Plan, and Settle after each round
+INLINE_WAITS = 61  # about 2 hours: 40 tasks share the history of the run in two rounds
 
 
 class _RoundReader(sfn.S3JsonLItemReader):
@@ -155,7 +156,7 @@ class Workflow(Construct):
     def _step(self, name: str, function: lambda_.Function) -> tasks.LambdaInvoke:
         """Return the state that gives its input to a function and goes on with its answer."""
         task = tasks.LambdaInvoke(self, name, lambda_function=function, output_path="$.Payload")
-        _retry(task, WAITS)
+        _retry(task, STEP_WAITS)
         return task
 
     def _few_tasks(self) -> sfn.Map:
@@ -195,7 +196,7 @@ class Workflow(Construct):
             ),
             result_path=sfn.JsonPath.DISCARD,
         )
-        state.item_processor(self._task("Extract one of many", WAITS))
+        state.item_processor(self._task("Extract one of many", CHILD_WAITS))
         # The whole round runs again then. Tasks that ended find their outcomes on record.
         state.add_retry(
             errors=MAP_FAULTS,

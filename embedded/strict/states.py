@@ -9,6 +9,8 @@
   retrier waits at most its MaxDelaySeconds; JitterStrategy FULL draws the wait:
   concepts-error-handling, bp-lambda-serviceexception.
 - An inline Map runs 40 iterations at once at most, and has a MaxConcurrencyPath: state-map-inline.
+- An execution's history has at most 25,000 events, three for each attempt of a task; the last one
+  is its end: bp-history-limit. It fails with States.Runtime then (floci-io/floci#2734 measured it).
 - A name has 1 to 80 characters, some of them excluded. StartExecution with the name and the input
   of a running execution succeeds again; with another input, or after its end, it is
   ExecutionAlreadyExists: API_StartExecution.
@@ -35,6 +37,7 @@ START_SECONDS = 0.15  # MiniStack's own delay between StartExecution and the fir
 MAX_SLEEP = 60.0  # of a retrier in MiniStack
 PAYLOAD_BYTES = 262_144
 NAME_CHARACTERS = 80
+HISTORY_EVENTS = 25_000
 INLINE_MAP_CONCURRENCY = 40
 LIMIT_EXCEEDED = "States.DataLimitExceeded"
 RUNTIME = "States.Runtime"
@@ -247,9 +250,27 @@ def install() -> None:
     names = vars(sfn)
     names["_run_execution"] = run_execution
     names["_error_matches"] = error_matches
+    _bound_histories(names)
     _call_functions(names)
     _run_inline_maps(names)
     _check_starts(names)
+
+
+def _bound_histories(names: dict[str, Any]) -> None:
+    add = names["_add_event"]
+
+    def add_event(execution: dict[str, Any], kind: str, details: Any = None) -> Any:
+        if len(execution["events"]) >= HISTORY_EVENTS - 1 and not kind.startswith("Execution"):
+            cause = (
+                f"The execution reached the maximum number of history events ({HISTORY_EVENTS})."
+            )
+            raise sfn._ExecutionError(RUNTIME, cause)
+        event = add(execution, kind, details)
+        if kind == "TaskScheduled":
+            add(execution, "TaskStarted")  # MiniStack has no event of it
+        return event
+
+    names["_add_event"] = add_event
 
 
 def _call_functions(names: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from s3unzip import errors, rates
+from s3unzip.aws.executions import EXECUTION_ROUNDS, INLINE_ROUNDS
 from s3unzip.model import Next
 from s3unzip.settings import MAX_VALUES
 from s3unzip.settling.loop import MAX_IDLE_ROUNDS
@@ -13,9 +14,13 @@ from tests.infra.templates import Synthesized
 from tests.simulation.machine import DEFINITION
 
 HISTORY = 25_000  # events of one execution (quotas of Step Functions)
-# An iteration of an inline Map: started, task entered and exited, the state for what is left
-# entered and exited, succeeded; an attempt: scheduled, started, ended.
-ITEM_EVENTS, ATTEMPT_EVENTS = 6, 3
+ENTERED_AND_EXITED = 2
+ATTEMPT_EVENTS = 3  # scheduled, started, ended
+# Of an iteration of an inline Map: started, task entered and exited, the state for what is left
+# entered and exited, succeeded.
+ITEM_EVENTS = 6
+MAP_EVENTS = 4  # entered, started, ended, exited
+MAP_RUN_EVENTS = 2  # started, ended
 THROTTLED = "Lambda.TooManyRequestsException"
 OF_LAMBDA = {
     "Lambda.ClientExecutionTimeoutException",
@@ -115,14 +120,27 @@ def test_retries(dev: Synthesized) -> None:
         assert sum(min(wait, full["MaxDelaySeconds"]) for wait in waits) / 2 >= 7_200, name
 
 
-def test_history_of_full_functions(dev: Synthesized) -> None:
-    """An execution whose inline tasks find no worker in all rounds fits into its history."""
-    tasks = MAX_VALUES["max_few_tasks"]
-    retries = states_of(dev)["Extract"]["Retry"]
-    waits = next(one["MaxAttempts"] for one in retries if THROTTLED in one["ErrorEquals"])
-    attempts = waits + 4
-    events = tasks * (ITEM_EVENTS + ATTEMPT_EVENTS * attempts) * MAX_IDLE_ROUNDS
-    assert events < HISTORY
+def attempts_of(state: dict[str, Any]) -> int:
+    """Return how often a state is tried if each of its retriers is used up."""
+    return 1 + sum(int(retry["MaxAttempts"]) for retry in state["Retry"])
+
+
+def test_a_history_is_bounded(dev: Synthesized) -> None:
+    """An execution whose every retrier is used up in every round fits into its history."""
+    states = states_of(dev)
+    plan, settle = (
+        ENTERED_AND_EXITED + ATTEMPT_EVENTS * attempts_of(states[name])
+        for name in ("Plan", "Settle")
+    )
+    item = ITEM_EVENTS + ATTEMPT_EVENTS * attempts_of(states["Extract"])
+    inline = MAP_EVENTS + MAX_VALUES["max_few_tasks"] * item
+    distributed = MAP_EVENTS + MAP_RUN_EVENTS * attempts_of(states["Many tasks"])
+    rounds = INLINE_ROUNDS * inline + (EXECUTION_ROUNDS - INLINE_ROUNDS) * distributed
+    choices = ENTERED_AND_EXITED * (EXECUTION_ROUNDS + 2)  # Planned?, and Next? of each round
+    begun_and_ended = 2
+    events = begun_and_ended + plan + rounds + EXECUTION_ROUNDS * settle + choices
+    assert 20_000 < events < HISTORY
+    assert MAX_IDLE_ROUNDS > INLINE_ROUNDS  # a run without progress is in a Distributed Map, too
 
 
 def test_no_failed_task_stops_a_round(dev: Synthesized) -> None:

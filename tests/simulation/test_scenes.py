@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from tests.simulation.archives import SAME_STEM, Recipe
+from tests.simulation.functions import invoke
 from tests.simulation.promises import COMPLETED, RUN_FAILED
 from tests.simulation.scenes import NEWER, PLAIN, SMALL, Stage
 from tests.simulation.schedule import DELETED, EQUAL, VERSIONED
@@ -14,6 +15,7 @@ from tests.simulation.scheduler import START
 
 WHOLE_TAIL = 262_144  # a small archive is in memory after the first request
 SHORT_TAIL = 400  # its directory is, but not its members
+NEARLY_ALL = 172.0  # seconds of the extract function's time
 TINY_TAIL = 150  # the state machine plans it
 MANY = Recipe(0, small=14)  # too many members for the intake function
 NEWER_MANY = Recipe(1, small=14)
@@ -236,4 +238,40 @@ def test_the_news_of_an_abort_is_late() -> None:
         stage.play(partial(stage.put, MANY))
         assert len(stage.services.executions) == 2
         assert stage.run_of(MANY.version).told == [COMPLETED]
+        stage.check()
+
+
+def test_an_execution_with_many_rounds_hands_over() -> None:
+    """The next one begins with the round that follows, once, also if the step is repeated."""
+    with Stage(tail_bytes=WHOLE_TAIL) as stage, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("s3unzip.aws.executions.EXECUTION_ROUNDS", 1)
+        repeated: list[dict[str, object]] = []
+
+        def settle_again() -> None:
+            first = stage.executions[0]
+            repeated.append(invoke(stage.world, "settle", first.given))
+
+        stage.at("extract", 1, "read stop.json", partial(stage.wait, NEARLY_ALL))
+        stage.at("extract", MANY.small + 1, "read stop.json", settle_again)
+        stage.play(partial(stage.put, MANY))
+        (run,) = stage.runs
+        name = run.replace("/", "-")
+        assert [one.name for one in stage.executions] == [name, f"{name}-r2"]
+        assert [one.status for one in stage.executions] == ["SUCCEEDED", "SUCCEEDED"]
+        assert [state["next"] for state in repeated] == ["done"]
+        assert stage.run_of(MANY.version).told == [COMPLETED]
+        stage.check()
+
+
+def test_a_third_round_is_in_a_distributed_map() -> None:
+    """Its tasks have histories of their own, however few they are."""
+    with Stage(tail_bytes=WHOLE_TAIL) as stage:
+        stage.at("extract", 1, "read stop.json", partial(stage.wait, NEARLY_ALL))
+        for number in (1, 2):
+            again = MANY.small + number
+            stage.at("extract", again, "read stop.json", partial(stage.wait, NEARLY_ALL))
+        stage.play(partial(stage.put, MANY))
+        states = [line.rpartition(": ")[2] for line in stage.world.trace]
+        maps = [state for state in states if state in {"Few tasks", "Many tasks"}]
+        assert maps == ["Few tasks", "Few tasks", "Many tasks", "Many tasks"]
         stage.check()

@@ -1,6 +1,7 @@
 """The rules of the embedded AWS, by state machines that need no function."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,19 +9,24 @@ import pytest
 
 from embedded.deploy import make_client
 from embedded.ministack import PYTHON, EmbeddedAws
+from infra.workflow import INLINE_WAITS
+from tests.simulation.machine import DEFINITION
 from tests.support.patience import looks
+from tests.support.zips import Entry, build
 
 ROLE = "arn:aws:iam::000000000000:role/any"
 LARGE = "x" * 262_144
 PASS = {"Type": "Pass", "End": True}
+PLAN_AND_SETTLES = 7_000  # events: tests/infra/test_workflow.py counts them
 
 
 class Account:
-    """Step Functions and S3 of one embedded AWS."""
+    """Step Functions, Lambda and S3 of one embedded AWS."""
 
     def __init__(self, aws: EmbeddedAws) -> None:
         self.states = make_client("stepfunctions", aws.environment)
         self.s3 = make_client("s3", aws.environment)
+        self.functions = make_client("lambda", aws.environment)
         self._machines = 0
 
     def make(self, **states: dict[str, Any]) -> str:
@@ -48,6 +54,15 @@ def account() -> Iterator[Account]:
     if not PYTHON.exists():
         pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
     with EmbeddedAws(variables={"SFN_WAIT_SCALE": "0.01"}) as running:
+        yield Account(running)
+
+
+@pytest.fixture(scope="module")
+def hurried() -> Iterator[Account]:
+    """Another one, in which hours before a retry are seconds."""
+    if not PYTHON.exists():
+        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+    with EmbeddedAws(variables={"SFN_WAIT_SCALE": "0.0001"}) as running:
         yield Account(running)
 
 
@@ -149,3 +164,42 @@ def test_names_of_executions(account: Account) -> None:
         with pytest.raises(states.exceptions.InvalidName):
             states.start_execution(stateMachineArn=machine, name=name, input="{}")
     assert account.run(machine, name="n" * 80)["status"] == "SUCCEEDED"
+
+
+def test_histories_are_bounded(account: Account) -> None:
+    """The event 25,000 of an execution is its failure, and States.ALL does not catch it."""
+    again = {"Variable": "$", "IsPresent": True, "Next": "Loop"}
+    ended = account.run(account.make(Loop={"Type": "Choice", "Choices": [again]}))
+    assert (ended["status"], ended["error"]) == ("FAILED", "States.Runtime")
+    assert "25000" in ended["cause"]
+    newest = account.states.get_execution_history(
+        executionArn=ended["executionArn"], reverseOrder=True, maxResults=1
+    )
+    assert newest["events"][0]["id"] == 25_000
+
+
+def test_rounds_without_a_free_worker_fit_into_a_history(hurried: Account) -> None:
+    """Two rounds of the shipped inline Map, whose 40 tasks are all refused, to the last retry."""
+    functions = hurried.functions
+    function = functions.create_function(
+        FunctionName="full",
+        Runtime="python3.13",
+        Role=ROLE,
+        Handler="none.handler",
+        Code={"ZipFile": build(Entry("none.py", b""))},
+    )
+    functions.put_function_concurrency(FunctionName="full", ReservedConcurrentExecutions=0)
+    few = json.loads(DEFINITION.read_text())["States"]["Few tasks"]
+    few["ItemProcessor"]["States"]["Extract"]["Parameters"]["FunctionName"] = function[
+        "FunctionArn"
+    ]
+    rounds = {"First": few | {"Next": "Second"}, "Second": few | {"Next": "End"}, "End": PASS}
+    given = {"run": "r", "workers": 40, "tasks": [{"id": str(n)} for n in range(40)]}
+    ended = hurried.run(hurried.make(**rounds), given)
+    assert ended["status"] == "SUCCEEDED"
+    pages = hurried.states.get_paginator("get_execution_history").paginate(
+        executionArn=ended["executionArn"]
+    )
+    kinds = Counter(event["type"] for page in pages for event in page["events"])
+    assert kinds["TaskFailed"] == 2 * 40 * (1 + INLINE_WAITS)
+    assert kinds.total() + PLAN_AND_SETTLES < 25_000

@@ -8,6 +8,9 @@ The rules:
 - One execution of a run is at work at a time. Whoever wants another one asks for the state of those
   that there are. An execution that is at work takes the event; one that has ended, with or without
   a report, leaves the run to the next number. Of two that ask at once one starts it.
+- The history of an execution is bounded: after some rounds its last step starts the next number
+  with the round that follows, and ends it. The input of the next one says with which round it
+  began, so a step that is repeated starts none twice.
 - StartExecution with the name and the input of an execution that is at work starts nothing, and
   says nothing; all else is ExecutionAlreadyExists (API_StartExecution). DescribeExecution may be
   some seconds late: an execution that it does not know was started just now.
@@ -50,11 +53,17 @@ from s3unzip.model import (
     run_id,
 )
 from s3unzip.planning.plan import read_tail
-from s3unzip.runs.records import RUNS, RunRecords
+from s3unzip.runs.records import RUNS, RunRecords, round_name
 from s3unzip.settling.nested import has_nested, nested_requests
 from s3unzip.settling.source_actions import finish_source
 
 MAX_RESUMED = 100  # executions of one run
+TOO_MANY = f"it has had {MAX_RESUMED} executions; see why it fails"
+# The history of an execution has at most 25,000 events. Tasks of an inline Map write theirs into
+# it, so the rounds of a run after these go through a Distributed Map. After so many rounds another
+# execution goes on: tests/infra/test_workflow.py counts the events.
+INLINE_ROUNDS = 2
+EXECUTION_ROUNDS = 16
 RUNNING = "RUNNING"
 WORKER_SECONDS = 900  # the longest time of a function of Lambda
 
@@ -78,12 +87,37 @@ class Execution(NamedTuple):
         return msgspec.convert(self.given.get("pin"), Pin | None)
 
 
-def state_of(step: Next, config: LambdaConfig) -> dict[str, Any]:
+def state_of(following: Next, config: LambdaConfig) -> dict[str, Any]:
     """Return the data of the state machine: every field, and the list by its key in the bucket."""
-    values: dict[str, Any] = {"tasks": [], "workers": 1, **msgspec.to_builtins(step)}
-    if step.list:
-        values["list"] = f"{config.work.key}{RUNS}{step.run}/{step.list}"
+    if following.next == "few" and following.round >= INLINE_ROUNDS:
+        listed = round_name(following.round)
+        following = replace(following, next="many", tasks=(), list=listed)
+    values: dict[str, Any] = {"tasks": [], "workers": 1, **msgspec.to_builtins(following)}
+    if following.list:
+        values["list"] = f"{config.work.key}{RUNS}{following.run}/{following.list}"
     return values
+
+
+def next_state(following: Next, config: LambdaConfig) -> dict[str, Any]:
+    """Return the state after Settle: the next round, which may be of another execution.
+
+    It may be repeated: the execution that has begun with this round already is the one.
+    """
+    if following.next == "done" or following.round % EXECUTION_ROUNDS:
+        return state_of(following, config)
+    data = state_of(following, config)
+    for number in range(2, MAX_RESUMED + 1):
+        name = f"{following.run}-r{number}"
+        execution = find_execution(config, name)
+        if execution is None:
+            _start(config, name, data)
+            logger.info("run goes on", execution=name)
+            break
+        if execution.given.get("round") == following.round:
+            break
+    else:
+        raise UsageError(f"{following.run}: {TOO_MANY}")
+    return state_of(Next(following.run, "done"), config)
 
 
 def find_execution(config: LambdaConfig, name: str) -> Execution | None:
@@ -104,24 +138,25 @@ def start_run(
     request: Request,
     pin: Pin,
     *,
-    step: Next | None = None,
+    following: Next | None = None,
     reported: float = 0.0,
 ) -> None:
     """Start an execution of a run, unless one is at work.
 
     Args:
-        step: what comes next in the run, where it is planned already.
+        following: what comes next in the run, where it is planned already.
         reported: when the run had its last report, in Unix seconds: an execution that began before
             is at its end.
     """
-    given = {"run": run, "request": msgspec.to_builtins(request), "pin": msgspec.to_builtins(pin)}
-    if _start(config, run, given if step is None else given | state_of(step, config)):
+    data = {"run": run, "request": msgspec.to_builtins(request), "pin": msgspec.to_builtins(pin)}
+    planned = {} if following is None else state_of(following, config)
+    if _start(config, run, data | planned):
         return
     name = next_execution(config, run, since=reported, source=request.source, pin=pin)
     if name is not None:
         report = RunRecords.open(config.stores, run).find_report()
         has_ended = report is not None and report.verdict is not Verdict.FAILED
-        if not has_ended and _start(config, name, given):
+        if not has_ended and _start(config, name, data):
             logger.info("run goes on", execution=name)
             return
     logger.info("execution is known", run=run)
@@ -153,7 +188,7 @@ def next_execution(
             )
         if execution.status == RUNNING and execution.began >= since:
             return None
-    raise UsageError(f"{run}: it has had {MAX_RESUMED} executions; see why it fails")
+    raise UsageError(f"{run}: {TOO_MANY}")
 
 
 class ArchiveVersion(NamedTuple):

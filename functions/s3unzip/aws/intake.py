@@ -405,7 +405,7 @@ def _plan_here(
     if ended is None or report is None:
         if ended and is_small:
             record_handover()
-        start_run(config, run, request, tail.pin, step=ended and ended.next)
+        start_run(config, run, request, tail.pin, following=ended and ended.next)
     elif report != settled.report:  # another invocation was quicker
         _take_known(report, request, tail.pin, config, context)
     else:

@@ -24,6 +24,7 @@ from s3unzip.aws.executions import (
     follow_later,
     follow_newer,
     next_execution,
+    next_state,
     state_of,
 )
 from s3unzip.aws.telemetry import bind_run, lambda_function, logger, timed
@@ -59,7 +60,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         settled = settle(before, step)
     if settled.report is not None:
         end_run(settled.report, config, step, is_first=settled.is_first)
-    return state_of(settled.next, config)
+    return next_state(settled.next, config)
 
 
 def _look_again(run: str, config: LambdaConfig, step: Context) -> dict[str, Any]:
