@@ -154,19 +154,19 @@ def do_resume(site: Site) -> Done:
     return Done(f"{report.verdict}, {left:,} left before, {report.extracted:,} equal", (report,))
 
 
-def do_reconcile(site: Site) -> Done:
-    """Find and start an archive whose event started nothing, with ``s3unzip reconcile``."""
+def do_missing(site: Site) -> Done:
+    """Find and start an archive whose event started nothing, with ``submit --missing``."""
     started = time.time()
     put = lose_event(site)
     days = f"{(time.time() - started + LOOK_BACK) / DAY:.6f}"
-    words = ("reconcile", "--env", site.environment, "--days", days)
-    _, found = site.call(*words, "--start")
+    words = ("submit", "--missing", "--env", site.environment, "--days", days)
+    _, found = site.call(*words, "--yes")
     if not _names(found, put):
-        raise Mismatch(f"s3unzip reconcile does not name the archive without a run: {found}")
+        raise Mismatch(f"submit --missing does not name the archive without a run: {found}")
     report = complete(site, put)
-    _, found = site.call(*words)
+    _, found = site.call(*words, "--dry-run")
     if _names(found, put):
-        raise Mismatch("s3unzip reconcile names the archive after its run")
+        raise Mismatch("submit --missing names the archive after its run")
     return Done(f"found, started, {report.verdict}", (report,))
 
 
@@ -181,7 +181,7 @@ def lose_event(site: Site) -> Put:
     for burst in BURSTS:
         markers = {}
         for number in itertools.islice(numbers, burst):
-            name = f"reconcile-{number}"
+            name = f"missing-{number}"
             markers[name] = put_and_delete(site, site.key(name), archive)
         site.wait_idle(quiet=1.0)
         for name, marker in markers.items():
@@ -217,5 +217,5 @@ INCIDENTS = (
     Case("overwrite", "the new one complete, no mix", do_overwrite),
     Case("abort", "ABORTED, nothing incomplete left", do_abort),
     Case("resume", "COMPLETED after s3unzip resume", do_resume),
-    Case("reconcile", "found and started", do_reconcile),
+    Case("missing", "found and started", do_missing),
 )

@@ -9,8 +9,7 @@ from s3unzip.estimate import Estimate
 from s3unzip.local.dry_run import Decision
 from s3unzip.model import Batch, NestedRun, Report
 from s3unzip.operate.doctor import Diagnosis
-from s3unzip.operate.reconcile import Reconciliation
-from s3unzip.operate.submit import Submission
+from s3unzip.operate.submit import MissingArchives, Submission
 from s3unzip.verification import ComparedObject, Verification
 
 
@@ -41,7 +40,7 @@ OUTPUTS = (
     Output("abort", "abort", "what was stopped", (lines.Aborted,)),
     Output("doctor", "doctor", "all checks", (Diagnosis,)),
     Output("submit", "submit", "what was found and queued", (Submission,)),
-    Output("reconcile", "reconcile", "what was found", (Reconciliation,)),
+    Output("submit --missing", "missing", "what was found and started", (MissingArchives,)),
 )
 
 TEXT = """\

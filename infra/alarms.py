@@ -59,7 +59,7 @@ LETTERS = {
     "fix the cause, then move the messages back: aws sqs start-message-move-task with "
     "the stack's output DeadLettersArn.",
     "UndeliveredArchives": "EventBridge could not put events of archives into the queue: see the "
-    "queue's policy. Then run s3unzip reconcile --start, which finds their archives, and purge the "
+    "queue's policy. Then run s3unzip submit --missing, which finds their archives, and purge the "
     "queue of the stack's output UndeliveredArchivesUrl.",
     "UndeliveredFailures": "EventBridge could not call the settle function after a run failed, so "
     "nobody was told of that run. Each message of the stack's output UndeliveredFailuresUrl is an "

@@ -155,7 +155,7 @@ def test_items_of_the_map(pipeline: DeployedPipeline, monkeypatch: pytest.Monkey
 def test_an_archive_whose_event_was_lost_is_found_and_begun(
     pipeline: DeployedPipeline, operator: Program
 ) -> None:
-    """Reconcile names archives without a run, and no others; --start queues them again."""
+    """`submit --missing` names archives without a run, and no others, and queues them again."""
     pipeline.put("kept.zip", build(*members_of(3)))
     pipeline.wait("kept.zip")
     events = pipeline.client("events")
@@ -164,20 +164,20 @@ def test_an_archive_whose_event_was_lost_is_found_and_begun(
     pipeline.put("lost one.zip", build(*members_of(4)))
     pipeline.put("unasked.txt", b"its suffix starts no run")
     events.enable_rule(Name=rule)
-    found = operator.run("reconcile", "--env", "dev", "--json")
+    found = operator.run("submit", "--missing", "--env", "dev", "--dry-run", "--json")
     assert found.code == 1, found.err
     unsettled = json.loads(found.out)["unsettled"]
     assert [(one["source"]["key"], one["state"]) for one in unsettled] == [
         ("lost one.zip", "no run")
     ]
-    begun = operator.run("reconcile", "--env", "dev", "--start")
+    begun = operator.run("submit", "--missing", "--env", "dev", "--yes")
     assert "lost one.zip" in begun.out
     assert begun.err == "1 started: s3unzip runs --env dev\n"
     assert pipeline.wait("lost one.zip").run == unsettled[0]["run"]
-    settled = operator.run("reconcile", "--env", "dev")
+    settled = operator.run("submit", "--missing", "--env", "dev", "--dry-run")
     assert settled.code == 0, settled.out
     assert settled.out.endswith(" archives: 0 running, 0 without a verdict\n")
-    assert operator.run("reconcile", "--env", "dev", "--days", "0").code == 0
+    assert operator.run("submit", "--missing", "--env", "dev", "--days", "0", "--yes").code == 0
 
 
 def test_archives_that_are_there_are_submitted(

@@ -84,9 +84,9 @@ def test_completion(program: Program, shell: str, line: str) -> None:
     assert ended.code == 0
     assert line in ended.out
     assert "_S3UNZIP_COMPLETE" in ended.out
-    program.variables |= {"COMP_WORDS": "s3unzip re", "COMP_CWORD": "1"}
+    program.variables |= {"COMP_WORDS": "s3unzip ru", "COMP_CWORD": "1"}
     program.variables["_S3UNZIP_COMPLETE"] = "bash_complete"
-    assert program.run().out.split() == ["plain,resume", "plain,reconcile"]
+    assert program.run().out.split() == ["plain,run", "plain,runs"]
 
 
 def test_run_extracts_and_reports(program: Program) -> None:

@@ -1,8 +1,11 @@
-"""Commands on a deployed environment: ``submit``, ``reconcile``, ``doctor``."""
+"""Commands on a deployed environment: ``submit``, ``doctor``."""
 
 import sys
 import time
+from collections import Counter
 from itertools import chain
+
+from msgspec.structs import replace
 
 from s3unzip.cli.options import SERVER, Given, command
 from s3unzip.cli.printing import print_json
@@ -10,24 +13,31 @@ from s3unzip.cli.terminal import confirm
 from s3unzip.errors import BudgetError, InterruptedRunError, UsageError
 from s3unzip.figures import show_bytes, show_count, show_dollars, show_time
 from s3unzip.model import Location
-from s3unzip.operate import reconcile as reconciling
 from s3unzip.operate.canary import try_canary
 from s3unzip.operate.doctor import CheckStatus, Diagnosis, diagnose
 from s3unzip.operate.runs import DeployedRuns
-from s3unzip.operate.submit import Submission, find_archives, send_events
+from s3unzip.operate.submit import (
+    MissingArchives,
+    Submission,
+    find_archives,
+    find_missing,
+    send_events,
+    start_missing,
+)
 from s3unzip.pricing import price_archives
 from s3unzip.printable import printable
 
 DAY = 86_400.0
 INDENT = " " * 9  # the width of the status of a check
-TOLD_EVERY = 10_000  # archives
+REPORT_EVERY = 10_000  # archives between two lines about the progress
+MISSING_DAYS = 7.0  # default of --days
 REQUIRED = {"required": True}
 
 
 @command(
-    *("sources env", SERVER, "max_cost dry_run yes json"),
+    *("sources env", SERVER, "missing days max_cost dry_run yes json"),
     env=REQUIRED,
-    sources={"required": True, "help": "s3://bucket/prefix/, a glob, or an archive."},
+    sources={"help": "s3://bucket/prefix/, a glob, or an archive."},
     dry_run={"help": "Print what was found; queue nothing."},
 )
 def submit(given: Given) -> int:
@@ -35,50 +45,88 @@ def submit(given: Given) -> int:
 
     The same command can be given again: archives whose runs have begun or ended start nothing.
 
-    Exit code: 0 queued, 1 the answer was no, 2 wrong request or above --max-cost.
+    With --missing, compares the ingest bucket with the runs, and queues or resumes the archives
+    whose event or verdict never came. Also finds archives that were to be deleted or tagged after
+    their runs (``[after_success]``), and were not. SRC may be left out.
+
+    Exit code: 0 queued, 1 the answer was no, 2 wrong request or above --max-cost. With --missing: 0
+    every archive has its verdict, is being extracted or was started, 1 some are left.
     """
+    _check_request(given)
+    runs = given.deployed()
+    return _submit_missing(given, runs) if given.missing else _submit_all(given, runs)
+
+
+def _check_request(given: Given) -> None:
+    if given.days is not None and not given.missing:
+        raise UsageError("submit: --days is for --missing")
+    if not given.sources and not given.missing:
+        raise UsageError("submit: name archives (SRC), or give --missing")
     if not (given.yes or given.dry_run or sys.stdin.isatty()):
         raise UsageError(
             "submit: standard input is no terminal, so nobody can be asked; look with "
             "--dry-run first, then add --yes"
         )
-    runs, limit = given.deployed(), given.max_cost
-    found, outside = find_archives(given.sources, runs)
-    count, size, env = len(found), sum(found.values()), runs.environment
-    made = Submission(env, count, size, outside, price_archives(count, size))
+
+
+def _submit_all(given: Given, runs: DeployedRuns) -> int:
+    sizes, outside = find_archives(given.sources, runs)
+    count = len(sizes)
+    size = sum(sizes.values())
+    dollars = price_archives(count, size)
+    submission = Submission(runs.environment, count, size, outside=outside, dollars=dollars)
     if not given.json:
-        left_out = f"; left out: {outside:,} that {env} does not take" if outside else ""
-        sys.stdout.write(
-            f"{show_count(count, 'archive')} to extract, {show_bytes(made.size)}, about "
-            f"{show_dollars(made.dollars)} by their sizes{left_out}\n"
-        )
-    if limit is not None and made.dollars > limit:
-        raise BudgetError(
-            f"the estimate is {show_dollars(made.dollars, limit)} for {count:,} archives, "
-            f"above the limit of {show_dollars(limit, made.dollars)}. Nothing is queued: raise "
-            "--max-cost, or name fewer archives"
-        )
-    agreed = not given.dry_run and bool(count)
-    if agreed and not given.yes:
-        agreed = confirm(f"Queue {show_count(count, 'archive')}?")
+        sys.stdout.write(f"{_show_submission(submission)}\n")
+    _check_cost(given, count, dollars)
+    agreed = bool(count) and _agree(given, f"Queue {show_count(count, 'archive')}?")
     if agreed:
-        made.queued = _queue(runs, list(found))
+        submission = replace(submission, queued=_queue(runs, list(sizes)))
     else:
-        why = "" if count else f": there is no archive that {env} takes"
+        why = "" if count else f": there is no archive that {runs.environment} takes"
         sys.stderr.write(f"nothing is queued{why}\n")
     if given.json:
-        print_json(made)
+        print_json(submission)
     return 0 if agreed or given.dry_run or not count else 1
 
 
+def _show_submission(submission: Submission) -> str:
+    text = (
+        f"{show_count(submission.archives, 'archive')} to extract, "
+        f"{show_bytes(submission.size)}, about {show_dollars(submission.dollars)} by their sizes"
+    )
+    if submission.outside:
+        text += f"; left out: {submission.outside:,} that {submission.environment} does not take"
+    return text
+
+
+def _check_cost(given: Given, count: int, dollars: float) -> None:
+    """Check an estimate against ``--max-cost``."""
+    limit = given.max_cost
+    if limit is not None and dollars > limit:
+        raise BudgetError(
+            f"the estimate is {show_dollars(dollars, limit)} for {count:,} archives, "
+            f"above the limit of {show_dollars(limit, dollars)}. Nothing is queued: raise "
+            "--max-cost, or name fewer archives"
+        )
+
+
+def _agree(given: Given, question: str) -> bool:
+    """Return whether the command may change anything; ask if need be."""
+    if given.dry_run:
+        return False
+    return given.yes or confirm(question)
+
+
 def _queue(runs: DeployedRuns, keys: list[str]) -> int:
-    queued, now, bucket = 0, time.time(), runs.defaults.trigger.bucket
+    """Queue the events of archives, and print how far it is; return how many are queued."""
+    queued = 0
     # The events have the time of now: archives that were put long ago are not ahead of new ones.
+    now = time.time()
+    bucket = runs.defaults.trigger.bucket
     events = [(Location("s3", bucket, key), now) for key in keys]
-    client, queue = runs.client("sqs"), runs.outputs["QueueUrl"]
     try:
-        for count in send_events(client, queue, events, "submit"):
-            if count // TOLD_EVERY > queued // TOLD_EVERY:
+        for count in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
+            if count // REPORT_EVERY > queued // REPORT_EVERY:
                 sys.stderr.write(f"queued {count:,} archives\n")
             queued = count
     except KeyboardInterrupt:
@@ -90,40 +138,43 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     return queued
 
 
-@command("env", SERVER, "days start json", env=REQUIRED)
-def reconcile(given: Given) -> int:
-    """Find archives whose event or verdict never came.
-
-    Compares the ingest bucket with the runs. Also finds archives that were to be deleted or tagged
-    after their runs (``[after_success]``), and were not.
-
-    Exit code: 0 every archive has its verdict or is being extracted, 1 some have not, or are left.
-    """
-    runs = given.deployed()
-    found = reconciling.reconcile(runs, time.time() - given.days * DAY)
-    left = sum(one.state == "archive left" for one in found.unsettled)
-    if given.json:
-        print_json(found)
-    else:
-        for one in found.unsettled:
-            mend = f"  s3unzip resume {one.run}{runs.found_by}"
-            if one.state == "no run":
-                mend = ""
-            elif one.state == "not readable":
-                mend = f"  {printable(one.message)}"
-            sys.stdout.write(
-                f"{show_time(one.put)}  {one.state:12}  "
-                f"{show_bytes(one.size):>9}  {printable(str(one.source))}{mend}\n"
-            )
-        sys.stdout.write(
-            f"{found.archives:,} archives: {found.running:,} running, "
-            f"{len(found.unsettled) - left:,} without a verdict"
-            + (f", {left:,} left after success\n" if left else "\n")
-        )
-    if given.start and found.unsettled:
-        count = reconciling.start(runs, found.unsettled)
+def _submit_missing(given: Given, runs: DeployedRuns) -> int:
+    days = MISSING_DAYS if given.days is None else given.days
+    missing = find_missing(runs, time.time() - days * DAY, given.sources)
+    if not given.json:
+        _print_missing(missing, runs.found_by)
+    startable = missing.startable
+    count = len(startable)
+    _check_cost(given, count, price_archives(count, sum(archive.size for archive in startable)))
+    if count and _agree(given, f"Start {show_count(count, 'archive')}?"):
+        start_missing(runs, startable)
+        missing = replace(missing, started=count)
         sys.stderr.write(f"{count:,} started: s3unzip runs{runs.found_by}\n")
-    return 1 if found.unsettled else 0
+    if given.json:
+        print_json(missing)
+    return 0 if missing.started == len(missing.unsettled) else 1
+
+
+def _print_missing(missing: MissingArchives, found_by: str) -> None:
+    """Print a line for each archive without a verdict, and the counts."""
+    for archive in missing.unsettled:
+        advice = f"  s3unzip resume {archive.run}{found_by}"
+        if archive.state == "no run":
+            advice = ""
+        elif archive.state == "not readable":
+            advice = f"  {printable(archive.message)}"
+        sys.stdout.write(
+            f"{show_time(archive.put)}  {archive.state:12}  "
+            f"{show_bytes(archive.size):>9}  {printable(str(archive.source))}{advice}\n"
+        )
+    remaining = sum(archive.state == "archive left" for archive in missing.unsettled)
+    counts = (
+        f"{missing.archives:,} archives: {missing.running:,} running, "
+        f"{len(missing.unsettled) - remaining:,} without a verdict"
+    )
+    if remaining:
+        counts += f", {remaining:,} left after success"
+    sys.stdout.write(f"{counts}\n")
 
 
 @command("env", SERVER, "no_canary wait json", env=REQUIRED)
@@ -132,18 +183,23 @@ def doctor(given: Given) -> int:
 
     Exit code: 0 all is well or there are only warnings, 1 a check failed.
     """
-    runs, found = given.deployed(), []
-    for one in chain(diagnose(runs), () if given.no_canary else try_canary(runs, given.wait)):
-        found.append(one)
+    runs = given.deployed()
+    checks = []
+    canary = () if given.no_canary else try_canary(runs, given.wait)
+    for check in chain(diagnose(runs), canary):
+        checks.append(check)
         if not given.json:
-            advice = f"{INDENT}-> {printable(one.advice)}\n" if one.advice else ""
-            sys.stdout.write(f"{one.status:8} {one.name:19} {printable(one.message)}\n{advice}")
+            advice = f"{INDENT}-> {printable(check.advice)}\n" if check.advice else ""
+            message = printable(check.message)
+            sys.stdout.write(f"{check.status:8} {check.name:19} {message}\n{advice}")
             sys.stdout.flush()
-    statuses = [one.status for one in found]
-    ok, warnings, failures = map(statuses.count, CheckStatus)
+    counts = Counter(check.status for check in checks)
+    failures = counts[CheckStatus.FAILURE]
     if given.json:
-        print_json(Diagnosis(given.env or "", tuple(found)))
+        print_json(Diagnosis(given.env or "", tuple(checks)))
     else:
-        counts = f"{show_count(warnings, 'warning')}, {show_count(failures, 'failure')}"
-        sys.stdout.write(f"{ok} ok, {counts}\n")
+        warnings = show_count(counts[CheckStatus.WARNING], "warning")
+        sys.stdout.write(
+            f"{counts[CheckStatus.OK]} ok, {warnings}, {show_count(failures, 'failure')}\n"
+        )
     return 1 if failures else 0

@@ -37,7 +37,6 @@ COMMANDS = {
     "resume": ("runs", "Continue a run: do the tasks that did not end."),
     "abort": ("runs", "Stop a run and drop its incomplete uploads."),
     "submit": ("deployed", "Queue archives that are already there."),
-    "reconcile": ("deployed", "Find archives whose event or verdict never came."),
     "doctor": ("deployed", "Check a deployed environment, and say what to do."),
 }
 # Words of other tools, and of earlier versions, for what is done here by another name.
@@ -58,6 +57,7 @@ OTHER_NAMES = {
     "retry": "s3unzip resume --failed",
     "simulate": "s3unzip plan",
     "backlog": "s3unzip submit, and s3unzip runs",
+    "reconcile": "s3unzip submit --missing",
 }
 # Click's own words, and shorter ones.
 PLAIN = (

@@ -248,13 +248,15 @@ class Given:
         "--every NUMBER", "Seconds between two updates.", 1.0, type=click.FloatRange(min=0.1)
     )
     yes: bool = option("--yes -y", "Do not ask before queueing.", False)
-    days: float = option(
-        "--days NUMBER", "Check archives that were put in the last so many days.", 7.0, type=DOLLARS
-    )
-    start: bool = option(
-        "--start",
-        "Queue the archives without a run again, and resume the runs of the others.",
+    missing: bool = option(
+        "--missing",
+        "Only archives without a verdict: queue those without a run, resume the other runs.",
         False,
+    )
+    days: float | None = option(
+        "--days NUMBER",
+        "With --missing: archives that were put in the last so many days; default 7.",
+        type=DOLLARS,
     )
     no_canary: bool = option(
         "--no-canary", "Do not extract, verify and remove an archive of five small members.", False

@@ -1,18 +1,28 @@
-"""Queues the events of archives that are already in the ingest bucket, as S3 would send them.
+"""Queues archives that are already in the ingest bucket, and finds those that have no verdict.
 
-An event starts no second run, because a run is known by its id: a submission can be repeated.
+The events are as S3 would send them. An event starts no second run, because a run is known by its
+id: a submission can be repeated.
+
+S3 sends an event at least once, but may send one for two writes of an unversioned key, and somebody
+may purge a queue. A function may be killed after it wrote a run's report, and before it deleted
+or tagged the archive. So `find_missing` lists the bucket, computes each archive's run id as the
+planner does, and looks up the run. An archive that cannot be read hides no other one.
 """
+
+from __future__ import annotations
 
 import contextlib
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from itertools import accumulate
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from s3unzip.api.extraction import (
     SUFFIX,
@@ -21,14 +31,33 @@ from s3unzip.api.extraction import (
     names_object,
     names_several,
 )
-from s3unzip.aws.environment import Trigger
-from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
-from s3unzip.model import Location
+from s3unzip.errors import (
+    NotFoundError,
+    ServiceFaultError,
+    StorageError,
+    UnreadableRecordError,
+    UsageError,
+)
+from s3unzip.globs import compile_glob
+from s3unzip.model import Location, SourceState, Verdict, check_same_archive, run_id
 from s3unzip.operate.control_plane import asking
-from s3unzip.operate.runs import DeployedRuns
-from s3unzip.stores import Stores
+from s3unzip.operate.runs import RUNNING, DeployedRuns
+from s3unzip.planning.plan import read_whole_tail
+from s3unzip.settling.loop import look_up_run
 from s3unzip.stores.ahead import map_ahead
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.listing import bound_pages
 from s3unzip.stores.locations import parse_source, split_bucket
+from s3unzip.zip import TAIL_LENGTH
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import ObjectTypeDef
+
+    from s3unzip.aws.environment import Trigger
+    from s3unzip.model import Report, Request
+    from s3unzip.stores import Stores
+    from s3unzip.stores.ports import Tail
 
 VISIBLE: Final = "ApproximateNumberOfMessages"
 IN_FLIGHT: Final = "ApproximateNumberOfMessagesNotVisible"
@@ -36,9 +65,14 @@ MAX_BATCH = 10  # messages of one SendMessageBatch
 SENDERS = 8  # requests to the queue at once
 ATTEMPTS = 8
 LONGEST_WAIT = 10.0  # seconds
+LOOKUPS = 32  # archives that are looked up at once
+# The longest time of a function: an action that is pending for longer was cut off.
+ACTION_SECONDS = 900.0
+
+State = Literal["no run", "not finished", "archive left", "put back", "not readable"]
 
 
-class Submission(Struct):
+class Submission(Struct, frozen=True):
     """What ``s3unzip submit`` found and queued."""
 
     environment: str
@@ -49,48 +83,112 @@ class Submission(Struct):
     queued: int = 0
 
 
+class Unsettled(Struct, frozen=True):
+    """An archive without a verdict, or one that was to be deleted or tagged.
+
+    ``no run``: the event never came. ``not finished``: the run never ended. ``archive left``: the
+    run is COMPLETED, and what was to follow has not happened. ``put back``: the run ended because
+    the archive was replaced, but the same bytes are there again. ``not readable``: the archive or
+    the records of its run could not be read.
+    """
+
+    source: Location
+    size: int  # bytes
+    put: float  # Unix seconds
+    run: str  # empty if the archive could not be read
+    state: State
+    message: str = ""  # why it could not be read
+
+
+class MissingArchives(Struct, frozen=True):
+    """What ``s3unzip submit --missing`` found and started."""
+
+    environment: str
+    archives: int  # that were looked up
+    running: int  # of these, archives whose runs are active
+    unsettled: tuple[Unsettled, ...]
+    started: int = 0
+
+    @property
+    def startable(self) -> tuple[Unsettled, ...]:
+        """The archives that an event or a resumed run can settle."""
+        return tuple(archive for archive in self.unsettled if archive.state != "not readable")
+
+
 def find_archives(words: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, int], int]:
     """List the archives that `words` name: keys, prefixes, globs.
 
     Return their sizes by their keys, and how many the environment does not take.
     """
-    trigger, sizes, outside = runs.defaults.trigger, dict[str, int](), set[str]()
+    trigger = runs.defaults.trigger
+    sizes: dict[str, int] = {}
+    outside: set[str] = set()
     for word in words:
         _check(word, trigger, runs.environment)
     for word in words:
-        found = dict(_list(word, runs.stores))
-        taken = {key: size for key, size in found.items() if trigger.covers(trigger.bucket, key)}
-        others = {key for key in found if key.lower().endswith(SUFFIX)} - taken.keys()
-        if not taken and not others:
+        named = dict(_list(word, runs.stores))
+        taken = {key: size for key, size in named.items() if trigger.covers(trigger.bucket, key)}
+        left_out = {key for key in named if key.lower().endswith(SUFFIX)} - taken.keys()
+        if not taken and not left_out:
             raise NotFoundError(f"{word}: no archive is there that {runs.environment} takes")
         sizes |= taken
-        outside |= others
+        outside |= left_out
     return sizes, len(outside)
+
+
+def find_missing(runs: DeployedRuns, since: float, words: Sequence[str] = ()) -> MissingArchives:
+    """Look up the run of every archive that was put since `since`, Unix seconds.
+
+    Sends one LIST for each thousand objects, and one HEAD and one GET for each archive. If the GET
+    finds no report, another one finds out whether the archive is split, and a HEAD each its parts.
+
+    Args:
+        runs: those of the environment.
+        since: archives that were put earlier are left out.
+        words: keys, prefixes or globs of the archives; none: all that the environment takes.
+    """
+    look_up = partial(_find_unsettled, runs=runs)
+    with ThreadPoolExecutor(LOOKUPS, thread_name_prefix="missing") as pool:
+        states = list(pool.map(look_up, _list_recent(runs, since, words)))
+    unsettled = tuple(state for state in states if isinstance(state, Unsettled))
+    return MissingArchives(runs.environment, len(states), states.count(RUNNING), unsettled)
+
+
+def start_missing(runs: DeployedRuns, archives: Iterable[Unsettled]) -> None:
+    """Queue the events of archives without a run, and resume the runs of the others."""
+    events = []
+    for archive in archives:
+        if archive.state == "no run":
+            events.append((archive.source, archive.put))
+        else:
+            runs.resume(archive.run)
+    for _ in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
+        pass
 
 
 def send_events(
     client: Any,
     queue: str,
     events: Sequence[tuple[Location, float]],
-    sender: str,
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[int]:
     """Queue events, ten with one request and several requests at once; yield how many are sent.
 
     Args:
+        client: of SQS.
+        queue: its URL.
         events: archives, and the times that their events tell (Unix seconds).
-        sender: who sends them, as the events say: "reconcile", "submit".
         sleep: waits some seconds between two attempts.
     """
 
     def send(start: int) -> int:
-        entries = [
-            {"Id": str(number), "MessageBody": _body(*event, sender)}
-            for number, event in enumerate(events[start : start + MAX_BATCH])
+        messages = [
+            {"Id": str(number), "MessageBody": _body(source, put)}
+            for number, (source, put) in enumerate(events[start : start + MAX_BATCH])
         ]
-        _send(client, queue, entries, sleep)
-        return len(entries)
+        _send(client, queue, messages, sleep)
+        return len(messages)
 
     yield from accumulate(map_ahead(send, range(0, len(events), MAX_BATCH), SENDERS))
 
@@ -105,8 +203,8 @@ def read_depth(runs: DeployedRuns, queue: str) -> tuple[int, int]:
 
 def _check(word: str, trigger: Trigger, environment: str) -> None:
     """Check that the environment may take what a word names."""
-    scheme, separator, rest = word.partition("://")
-    bucket, key = split_bucket(rest)
+    scheme, separator, path = word.partition("://")
+    bucket, key = split_bucket(path)
     if not separator or scheme.lower() != "s3" or not bucket:
         raise UsageError(f"{word}: archives of an environment are in S3: s3://bucket/prefix/")
     if names_several(word):
@@ -125,18 +223,146 @@ def _check(word: str, trigger: Trigger, environment: str) -> None:
 def _list(word: str, stores: Stores) -> Iterator[tuple[str, int]]:
     """Yield keys and sizes of the objects that a word names; a name wins over a glob."""
     if names_several(word) and not names_object(word, stores):
-        yield from ((one.key, one.size) for one in list_objects(word, stores))
+        yield from ((listed.key, listed.size) for listed in list_objects(word, stores))
         return
     source = parse_source(word)
     with contextlib.suppress(NotFoundError):
         yield source.key, stores.source(source).head(source).size
 
 
-def _body(source: Location, put: float, sender: str) -> str:
+def _list_recent(runs: DeployedRuns, since: float, words: Sequence[str]) -> Iterator[ObjectTypeDef]:
+    """Yield the objects that start runs, that `words` name, and that were put since `since`."""
+    trigger = runs.defaults.trigger
+    for word in words:
+        _check(word, trigger, runs.environment)
+    selections = [_select(word) for word in words] or [_Selection(trigger.prefix, _any_key)]
+    listed = set[str]()
+    for selection in selections:
+        for archive in _list_prefix(runs, trigger.bucket, selection.prefix):
+            key = archive["Key"]
+            is_recent = archive["LastModified"].timestamp() >= since
+            is_named = selection.fits(key) and trigger.covers(trigger.bucket, key)
+            if is_recent and is_named and key not in listed:
+                listed.add(key)
+                yield archive
+
+
+class _Selection(NamedTuple):
+    """The keys that a word names."""
+
+    prefix: str  # all of them begin with it
+    fits: Callable[[str], object]
+
+
+def _any_key(key: str) -> bool:  # noqa: ARG001 - of a prefix
+    return True
+
+
+def _select(word: str) -> _Selection:
+    """Return the keys that a prefix, a glob or a key names."""
+    _, pattern = split_bucket(word.partition("://")[2])
+    if not names_several(word):
+        return _Selection(pattern, pattern.__eq__)
+    prefix = fixed_part(pattern)
+    if prefix == pattern:
+        return _Selection(prefix, _any_key)
+    glob = compile_glob(pattern)
+    return _Selection(prefix, lambda key: key == pattern or glob.match(key))
+
+
+def _list_prefix(runs: DeployedRuns, bucket: str, prefix: str) -> Iterator[ObjectTypeDef]:
+    # A separate client, because the stores' client does not parse times.
+    pages = runs.client("s3").get_paginator("list_objects_v2")
+    with asking("s3:ListBucket"):
+        listing = pages.paginate(Bucket=bucket, Prefix=prefix)
+        for page in bound_pages(listing, f"s3://{bucket}/{prefix}"):
+            yield from page.get("Contents", ())
+
+
+def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | str | None:
+    """Return the problem of an archive's run, the state of an active run, or None."""
+    request = runs.defaults.request(archive["Key"])
+    source = request.source
+    put = archive["LastModified"].timestamp()
+    unread = Unsettled(source, archive["Size"], put, run="", state="not readable")
+    try:
+        tail = runs.stores.source(source).stat(source)
+    except NotFoundError:  # deleted after the listing
+        return None
+    except StorageError as error:
+        return structs.replace(unread, message=str(error))
+    run = run_id(request, tail.pin, tail.modified)
+    try:
+        report = runs.records(run).find_report()
+        check_same_archive(run, source, tail.pin, report)
+        if report is not None:
+            size = tail.pin.size
+            unfinished = Unsettled(source, size, put, run=run, state="archive left")
+            return _judge_end(report, unfinished)
+        return _find_state(runs, request, tail, put)
+    except NotFoundError:
+        return None
+    except (UnreadableRecordError, UsageError) as error:  # damaged, or of another archive
+        return structs.replace(unread, run=run, message=str(error))
+
+
+def _find_state(
+    runs: DeployedRuns, request: Request, stat: Tail, put: float
+) -> Unsettled | str | None:
+    """Return the problem of an archive whose run has no report, unless it is split; or RUNNING."""
+    tail = _read_whole(runs, request.source, stat)
+    run = run_id(request, tail.pin, tail.modified)
+    records = runs.records(run)
+    if tail.pin.parts and records.find_report() is not None:
+        return None
+    state = runs.state(run)
+    if state == RUNNING:
+        return RUNNING
+    recorded = look_up_run(records)
+    began = state is not None or recorded.plan is not None or recorded.begins_anew
+    problem: State = "not finished" if began else "no run"
+    return Unsettled(request.source, tail.pin.size, put, run=run, state=problem)
+
+
+def _read_whole(runs: DeployedRuns, source: Location, stat: Tail) -> Tail:
+    """Return the tail of an archive with all its parts, which name the run of a split archive.
+
+    The limits are the environment's, as for the planner. If the archive cannot be read, return
+    `stat`, the description of the one object.
+    """
+    defaults = runs.defaults
+    calls = Calls(LocalClock(), defaults.tuning.retry_seconds, 1)
+    store = runs.stores.source(source)
+    try:
+        max_parts = defaults.limits.parts
+        return read_whole_tail(store, source, length=TAIL_LENGTH, max_parts=max_parts, calls=calls)
+    except NotFoundError:
+        raise
+    except StorageError:
+        return stat
+
+
+def _judge_end(report: Report, unfinished: Unsettled) -> Unsettled | str | None:
+    """Return what is wrong although the run ended; RUNNING while a function may be at its archive.
+
+    `unfinished` is the archive, as one whose after-success action is not done.
+    """
+    if report.verdict is Verdict.SOURCE_CHANGED:
+        return structs.replace(unfinished, state="put back")
+    action = report.after_success
+    if action is None or not report.archive_left:
+        return None
+    is_recent = time.time() - report.finished < ACTION_SECONDS
+    if action.state is SourceState.PENDING and is_recent:
+        return RUNNING
+    return unfinished
+
+
+def _body(source: Location, put: float) -> str:
     """Return the event in the form of EventBridge's "Object Created" of S3."""
     event = {
         "detail-type": "Object Created",
-        "source": f"s3unzip.{sender}",
+        "source": "s3unzip.submit",
         "time": datetime.fromtimestamp(put, UTC).isoformat(),
         "detail": {"bucket": {"name": source.bucket}, "object": {"key": source.key}},
     }
@@ -144,7 +370,7 @@ def _body(source: Location, put: float, sender: str) -> str:
 
 
 def _send(
-    client: Any, queue: str, entries: Sequence[dict[str, str]], sleep: Callable[[float], None]
+    client: Any, queue: str, messages: Sequence[dict[str, str]], sleep: Callable[[float], None]
 ) -> None:
     """Send one batch; messages that SQS refuses for now are sent again.
 
@@ -154,15 +380,16 @@ def _send(
         if attempt:
             sleep(random.uniform(0, min(LONGEST_WAIT, 0.1 * 2**attempt)))  # noqa: S311 - jitter
         with asking("sqs:SendMessage"):
-            answer = client.send_message_batch(QueueUrl=queue, Entries=entries)
-        failed = answer.get("Failed", [])
-        if not failed:
+            answer = client.send_message_batch(QueueUrl=queue, Entries=messages)
+        refused = answer.get("Failed", [])
+        if not refused:
             return
-        refused = {one["Id"] for one in failed}
-        entries = [entry for entry in entries if entry["Id"] in refused]
-        last = failed[0]
-        if last["SenderFault"]:
+        ids = {refusal["Id"] for refusal in refused}
+        messages = [message for message in messages if message["Id"] in ids]
+        first = refused[0]
+        if first["SenderFault"]:
             break
     raise ServiceFaultError(
-        f"the queue did not take {len(entries)} messages: {last['Code']}: {last.get('Message', '')}"
+        f"the queue did not take {len(messages)} messages: "
+        f"{first['Code']}: {first.get('Message', '')}"
     )

@@ -153,6 +153,56 @@ def test_an_interruption(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "stopped after 0 of 1 archives; the same command queues all" in shell.err
 
 
+def test_missing_archives_are_listed_and_started(shell: Shell) -> None:
+    """A dry run starts nothing and exits with 1; with a yes each archive gets its verdict."""
+    shell.put("a.zip", "in/b.zip", "in/c.zip")
+    assert shell("--missing", "--dry-run") == 1
+    assert [line.split()[2:4] for line in shell.out.splitlines()[:-1]] == [["no", "run"]] * 3
+    assert shell.out.endswith("3 archives: 0 running, 3 without a verdict\n")
+    assert shell("--missing", answer="n\n") == 1
+    assert shell.err.startswith("Start 3 archives? [y/N] ")
+    assert shell("--missing", "--yes", "--max-cost", "0.0000001") == 2
+    assert shell.queued() == []
+    assert shell("--missing", f"{BUCKET}in/", "--yes", "--json") == 0
+    (found,) = check_lines("missing", shell.out)
+    assert [archive["state"] for archive in found["unsettled"]] == ["no run"] * 2
+    assert found["started"] == 2
+    assert shell.err == "2 started: s3unzip runs --env dev\n"
+    assert shell.queued() == ["in/b.zip", "in/c.zip"]
+    assert shell("--missing", "--days", "0", "--yes") == 0
+    assert shell.out == "0 archives: 0 running, 0 without a verdict\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "keys"),
+    [
+        (["in/*.zip"], ["in/00.zip", "in/[0].zip"]),
+        (["in/[0].zip"], ["in/[0].zip"]),
+        (["in/00.zip", "in/"], ["in/00.zip", "in/00.zip.zip/2.zip", "in/[0].zip"]),
+        (["in/00.zip"], ["in/00.zip"]),
+    ],
+)
+def test_words_select_missing_archives(shell: Shell, words: list[str], keys: list[str]) -> None:
+    """Prefixes, globs and keys name the archives that are looked up, each once."""
+    shell.put("in/00.zip", "in/[0].zip", "in/00.zip.zip/2.zip", "x.zip")
+    assert shell("--missing", *(BUCKET + word for word in words), "--yes") == 0
+    assert shell.queued() == keys
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--yes",), "submit: name archives (SRC), or give --missing"),
+        ((BUCKET, "--days", "1", "--yes"), "submit: --days is for --missing"),
+        (("--missing", "s3://other/", "--yes"), "takes only s3://arrivals/*.zip"),
+    ],
+)
+def test_contradictory_requests(shell: Shell, words: tuple[str, ...], says: str) -> None:
+    """They are refused before anything is looked up."""
+    assert shell(*words) == 2
+    assert says in shell.err
+
+
 @dataclass
 class Queue:
     """SendMessageBatch of a queue that refuses some messages.
@@ -182,7 +232,7 @@ def send(queue: Queue, count: int) -> list[float]:
     """Send so many events; return the seconds of each pause."""
     slept: list[float] = []
     events = [(Location("s3", "b", f"{n}.zip"), float(n)) for n in range(count)]
-    *_, sent = send_events(queue, "queue", events, "submit", sleep=slept.append)
+    *_, sent = send_events(queue, "queue", events, sleep=slept.append)
     assert sent == count
     return slept
 

@@ -8,7 +8,7 @@ import pytest
 
 from s3unzip.errors import StorageError
 from s3unzip.model import Location, Verdict, execution_name
-from s3unzip.operate.reconcile import reconcile, start
+from s3unzip.operate.submit import find_missing, start_missing
 from tests.support.split_zips import build_split, part_names
 from tests.support.zips import Entry
 from tests.unit.operate.site import GOOD, Site
@@ -20,27 +20,28 @@ def test_every_archive_has_its_verdict(site: Site) -> None:
     site.begin("going.zip")
     site.begin("refused.zip", b"no archive")
     site.account.put("other.txt", b"starts nothing")
-    found = reconcile(site.runs, 0.0)
+    found = find_missing(site.runs, 0.0)
     assert (found.archives, found.running, found.unsettled) == (3, 1, ())
-    assert reconcile(site.runs, time.time() + 3_600).archives == 0  # only what was put since
+    assert find_missing(site.runs, time.time() + 3_600).archives == 0  # only what was put since
 
 
 def test_a_lost_event_is_queued_again(site: Site) -> None:
-    """The intake takes what `start` queues, and then the newest version has a run."""
+    """The intake takes what `start_missing` queues, and then the newest version has a run."""
     site.account.client("s3").put_bucket_versioning(
         Bucket="arrivals", VersioningConfiguration={"Status": "Enabled"}
     )
     site.account.put("lost.zip", b"an older version")
     site.account.put("lost.zip", GOOD)
     runs = site.runs
-    found = reconcile(runs, 0.0)
+    found = find_missing(runs, 0.0)
     (lost,) = found.unsettled
     assert (lost.source.key, lost.state, lost.size) == ("lost.zip", "no run", len(GOOD))
-    assert start(runs, found.unsettled) == 1
+    assert len(found.startable) == 1
+    start_missing(runs, found.startable)
     site.take()
     assert site.account.executions() == [execution_name(lost.run)]
     site.work(lost.run)
-    assert reconcile(runs, 0.0).unsettled == ()
+    assert find_missing(runs, 0.0).unsettled == ()
 
 
 def test_a_split_archive_has_its_verdict(site: Site) -> None:
@@ -50,10 +51,10 @@ def test_a_split_archive_has_its_verdict(site: Site) -> None:
     for name, part in others:
         site.account.put(name, part)
     run = site.begin(*last)
-    (found,) = [reconcile(site.runs, 0.0)]
+    (found,) = [find_missing(site.runs, 0.0)]
     assert (found.running, found.unsettled) == (1, ())
     site.work(run)
-    assert reconcile(site.runs, 0.0).unsettled == ()
+    assert find_missing(site.runs, 0.0).unsettled == ()
 
 
 def test_the_limit_of_parts_is_the_environment_s(deploy: Callable[..., Site]) -> None:
@@ -69,7 +70,7 @@ def test_the_limit_of_parts_is_the_environment_s(deploy: Callable[..., Site]) ->
     report = site.runs.records(run).find_report()
     assert report is not None
     assert report.reason == "too-many-parts"
-    assert reconcile(site.runs, 0.0).unsettled == ()
+    assert find_missing(site.runs, 0.0).unsettled == ()
 
 
 @pytest.mark.parametrize("key", ["odd//a.zip", "/leading.zip", "a/../b.zip", "empty.zip"])
@@ -79,7 +80,7 @@ def test_keys_and_archives_that_are_read_by_their_size(site: Site, key: str) -> 
     if run:
         assert not run.startswith("1970")
         site.work(run)
-    found = reconcile(site.runs, 0.0)
+    found = find_missing(site.runs, 0.0)
     assert (found.archives, found.unsettled) == (1, ())
 
 
@@ -93,15 +94,16 @@ def test_what_cannot_be_read_hides_nothing(site: Site) -> None:
     frozen = {"Bucket": "arrivals", "Key": "frozen.zip", "StorageClass": "DEEP_ARCHIVE"}
     site.account.client("s3").put_object(**frozen, Body=GOOD)
     site.account.put("lost.zip", GOOD)
-    found = reconcile(site.runs, 0.0)
+    found = find_missing(site.runs, 0.0)
     assert {one.source.key: one.state for one in found.unsettled} == {
         "damaged.zip": "not finished",
         "frozen.zip": "no run",
         "lost.zip": "no run",
     }
-    assert start(site.runs, found.unsettled) == 3
-    site.take()  # what `start` queued
-    assert reconcile(site.runs, 0.0).unsettled == ()
+    assert len(found.startable) == 3
+    start_missing(site.runs, found.startable)
+    site.take()  # what `start_missing` queued
+    assert find_missing(site.runs, 0.0).unsettled == ()
 
 
 def test_an_archive_that_nobody_may_see_is_named(site: Site) -> None:
@@ -120,10 +122,11 @@ def test_an_archive_that_nobody_may_see_is_named(site: Site) -> None:
         ],
     }
     site.account.client("s3").put_bucket_policy(Bucket="arrivals", Policy=json.dumps(policy))
-    found = reconcile(site.runs, 0.0)
+    found = find_missing(site.runs, 0.0)
     states = {one.source.key: (one.state, bool(one.message)) for one in found.unsettled}
     assert states == {"lost.zip": ("no run", False), "secret.zip": ("not readable", True)}
-    assert start(site.runs, found.unsettled) == 1
+    assert len(found.startable) == 1
+    start_missing(site.runs, found.startable)
 
 
 def test_an_archive_that_must_be_restored_has_a_verdict(site: Site) -> None:
@@ -137,7 +140,7 @@ def test_an_archive_that_must_be_restored_has_a_verdict(site: Site) -> None:
     assert report is not None
     assert (report.verdict, report.reason) == (Verdict.FAILED, "not-readable")
     assert "restore it" in (report.message or "")
-    assert reconcile(site.runs, 0.0).unsettled == ()
+    assert find_missing(site.runs, 0.0).unsettled == ()
     s3.restore_object(**frozen, RestoreRequest={"Days": 1})
     site.runs.resume(run)
     site.work(run, 2)
@@ -150,11 +153,12 @@ def test_a_run_that_did_not_end(site: Site) -> None:
     """An execution that ended without a report is resumed; its archive needs no other event."""
     run = site.begin("a.zip")
     site.end(execution_name(run))
-    found = reconcile(site.runs, 0.0)
+    found = find_missing(site.runs, 0.0)
     assert [(one.run, one.state) for one in found.unsettled] == [(run, "not finished")]
-    assert start(site.runs, found.unsettled) == 1
+    assert len(found.startable) == 1
+    start_missing(site.runs, found.startable)
     site.work(run, 2)
-    assert reconcile(site.runs, 0.0).unsettled == ()
+    assert find_missing(site.runs, 0.0).unsettled == ()
 
 
 def test_a_run_of_another_archive_is_no_verdict(site: Site) -> None:
@@ -164,7 +168,7 @@ def test_a_run_of_another_archive_is_no_verdict(site: Site) -> None:
     s3, key = site.account.client("s3"), f"runs/{run}/report.json"
     report = s3.get_object(Bucket="work", Key=key)["Body"].read()
     s3.put_object(Bucket="work", Key=key, Body=report.replace(b'"a.zip"', b'"b/a.zip"'))
-    (other,) = reconcile(site.runs, 0.0).unsettled
+    (other,) = find_missing(site.runs, 0.0).unsettled
     assert (other.state, other.run) == ("not readable", run)
     assert "which is on record for s3://arrivals/b/a.zip" in str(other.message)
     assert "put the archive under another key" in str(other.message)
@@ -174,12 +178,12 @@ def test_what_is_gone_is_named(site: Site) -> None:
     """What cannot be queued is an error, not a number, and so is a bucket that is not there."""
     site.account.put("lost.zip", GOOD)
     runs = site.runs
-    found = reconcile(runs, 0.0)
+    found = find_missing(runs, 0.0)
     site.account.client("sqs").delete_queue(QueueUrl=runs.outputs["QueueUrl"])
     with pytest.raises(StorageError, match="sqs:SendMessage"):
-        start(runs, found.unsettled)
+        start_missing(runs, found.startable)
     s3 = site.account.client("s3")
     s3.delete_object(Bucket="arrivals", Key="lost.zip")
     s3.delete_bucket(Bucket="arrivals")
     with pytest.raises(StorageError, match="s3:ListBucket: NoSuchBucket"):
-        reconcile(runs, 0.0)
+        find_missing(runs, 0.0)
