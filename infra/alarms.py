@@ -97,6 +97,8 @@ class Alarms(Construct):
         self._watch_queues(intake.dead_letters)
         self._watch_intake(functions, intake, environment.alarms.waiting_seconds)
         self._watch_runs(measures, workflow)
+        if environment.ingest.scan is not None:
+            self._watch_scans(measures)
         self._watch_speed(measures, functions, environment)
 
     @property
@@ -160,6 +162,15 @@ class Alarms(Construct):
             workflow.state_machine.metric_aborted(statistic="Sum"),
             advice="Somebody stopped a run: by s3unzip abort, or in the console. If it was not "
             "meant, s3unzip resume goes on where it stopped.",
+        )
+
+    def _watch_scans(self, measures: Measures) -> None:
+        self._alarm(
+            "WithheldArchives",
+            measures.measure("ArchivesWithheld", "Sum"),
+            advice="An archive was not opened: GuardDuty found a threat in it, or could not scan "
+            "it. The intake function's log names it, the result and the threats. Delete or "
+            "quarantine it; what is right but cannot be scanned is extracted elsewhere.",
         )
 
     def _watch_speed(

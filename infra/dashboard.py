@@ -34,6 +34,7 @@ ENDS = {
     "ArchivesRejected": "rejected",
     "ArchivesChanged": "changed in mid-run",
     "ArchivesFailed": "failed",
+    "ArchivesWithheld": "withheld by their scan",
 }
 
 

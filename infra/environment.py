@@ -82,6 +82,7 @@ class IngestSection(BucketSection):
     versioned: bool = True  # of an existing bucket: whether versioning is on (used by checks)
     expire_days: Days | None = None  # of a created bucket: days after which archives are deleted
     topic: TopicArn | None = None  # of SNS, to which S3 or another account sends the events
+    scan: Literal["guardduty"] | None = None  # open only archives that were scanned for malware
     request_payer: bool = False  # pay for reading archives from a Requester Pays bucket
 
     @property
@@ -317,6 +318,7 @@ class Environment(Section):
             or self._explain_network()
             or self._explain_overlap()
             or self._explain_after_success()
+            or self._explain_scan()
         )
         if problem is not None:
             raise ValueError(problem)
@@ -443,7 +445,21 @@ class Environment(Section):
             )
         return None
 
+    def _explain_scan(self) -> str | None:
+        if self.ingest.scan and (self.limits.parts or 1) > 1:
+            return (
+                "limits.parts: with ingest.scan split archives are not opened, because the scan of "
+                "a part does not look into the archive: leave it out"
+            )
+        if self.ingest.scan and self.options.nested_depth > SCANNED_DEPTH:
+            return (
+                f"options.nested_depth: with ingest.scan at most {SCANNED_DEPTH}, because "
+                "GuardDuty does not look into deeper archives"
+            )
+        return None
 
+
+SCANNED_DEPTH = 4  # of 5 levels, one is the archive itself: quotas of GuardDuty
 DEFAULT_INTAKE = 100  # invocations of intake at once, where nothing is reserved
 SMALL_SECONDS = 20.0  # that the intake function needs for what counts as small
 # `s3unzip.zip.Limits` gives the bound: bytes a member, the names, and twice

@@ -157,6 +157,8 @@ def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
     """Return the variables of every function."""
     destination, rule = environment.destination, environment.after_success
     limits = environment.limits.model_dump(exclude_none=True)
+    if environment.ingest.scan:
+        limits["parts"] = 1  # nobody has scanned the members of a split archive
     tuning = environment.tuning | {"max_workers": environment.max_workers}
     maximum = environment.runs.max_cost
     variables = {
@@ -170,6 +172,7 @@ def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
         Variable.TRIGGER_PREFIX: environment.ingest.prefix,
         Variable.TRIGGER_SUFFIX: environment.ingest.suffix,
         Variable.REQUEST_PAYER: "requester" if environment.ingest.request_payer else "",
+        Variable.SCAN: environment.ingest.scan or "",
         Variable.EVENT_BUS: environment.event_bus,
         Variable.AFTER_SUCCESS: json.dumps(rule.model_dump(exclude_defaults=True))
         if rule.action

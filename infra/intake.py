@@ -56,15 +56,8 @@ class Intake(Construct):
         events.Rule(
             self,
             "ArchivePut",
-            description="An archive was put into the ingest bucket",
-            event_pattern=events.EventPattern(
-                source=["aws.s3"],
-                detail_type=["Object Created"],
-                detail={
-                    "bucket": {"name": [storage.ingest.bucket_name]},
-                    "object": {"key": key_patterns(environment)},
-                },
-            ),
+            description="An archive was put into the ingest bucket, and scanned if that is asked",
+            event_pattern=_event_pattern(environment, storage.ingest.bucket_name),
             targets=[
                 targets.SqsQueue(
                     self.queue, dead_letter_queue=self.dead_letters["UndeliveredArchives"]
@@ -119,6 +112,26 @@ class Intake(Construct):
         )
         acknowledge(queue, "AwsSolutions-SQS3", "This is a dead-letter queue.")
         return queue
+
+
+def _event_pattern(environment: Environment, bucket: str) -> events.EventPattern:
+    """Return which events start runs: those of S3, or the results of GuardDuty's scans.
+
+    Every result comes, so that what is not opened is counted, too. Their form:
+    docs.aws.amazon.com/guardduty, monitor-with-eventbridge-s3-malware-protection.
+    """
+    keys = key_patterns(environment)
+    if environment.ingest.scan is None:
+        return events.EventPattern(
+            source=["aws.s3"],
+            detail_type=["Object Created"],
+            detail={"bucket": {"name": [bucket]}, "object": {"key": keys}},
+        )
+    return events.EventPattern(
+        source=["aws.guardduty"],
+        detail_type=["GuardDuty Malware Protection Object Scan Result"],
+        detail={"s3ObjectDetails": {"bucketName": [bucket], "objectKey": keys}},
+    )
 
 
 def key_patterns(environment: Environment) -> list[dict[str, str]]:

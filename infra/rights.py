@@ -94,6 +94,7 @@ class Rights:
         return [
             *self._tasks(),
             allow(["s3:ListBucket"], self._ingest.bucket_arn),
+            *self._scan(),
             allow(["s3:ListBucketMultipartUploads"], self._destination.bucket_arn),
             # Nested archives, and archives that were replaced while their run was at work.
             allow(["states:StartExecution"], machine_arn(environment, self._stack)),
@@ -106,6 +107,12 @@ class Rights:
             ),
             *self._after_success(),
         ]
+
+    def _scan(self) -> list[iam.PolicyStatement]:
+        """Return the right to read the tag that says what the scan of a version came to."""
+        if self._environment.ingest.scan is None:
+            return []
+        return [allow(["s3:GetObjectVersionTagging"], self._archive)]
 
     def _after_success(self) -> list[iam.PolicyStatement]:
         rule, versioned = self._environment.after_success, self._environment.ingest.keeps_versions

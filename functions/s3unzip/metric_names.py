@@ -25,6 +25,7 @@ METRICS = {
     "ArchivesRejected": Unit.COUNT,  # archives that were REJECTED; nothing was written
     "ArchivesChanged": Unit.COUNT,  # runs that ended SOURCE_CHANGED; the newer archive has its own
     "ArchivesFailed": Unit.COUNT,  # runs that ended FAILED, aborted and timed-out runs included
+    "ArchivesWithheld": Unit.COUNT,  # not opened, because no scan says that they are clean
     "DirectHandovers": Unit.COUNT,  # small archives that the state machine had to finish
     "SourcesFinished": Unit.COUNT,  # archives deleted or tagged after success
     "SourcesNotFinished": Unit.COUNT,  # archives for which that failed, or that were replaced

@@ -22,8 +22,8 @@ from tests.support.split_zips import build_split
 from tests.support.zips import Entry, build
 
 STATE_MACHINE = {Variable.TUNING.value: json.dumps({"max_direct_members": 0})}
-# Metrics of handovers and of actions after success.
-UNUSED = {"DirectHandovers", "SourcesFinished", "SourcesNotFinished"}
+# Metrics of handovers, of actions after success and of the malware gate.
+UNUSED = {"ArchivesWithheld", "DirectHandovers", "SourcesFinished", "SourcesNotFinished"}
 
 
 @pytest.fixture(scope="module")

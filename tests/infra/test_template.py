@@ -199,6 +199,28 @@ def test_event_path(dev: Synthesized) -> None:
     assert queue["RedrivePolicy"]["maxReceiveCount"] == dev.environment.intake.attempts
 
 
+def test_a_malware_gate(dev: Synthesized, synthesized: Callable[[str], Synthesized]) -> None:
+    """Every result of a scan reaches the queue, S3's events do not; tags may be read."""
+    made = synthesized("scanned")
+    pattern = made.properties("AWS::Events::Rule", "IntakeArchivePut")["EventPattern"]
+    assert pattern["source"] == ["aws.guardduty"]
+    assert pattern["detail-type"] == ["GuardDuty Malware Protection Object Scan Result"]
+    (bucket,) = pattern["detail"]["s3ObjectDetails"]["bucketName"]
+    assert bucket["Ref"].startswith("StorageIngest")
+    keys = [{"wildcard": f"in/*{suffix}"} for suffix in (".zip", ".ZIP", ".Zip")]
+    assert pattern["detail"]["s3ObjectDetails"]["objectKey"] == keys
+    read = ("s3:GetObjectVersionTagging", "<StorageIngest.Arn>/in/*")
+    for name in FUNCTIONS:
+        assert (read in made.rights(name)) == (name != "extract")
+        assert read[0] not in {action for action, _ in dev.rights(name)}
+        function = made.properties("AWS::Lambda::Function", f"Functions{name.capitalize()}")
+        variables = function["Environment"]["Variables"]
+        assert variables[Variable.SCAN] == "guardduty"
+        assert json.loads(variables[Variable.LIMITS])["parts"] == 1
+    alarm = made.properties("AWS::CloudWatch::Alarm", "AlarmsWithheldArchives")
+    assert alarm["MetricName"] == "ArchivesWithheld"
+
+
 def test_failed_executions_are_reported(dev: Synthesized) -> None:
     """Executions that fail, time out or are aborted reach the settle function."""
     rule = dev.properties("AWS::Events::Rule", "WorkflowFailed")

@@ -66,6 +66,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
             "options.objects.tags.team": "data",
         },
     ),
+    "scanned": ("dev", {"ingest.scan": "guardduty", "ingest.prefix": "in/"}),
     "company": (
         "dev",
         {

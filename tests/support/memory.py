@@ -293,6 +293,11 @@ class MemorySource(ArchiveSource):
             raise SourceChangedError(f"{location}: is gone")
         found.facts.metadata.update(tags)
 
+    def tags(self, location: Location, pin: Pin) -> dict[str, str]:
+        """Return the tags; they are kept as metadata."""
+        found = self._find(location, pin)
+        return {} if found is None else dict(found.facts.metadata)
+
     def _find(self, location: Location, pin: Pin) -> Stored | None:
         found = self.bucket.objects.get(location.key)
         if found is not None and found.etag != pin.etag:

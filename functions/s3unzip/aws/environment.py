@@ -84,6 +84,7 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
     limits: Limits
     platform: Platform
     max_cost: float | None  # dollars a run
+    scan: str  # "guardduty": archives are opened after their malware scan; or empty
     access: StoreConfig
     state_machine: str  # ARN
     event_bus: str
@@ -187,6 +188,7 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
         limits=limits,
         platform=aws(workers=tuning.max_workers, memory_mb=memory),
         max_cost=_number(variables, Variable.MAX_COST),
+        scan=variables.get(Variable.SCAN, ""),
         access=StoreConfig(
             work,
             request_payer=bool(variables.get(Variable.REQUEST_PAYER)),

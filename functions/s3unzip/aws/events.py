@@ -1,7 +1,8 @@
-"""Events in and out: archives that were put, by S3's events, and the event of a finished run.
+"""Events in and out: archives that were put or scanned, and the event of a finished run.
 
-In: EventBridge's "Object Created" (key as it is) and S3's own notification
-(key URL-encoded, spaces as "+"), also inside of a message of SNS. Out: one EventBridge event a run.
+In: EventBridge's "Object Created" (key as it is), S3's own notification (key URL-encoded, spaces as
+"+") and GuardDuty's result of a scan, also inside of a message of SNS. Out: one EventBridge event a
+run.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from urllib.parse import unquote_plus
 import msgspec
 from msgspec.structs import replace
 
+from s3unzip.aws import scans
 from s3unzip.aws.environment import LambdaConfig
+from s3unzip.aws.scans import ScanResult
+from s3unzip.aws.telemetry import logger
 from s3unzip.errors import ServiceFaultError, UsageError
-from s3unzip.model import Report, Request, Verdict
+from s3unzip.model import Pin, Report, Request, Verdict
 from s3unzip.stores.ports import Tail
 
 if TYPE_CHECKING:  # stubs
@@ -28,6 +32,7 @@ if TYPE_CHECKING:  # stubs
 T = TypeVar("T")
 
 SOURCE = "s3unzip"
+OWN_SENDERS = "s3unzip."  # begins the sources of events that commands queue
 TITLES = {
     Verdict.COMPLETED: "Archive Extracted",
     Verdict.COMPLETED_WITH_ERRORS: "Archive Extracted",
@@ -52,17 +57,37 @@ def parse_field(event: Mapping[str, Any], name: str, kind: type[T]) -> T:
         raise UsageError(f"the event's {name!r} is not a {kind.__name__}: {error}") from error
 
 
+class ObjectEvent(NamedTuple):
+    """One event of one object: it was put, or scanned."""
+
+    bucket: str
+    key: str
+    time: float  # Unix seconds
+    etag: str | None  # None: the event says none that S3 has
+    version_id: str | None
+    sender: str  # aws.s3, aws.guardduty, s3unzip.submit, ...
+    scan: ScanResult | None = None
+
+
 class ArchivePut(NamedTuple):
-    """What one event tells of an archive."""
+    """An archive that an event names."""
 
     request: Request
-    etag: str | None  # without quotes, as events have it; None: the event does not tell
-    version_id: str | None  # likewise
+    etag: str | None  # without quotes; None: the event does not say it
+    version_id: str | None  # None: the event does not say it
+    scan: ScanResult | None = None  # of this version
 
     @property
     def names_version(self) -> bool:
-        """Whether the event tells which version was put."""
+        """Whether the event says which version was put."""
         return (self.etag or self.version_id) is not None
+
+    def is_of(self, pin: Pin) -> bool:
+        """Return whether the event says that it is of this version."""
+        same_bytes = self.etag == (pin.etag or "").strip('"')
+        if self.version_id is None or pin.version_id is None:
+            return same_bytes
+        return self.version_id == pin.version_id and (self.etag is None or same_bytes)
 
     def is_older(self, tail: Tail) -> bool:
         """Return whether another version than that of the event is there now."""
@@ -82,32 +107,39 @@ def read_puts(body: str, config: LambdaConfig) -> Iterator[ArchivePut]:
     later attempt can take it.
     """
     try:
-        puts = list(_puts(_unwrap(json.loads(body))))
+        events = list(_read_events(_unwrap(json.loads(body))))
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise UsageError(f"the message is no S3 event: {error!r}") from error
     faults = []
-    for bucket, key, stored, time in puts:
-        if not config.trigger.covers(bucket, key):
+    for event in events:
+        if not config.trigger.covers(event.bucket, event.key):
             continue
-        fault = _find_key_fault(key)
-        if fault is None:
-            request = replace(config.request(key), event_time=time)
-            etag = stored.get("etag")
-            is_etag = isinstance(etag, str) and ETAG.fullmatch(etag)
-            yield ArchivePut(request, etag if is_etag else None, stored.get("version-id"))
+        fault = _find_fault(event)
+        if fault is not None:
+            faults.append(f"{event.key[:100]!r} {fault}")
+        elif config.scan and event.scan is None and not event.sender.startswith(OWN_SENDERS):
+            logger.info("archive waits for the result of its scan", key=event.key)
         else:
-            faults.append(f"{key[:100]!r} is no key of S3: {fault}")
+            request = replace(config.request(event.key), event_time=event.time)
+            yield ArchivePut(request, event.etag, event.version_id, event.scan)
     if faults:
         raise UsageError("; ".join(faults))
 
 
-def _find_key_fault(key: str) -> str | None:
-    """Return why S3 cannot have an object of this key; None: it can (object-keys, user guide)."""
+def _find_fault(event: ObjectEvent) -> str | None:
+    """Return why the event never names an archive: S3 cannot have its key, or it has no version.
+
+    Keys: object-keys in the user guide of S3.
+    """
     try:
-        size = len(key.encode())
+        size = len(event.key.encode())
     except UnicodeEncodeError as error:
-        return f"character {error.start + 1} is half of a surrogate pair"
-    return f"{size:,} bytes, {MAX_KEY:,} are allowed" if size > MAX_KEY else None
+        return f"is no key of S3: character {error.start + 1} is half of a surrogate pair"
+    if size > MAX_KEY:
+        return f"is no key of S3: {size:,} bytes, {MAX_KEY:,} are allowed"
+    if event.scan is not None and (event.etag or event.version_id) is None:
+        return "has a scan that does not say of which version"
+    return None
 
 
 def _unwrap(message: Any) -> Any:
@@ -123,25 +155,57 @@ def _unwrap(message: Any) -> Any:
             return message
 
 
-def _puts(event: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any], float]]:
-    """Yield bucket, key, version and Unix time of each put in `event`.
-
-    The version has EventBridge's names: etag and version-id.
-    """
-    match event:
+def _read_events(message: Mapping[str, Any]) -> Iterator[ObjectEvent]:
+    """Yield the events of objects in a message: of EventBridge, or S3's own notification."""
+    match message:
         case {"Event": "s3:TestEvent"}:
             return
-        case {"detail-type": "Object Created", "detail": detail, "time": time}:
+        case {"detail-type": "Object Created", "detail": detail}:
             stored = detail["object"]
-            yield detail["bucket"]["name"], stored["key"], stored, _unix(time)
+            yield ObjectEvent(
+                bucket=detail["bucket"]["name"],
+                key=stored["key"],
+                time=_unix(message["time"]),
+                etag=_read_etag(stored.get("etag")),
+                version_id=stored.get("version-id"),
+                sender=message.get("source", ""),
+            )
+        case {"detail-type": scans.DETAIL_TYPE, "detail": detail}:
+            scanned = detail["s3ObjectDetails"]
+            yield ObjectEvent(
+                bucket=scanned["bucketName"],
+                key=scanned["objectKey"],
+                time=_unix(message["time"]),
+                etag=_read_etag(scanned.get("eTag")),
+                version_id=scanned.get("versionId"),
+                sender=message["source"],
+                scan=scans.read_result(detail),
+            )
         case {"Records": list(records)}:
-            for record in records:
-                stored = record["s3"]["object"]
-                key = unquote_plus(stored["key"])
-                version = {"etag": stored.get("eTag"), "version-id": stored.get("versionId")}
-                yield record["s3"]["bucket"]["name"], key, version, _unix(record["eventTime"])
+            yield from map(_read_record, records)
         case _:
-            raise UsageError(f"the message is no S3 event; it has {sorted(event)}")
+            raise UsageError(f"the message is no S3 event; it has {sorted(message)}")
+
+
+def _read_record(record: Mapping[str, Any]) -> ObjectEvent:
+    """Return one record of S3's own notification."""
+    stored = record["s3"]["object"]
+    return ObjectEvent(
+        bucket=record["s3"]["bucket"]["name"],
+        key=unquote_plus(stored["key"]),
+        time=_unix(record["eventTime"]),
+        etag=_read_etag(stored.get("eTag")),
+        version_id=stored.get("versionId"),
+        sender="aws.s3",
+    )
+
+
+def _read_etag(text: object) -> str | None:
+    """Return an ETag of S3 without quotes, None if it is none."""
+    if not isinstance(text, str):
+        return None
+    etag = text.strip('"')
+    return etag if ETAG.fullmatch(etag) else None
 
 
 def _unix(time: str) -> float:

@@ -16,6 +16,8 @@ The rules:
   some seconds late: an execution that it does not know was started just now.
 - `end_run` follows each verdict that is written. It may be repeated, late and at once, by whoever
   finds the report of a run whose end may have been cut off: receivers of its event know the run.
+- With a malware gate a newer version is opened only if its tag says that no threat was found.
+  Without the tag its own event starts it: see `s3unzip.aws.scans`.
 - Whatever way a run ends, somebody compares its archive with the one that is there then: if it is
   another one, the run RUN-again goes over the newest version.
 - The functions of a stopped execution work on for at most `WORKER_SECONDS`, and may write members
@@ -30,6 +32,7 @@ from msgspec.structs import replace
 
 from s3unzip.aws.environment import LambdaConfig, open_client
 from s3unzip.aws.events import announce
+from s3unzip.aws.scans import find_result
 from s3unzip.aws.telemetry import bind_run, logger, record_archive, record_source
 from s3unzip.context import Context
 from s3unzip.errors import (
@@ -251,7 +254,8 @@ def end_run(
 
 def _start_newest(request: Request, config: LambdaConfig, context: Context) -> None:
     """Start the run of the archive that is there now; its id is that of its version."""
-    source, calls = config.stores.source(request.source), context.calls()
+    source = config.stores.source(request.source)
+    calls = context.calls()
     try:
         tail = read_tail(source, request.source, context, calls)
     except NotFoundError:
@@ -261,6 +265,14 @@ def _start_newest(request: Request, config: LambdaConfig, context: Context) -> N
         raise
     except StorageError as refusal:  # its own event gives it a verdict
         logger.warning("archive cannot be read", error=str(refusal))
+        return
+    is_archive = config.trigger.covers(request.source.bucket, request.source.key)
+    if (
+        config.scan
+        and is_archive
+        and not find_result(request.source, tail.pin, config, calls).is_clean
+    ):
+        logger.info("the version that is there waits for its scan", source=str(request.source))
         return
     run = run_id(request, tail.pin, tail.modified)
     report = RunRecords.open(config.stores, run, calls).find_report()

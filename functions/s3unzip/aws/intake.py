@@ -17,6 +17,7 @@ The rules:
 - An archive that the store refuses to give, for it must be restored perhaps, has a run that FAILED.
   A missing right is a fault of the message: it comes again, and is a dead letter in the end.
 - Who does not complete a run leaves it to whoever has planned or ended it meanwhile.
+- With a malware gate only the version that was scanned is opened: see `s3unzip.aws.scans`.
 - An attempt that was killed may have written members of a version that is not there any more, or
   its report without the event. The message comes again: then the end of that run is repeated, and
   the newest version is compared with what lies there.
@@ -37,6 +38,7 @@ from s3unzip import errors
 from s3unzip.aws.environment import LambdaConfig, open_client, open_worker
 from s3unzip.aws.events import ArchivePut, read_puts
 from s3unzip.aws.executions import end_run, start_over_newest, start_run
+from s3unzip.aws.scans import admit, find_result
 from s3unzip.aws.telemetry import (
     bind_run,
     lambda_function,
@@ -153,6 +155,8 @@ def take_archive(
         attempts: how often the message was received, this time included.
     """
     request = put.request
+    if put.scan is not None and not admit(request.source, put.scan):
+        return
     is_new = attempts == 1 and time.time() - (request.event_time or 0) < NEW_SECONDS
     calls = _open_calls(context)
     source = context.stores.source(request.source)
@@ -168,19 +172,31 @@ def take_archive(
         run = run_id(request, tail.pin, tail.modified)
         _report_unreadable(run, request, tail.pin, refusal, config, context)
     else:
-        run = run_id(request, tail.pin, tail.modified)
-        bind_run(run, str(request.source))
-        report = RunRecords.open(context.stores, run, calls).find_report()
-        if report is None:
-            _plan_here(request, run, tail, config, context, calls)
-        else:
-            _take_known(report, request, tail.pin, config, context, is_new=is_new)
+        if _may_open(put, tail.pin, config, calls):
+            run = run_id(request, tail.pin, tail.modified)
+            bind_run(run, str(request.source))
+            report = RunRecords.open(context.stores, run, calls).find_report()
+            if report is None:
+                _plan_here(request, run, tail, config, context, calls)
+            else:
+                _take_known(report, request, tail.pin, config, context, is_new=is_new)
     if not is_new and (run is None or put.is_older(tail)):
         ended = _repeat_ends(put, config, context, other_than=run)
         if run is not None and not ended and (attempts > 1 or put.names_version):
             version = put.version_id or put.etag or ""
             cause = f"{request.source} {request.event_time} {version}"
             start_over_newest(request, cause, config, context)
+
+
+def _may_open(put: ArchivePut, pin: Pin, config: LambdaConfig, calls: Calls) -> bool:
+    """Return whether the version that is there may be opened, by the rules of `scans`."""
+    source = put.request.source
+    if put.scan is None:
+        return not config.scan or admit(source, find_result(source, pin, config, calls))
+    if not put.is_of(pin):
+        logger.info("another version is there, which has a scan of its own", source=str(source))
+        return False
+    return True
 
 
 def _report_unreadable(

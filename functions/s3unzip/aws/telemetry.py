@@ -8,7 +8,7 @@ in the dashboard and the alarms of `infra`.
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, wraps
 from typing import TypeVar
@@ -18,6 +18,7 @@ from aws_lambda_powertools import Logger, Metrics, Tracer
 
 from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE
 from s3unzip.model import (
+    Location,
     PlanSummary,
     Report,
     Requests,
@@ -173,6 +174,12 @@ def record_archive(report: Report, *, first: bool = True) -> None:
     logger.info("archive", verdict=ended, reason=report.reason, source=source, **counts)
     for reason, members in report.reasons.items():
         logger.info("failures", reason=reason, members=members)
+
+
+def record_withheld(source: Location, status: str, threats: Sequence[str]) -> None:
+    """Count an archive that is not opened, and name it in the log."""
+    _add("ArchivesWithheld", 1)
+    logger.error("archive is not opened", source=str(source), scan=status, threats=list(threats))
 
 
 def record_source(result: SourceResult) -> None:

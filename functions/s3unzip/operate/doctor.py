@@ -367,6 +367,33 @@ def check_rules(runs: DeployedRuns) -> Answer:
     return Answer(OK, f"{len(rules)} EventBridge rules are enabled")
 
 
+def check_scan(runs: DeployedRuns) -> Answer:
+    """Does GuardDuty scan and tag what arrives, where archives wait for their scan?
+
+    https://docs.aws.amazon.com/guardduty/latest/APIReference/API_GetMalwareProtectionPlan.html
+    """
+    bucket = runs.outputs["IngestBucket"]
+    advice = "docs/howto/malware.md says how to create a plan"
+    if not runs.defaults.scan:
+        return Answer(OK, "ingest.scan is not set: archives are opened as they arrive")
+    listed = runs.ask("guardduty:ListMalwareProtectionPlans")["MalwareProtectionPlans"]
+    for listed_plan in listed:
+        name = listed_plan["MalwareProtectionPlanId"]
+        plan = runs.ask("guardduty:GetMalwareProtectionPlan", MalwareProtectionPlanId=name)
+        if plan["ProtectedResource"]["S3Bucket"]["BucketName"] != bucket:
+            continue
+        if plan["Status"] != "ACTIVE":
+            return Answer(WARNING, f"the plan {name} of GuardDuty is {plan['Status']}", advice)
+        if plan["Actions"]["Tagging"]["Status"] != "ENABLED":
+            message = f"the plan {name} of GuardDuty sets no tags, so submit opens nothing"
+            return Answer(WARNING, message, "switch on the tags of the plan")
+        return Answer(OK, f"GuardDuty scans {bucket} and tags what it has scanned")
+    message = (
+        f"no Malware Protection plan of GuardDuty protects {bucket}: no archive will be opened"
+    )
+    return Answer(FAILURE, message, advice)
+
+
 def check_trigger(runs: DeployedRuns) -> Answer:
     """Does the queue invoke the intake function?"""
     function = runs.outputs["IntakeFunction"]
@@ -470,6 +497,7 @@ CHECKS: Mapping[str, Callable[[DeployedRuns], Answer]] = {
     "password secret": check_secret,
     "events": check_events,
     "rules": check_rules,
+    "malware scan": check_scan,
     "trigger": check_trigger,
     "dead letters": check_dead_letters,
     "alarms": check_alarms,

@@ -56,6 +56,10 @@ class ArchiveSource:
         """Refuse."""
         self.delete(location, pin)
 
+    def tags(self, location: Location, pin: Pin) -> dict[str, str]:  # noqa: ARG002 - of the port
+        """Return none: only objects of S3 have tags."""
+        return {}
+
 
 class JoinedArchive:
     """Several archives in one address space: each begins where the one before it ends."""

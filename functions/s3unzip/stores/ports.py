@@ -105,6 +105,9 @@ class Source(Protocol):
         `SourceChangedError`: the version is gone. `StorageError`: it cannot be tagged.
         """
 
+    def tags(self, location: Location, pin: Pin) -> dict[str, str]:
+        """Return the tags of the version, with one request."""
+
 
 RUN_KEY = "s3unzip-run"  # of the metadata: the run that wrote the object; of two, the last
 

@@ -1,6 +1,7 @@
 """Environment variables, events in, events out: values only, no AWS."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import boto3
@@ -16,6 +17,7 @@ from s3unzip.aws.events import (
     event_detail,
     read_puts,
 )
+from s3unzip.aws.scans import ScanResult
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, OnConflict, Pin, Verdict
 from s3unzip.settings import Variable
@@ -135,6 +137,33 @@ def notification_of(event: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def scan_of(key: str, version: dict[str, str], status: str) -> dict[str, Any]:
+    """Return GuardDuty's result of a scan, as its user guide has it."""
+    is_threat = status == "THREATS_FOUND"
+    return {
+        "version": "0",
+        "id": "72c7d362-737a-6dce-fc78-9e27a0EXAMPLE",
+        "detail-type": "GuardDuty Malware Protection Object Scan Result",
+        "source": "aws.guardduty",
+        "account": "111122223333",
+        "time": "2026-01-01T00:00:01Z",
+        "region": "us-east-1",
+        "resources": [
+            "arn:aws:guardduty:us-east-1:111122223333:malware-protection-plan/b4c7EXAMPLE"
+        ],
+        "detail": {
+            "schemaVersion": "1.0",
+            "scanStatus": "COMPLETED",
+            "resourceType": "S3_OBJECT",
+            "s3ObjectDetails": {"bucketName": "arrivals", "objectKey": key, **version},
+            "scanResultDetails": {
+                "scanResultStatus": status,
+                "threats": [{"name": "EICAR-Test-File (not a virus)"}] if is_threat else None,
+            },
+        },
+    }
+
+
 @pytest.mark.parametrize(
     ("event", "keys"),
     [
@@ -188,6 +217,52 @@ def test_an_event_is_older_than_the_archive_that_is_there(
     """Its version says so, or its ETag; without them its time, as S3 has whole seconds."""
     (parsed,) = read_puts(json.dumps(put), read_worker(VARIABLES))
     assert parsed.is_older(Tail(b"", stored, modified=1767225660.0)) is is_older
+
+
+@pytest.mark.parametrize("wrap", [dict, notification_of])
+@pytest.mark.parametrize(
+    ("status", "threats"),
+    [("NO_THREATS_FOUND", ()), ("THREATS_FOUND", ("EICAR-Test-File (not a virus)",))],
+)
+def test_a_scan_names_its_version(
+    wrap: Callable[[dict[str, Any]], dict[str, Any]], status: str, threats: tuple[str, ...]
+) -> None:
+    """The result, its threats and the version come out of GuardDuty's event, as it is or by SNS."""
+    event = scan_of("zips/a b.zip", {"eTag": "a" * 32, "versionId": "1"}, status)
+    (put,) = read_puts(json.dumps(wrap(event)), read_worker(VARIABLES))
+    assert put.request.source == Location("s3", "arrivals", "zips/a b.zip")
+    assert put.scan == ScanResult(status, threats)
+    assert put.is_of(Pin(9, f'"{"a" * 32}"', "1"))
+    assert not put.is_of(Pin(9, f'"{"a" * 32}"', "2"))
+    assert not put.is_of(Pin(9, f'"{"b" * 32}"', "1"))
+
+
+def test_a_scan_without_versions_is_bound_by_the_etag() -> None:
+    """Without versions the ETag alone says what was scanned; without an ETag nothing does."""
+    worker = read_worker(VARIABLES)
+    event = scan_of("zips/a.zip", {"eTag": "a" * 32}, "NO_THREATS_FOUND")
+    (put,) = read_puts(json.dumps(event), worker)
+    assert put.is_of(HERE)
+    assert not put.is_of(replace(HERE, etag=f'"{"b" * 32}"'))
+    unbound = scan_of("zips/a.zip", {}, "NO_THREATS_FOUND")
+    with pytest.raises(UsageError, match="does not say of which version"):
+        list(read_puts(json.dumps(unbound), worker))
+
+
+@pytest.mark.parametrize(
+    ("event", "count"),
+    [
+        (event_of("zips/a.zip") | {"source": "aws.s3"}, 0),
+        (event_of("zips/a.zip"), 0),
+        ({"Records": [record_of("zips/a.zip")]}, 0),
+        (event_of("zips/a.zip") | {"source": "s3unzip.submit"}, 1),
+        (scan_of("zips/a.zip", {"eTag": "a" * 32}, "NO_THREATS_FOUND"), 1),
+    ],
+)
+def test_with_a_gate_uploads_start_nothing(event: dict[str, Any], count: int) -> None:
+    """S3's own events wait for the scan; commands queue archives whose tag is read."""
+    worker = read_worker({**VARIABLES, Variable.SCAN: "guardduty"})
+    assert len(list(read_puts(json.dumps(event), worker))) == count
 
 
 @pytest.mark.parametrize(

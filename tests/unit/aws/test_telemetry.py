@@ -21,6 +21,7 @@ from s3unzip.aws.telemetry import (
     record_plan,
     record_source,
     record_task,
+    record_withheld,
     timed,
 )
 from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE, Unit
@@ -72,6 +73,7 @@ def test_every_metric_is_emitted() -> None:
     record_plan(PLANNED)
     record_task(TASK)
     record_handover()
+    record_withheld(RUN.source, "THREATS_FOUND", ("EICAR-Test-File (not a virus)",))
     with timed("SettleDuration"):
         record_archive(report_of(Verdict.COMPLETED))
     record_source(SourceResult(SourceAction.DELETE, SourceState.DONE))

@@ -14,7 +14,7 @@ from tests.support.account import REGION
 from tests.support.servers import Asked, HttpServer, Reply
 
 SERVICES = (
-    *("cloudformation", "cloudwatch", "events", "kms"),
+    *("cloudformation", "cloudwatch", "events", "guardduty", "kms"),
     *("iam", "lambda", "s3", "secretsmanager", "sns", "sqs"),
 )
 RESOURCES = (
@@ -37,7 +37,8 @@ def refuse(asked: Asked, code: str, status: int) -> Reply:
         return Reply(status, body.encode(), {"Content-Type": "text/xml"})
     if "x-amz-target" in asked.headers:  # JSON
         return Reply(status, json.dumps({"__type": f"{code}Exception"}).encode())
-    if asked.path.startswith(("/2015-03-31/", "/2016-08-19/", "/2019-09-30/")):  # Lambda
+    lambda_paths = ("/2015-03-31/", "/2016-08-19/", "/2019-09-30/")
+    if asked.path.startswith((*lambda_paths, "/malware-protection-plan")):
         return Reply(status, b"{}", {"x-amzn-ErrorType": f"{code}Exception"})
     return Reply(status, f"<Error><Code>{code}</Code></Error>".encode())  # S3
 

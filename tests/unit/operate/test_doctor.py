@@ -132,6 +132,50 @@ def test_a_bucket_of_somebody_else(runs: DeployedRuns, role: str, owner: str, wo
         check(runs, f"{role} bucket", FAILURE, word)
 
 
+PLAN: dict[str, Any] = {
+    "ProtectedResource": {"S3Bucket": {"BucketName": "arrivals"}},
+    "Actions": {"Tagging": {"Status": "ENABLED"}},
+    "Status": "ACTIVE",
+}
+
+
+@pytest.mark.parametrize(
+    ("plan", "expected", "word"),
+    [
+        (PLAN, OK, "tags what it has scanned"),
+        (PLAN | {"Status": "WARNING"}, WARNING, "the plan p1 of GuardDuty is WARNING"),
+        (PLAN | {"Actions": {"Tagging": {"Status": "DISABLED"}}}, WARNING, "submit opens nothing"),
+        (
+            PLAN | {"ProtectedResource": {"S3Bucket": {"BucketName": "another"}}},
+            FAILURE,
+            "no archive will be opened",
+        ),
+    ],
+)
+def test_malware_scan(
+    runs: DeployedRuns, plan: dict[str, Any], expected: CheckStatus, word: str
+) -> None:
+    """Where archives wait for their scan, a plan must be at work, and set tags."""
+    check(runs, "malware scan", OK, "ingest.scan is not set")
+    del runs.defaults
+    runs.variables |= {Variable.SCAN: "guardduty"}
+
+    def answer(asked: Asked) -> Reply:
+        is_list = asked.path.endswith("/malware-protection-plan")
+        listed = {"malwareProtectionPlans": [{"malwareProtectionPlanId": "p1"}]}
+        return Reply(200, json.dumps(listed if is_list else _in_camel_case(plan)).encode())
+
+    with answering(runs, answer, "guardduty"):
+        check(runs, "malware scan", expected, word)
+
+
+def _in_camel_case(value: Any) -> Any:
+    """Return names as the API of GuardDuty has them."""
+    if not isinstance(value, dict):
+        return value
+    return {name[0].lower() + name[1:]: _in_camel_case(part) for name, part in value.items()}
+
+
 @pytest.mark.parametrize("fault_of", ["host", "x-amz-expected-bucket-owner"])
 def test_a_bucket_when_s3_fails(runs: DeployedRuns, fault_of: str) -> None:
     """A fault of S3 says nothing of the bucket nor of its owner: not checked."""
@@ -440,6 +484,7 @@ def test_a_right_that_is_missing(runs: DeployedRuns, account: Account, name: str
     runs.variables |= TAGS | {
         Variable.DESTINATION_KMS_KEY: "arn:aws:kms:us-east-1:123456789012:key/k",
         Variable.PASSWORD_SECRET: "arn:aws:secretsmanager:us-east-1:123456789012:secret:z-AAAAAA",
+        Variable.SCAN: "guardduty",
     }
     with answering(runs, deny, *services):
         check(runs, name, WARNING, "not checked", "-> allow the action")

@@ -150,14 +150,10 @@ class S3Source(ArchiveSource):
                 f"{location}: S3 cannot tag one version in a bucket without versioning: turn "
                 "versioning on, or delete the archive"
             )
-        control = self._session.control
         if self._find(location, request) is None:
             raise errors.SourceChangedError(f"{location}: the version that was extracted is gone")
         count_request("get")
-        where = location.bucket, location.key
-        with self._session.explaining(Call("GetObjectVersionTagging", *where, pinned=True)):
-            answer = control.get_object_tagging(**request)
-        old = {tag.get("Key", ""): tag.get("Value", "") for tag in answer.get("TagSet", ())}
+        old = self.tags(location, pin)
         new = {**old, **tags}
         if len(new) > MAX_TAGS:
             raise errors.StorageError(
@@ -167,8 +163,18 @@ class S3Source(ArchiveSource):
             return
         request["Tagging"] = {"TagSet": [{"Key": key, "Value": new[key]} for key in new]}
         count_request("put")
-        with self._session.explaining(Call("PutObjectVersionTagging", *where, pinned=True)):
-            control.put_object_tagging(**request)
+        call = Call("PutObjectVersionTagging", location.bucket, location.key, pinned=True)
+        with self._session.explaining(call):
+            self._session.control.put_object_tagging(**request)
+
+    def tags(self, location: Location, pin: Pin) -> dict[str, str]:
+        """Return the tags of the version."""
+        version, request = _which(location, pin)
+        action = "GetObjectTagging" if version is None else "GetObjectVersionTagging"
+        call = Call(action, location.bucket, location.key, pinned=True)
+        with self._session.explaining(call):
+            answer = self._session.control.get_object_tagging(**request)
+        return {tag.get("Key", ""): tag.get("Value", "") for tag in answer.get("TagSet", ())}
 
     def _find(self, location: Location, request: dict[str, Any]) -> HeadObjectOutputTypeDef | None:
         """Return what HEAD says of the version; None if nothing is there."""
