@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # selenium brings trio, which each import of hypothesis would import: 0.35 s for each process.
 export HYPOTHESIS_NO_PLUGINS := 1
 
-.PHONY: help demo test coverage check format bench bench-small bench-plan bench-memory bench-cloud \
+.PHONY: help demo test coverage check format bench bench-small bench-sizes bench-plan bench-memory bench-cloud \
 	bench-large bench-verify bench-everyday bench-burst acceptance faults \
 	simulate simulate-mutants fuzz corpus mutants audit docs pictures site site-links dist clean \
 	local-aws cdk bootstrap synth package diff deploy put unprotect destroy
@@ -74,6 +74,7 @@ bench: .venv/ready embedded/.venv/ready .venv/bin/cdk  ## all benches, and one t
 
 bench-cloud bench-everyday bench-burst: .venv/bin/cdk
 bench-small:  ## small members: CPU, rate, beside zipfile and boto3
+bench-sizes:  ## 1 to 20,000 members beside s3-unspool, and the start of each command
 bench-plan:  ## the plan of a million members
 bench-memory:  ## memory of a run of 2 GB
 bench-large:  ## streams, copies, splits
@@ -81,7 +82,7 @@ bench-verify:  ## verify, beside a loop of HEADs
 bench-cloud:  ## the pipeline on the embedded AWS
 bench-everyday:  ## one small archive, beside a plain Lambda function
 bench-burst:  ## 200 archives at once
-bench-small bench-plan bench-memory bench-large bench-verify bench-cloud bench-everyday bench-burst: .venv/ready embedded/.venv/ready
+bench-small bench-sizes bench-plan bench-memory bench-large bench-verify bench-cloud bench-everyday bench-burst: .venv/ready embedded/.venv/ready
 	$(RUN) python -m bench $(@:bench-%=%)
 
 acceptance: .venv/ready  ## ENV=dev SCALE=small|full YES=1 ONLY=case: the set against a deployed environment

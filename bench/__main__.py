@@ -17,6 +17,7 @@ from threading import Thread
 
 NAMES = (
     "small",
+    "sizes",
     "plan",
     "memory",
     "large",

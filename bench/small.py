@@ -55,10 +55,10 @@ def make_archive(members: int = MEMBERS) -> bytes:
     return target.getvalue()
 
 
-def peer() -> None:
+def peer(archive_key: str = "bench.zip") -> None:
     """Extract in the usual way: zipfile in memory, put_object in 40 threads."""
     client = boto3.client("s3", config=Config(max_pool_connections=THREADS))
-    body = client.get_object(Bucket="source", Key="bench.zip")["Body"].read()
+    body = client.get_object(Bucket="source", Key=archive_key)["Body"].read()
     archive = zipfile.ZipFile(io.BytesIO(body))
 
     def put(name: str) -> None:
@@ -123,7 +123,7 @@ def bare() -> None:
 def main() -> None:
     """Measure all in turn, three times, and print medians of ratios."""
     if len(sys.argv) > 1:
-        {"peer": peer, "bare": bare}[sys.argv[1]]()
+        {"peer": peer, "bare": bare}[sys.argv[1]](*sys.argv[2:])
         return
     with s3_server(in_memory=True):
         client = boto3.client("s3")

@@ -648,6 +648,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     warnings: dict[str, int] = {}
     failures: tuple[Failure, ...] = ()  # the first Tuning.failures_listed
     tasks: int = 0
+    workers: int = 0  # at once; 0: no task was a worker's
     tasks_failed: int = 0
     bytes_in: int = 0  # read from the archive
     bytes_out: int = 0  # written to the destination

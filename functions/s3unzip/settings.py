@@ -73,7 +73,9 @@ class Variable(StrEnum):
     MAX_COST = "S3UNZIP_MAX_COST"  # dollars a run, or empty
 
 
-MAY_BE_ZERO = frozenset({"max_direct_members", "max_few_tasks"})  # settings that zero switches off
+MAY_BE_ZERO = frozenset(
+    {"max_direct_members", "max_few_tasks", "min_worker_seconds"}
+)  # settings that zero switches off
 
 
 class Tuning(Struct, frozen=True):
@@ -101,6 +103,7 @@ class Tuning(Struct, frozen=True):
     prefix_put_rate: int = 3_500  # PUTs a second on one partitioned prefix
     rate_headroom: float = 2.5  # ask for so many times the rate: partitions grow, calls pace
     max_workers: int = 1_000  # tasks of one run at once
+    min_worker_seconds: float = 0.0  # forecast work that pays for the start of a worker; 0: any
     max_few_tasks: int = 40  # a run with more tasks needs a Distributed Map; 0: always one
     # direct runs: what the function that takes the event may do itself
     max_direct_members: int = 2_500  # 0: every archive is done by the state machine
@@ -123,10 +126,19 @@ class Tuning(Struct, frozen=True):
     failures_listed: int = 1_000  # in report.json; all of them are in the outcomes
 
 
+# A worker process of one machine takes 0.2 to 0.5 s of CPU before its first byte. The forecast of
+# small members (`put_seconds`) is five times their CPU.
+PROCESS_PAYS_SECONDS = 2.0
+
 # S3 takes no smaller part but the last: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
 MIN_VALUES = {"part_bytes": 5 * MIB, "copy_part_bytes": 5 * MIB, "tail_bytes": 22}
 # An inline Map does at most 40 items at once, and its items fill the execution's history.
 MAX_VALUES = {"max_few_tasks": 40}
+
+
+def machine_tuning(processes: int) -> dict[str, int | float]:
+    """Return the changes to the defaults for so many processes of one machine."""
+    return {"max_workers": processes, "min_worker_seconds": PROCESS_PAYS_SECONDS}
 
 
 def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tuning:

@@ -1,5 +1,6 @@
 """Credentials at the command line: asked for once, renewed, and what is said if they are gone."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -131,7 +132,9 @@ class Login:
             "AWS_REGION": "eu-west-1",
             "AWS_ENDPOINT_URL_STS": self.tokens.url,
             "AWS_EC2_METADATA_DISABLED": "true",
-            "S3UNZIP_TUNING": '{"batch_members": 20, "retry_seconds": 20}',
+            "S3UNZIP_TUNING": json.dumps(
+                {"batch_members": 20, "retry_seconds": 20, "min_worker_seconds": 0}
+            ),
         }
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             del program.variables[name]

@@ -384,7 +384,7 @@ def test_a_destination_that_dies(places: Places) -> None:
     """One line says so; the run ends FAILED when the budget is spent, and `resume` completes it."""
     data, there = random.Random(1), places.there
     places.add("a.zip", build(*(Entry(f"{n:03}", data.randbytes(20_000)) for n in range(400))))
-    tuning = {"retry_seconds": 6, "batch_bytes": 1_000_000}
+    tuning = {"retry_seconds": 6, "batch_bytes": 1_000_000, "min_worker_seconds": 0}
     places.program.variables["S3UNZIP_TUNING"] = json.dumps(tuning)
     there.dies_after = 40
     ended = places.extract(*places.two, "-w", "2")

@@ -69,7 +69,7 @@ def extract(  # noqa: PLR0913 - options of a public function
         destination: ``s3://bucket/prefix`` or a folder.
         options: which members, under which keys, and what to do where a key exists.
         password: opens encrypted members. A string is used as UTF-8. It is not recorded.
-        workers: worker processes. None: one for each processor.
+        workers: processes at most, with this one. None: one for each processor.
         tuning: how the work is cut. None: the defaults, for so many workers.
         max_cost: dollars. A run whose estimate is above it writes nothing.
         after_success: ``delete`` or ``tag=NAME=VALUE``, done to the archive of a complete run.

@@ -174,7 +174,7 @@ def test(given: Given) -> int:
     display = RunDisplay(quiet=given.quiet)
     with tempfile.TemporaryDirectory(prefix="s3unzip-test-") as home:
         stores = replace(given.config(), work=Location("file", "", f"{home}/"))
-        tuning = given.tuning(given.processes)
+        tuning = given.tuning()
         with (
             open_machine(stores, policy, tuning, given.processes, display) as machine,
             display,

@@ -27,7 +27,8 @@ from s3unzip.local import logs
 from s3unzip.local.processors import available_processors
 from s3unzip.model import GzipForm, Location, OnConflict, Options
 from s3unzip.object_properties import ObjectProperties
-from s3unzip.settings import Tuning, make_tuning
+from s3unzip.platforms import Platform
+from s3unzip.settings import Tuning, machine_tuning, make_tuning
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.early_checks import check_names
 from s3unzip.stores.locations import runs_home
@@ -217,7 +218,7 @@ class Given:
         count=True,
     )
     workers: int | None = option(
-        "--workers -w N", "Worker processes; default: one for each CPU.", type=SEVERAL
+        "--workers -w N", "Processes at most; default: one for each CPU.", type=SEVERAL
     )
     env: str | None = option("--env NAME", "The environment: its stack is s3unzip-NAME.")
     max_cost: float | None = option(
@@ -340,14 +341,23 @@ class Given:
             raise UsageError(f"{where}: {lacks}")
         return secret
 
-    def tuning(self, workers: int, base: Tuning | None = None) -> Tuning:
-        """Return the tuning of a run with so many workers; a variable may change more of it."""
+    def tuning(self, platform: Platform | None = None, base: Tuning | None = None) -> Tuning:
+        """Return the tuning of a run; a variable may change more of it.
+
+        Args:
+            platform: where the run works; None: on this machine.
+            base: the tuning of a deployed environment; None: the defaults.
+        """
         text = os.environ.get(TUNING_VARIABLE) or "{}"
         try:
             changes = msgspec.json.decode(text, type=dict[str, object])
         except msgspec.MsgspecError as error:
             raise UsageError(f"{TUNING_VARIABLE}={text}: no JSON object: {error}") from None
-        return make_tuning({"max_workers": workers} | changes, base)
+        if platform is None or platform.name == "local":
+            workers = machine_tuning(self.processes)
+        else:
+            workers = {"max_workers": platform.workers}
+        return make_tuning(workers | changes, base)
 
     def config(self) -> StoreConfig:
         """Return how stores are reached; options that exclude each other are refused."""

@@ -159,6 +159,8 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
             f" in {show_seconds(seconds)}: {done / seconds:,.0f} members/s, "
             f"{show_bytes(report.bytes_out / seconds)}/s"
         )
+        if report.workers:
+            speed += f" by {show_count(report.workers, 'worker')}"
     asked = report.requests
     retried = f", {asked.retries:,} retried" if asked.retries else ""
     slowed = f", {asked.throttled:,} throttled" if asked.throttled else ""

@@ -55,7 +55,7 @@ def plan(given: Given) -> int:
     policy = make_policy(setting.options, given.password(), setting.destination)
     request = Request(parse_source(given.src), setting.destination, setting.options)
     given.check_places(request.source)
-    tuning = given.tuning(setting.platform.workers, setting.tuning)
+    tuning = given.tuning(setting.platform, setting.tuning)
     context = Context(open_stores(given.config()), LocalClock(), policy, tuning)
     with asking_for_a_prefix(request.source):
         made = _estimate(request, context, setting.platform)
@@ -140,7 +140,8 @@ def print_estimate(made: Estimate, out: TextIO) -> None:
         f"about {show_seconds(made.seconds)}, {speed}, {show_dollars(made.cost.total)}\n"
         f"{warnings}"
         f"\nthe duration is determined by {made.bound}\n"
-        f"members: {kinds or 0}; in {show_count(made.tasks, 'task')}, {made.workers:,} at once\n"
+        f"members: {kinds or 0}; in {show_count(made.tasks, 'task')} "
+        f"by {show_count(made.workers, 'worker')}\n"
         f"read {show_bytes(made.bytes_in)}, written {show_bytes(made.bytes_out)}\n"
         f"requests: {requests}\n"
     )

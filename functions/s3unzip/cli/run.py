@@ -78,7 +78,7 @@ def _extract_one(given: Given, where: Location, target: Location) -> int:
             given.options(),
             password=given.password(),
             workers=given.processes,
-            tuning=given.tuning(given.processes),
+            tuning=given.tuning(),
             after_success=given.after_success,
             stores=stores,
             progress=output,

@@ -347,7 +347,7 @@ def _resume_here(given: Given, known: LocalRuns) -> int:
     from s3unzip.local.machine import open_machine
     from s3unzip.local.recovery import may_have_lost
 
-    tuning, secret = given.tuning(given.processes), given.password()
+    tuning, secret = given.tuning(), given.password()
     name = known.find(given.run)
     planned = _read_plan(name, known).run
     destination = known.stores.destination(planned.destination)

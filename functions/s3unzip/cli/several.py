@@ -78,7 +78,7 @@ def extract_several(given: Given) -> int:
     check_apart(requests)
     if given.dry_run:
         return max([list_decisions(given, request) for request in requests])
-    policy, tuning = make_policy(options, given.password(), target), given.tuning(given.processes)
+    policy, tuning = make_policy(options, given.password(), target), given.tuning()
     with (
         BatchDisplay(len(requests), quiet=given.quiet) as display,
         open_machine(stores, policy, tuning, given.processes, display) as machine,

@@ -45,7 +45,7 @@ from s3unzip.platforms import Platform, local
 from s3unzip.pricing import Job
 from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords, count_progress
 from s3unzip.runs.step import STOPPED, Step, stop_for
-from s3unzip.settings import Tuning, make_tuning
+from s3unzip.settings import Tuning, machine_tuning, make_tuning
 from s3unzip.settling import loop
 from s3unzip.settling.nested import (
     find_nested,
@@ -263,7 +263,8 @@ class Machine:
                 is_new = False
                 scans = any(task.kind is TaskKind.SCAN for task in tasks)
                 self._progress.phase("scan" if scans else "extract")
-                fault = workers.do_all(run, tasks, partial(_is_stopped, records))
+                is_stopped = partial(_is_stopped, records)
+                fault = workers.do_all(run, tasks, is_stopped, at_once=step.workers)
                 self._progress.phase("link" if scans else "report")
                 settled = _settle(step, records, context, fault)
                 if settled.report is not None and settled.report.reason == STOPPED:
@@ -287,12 +288,12 @@ def open_machine(
 
     Args:
         tuning: None: the defaults, for so many workers.
-        processes: worker processes. None: one for each processor.
+        processes: processes that do tasks, at most. None: one for each processor.
     """
     processes = len(available_processors()) if processes is None else processes
     if processes < 1:
         raise UsageError(f"workers must be at least 1; it is {processes}")
-    tuning = tuning or make_tuning({"max_workers": processes})
+    tuning = tuning or make_tuning(machine_tuning(processes))
     context = open_context(stores, policy, tuning, LocalClock(), progress)
     opening = partial(open_context, replace(stores, check_reachable=False), policy, tuning)
     return Machine(context, Workers(processes, context, opening), stores)

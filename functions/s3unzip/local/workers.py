@@ -1,10 +1,14 @@
-"""The workers of runs on this machine: processes that each do one task at a time.
+"""The workers of runs on this machine: this process and others, which each do one task at a time.
 
-Each worker is another Python, to which a thread of the program sends tasks by its standard input.
-By its standard output it says what the tasks count and how they end, and asks for the keys that
-requests are signed with. A killed worker costs its own task an attempt. A worker whose standard
-input ends, because the program did, ends at once; another pipe ends it even if a thread holds the
-interpreter's lock. With one worker the tasks are done in a thread of this process.
+Rules:
+
+* The first worker is a thread of this process. Each further worker is another Python process.
+* A thread of this process sends tasks to the standard input of a worker process. By its standard
+  output the worker says what the tasks count and how they end, and asks for the keys that requests
+  are signed with.
+* A killed worker process costs its own task an attempt. It starts again with the next task.
+* A worker process whose standard input ends, because the program did, ends at once. Another pipe
+  ends it even if a thread holds the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, Self, cast
 
@@ -39,7 +43,7 @@ from s3unzip.local.logs import start_logging
 from s3unzip.local.open_uploads import OpenUploads
 from s3unzip.local.processors import tune_allocator, yield_to_others
 from s3unzip.model import Outcome, Run, Task
-from s3unzip.settings import MIB, Tuning
+from s3unzip.settings import Tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.open import open_stores
@@ -48,7 +52,6 @@ from s3unzip.zip import Policy
 
 _log = logging.getLogger("s3unzip.workers")
 
-FEW_BYTES = 16 * MIB  # of the only task: it is done before a process has started
 MAX_DEATHS = 5  # of workers in a row, before any task ends
 TROUBLE_SECONDS = 30.0  # until the same line is shown again
 LOOK_SECONDS = 0.5  # between two questions whether another process stopped the run
@@ -185,6 +188,7 @@ class Workers:
     """Does the tasks of runs; a context manager that ends the processes.
 
     Args:
+        processes: workers at most, with this process.
         here: the context of this process; its progress takes what the tasks count.
         open_context: called once for each worker; None: the tasks are done with `here`.
     """
@@ -210,17 +214,23 @@ class Workers:
     __exit__ = close
 
     def do_all(
-        self, run: Run, tasks: Sequence[Task], is_stopped: Callable[[], bool] = lambda: False
+        self,
+        run: Run,
+        tasks: Sequence[Task],
+        is_stopped: Callable[[], bool] = lambda: False,
+        *,
+        at_once: int,
     ) -> ServiceFaultError | None:
         """Do each task once; what a service fault leaves of one is for the next round.
 
         An error that ends the run is on record: tasks that have not begun stay undone. On Ctrl-C
         the workers stop and write their outcomes, and KeyboardInterrupt propagates; so it is when
-        another process stopped the run, for which `is_stopped` is asked now and then. Return the
-        fault that must end the run: of a store that was given up, or of workers that die.
+        another process stopped the run, for which `is_stopped` is asked now and then. At most
+        `at_once` workers do them. Return the fault that must end the run: of a store that was given
+        up, or of workers that die.
         """
         todo = _Round(tasks, max(2, self.processes))
-        workers = self._take_workers(tasks)
+        workers = self._take_workers(max(1, min(self.processes, len(tasks), at_once)))
         flying: list[Future[None]] = []
         try:
             for worker in workers:
@@ -255,19 +265,14 @@ class Workers:
         wait(flying, STOP_SECONDS)
         self.close()
 
-    def _take_workers(self, tasks: Sequence[Task]) -> list[_Here | _Process]:
-        """Return a worker for each task, if there are so many; a thread if there is little to do.
-
-        Processes are started when they get their first task.
-        """
+    def _take_workers(self, count: int) -> list[_Here | _Process]:
+        """Return so many workers; processes start when they get their first task."""
         opening = self._open_context
-        few = len(tasks) <= 1 and sum(task.size for task in tasks) <= FEW_BYTES
-        count = max(1, min(self.processes, len(tasks)))
-        if opening is None or self.processes == 1 or (few and not self._workers):
-            self._workers = self._workers or [_Here(self._here, opening)]
-        else:
-            self._workers = [one for one in self._workers if isinstance(one, _Process)]
-            self._workers += [_Process(opening) for _ in range(count - len(self._workers))]
+        if not self._workers:
+            self._workers = [_Here(self._here, opening)]
+        if opening is not None:
+            missing = count - len(self._workers)
+            self._workers += [_Process(opening) for _ in range(missing)]
         return self._workers[:count]
 
     def _work(self, worker: _Here | _Process, run: Run, todo: _Round, future: Future[None]) -> None:
@@ -336,17 +341,22 @@ class _Here:
     """A worker that is a thread of this process."""
 
     def __init__(self, here: Context, open_context: OpenContext | None) -> None:
+        self._here = here
+        self._open_context = open_context
         self._clock = LocalClock(here.clock)
         self._counting = Counting()
-        if open_context is None:
-            self._context = replace(here, clock=self._clock, progress=self._counting)
-        else:
-            self._context = open_context(self._clock, self._counting, None)
 
     def do(self, run: Run, task: Task, take: Callable[[Counted], object]) -> Ended:
         """Do an attempt of a task."""
+        yield_to_others()
         self._counting.send = take
         return _do_task(run, task, self._context)
+
+    @cached_property
+    def _context(self) -> Context:
+        if self._open_context is not None:
+            return self._open_context(self._clock, self._counting, None)
+        return replace(self._here, clock=self._clock, progress=self._counting)
 
     def stop(self) -> None:
         """Let the task that runs write its outcomes."""

@@ -34,6 +34,13 @@ def small_seconds(members: int, bytes_in: int, bytes_out: int, tuning: Tuning) -
     )
 
 
+def _paid_workers(seconds: float, tuning: Tuning) -> int:
+    """Return how many workers have so much of a forecast to do that their starts pay."""
+    if not tuning.min_worker_seconds:
+        return tuning.max_workers
+    return max(1, min(tuning.max_workers, int(seconds / tuning.min_worker_seconds)))
+
+
 def _inline_share(seconds: float, tuning: Tuning) -> float:
     """Return the seconds of a batch by which an inline Map does all batches at once.
 
@@ -72,7 +79,9 @@ class TaskCutter:
         self._copies = copies
         self._inflates = inflates
         whole = small_seconds(*work, tuning)
-        share = max(whole / (4 * tuning.max_workers), _inline_share(whole, tuning))
+        workers = _paid_workers(whole, tuning)
+        turns = 4 * workers if workers > 1 else 1  # the last tasks of several end at about one time
+        share = max(whole / turns, _inline_share(whole, tuning))
         self._segment = _segment_length(work[1], tuning)
         self._seconds = min(tuning.batch_seconds, max(tuning.batch_min_seconds, share))
         # One member adds to each of the four sums; each sum has its own bound.
@@ -222,7 +231,11 @@ def order_tasks(tasks: Iterable[Task]) -> list[Task]:
 
 
 def choose_workers(tasks: Sequence[Task], tuning: Tuning) -> int:
-    """Return how many tasks may run at once without asking too much of the destination."""
+    """Return how many tasks run at once.
+
+    The destination takes the PUTs of so many workers, and each has enough to do to pay for its
+    start.
+    """
     if not tasks:
         return 1
     puts = sum(task.members for task in tasks if task.kind is TaskKind.BATCH)
@@ -230,4 +243,4 @@ def choose_workers(tasks: Sequence[Task], tuning: Tuning) -> int:
     rate = puts / seconds if seconds else 0.0  # of one worker, over the whole run
     allowed = tuning.prefix_put_rate * tuning.rate_headroom
     by_rate = math.ceil(allowed / rate) if rate else tuning.max_workers
-    return max(1, min(tuning.max_workers, len(tasks), by_rate))
+    return max(1, min(_paid_workers(seconds, tuning), len(tasks), by_rate))

@@ -113,6 +113,7 @@ def make_report(  # noqa: PLR0913, PLR0917 - all that a report is made of
         warnings=dict(tally.warnings + Counter(plan.warnings)),
         failures=tuple(tally.failures),
         tasks=plan.tasks,
+        workers=plan.workers,
         tasks_failed=len(left),
         bytes_in=tally.bytes_read + plan.bytes_read,
         bytes_out=tally.bytes_written,

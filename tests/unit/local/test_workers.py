@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
+from s3unzip.context import Context, Progress
 from s3unzip.errors import InterruptedRunError
 from s3unzip.local.machine import Machine
 from s3unzip.local.workers import Counted, OpenContext, Workers, WorkerTally, open_context
@@ -22,6 +24,7 @@ from s3unzip.settings import make_tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
+from s3unzip.stores.ports import AskForKeys
 from s3unzip.zip import Policy
 from tests.support.patience import HANG_SECONDS, looks
 from tests.support.runs import Told
@@ -54,15 +57,15 @@ class Folder:
         entries = [Entry(f"f{n}", b"%d" % n * 100, method=8) for n in range(MEMBERS)]
         archive.write_bytes(build(*entries))
         config = StoreConfig(parse_destination(str(folder / "home")))
-        tuning = make_tuning({"batch_members": 10, "max_workers": 2})
+        tuning = make_tuning({"batch_members": 10, "max_workers": 3})
         self.open_context = partial(open_context, config, Policy(), tuning)
         self.shown = Shown()
         self.request = Request(parse_source(str(archive)), parse_destination(str(folder / "out")))
 
     def machine(self, opening: OpenContext | None = None) -> Machine:
-        """Return a machine with the workers."""
+        """Return a machine with a worker that is this process, and two that are others."""
         context = self.open_context(LocalClock(), self.shown)
-        return Machine(context, Workers(2, context, opening or self.open_context))
+        return Machine(context, Workers(3, context, opening or self.open_context))
 
     def run(self, opening: OpenContext | None = None) -> Report:
         """Extract."""
@@ -72,6 +75,27 @@ class Folder:
     def written(self) -> int:
         """Count the files that are there, whole."""
         return sum(1 for path in (self.folder / "out" / "a").iterdir() if path.stat().st_size)
+
+
+@dataclass(frozen=True, slots=True)
+class Openings:
+    """Opens contexts: the worker that is the program waits, so that other processes have tasks."""
+
+    program: int
+    waits_for: Path
+    here: OpenContext
+    elsewhere: OpenContext
+
+    def __call__(
+        self, clock: LocalClock, progress: Progress, ask: AskForKeys | None = None
+    ) -> Context:
+        """Return a context in this process."""
+        if os.getpid() != self.program:
+            return self.elsewhere(clock, progress, ask)
+        for _ in looks():
+            if self.waits_for.exists() or not clock.remaining():
+                break
+        return self.here(clock, progress, ask)
 
 
 def pids() -> list[int]:
@@ -84,8 +108,14 @@ def pids() -> list[int]:
 def test_killed_workers_are_replaced(tmp_path: Path) -> None:
     """A killed worker costs an attempt; each member counts once, and no process is left."""
     folder = Folder(tmp_path)
-    folder.shown.on_extracted = lambda: os.kill(pids()[0], signal.SIGKILL)
-    report = folder.run()
+    killed = tmp_path / "killed"
+
+    def kill() -> None:
+        os.kill(pids()[0], signal.SIGKILL)
+        killed.touch()
+
+    folder.shown.on_extracted = kill
+    report = folder.run(Openings(os.getpid(), killed, folder.open_context, folder.open_context))
     assert report.verdict is Verdict.COMPLETED
     assert folder.written() == report.extracted == folder.shown.counts["extracted"] == MEMBERS
     assert pids() == []
@@ -97,7 +127,8 @@ def test_workers_that_die_at_once_end_the_run(
     """So many workers in a row are tried, and the report says why."""
     monkeypatch.setattr("s3unzip.local.workers.MAX_DEATHS", 1)
     folder = Folder(tmp_path)
-    report = folder.run(partial(note_and_die, str(tmp_path / "started")))
+    dying = partial(note_and_die, str(tmp_path / "started"))
+    report = folder.run(Openings(os.getpid(), tmp_path / "never", folder.open_context, dying))
     assert report.verdict is Verdict.FAILED
     assert report.message is not None
     assert "its worker process died" in report.message
@@ -108,10 +139,14 @@ def test_workers_that_die_at_once_end_the_run(
 def test_a_worker_that_holds_the_interpreters_lock_ends_with_its_program(tmp_path: Path) -> None:
     """The kernel ends it: a worker on a loaded machine may not get the lock for seconds."""
     program = f"""
+import os
 from functools import partial
 from pathlib import Path
-from tests.unit.local.test_workers import Folder, note_and_hang
-Folder(Path({str(tmp_path)!r})).run(partial(note_and_hang, {str(tmp_path / "started")!r}))
+from tests.unit.local.test_workers import Folder, Openings, note_and_hang
+path = Path({str(tmp_path)!r})
+folder = Folder(path)
+hanging = partial(note_and_hang, str(path / "started"))
+folder.run(Openings(os.getpid(), path / "never", folder.open_context, hanging))
 """
     paths = os.pathsep.join(sys.path)
     process = subprocess.Popen(

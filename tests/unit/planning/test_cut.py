@@ -11,10 +11,11 @@ from s3unzip.model import TaskKind
 from s3unzip.planning.cut import (
     TASK_OVERHEAD,
     TaskCutter,
+    choose_workers,
     order_tasks,
     small_seconds,
 )
-from s3unzip.settings import MIB, Tuning
+from s3unzip.settings import MIB, Tuning, machine_tuning, make_tuning
 from s3unzip.zip import Member
 
 SMALL = replace(
@@ -64,6 +65,14 @@ def cut(
         cutter.add(rows[first:last], range(first * 10, last * 10 + 10, 10))
     cutter.finish(len(rows) * 10)
     return cutter
+
+
+@pytest.mark.parametrize(("members", "workers"), [(1, 1), (2_000, 1), (6_000, 3), (100_000, 8)])
+def test_a_process_is_started_where_it_pays(members: int, workers: int) -> None:
+    """Small members of one machine: one process does 2,000, and eight do 100,000."""
+    tuning = make_tuning(machine_tuning(8))
+    cutter = cut([(5_000, 11_000, 8)] * members, tuning, step=10_000)
+    assert choose_workers(cutter.tasks, tuning) == workers
 
 
 @given(sizes)
