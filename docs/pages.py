@@ -14,7 +14,8 @@ from docs.meanings import EXIT_CODES, HOST_VARIABLES, MEANINGS, TEXTS
 from docs.outputs import make_json_section
 from docs.schemas import event_schema
 from docs.sources import ROOT, check_described, finding_codes, host_variables, read_alarms
-from infra.environment import Environment, Section
+from infra.environment import Environment
+from infra.tables import MadeSection, Section, table_of
 from s3unzip import errors, metric_names, model, settings
 from s3unzip.aws import events
 from s3unzip.cli.main import COMMANDS, INTERNAL_ERROR, PROGRAM, load_command
@@ -130,11 +131,12 @@ def make_settings() -> str:
 def _environment(section: type[Section], path: str) -> Iterator[str]:
     """Yield one table for `section` and one for each table in it."""
     schema = section.model_json_schema()
-    declared = read_declarations(section)
+    made_of = section.made_of if issubclass(section, MadeSection) else section
+    declared = read_declarations(made_of)
     rows: list[Sequence[str]] = []
     below: list[tuple[str, type[Section]]] = []
     for name, field in section.model_fields.items():
-        kind = field.annotation
+        kind = table_of(field)
         if isinstance(kind, type) and issubclass(kind, Section):
             below.append((f"{path}.{name}".strip("."), kind))
         elif path or name != "name":
@@ -344,9 +346,10 @@ def _owners(section: type) -> list[str]:
 
 
 def _meaning(declared: Declared, *owners: str) -> str:
-    """Return the comment, else what `docs.meanings` says, else the name in words."""
+    """Return the text of `docs.meanings` or the comment, the first owner's first; or the name."""
     known = (MEANINGS.get(f"{owner}.{declared.name}") for owner in owners)
-    text = declared.comment or next(filter(None, known), plain_words(declared.name))
+    text = MEANINGS.get(f"{owners[0]}.{declared.name}") or declared.comment
+    text = text or next(filter(None, known), plain_words(declared.name))
     return text.replace("None:", "unset:").replace("None keeps", "unset keeps")
 
 

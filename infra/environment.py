@@ -14,18 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from infra.tables import LimitsTable, OptionsTable, Section, table_of
+from s3unzip.contradictions import check_after_success
 from s3unzip.errors import UsageError
-from s3unzip.globs import compile_glob
-from s3unzip.object_properties import ARCHIVED_CLASSES, ObjectProperties
+from s3unzip.model import AfterSuccess, Options, SourceAction
 from s3unzip.settings import MIB, OTHER_BUCKETS, Tuning, make_tuning
+from s3unzip.zip import Limits
 
 AccountId = Annotated[str, Field(pattern=r"^\d{12}$")]
 BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
@@ -49,12 +45,6 @@ Days = Annotated[int, Field(ge=1, le=3_650)]
 Memory = Annotated[int, Field(ge=128, le=10_240)]
 
 
-class Section(BaseModel):
-    """A table of the file: unknown names and wrong types are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
 class StackSection(Section):
     """The CloudFormation stack."""
 
@@ -62,7 +52,7 @@ class StackSection(Section):
     retain: bool  # keep buckets, dead letters and logs when the stack is destroyed
     account: AccountId | None = None  # None: the account of the credentials
     region: Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")] | None = None
-    tags: dict[str, str] = {}
+    tags: dict[str, str] = Field(default={})
     permissions_boundary: PolicyArn | None = None  # of every role that the stack creates
     qualifier: Annotated[str, Field(pattern=r"^[a-z0-9]{1,10}$")] = "hnb659fds"  # of the bootstrap
 
@@ -104,83 +94,11 @@ class WorkSection(BucketSection):
     expire_days: Days = 90
 
 
-class ObjectsSection(Section):
-    """What is set on every member besides its content: `s3unzip.ObjectProperties`."""
-
-    storage_class: str | None = None  # None: STANDARD
-    cache_control: str | None = None  # the header with which S3 returns the object
-    content_types: dict[str, str] = {}  # type by glob of the member's path; the first that fits
-    metadata: dict[str, str] = {}  # by name, without x-amz-meta-
-    tags: dict[str, str] = {}  # the roles then have s3:PutObjectTagging
-    acl: str | None = None  # a canned one; the roles then have s3:PutObjectAcl
-
-    @model_validator(mode="after")
-    def _check_properties(self) -> Self:
-        try:
-            ObjectProperties(**self.model_dump()).check()
-        except UsageError as error:
-            raise ValueError(f"options.objects: {error}") from error
-        return self
-
-
 class AfterSuccessSection(Section):
     """What is done to an archive whose run is COMPLETED; without an action it is left."""
 
     action: Literal["delete", "tag"] | None = None  # a lifecycle rule can move what has a tag
-    tags: dict[Annotated[str, Field(min_length=1, max_length=128)], str] = {}
-
-
-class OptionsSection(Section):
-    """The options of every run of this environment: `s3unzip.model.Options`."""
-
-    key_template: Annotated[str, Field(min_length=1)] = "{archive_stem}/{member}"
-    on_conflict: Literal["overwrite", "skip-unchanged", "never"] = "overwrite"
-    include: list[str] = []
-    exclude: list[str] = []
-    lenient: bool = False
-    encoding: str | None = None
-    as_gzip: Literal["suffix", "encoding"] | None = None
-    trust_crc: bool = False  # with as_gzip: do not inflate to check
-    nested_depth: Annotated[int, Field(ge=0, le=8)] = 0  # levels of archives inside archives
-    marker: bool = False
-    objects: ObjectsSection = ObjectsSection()
-
-    @model_validator(mode="after")
-    def _check_forms(self) -> Self:
-        try:
-            for pattern in self.include + self.exclude:
-                compile_glob(pattern)
-        except UsageError as error:
-            raise ValueError(str(error)) from error
-        if self.trust_crc and self.as_gzip is None:
-            raise ValueError(
-                "trust_crc: needs as_gzip, because inflated members are always checked"
-            )
-        if self.nested_depth and self.as_gzip is not None:
-            raise ValueError(
-                "nested_depth: cannot be combined with as_gzip: no archive inside gzip is read"
-            )
-        if self.nested_depth and self.objects.storage_class in ARCHIVED_CLASSES:
-            raise ValueError(
-                "nested_depth: archives inside are read from the destination, so "
-                f"objects.storage_class cannot be {self.objects.storage_class}"
-            )
-        return self
-
-
-class LimitsSection(Section):
-    """Limits of archives: `s3unzip.zip.Limits`; None keeps the default."""
-
-    members: Annotated[int, Field(gt=0)] | None = None
-    total_size: Annotated[int, Field(gt=0)] | None = None
-    member_size: Annotated[int, Field(gt=0)] | None = None
-    ratio: Annotated[int, Field(gt=0)] | None = None
-    directory_size: Annotated[int, Field(gt=0)] | None = None
-    key_bytes: Annotated[int, Field(gt=0, le=1_024)] | None = None
-    names_size: Annotated[int, Field(gt=0)] | None = None
-    folder_memory: Annotated[int, Field(gt=0)] | None = None
-    decoder_memory: Annotated[int, Field(gt=0)] | None = None
-    parts: Annotated[int, Field(gt=0, le=500)] | None = None
+    tags: dict[Annotated[str, Field(min_length=1, max_length=128)], str] = Field(default={})
 
 
 class FunctionSection(Section):
@@ -223,8 +141,8 @@ class RunsSection(Section):
 class NetworkSection(Section):
     """Where the functions' network interfaces are; without subnets Lambda's own network."""
 
-    subnets: Annotated[list[SubnetId], Field(max_length=16)] = []
-    security_groups: Annotated[list[SecurityGroupId], Field(max_length=5)] = []
+    subnets: list[SubnetId] = Field(default=[], max_length=16)
+    security_groups: list[SecurityGroupId] = Field(default=[], max_length=5)
 
 
 class AlarmsSection(Section):
@@ -263,9 +181,9 @@ class Environment(Section):
     password_secret: SecretArn | None = None  # of encrypted members; ARN#field: of a JSON secret
     password_kms_key: KmsKeyArn | None = None  # of the secret, where it is not aws/secretsmanager
     event_bus: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,256}$")] = "default"
-    options: OptionsSection = OptionsSection()
+    options: OptionsTable = Field(default_factory=Options)
     after_success: AfterSuccessSection = AfterSuccessSection()
-    limits: LimitsSection = LimitsSection()
+    limits: LimitsTable = Field(default_factory=Limits)
     tuning: dict[str, int | float] = Field(default={})
     runs: RunsSection = RunsSection()
     intake: IntakeSection = IntakeSection()
@@ -307,9 +225,16 @@ class Environment(Section):
         """Refuse settings that do not go together."""
         try:
             tuning = make_tuning(self.tuning)
+            problem = self._explain_problem(tuning)
         except UsageError as error:
             raise ValueError(str(error)) from error
-        problem = (
+        if problem is not None:
+            raise ValueError(problem)
+        return self
+
+    def _explain_problem(self, tuning: Tuning) -> str | None:
+        """Return why the first settings do not go together, None if all do."""
+        return (
             self._explain_plan_memory()
             or self._explain_small_archives(tuning)
             or self._explain_concurrency()
@@ -320,9 +245,6 @@ class Environment(Section):
             or self._explain_after_success()
             or self._explain_scan()
         )
-        if problem is not None:
-            raise ValueError(problem)
-        return self
 
     def _explain_small_archives(self, tuning: Tuning) -> str | None:
         timeout = self.functions.intake.timeout
@@ -338,8 +260,8 @@ class Environment(Section):
     def _explain_plan_memory(self) -> str | None:
         """Return why Lambda would kill the plan function with the largest directory allowed."""
         memory = self.functions.plan.memory
-        members = self.limits.members or DEFAULT_MEMBERS
-        names_size = self.limits.names_size or DEFAULT_NAMES_SIZE
+        members = self.limits.members
+        names_size = self.limits.names_size
         needed = plan_memory(members, names_size)
         if needed <= memory:
             return None
@@ -352,8 +274,8 @@ class Environment(Section):
 
     def fit_plan(self, memory: int) -> list[str]:
         """Return the settings with which a plan fits into `memory`, in MB; usually none."""
-        members = self.limits.members or DEFAULT_MEMBERS
-        names_size = self.limits.names_size or DEFAULT_NAMES_SIZE
+        members = self.limits.members
+        names_size = self.limits.names_size
         if plan_memory(members, names_size) <= memory:
             return []
         return [f"limits.members={_fitting_members(memory, names_size)}"]
@@ -438,11 +360,9 @@ class Environment(Section):
                 "after_success.action: S3 cannot tag one version in a bucket without versioning: "
                 "delete the archives, or turn versioning on and set ingest.versioned"
             )
-        if rule.action == "delete" and (self.options.include or self.options.exclude):
-            return (
-                "after_success.action: with options.include or options.exclude, members that are "
-                "not extracted would be lost with a deleted archive: tag it instead"
-            )
+        if rule.action == "delete":
+            made = AfterSuccess(SourceAction.DELETE)
+            check_after_success(made, self.options, "after_success.action:", "options.{}".format)
         return None
 
     def _explain_scan(self) -> str | None:
@@ -467,8 +387,6 @@ SMALL_SECONDS = 20.0  # that the intake function needs for what counts as small
 MEMBER_BYTES = 300
 FOLDERS_MB = 64
 BASE_MB = 256  # the interpreter with its libraries
-DEFAULT_MEMBERS = 10_000_000  # defaults of `Limits`, if the environment sets none
-DEFAULT_NAMES_SIZE = 1024 * MIB
 
 
 def plan_memory(members: int, names_size: int) -> int:
@@ -539,7 +457,7 @@ def _kind_of(path: str) -> Any:
         if get_origin(kind) is dict:  # a table of free names
             kind = get_args(kind)[1]
         elif isinstance(kind, type) and issubclass(kind, BaseModel) and part in kind.model_fields:
-            kind = kind.model_fields[part].annotation
+            kind = table_of(kind.model_fields[part])
         else:
             raise EnvironmentFileError(f"-c {path}: there is no such setting")
     if isinstance(kind, type) and issubclass(kind, BaseModel):

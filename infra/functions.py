@@ -8,6 +8,8 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
+from msgspec import to_builtins
+from msgspec.structs import asdict
 
 from infra.best_practices import acknowledge
 from infra.environment import Environment, EnvironmentFileError, FunctionSection
@@ -15,6 +17,7 @@ from infra.rights import Rights, allow, machine_arn
 from infra.storage import Storage
 from s3unzip.metric_names import NAMESPACE, SERVICE
 from s3unzip.settings import PROCESS_VARIABLES, Variable
+from s3unzip.zip import Limits
 
 PURPOSES = {
     "intake": "Takes archives: does small ones, plans others and starts their runs",
@@ -156,7 +159,8 @@ def _retention(days: int) -> logs.RetentionDays:
 def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
     """Return the variables of every function."""
     destination, rule = environment.destination, environment.after_success
-    limits = environment.limits.model_dump(exclude_none=True)
+    defaults = asdict(Limits())
+    limits = dict(asdict(environment.limits).items() - defaults.items())
     if environment.ingest.scan:
         limits["parts"] = 1  # nobody has scanned the members of a split archive
     tuning = environment.tuning | {"max_workers": environment.max_workers}
@@ -177,7 +181,7 @@ def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
         Variable.AFTER_SUCCESS: json.dumps(rule.model_dump(exclude_defaults=True))
         if rule.action
         else "",
-        Variable.OPTIONS: json.dumps(environment.options.model_dump(exclude_defaults=True)),
+        Variable.OPTIONS: json.dumps(to_builtins(environment.options)),
         Variable.TUNING: json.dumps(tuning, sort_keys=True),
         Variable.LIMITS: json.dumps(limits, sort_keys=True),
         Variable.WORKER_MEMORY: str(environment.functions.extract.memory),

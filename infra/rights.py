@@ -9,6 +9,7 @@ from aws_cdk import aws_iam as iam
 
 from infra.environment import Environment
 from infra.storage import Storage
+from s3unzip.object_properties import ObjectProperties
 
 # Functions that plan, settle and end runs; extract only does tasks.
 ENDERS = ("intake", "plan", "settle")
@@ -52,11 +53,12 @@ class Rights:
     def member_actions(self) -> list[str]:
         """Return the S3 actions on members that every function needs."""
         actions = [f"s3:{action}" for action in MEMBERS]
+        properties = self._environment.options.objects or ObjectProperties()
         if self._environment.options.nested_depth:  # nested archives are read from there
             actions.append("s3:GetObjectVersion")
-        if self._environment.options.objects.tags:  # asked for with the PUT that sets them
+        if properties.tags:  # asked for with the PUT that sets them
             actions.append("s3:PutObjectTagging")
-        if self._environment.options.objects.acl:
+        if properties.acl:
             actions.append("s3:PutObjectAcl")
         return actions
 

@@ -23,6 +23,7 @@ from msgspec.structs import fields, force_setattr
 from s3unzip.errors import Finding, UsageError, VerdictError
 from s3unzip.globs import compile_glob
 from s3unzip.object_properties import ObjectProperties
+from s3unzip.options import HelpSection, RunOption, bare_type
 from s3unzip.zip import Member
 
 T = TypeVar("T")
@@ -142,22 +143,102 @@ Count = Annotated[int, Meta(ge=0)]
 class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
     """The caller's choices; part of the run's identity. They are checked when they are made."""
 
-    key_template: str = "{archive_stem}/{member}"
-    on_conflict: OnConflict = OnConflict.OVERWRITE
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    strip_components: Count = 0  # leading folders of a member's path that its key leaves out
-    names: tuple[str, ...] = ()  # exact member names; none: all
-    limit: Count | None = None  # extract only this many of the selected members
-    lenient: bool = False
-    encoding: str | None = None
-    as_gzip: GzipForm | None = None  # the raw deflate stream re-wrapped, not inflated
-    trust_crc: bool = False  # with as_gzip: do not inflate to check
+    key_template: Annotated[
+        str,
+        RunOption(
+            "--key-template TEXT",
+            "How keys are made; default {archive_stem}/{member}.",
+            HelpSection.KEYS,
+        ),
+    ] = "{archive_stem}/{member}"
+    on_conflict: Annotated[
+        OnConflict,
+        RunOption("--on-conflict", "What to do if DEST already has the key.", HelpSection.OBJECTS),
+    ] = OnConflict.OVERWRITE
+    include: Annotated[
+        tuple[str, ...],
+        RunOption("--include -i GLOB", "Only members that match; repeatable.", HelpSection.MEMBERS),
+    ] = ()
+    exclude: Annotated[
+        tuple[str, ...],
+        RunOption("--exclude -x GLOB", "No members that match; repeatable.", HelpSection.MEMBERS),
+    ] = ()
+    strip_components: Annotated[
+        Count,
+        RunOption(
+            "--strip-components N",
+            "Leave out N leading folders; members with fewer folders are not extracted.",
+            HelpSection.KEYS,
+            in_file=False,
+        ),
+    ] = 0  # leading folders of a member's path that its key leaves out
+    names: Annotated[
+        tuple[str, ...],
+        RunOption(
+            "--member -m NAME",
+            "Only this member; repeatable.",
+            HelpSection.MEMBERS,
+            in_file=False,
+        ),
+    ] = ()  # exact member names; none: all
+    limit: Annotated[
+        Count | None,
+        RunOption(
+            "--limit N",
+            "Only the first N of the selected members.",
+            HelpSection.MEMBERS,
+            minimum=1,
+            in_file=False,
+        ),
+    ] = None  # extract only this many of the selected members
+    lenient: Annotated[
+        bool,
+        RunOption(
+            "--lenient",
+            "Turn checks that are policy into warnings; absolute names lose their slash.",
+            HelpSection.ODD,
+        ),
+    ] = False
+    encoding: Annotated[
+        str | None,
+        RunOption(
+            "--encoding TEXT",
+            "Encoding of names that are neither ASCII nor marked as UTF-8.",
+            HelpSection.ODD,
+        ),
+    ] = None
+    as_gzip: Annotated[
+        GzipForm | None,
+        RunOption(
+            "--as-gzip",
+            "Keep deflated members compressed, re-wrapped as gzip.",
+            HelpSection.OBJECTS,
+        ),
+    ] = None  # the raw deflate stream re-wrapped, not inflated
+    trust_crc: Annotated[bool, RunOption()] = False  # with as_gzip: do not inflate to check
     password_ref: str | None = None  # where the password is, never the password
-    nested_depth: Count = 0  # how many levels of archives inside archives are also extracted
+    nested_depth: Annotated[
+        Count,
+        RunOption(
+            "--nested DEPTH",
+            "Also extract archives inside the archive, up to DEPTH levels deep.",
+            HelpSection.OBJECTS,
+            maximum_in_file=8,
+        ),
+    ] = 0  # how many levels of archives inside archives are also extracted
     nested_budget: Budget | None = None  # of a nested run: limits of it and the runs below
-    marker: bool = False  # write _SUCCESS last
-    objects: ObjectProperties | None = None  # what is set on the objects besides their content
+    marker: Annotated[
+        bool,
+        RunOption(
+            "--marker",
+            "Write the object _SUCCESS last, if all members are extracted.",
+            HelpSection.AFTERWARDS,
+        ),
+    ] = False  # write _SUCCESS last
+    objects: Annotated[
+        ObjectProperties | None,
+        RunOption(),
+    ] = None  # what is set on the objects besides their content
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -166,7 +247,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
                 force_setattr(self, name, msgspec.convert(value, kind))
             except msgspec.ValidationError as error:
                 words = f"option {name}={value!r}: {error}"
-                if isinstance(value, str) and kind == tuple[str, ...]:
+                if isinstance(value, str) and bare_type(kind) == tuple[str, ...]:
                     words = f"option {name}: give a list of texts, ({value!r},), not one text"
                 raise UsageError(words) from None
         _check_template(self.key_template)

@@ -8,12 +8,13 @@ https://docs.aws.amazon.com/AmazonS3/latest/userguide/storage-class-intro.html
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
 
 from s3unzip.errors import UsageError
 from s3unzip.globs import compile_glob
+from s3unzip.options import HelpSection, RunOption
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,12 +76,50 @@ _TYPE = re.compile(
 class ObjectProperties(Struct, frozen=True, omit_defaults=True):
     """What is set on every object that a run writes to S3, besides its content."""
 
-    storage_class: str | None = None  # None: STANDARD
-    cache_control: str | None = None  # the header with which S3 returns the object
-    content_types: dict[str, str] = {}  # type by glob of the member's path; the first that fits
-    metadata: dict[str, str] = {}  # by name, without x-amz-meta-
-    tags: dict[str, str] = {}
-    acl: str | None = None  # a canned one; None: the bucket's rules
+    storage_class: Annotated[
+        str | None,
+        RunOption(
+            "--storage-class CLASS",
+            "Of every object in S3, such as STANDARD_IA.",
+            HelpSection.OBJECTS,
+        ),
+    ] = None  # None: STANDARD
+    cache_control: Annotated[
+        str | None,
+        RunOption(
+            "--cache-control TEXT",
+            "Cache-Control header of every object in S3.",
+            HelpSection.OBJECTS,
+        ),
+    ] = None  # the header with which S3 returns the object
+    content_types: Annotated[
+        dict[str, str],
+        RunOption(
+            "--content-type GLOB=TYPE",
+            "Type of members that match, instead of their suffix's; the first match counts.",
+            HelpSection.OBJECTS,
+        ),
+    ] = {}  # type by glob of the member's path; the first that fits
+    metadata: Annotated[
+        dict[str, str],
+        RunOption(
+            "--metadata NAME=VALUE",
+            "Metadata of every object in S3; repeatable.",
+            HelpSection.OBJECTS,
+        ),
+    ] = {}  # by name, without x-amz-meta-
+    tags: Annotated[
+        dict[str, str],
+        RunOption("--tag KEY=VALUE", "Tag of every object in S3; repeatable.", HelpSection.OBJECTS),
+    ] = {}
+    acl: Annotated[
+        str | None,
+        RunOption(
+            "--acl NAME",
+            "Canned ACL of every object in S3, such as bucket-owner-full-control.",
+            HelpSection.OBJECTS,
+        ),
+    ] = None  # a canned one; None: the bucket's rules
 
     def check(self) -> None:
         """Hold the properties against what S3 allows."""

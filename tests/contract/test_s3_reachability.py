@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from s3unzip.cli.options import check_endpoint
+from s3unzip.cli.arguments import check_endpoint
 from s3unzip.errors import S3UnzipError, ServiceFaultError, StorageError, UsageError
 from s3unzip.model import Location
 from s3unzip.stores.config import StoreConfig

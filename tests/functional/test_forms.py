@@ -11,7 +11,7 @@ import pytest
 
 from s3unzip.errors import UsageError
 from s3unzip.model import GzipForm, Location, OnConflict, Options, Request, Verdict
-from s3unzip.planning.plan import check_options
+from s3unzip.planning.plan import check_request
 from s3unzip.verification import Comparison, Effort, verify_objects
 from s3unzip.zip import Policy
 from tests.support.encrypting import seal_aes, seal_zipcrypto
@@ -133,9 +133,9 @@ def test_a_folder_keeps_no_encoding() -> None:
     source = small_world().request(ARCHIVE).source
     folder = Location("file", "", "/out")
     with pytest.raises(UsageError, match="suffix"):
-        check_options(Request(source, folder, ENCODING))
+        check_request(Request(source, folder, ENCODING))
     with pytest.raises(UsageError, match="trust_crc"):
-        check_options(Request(source, folder, Options(trust_crc=True)))
+        check_request(Request(source, folder, Options(trust_crc=True)))
 
 
 @sealed_each_way

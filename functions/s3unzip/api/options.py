@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
+from s3unzip.contradictions import check_after_success
 from s3unzip.errors import UsageError
 from s3unzip.model import AfterSuccess, Location, Options, SourceAction
 from s3unzip.planning.plan import Reading
@@ -93,13 +94,9 @@ def parse_after_success(text: str, source: Location, options: Options) -> AfterS
         )
     match action:
         case "delete" if not rest:
-            chosen = options.include or options.exclude or options.names or options.strip_components
-            if chosen or options.limit is not None:
-                raise UsageError(
-                    "--after-success delete: leave out --include, --exclude, --member, --limit and "
-                    "--strip-components, because members that are not extracted would be lost"
-                )
-            return AfterSuccess(SourceAction.DELETE)
+            rule = AfterSuccess(SourceAction.DELETE)
+            check_after_success(rule, options, "--after-success")
+            return rule
         case "tag" if rest:
             name, equals, value = rest.partition("=")
             if not (name and equals):

@@ -5,14 +5,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from s3unzip.cli.options import Given
+from s3unzip.cli.arguments import Arguments
 from s3unzip.cli.printing import print_json, warn
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Location, Request
 from s3unzip.printable import printable, printable_name
 
 
-def list_decisions(given: Given, request: Request) -> int:
+def list_decisions(arguments: Arguments, request: Request) -> int:
     """Print what a run would do about each member; return 1 if it could not do all of it."""
     from s3unzip.api.options import judge_selection, make_policy
     from s3unzip.context import Context
@@ -21,8 +21,8 @@ def list_decisions(given: Given, request: Request) -> int:
     from s3unzip.stores.clock import LocalClock
     from s3unzip.stores.open import open_stores
 
-    policy = make_policy(request.options, given.password(), request.destination)
-    config, deletes = given.config(), given.delete_extra is not None
+    policy = make_policy(request.options, arguments.password(), request.destination)
+    config, deletes = arguments.config(), arguments.delete_extra is not None
     context = Context(open_stores(config), LocalClock(), policy)
     if deletes:
         check_extra(request, config.work, context.stores)
@@ -31,7 +31,7 @@ def list_decisions(given: Given, request: Request) -> int:
         judge = judge_selection(request.options, warn)
         for one in decide(request, context, judge, delete_extra=deletes):
             counts[one.action] += 1
-            if given.json:
+            if arguments.json:
                 print_json(one)
                 continue
             why = f"  {printable(one.message or '')} ({one.reason})" if one.message else ""

@@ -7,7 +7,8 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from s3unzip.cli.options import SERVER, Given, command
+from s3unzip.cli.arguments import Arguments
+from s3unzip.cli.commands import SERVER, command
 from s3unzip.cli.printing import print_json
 from s3unzip.cli.terminal import confirm
 from s3unzip.errors import BudgetError, InterruptedRunError, UsageError
@@ -40,7 +41,7 @@ REQUIRED = {"required": True}
     sources={"help": "s3://bucket/prefix/, a glob, or an archive."},
     dry_run={"help": "Print what was found; queue nothing."},
 )
-def submit(given: Given) -> int:
+def submit(given: Arguments) -> int:
     """Queue archives that are already there.
 
     The same command can be given again: archives whose runs have begun or ended start nothing.
@@ -57,7 +58,7 @@ def submit(given: Given) -> int:
     return _submit_missing(given, runs) if given.missing else _submit_all(given, runs)
 
 
-def _check_request(given: Given) -> None:
+def _check_request(given: Arguments) -> None:
     if given.days is not None and not given.missing:
         raise UsageError("submit: --days is for --missing")
     if not given.sources and not given.missing:
@@ -69,7 +70,7 @@ def _check_request(given: Given) -> None:
         )
 
 
-def _submit_all(given: Given, runs: DeployedRuns) -> int:
+def _submit_all(given: Arguments, runs: DeployedRuns) -> int:
     sizes, outside = find_archives(given.sources, runs)
     count = len(sizes)
     size = sum(sizes.values())
@@ -99,7 +100,7 @@ def _show_submission(submission: Submission) -> str:
     return text
 
 
-def _check_cost(given: Given, count: int, dollars: float) -> None:
+def _check_cost(given: Arguments, count: int, dollars: float) -> None:
     """Check an estimate against ``--max-cost``."""
     limit = given.max_cost
     if limit is not None and dollars > limit:
@@ -110,7 +111,7 @@ def _check_cost(given: Given, count: int, dollars: float) -> None:
         )
 
 
-def _agree(given: Given, question: str) -> bool:
+def _agree(given: Arguments, question: str) -> bool:
     """Return whether the command may change anything; ask if need be."""
     if given.dry_run:
         return False
@@ -138,7 +139,7 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     return queued
 
 
-def _submit_missing(given: Given, runs: DeployedRuns) -> int:
+def _submit_missing(given: Arguments, runs: DeployedRuns) -> int:
     days = MISSING_DAYS if given.days is None else given.days
     missing = find_missing(runs, time.time() - days * DAY, given.sources)
     if not given.json:
@@ -178,7 +179,7 @@ def _print_missing(missing: MissingArchives, found_by: str) -> None:
 
 
 @command("env", SERVER, "no_canary wait json", env=REQUIRED)
-def doctor(given: Given) -> int:
+def doctor(given: Arguments) -> int:
     """Check a deployed environment, and say what to do.
 
     Exit code: 0 all is well or there are only warnings, 1 a check failed.

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 import s3unzip
 from s3unzip import Archive, ArchiveMember
 from s3unzip.api.options import judge_selection, make_policy
+from s3unzip.cli.arguments import Arguments, globs_of
+from s3unzip.cli.commands import MEMBERS, ODD, PLACES, SOURCE, WHERE, command
 from s3unzip.cli.decisions import asking_for_a_prefix
-from s3unzip.cli.options import MEMBERS, ODD, PLACES, SOURCE, WHERE, Given, command, globs_of
 from s3unzip.cli.printing import print_json, warn
 from s3unzip.errors import UsageError
 from s3unzip.explanations import describe
@@ -60,13 +61,17 @@ class ListedMember(Struct, frozen=True, omit_defaults=True):
     message: str | None = None  # what was found, in words
 
 
-def _open(given: Given) -> Archive:
+def _open(arguments: Arguments) -> Archive:
     """Return the archive of a command."""
-    where = parse_source(given.src)
-    given.check_places(where)
+    where = parse_source(arguments.src)
+    arguments.check_places(where)
     with asking_for_a_prefix(where):
         return s3unzip.open_archive(
-            given.src, given.options(), password=given.password(), stores=given.config(), warn=warn
+            arguments.src,
+            arguments.options(),
+            password=arguments.password(),
+            stores=arguments.config(),
+            warn=warn,
         )
 
 
@@ -74,10 +79,10 @@ def _open(given: Given) -> Archive:
     *("src names", MEMBERS, ODD, SOURCE, "json"),
     names={"metavar": "[MEMBER]...", "help": "Only these: names, folders/ or globs."},
 )
-def ls(given: Given) -> int:
+def ls(arguments: Arguments) -> int:
     """List an archive's members; reads only its directory."""
-    archive = _open(given)
-    if given.json:
+    archive = _open(arguments)
+    if arguments.json:
         for member in archive.members():
             print_json(_describe(member))
     else:
@@ -135,12 +140,12 @@ def _saved(size: int, compressed: int) -> str:
 
 
 @command("src names", ODD, SOURCE, names={"required": True})
-def cat(given: Given) -> int:
+def cat(arguments: Arguments) -> int:
     """Write members to stdout, checked; reads only their ranges."""
-    archive = _open(given)
-    if sys.stdout.isatty() and any(name.lower().endswith(NOT_TEXT) for name in given.names):
-        raise UsageError(f"{given.names[0]}: not text; redirect it: s3unzip cat ... > file")
-    patterns = [compile_name(pattern) for pattern in globs_of(given.names)]
+    archive = _open(arguments)
+    if sys.stdout.isatty() and any(name.lower().endswith(NOT_TEXT) for name in arguments.names):
+        raise UsageError(f"{arguments.names[0]}: not text; redirect it: s3unzip cat ... > file")
+    patterns = [compile_name(pattern) for pattern in globs_of(arguments.names)]
 
     def place(member: ArchiveMember) -> int:
         fits = (at for at, pattern in enumerate(patterns) if pattern.match(member.name))
@@ -157,7 +162,7 @@ def cat(given: Given) -> int:
 
 
 @command("src workers", MEMBERS, ODD, SOURCE, "quiet json")
-def test(given: Given) -> int:
+def test(arguments: Arguments) -> int:
     """Decode every member and check its CRC-32; nothing is written.
 
     It makes the checks of a run, with as many processes, and keeps no record.
@@ -168,15 +173,18 @@ def test(given: Given) -> int:
     from s3unzip.local.machine import open_machine
     from s3unzip.stores.memory import NOWHERE
 
-    where, options = parse_source(given.src), replace(given.options(), key_template="{member}")
-    given.check_places(where)
-    policy = make_policy(options, given.password(), NOWHERE)
-    display = RunDisplay(quiet=given.quiet)
+    where, options = (
+        parse_source(arguments.src),
+        replace(arguments.options(), key_template="{member}"),
+    )
+    arguments.check_places(where)
+    policy = make_policy(options, arguments.password(), NOWHERE)
+    display = RunDisplay(quiet=arguments.quiet)
     with tempfile.TemporaryDirectory(prefix="s3unzip-test-") as home:
-        stores = replace(given.config(), work=Location("file", "", f"{home}/"))
-        tuning = given.tuning()
+        stores = replace(arguments.config(), work=Location("file", "", f"{home}/"))
+        tuning = arguments.tuning()
         with (
-            open_machine(stores, policy, tuning, given.processes, display) as machine,
+            open_machine(stores, policy, tuning, arguments.processes, display) as machine,
             display,
             asking_for_a_prefix(where),
         ):
@@ -185,9 +193,9 @@ def test(given: Given) -> int:
                 judge_selection(options, warn),
                 lambda plan: display.planned(plan.summary),
             )
-    if given.json:
+    if arguments.json:
         print_json(report)
-    if not given.quiet:
+    if not arguments.quiet:
         print_test(report)
     return report.verdict.exit_code
 
@@ -197,7 +205,7 @@ def test(given: Given) -> int:
     "deep no_records env listed at_once objects json",
     dest={"required": True, "help": "Where members went: s3://bucket/prefix or a folder."},
 )
-def verify(given: Given) -> int:
+def verify(arguments: Arguments) -> int:
     """Compare the objects in DEST with the archive.
 
     An object in S3 is not read if it is still the one that a run of this machine, or of the
@@ -207,12 +215,12 @@ def verify(given: Given) -> int:
     """
     from s3unzip.cli.output import VERIFYING, RunDisplay
 
-    where = parse_source(given.src)
-    given.check_places(where, parse_destination(given.dest))
-    config, wanted = given.config(), given.objects
-    records: Iterable[RunRecords] | None = () if given.no_records else None  # of this machine
-    if given.env is not None and not given.no_records:
-        runs = given.deployed()
+    where = parse_source(arguments.src)
+    arguments.check_places(where, parse_destination(arguments.dest))
+    config, wanted = arguments.config(), arguments.objects
+    records: Iterable[RunRecords] | None = () if arguments.no_records else None  # of this machine
+    if arguments.env is not None and not arguments.no_records:
+        runs = arguments.deployed()
         records = map(runs.records, runs.of_archive(where))
     try:
         file = Path(os.devnull if wanted is None else wanted).open("wb")  # noqa: SIM115 - closed below
@@ -221,20 +229,20 @@ def verify(given: Given) -> int:
     with file, RunDisplay() as display:
         display.phase(VERIFYING)
         found = s3unzip.verify(
-            given.src,
-            given.dest,
-            given.options(),
-            deep=given.deep,
+            arguments.src,
+            arguments.dest,
+            arguments.options(),
+            deep=arguments.deep,
             records=records,
-            at_once=given.at_once,
-            max_listed=given.listed,
+            at_once=arguments.at_once,
+            max_listed=arguments.listed,
             each=None if wanted is None else lambda one: file.write(encode(one) + b"\n"),
-            password=given.password(),
+            password=arguments.password(),
             stores=config,
             progress=display,
             warn=warn,
         )
-    if given.json:
+    if arguments.json:
         print_json(found)
     else:
         print_verification(found, sys.stdout)

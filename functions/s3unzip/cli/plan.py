@@ -9,8 +9,9 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from s3unzip.api.options import judge_selection, make_policy
+from s3unzip.cli.arguments import Arguments
+from s3unzip.cli.commands import MEMBERS, ODD, PLACES, WHERE, command
 from s3unzip.cli.decisions import asking_for_a_prefix
-from s3unzip.cli.options import MEMBERS, ODD, PLACES, WHERE, Given, command
 from s3unzip.cli.output import print_reasons
 from s3unzip.cli.printing import print_json, warn, write_table
 from s3unzip.context import Context
@@ -49,17 +50,17 @@ class _Setting(NamedTuple):
     *("src dest workers platform env", MEMBERS, WHERE, "as_gzip", ODD, PLACES, "max_cost json"),
     dest={"metavar": "[DEST]", "help": "Where members would go."},
 )
-def plan(given: Given) -> int:
+def plan(arguments: Arguments) -> int:
     """Estimate a run: its work, time and cost; nothing is written."""
-    setting = _find_setting(given)
-    policy = make_policy(setting.options, given.password(), setting.destination)
-    request = Request(parse_source(given.src), setting.destination, setting.options)
-    given.check_places(request.source)
-    tuning = given.tuning(setting.platform, setting.tuning)
-    context = Context(open_stores(given.config()), LocalClock(), policy, tuning)
+    setting = _find_setting(arguments)
+    policy = make_policy(setting.options, arguments.password(), setting.destination)
+    request = Request(parse_source(arguments.src), setting.destination, setting.options)
+    arguments.check_places(request.source)
+    tuning = arguments.tuning(setting.platform, setting.tuning)
+    context = Context(open_stores(arguments.config()), LocalClock(), policy, tuning)
     with asking_for_a_prefix(request.source):
         made = _estimate(request, context, setting.platform)
-    if given.json:
+    if arguments.json:
         print_json(made)
     else:
         print_estimate(made, sys.stdout)
@@ -67,34 +68,34 @@ def plan(given: Given) -> int:
     return 0
 
 
-def _find_setting(given: Given) -> _Setting:
-    if given.env is not None:
-        return _find_environment(given)
-    options = given.options()
-    destination = parse_destination(given.dest or ".")
-    if given.platform in {None, "local"}:
-        job = Request(parse_source(given.src), destination, options)
-        platform = describe_machine(job, given.config(), given.processes)
-    elif given.platform == "aws":
-        platform = aws(workers=given.workers or aws().workers)
+def _find_setting(arguments: Arguments) -> _Setting:
+    if arguments.env is not None:
+        return _find_environment(arguments)
+    options = arguments.options()
+    destination = parse_destination(arguments.dest or ".")
+    if arguments.platform in {None, "local"}:
+        job = Request(parse_source(arguments.src), destination, options)
+        platform = describe_machine(job, arguments.config(), arguments.processes)
+    elif arguments.platform == "aws":
+        platform = aws(workers=arguments.workers or aws().workers)
     else:
-        raise UsageError(f"--on takes aws or local, not {given.platform!r}")
-    return _Setting(platform, options, destination, tuning=None, max_cost=given.max_cost)
+        raise UsageError(f"--on takes aws or local, not {arguments.platform!r}")
+    return _Setting(platform, options, destination, tuning=None, max_cost=arguments.max_cost)
 
 
-def _find_environment(given: Given) -> _Setting:
+def _find_environment(arguments: Arguments) -> _Setting:
     """Return what a deployed environment does, replaced by what is typed."""
-    if given.platform not in {None, "aws"}:
-        raise UsageError(f"--env {given.env} is on aws, not on {given.platform}")
-    environment = given.deployed().defaults
+    if arguments.platform not in {None, "aws"}:
+        raise UsageError(f"--env {arguments.env} is on aws, not on {arguments.platform}")
+    environment = arguments.deployed().defaults
     tuning = environment.tuning
-    destination = parse_destination(given.dest) if given.dest else environment.destination
+    destination = parse_destination(arguments.dest) if arguments.dest else environment.destination
     return _Setting(
-        platform=replace(environment.platform, workers=given.workers or tuning.max_workers),
-        options=override_options(environment.options, given.options()),
+        platform=replace(environment.platform, workers=arguments.workers or tuning.max_workers),
+        options=override_options(environment.options, arguments.options()),
         destination=destination,
         tuning=tuning,
-        max_cost=environment.max_cost if given.max_cost is None else given.max_cost,
+        max_cost=environment.max_cost if arguments.max_cost is None else arguments.max_cost,
     )
 
 

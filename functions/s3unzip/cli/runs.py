@@ -15,7 +15,8 @@ from click.core import ParameterSource
 from msgspec import Struct, convert
 from msgspec.structs import replace
 
-from s3unzip.cli.options import PLACES, SERVER, Given, command
+from s3unzip.cli.arguments import Arguments
+from s3unzip.cli.commands import PLACES, SERVER, command
 from s3unzip.cli.output import RunDisplay, failed_line, print_report
 from s3unzip.cli.printing import print_json, warn, write_table
 from s3unzip.context import Context
@@ -23,11 +24,12 @@ from s3unzip.errors import NotFoundError, ServiceFaultError, UnreadableRecordErr
 from s3unzip.figures import show_count, show_seconds, show_time
 from s3unzip.local.locking import LOCK, is_at_work, known_runs
 from s3unzip.model import Outcome, PlanSummary, Report, Status, Stop, Verdict, run_of_execution
+from s3unzip.options import read_options
 from s3unzip.printable import printable
 from s3unzip.runs.records import PAGE, Items, RunRecords, RunSnapshot, RunWatcher, pick_run
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.config import OPTIONS, StoreConfig
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.early_checks import check_buckets
 from s3unzip.stores.files import PRIVATE, make_folders
 from s3unzip.stores.locations import runs_home
@@ -188,7 +190,7 @@ class RunProgress(Struct, frozen=True, omit_defaults=True):
     first_object: float | None = None  # Unix seconds
 
 
-def open_runs(given: Given) -> AnyRuns:
+def open_runs(given: Arguments) -> AnyRuns:
     """Return the runs of a deployed environment, or of this machine."""
     return LocalRuns(given.config()) if given.env is None else given.deployed()
 
@@ -206,7 +208,7 @@ def missing_report(run: str, runs: AnyRuns) -> NotFoundError:
 
 
 @command("env", SERVER, "newest json")
-def runs(given: Given) -> int:
+def runs(given: Arguments) -> int:
     """List runs, the latest first."""
     known = open_runs(given)
     rows: list[tuple[str, ...]] = [TITLES]
@@ -268,7 +270,7 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
 
 
 @command("run env", SERVER, "failures html json", run=LATEST)
-def show(given: Given) -> int:
+def show(given: Arguments) -> int:
     """Print the report of a run; the exit code is its verdict's."""
     known = open_runs(given)
     name = known.find(given.run)
@@ -324,7 +326,7 @@ def _page_of(report: Report, known: AnyRuns) -> Path:
 
 
 @command("run workers env", "password_file", PLACES, "kms_key failed json")
-def resume(given: Given) -> int:
+def resume(given: Arguments) -> int:
     """Continue a run: do the tasks that did not end.
 
     With --failed, try the failed members again; the other members are not touched. Fix what made
@@ -341,7 +343,7 @@ def resume(given: Given) -> int:
     return 0
 
 
-def _resume_here(given: Given, known: LocalRuns) -> int:
+def _resume_here(given: Arguments, known: LocalRuns) -> int:
     """Do what is left of a run of this machine, print its report; return the exit code."""
     from s3unzip.api.options import make_policy
     from s3unzip.local.machine import open_machine
@@ -394,24 +396,21 @@ def _read_plan(run: str, known: AnyRuns) -> PlanSummary:
     return plan
 
 
-def _recall_config(given: Given, known: StoreConfig) -> StoreConfig:
+def _recall_config(given: Arguments, known: StoreConfig) -> StoreConfig:
     """Return how the stores of a run are reached: as is typed now, else as its records say."""
     source_of = click.get_current_context().get_parameter_source
-    typed = {
-        name
-        for name, option in OPTIONS.items()
-        if source_of(option.lstrip("-").replace("-", "_")) is ParameterSource.COMMANDLINE
-    }
+    rows = read_options(StoreConfig)
+    typed = {row.field for row in rows if source_of(row.parameter) is ParameterSource.COMMANDLINE}
     recalled = {
         name: getattr(known, name)
-        for name in (*OPTIONS, "other_hosts")
+        for name in (*(row.field for row in rows), "other_hosts")
         if getattr(known, name) and name not in typed and RIVALS.get(name) not in typed
     }
     return replace(given.config(), **recalled)
 
 
 @command("run env", SERVER, "json")
-def abort(given: Given) -> int:
+def abort(given: Arguments) -> int:
     """Stop a run and drop its incomplete uploads.
 
     Members that are already written stay.
@@ -449,7 +448,7 @@ def _print_either(words: str, value: object, *, json: bool) -> None:
 
 
 @command("run env", SERVER, "every json", run=LATEST)
-def watch(given: Given) -> int:
+def watch(given: Arguments) -> int:
     """Follow a run until it ends; the exit code is its verdict's.
 
     With --json, a line each time that a figure changes; the last line is the report.
@@ -467,7 +466,7 @@ def watch(given: Given) -> int:
     return report.verdict.exit_code
 
 
-def _follow(run: str, known: AnyRuns, display: RunDisplay, given: Given) -> Report:
+def _follow(run: str, known: AnyRuns, display: RunDisplay, given: Arguments) -> Report:
     """Show what is new until the run has its report; return it."""
     watcher, printed = RunWatcher(known.records(run)), None
     answered, ended = time.monotonic(), None

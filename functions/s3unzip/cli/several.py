@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from s3unzip.api.extraction import check_apart, extract_one, find_archives, make_request
 from s3unzip.api.options import make_policy
+from s3unzip.cli.arguments import Arguments
 from s3unzip.cli.decisions import list_decisions
-from s3unzip.cli.options import Given
 from s3unzip.cli.output import Figures, RunDisplay, print_failures, shown_connections
 from s3unzip.cli.printing import print_json, warn, write_table
 from s3unzip.errors import InterruptedRunError, S3UnzipError, UsageError
@@ -65,23 +65,27 @@ class BatchDisplay(RunDisplay):
         )
 
 
-def extract_several(given: Given) -> int:
+def extract_several(arguments: Arguments) -> int:
     """Extract several archives, each as its own run; return the highest exit code."""
-    if given.delete_extra:
+    if arguments.delete_extra:
         raise UsageError("--delete-extra: is for one archive; run them one by one")
-    target, options, stores = parse_destination(given.dest), given.options(), given.config()
-    for word in given.sources:
+    target, options, stores = (
+        parse_destination(arguments.dest),
+        arguments.options(),
+        arguments.config(),
+    )
+    for word in arguments.sources:
         scheme, separator, _ = word.partition("://")
-        given.check_places(Location(scheme.lower() if separator else "file", "", word), target)
-    found = find_archives(given.sources, stores)
-    requests = [make_request(one, target, options, given.after_success) for one in found]
+        arguments.check_places(Location(scheme.lower() if separator else "file", "", word), target)
+    found = find_archives(arguments.sources, stores)
+    requests = [make_request(one, target, options, arguments.after_success) for one in found]
     check_apart(requests)
-    if given.dry_run:
-        return max([list_decisions(given, request) for request in requests])
-    policy, tuning = make_policy(options, given.password(), target), given.tuning()
+    if arguments.dry_run:
+        return max([list_decisions(arguments, request) for request in requests])
+    policy, tuning = make_policy(options, arguments.password(), target), arguments.tuning()
     with (
-        BatchDisplay(len(requests), quiet=given.quiet) as display,
-        open_machine(stores, policy, tuning, given.processes, display) as machine,
+        BatchDisplay(len(requests), quiet=arguments.quiet) as display,
+        open_machine(stores, policy, tuning, arguments.processes, display) as machine,
     ):
         for request in requests:
             try:
@@ -92,9 +96,9 @@ def extract_several(given: Given) -> int:
     for end in batch.archives:
         for text in end.warnings:
             warn(f"{end.source}: {text}")
-    if given.json:
+    if arguments.json:
         print_json(batch)
-    if not given.quiet:
+    if not arguments.quiet:
         _print_batch(batch.archives, stores)
     return batch.exit_code
 

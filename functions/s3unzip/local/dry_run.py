@@ -9,7 +9,7 @@ from s3unzip.context import Context
 from s3unzip.explanations import describe
 from s3unzip.extraction.unchanged import find_unchanged
 from s3unzip.model import OnConflict, PlannedMember, Request
-from s3unzip.planning.plan import Reading, check_options, read_archive
+from s3unzip.planning.plan import Reading, check_request, read_archive
 from s3unzip.planning.select import MARKER, parse_template
 from s3unzip.stores.listing import list_pages
 
@@ -36,7 +36,7 @@ def decide(
     `check` is called with what was read of the archive, and may raise to stop here. A run that is
     to `delete_extra` would delete what is no member, unless a member fails or is refused.
     """
-    check_options(request)
+    check_request(request)
     calls = context.calls()
     reading = read_archive(request, context, calls)
     if check is not None:

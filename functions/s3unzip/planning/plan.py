@@ -20,14 +20,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.context import Context
-from s3unzip.errors import NotFoundError, RejectedError, UsageError
+from s3unzip.contradictions import check_options
+from s3unzip.errors import NotFoundError, RejectedError
 from s3unzip.estimate import estimate
 from s3unzip.explanations import describe
 from s3unzip.figures import show_dollars
 from s3unzip.finding import Finding
 from s3unzip.model import (
     Budget,
-    GzipForm,
     Location,
     Options,
     Outcome,
@@ -41,7 +41,6 @@ from s3unzip.model import (
     TaskReport,
     Verdict,
 )
-from s3unzip.object_properties import ARCHIVED_CLASSES
 from s3unzip.planning.cut import TaskCutter, choose_workers, order_tasks
 from s3unzip.planning.select import KeyTemplate, Unmatched, find_unmatched, parse_template, selector
 from s3unzip.runs.records import PLAN_TASK, RunRecords
@@ -112,7 +111,7 @@ def make_plan(  # noqa: PLR0913, PLR0917 - what is known of the archive and what
     """
     started = context.clock.now()
     prefix = parse_template(request).prefix
-    check_options(request)
+    check_request(request)
     what = (request.source, tail.pin, request.destination, request.options)
     more = (request.event_time, request.after_success)
     planned = Run(run, *what, prefix, started, *more)
@@ -197,31 +196,11 @@ def _sum_up(
     )
 
 
-def check_options(request: Request) -> None:
+def check_request(request: Request) -> None:
     """Refuse options that contradict each other, or that the destination cannot hold."""
-    options = request.options
-    if options.trust_crc and options.as_gzip is None:
-        raise UsageError("trust_crc is for as_gzip: what is inflated is always checked")
-    if options.nested_depth and options.as_gzip is not None:
-        raise UsageError("--nested: an archive that is kept as gzip cannot be read; drop --as-gzip")
-    if options.as_gzip is GzipForm.ENCODING and has_folders(request.destination):
-        raise UsageError(
-            "--as-gzip encoding: a folder keeps no Content-Encoding; use --as-gzip suffix"
-        )
-    chosen = options.objects
-    if chosen is None:
-        return
-    if has_folders(request.destination):
-        raise UsageError(
-            f"{request.destination}: a folder keeps no storage class, ACL, tags, metadata, "
-            "cache control or content types; leave these options out, or write to s3://"
-        )
-    chosen.check()
-    if options.nested_depth and chosen.storage_class in ARCHIVED_CLASSES:
-        raise UsageError(
-            f"--nested: archives inside are read from the destination, and {chosen.storage_class} "
-            "must be restored before it can be read; use another storage class, GLACIER_IR perhaps"
-        )
+    destination = request.destination
+    folder = str(destination) if has_folders(destination) else None
+    check_options(request.options, folder)
 
 
 def preview_plan(request: Request, context: Context) -> tuple[Reading, list[Task]]:

@@ -3,10 +3,12 @@
 import shlex
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from s3unzip.context import Reached
 from s3unzip.explanations import Help, find_help
 from s3unzip.model import OnConflict, Options, Report, Run, Verdict
-from s3unzip.object_properties import ObjectProperties
+from s3unzip.options import type_options
 
 PASSWORD = "--password-file FILE"  # noqa: S105 - what to type
 NEW_LINK = "NEW-URL"
@@ -91,33 +93,10 @@ def repeat_command(
 
 def _option_words(options: Options) -> Iterator[str]:
     """Yield the words that stand for options; members that are there already are left alone."""
-    again, objects = options.on_conflict, options.objects or ObjectProperties()
-    values: dict[str, object] = {
-        "--on-conflict": OnConflict.SKIP_UNCHANGED if again is OnConflict.OVERWRITE else again,
-        "--key-template": options.key_template,
-        "--include": options.include,
-        "--exclude": options.exclude,
-        "--member": options.names,
-        "--strip-components": options.strip_components,
-        "--limit": options.limit,
-        "--encoding": options.encoding,
-        "--as-gzip": options.as_gzip,
-        "--nested": options.nested_depth,
-        "--lenient": options.lenient,
-        "--marker": options.marker,
-        "--storage-class": objects.storage_class,
-        "--cache-control": objects.cache_control,
-        "--content-type": objects.content_types,
-        "--metadata": objects.metadata,
-        "--tag": objects.tags,
-        "--acl": objects.acl,
-    }
-    for name, value in values.items():
-        if value is True:
-            yield name
-        elif value and value != Options().key_template:
-            several = value if isinstance(value, tuple) else (value,)
-            if isinstance(value, dict):
-                several = tuple(f"{key}={one}" for key, one in value.items())
-            for one in several:
-                yield from (name, str(one))
+    again = options.on_conflict
+    if again is OnConflict.OVERWRITE:
+        again = OnConflict.SKIP_UNCHANGED
+    yield from ("--on-conflict", again.value)
+    yield from type_options(replace(options, on_conflict=OnConflict.OVERWRITE))
+    if options.objects is not None:
+        yield from type_options(options.objects)

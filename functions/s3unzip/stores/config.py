@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import os
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from s3unzip.model import Location
+from s3unzip.options import HelpSection, RunOption, read_options, type_options
 from s3unzip.stores.locations import runs_home
 
-# The options of the command line, where they have names of their own.
-OPTIONS = {
-    "endpoint_url": "--endpoint-url",
-    "region": "--region",
-    "profile": "--profile",
-    "addressing_style": "--addressing-style",
-    "unsigned": "--no-sign-request",
-    "request_payer": "--request-payer",
-    "destination_endpoint_url": "--dest-endpoint-url",
-    "destination_region": "--dest-region",
-    "destination_profile": "--dest-profile",
-    "destination_unsigned": "--dest-no-sign-request",
-    "destination_owner": "--dest-owner",
-    "destination_kms_key": "--kms-key",
-}
 VARIABLES = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE")
 
 
@@ -38,20 +25,86 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
 
     # Runs are kept below it: a folder, or an S3 prefix that ends in "/".
     work: Location = field(default_factory=runs_home)
-    endpoint_url: str | None = None  # of S3; None: AWS, or AWS_ENDPOINT_URL
-    region: str | None = None
-    profile: str | None = None
+    endpoint_url: Annotated[
+        str | None,
+        RunOption(
+            "--endpoint-url URL",
+            "An S3-compatible server.",
+            HelpSection.STORES,
+            variable="AWS_ENDPOINT_URL",
+        ),
+    ] = None  # of S3; None: AWS, or AWS_ENDPOINT_URL
+    region: Annotated[
+        str | None,
+        RunOption(
+            "--region TEXT",
+            "The buckets' region.",
+            HelpSection.STORES,
+            variable=["AWS_REGION", "AWS_DEFAULT_REGION"],
+        ),
+    ] = None
+    profile: Annotated[
+        str | None,
+        RunOption("--profile TEXT", "Profile of ~/.aws/config.", HelpSection.STORES),
+    ] = None
     # path or virtual: where requests have the bucket. None: as the configuration says; else S3 of
     # AWS has it in the host name, other servers in the path.
-    addressing_style: str | None = None
-    unsigned: bool = False  # read the archive without credentials: everybody may
-    request_payer: bool = False  # the archive's bucket is Requester Pays; accept to pay
-    destination_endpoint_url: str | None = None
-    destination_region: str | None = None
-    destination_profile: str | None = None
-    destination_unsigned: bool = False  # for verify: everybody may read the destination
-    destination_owner: str | None = None  # account that must own the destination bucket
-    destination_kms_key: str | None = None  # None: the bucket's default encryption
+    addressing_style: Annotated[
+        str | None,
+        RunOption(
+            "--addressing-style <path|virtual>",
+            "Where requests have the bucket: in the path or in the host name.",
+            HelpSection.STORES,
+        ),
+    ] = None
+    unsigned: Annotated[
+        bool,
+        RunOption(
+            "--no-sign-request",
+            "Read a public archive in S3 without credentials.",
+            HelpSection.STORES,
+        ),
+    ] = False  # read the archive without credentials: everybody may
+    request_payer: Annotated[
+        bool,
+        RunOption(
+            "--request-payer",
+            "Pay for reading SRC from a Requester Pays bucket.",
+            HelpSection.STORES,
+        ),
+    ] = False  # the archive's bucket is Requester Pays; accept to pay
+    destination_endpoint_url: Annotated[
+        str | None,
+        RunOption(
+            "--dest-endpoint-url URL", "DEST's server; default: --endpoint-url.", HelpSection.STORES
+        ),
+    ] = None
+    destination_region: Annotated[
+        str | None,
+        RunOption("--dest-region TEXT"),
+    ] = None
+    destination_profile: Annotated[
+        str | None,
+        RunOption(
+            "--dest-profile PROFILE", "Profile for DEST; default: --profile.", HelpSection.STORES
+        ),
+    ] = None
+    destination_unsigned: Annotated[
+        bool,
+        RunOption(
+            "--dest-no-sign-request", "Read a public DEST without credentials.", HelpSection.STORES
+        ),
+    ] = False  # for verify: everybody may read the destination
+    destination_owner: Annotated[
+        str | None,
+        RunOption("--dest-owner ACCOUNT"),
+    ] = None  # account that must own the destination bucket
+    destination_kms_key: Annotated[
+        str | None,
+        RunOption(
+            "--kms-key ARN", "Encrypt what is written to S3 with this key.", HelpSection.STORES
+        ),
+    ] = None  # None: the bucket's default encryption
     other_hosts: bool = False  # follow the redirects of a web server to other hosts
     connections: int = 64  # to S3, kept open
     check_reachable: bool = False  # give up at once what cannot be reached at the beginning
@@ -89,19 +142,14 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
     def typed(self) -> StoreConfig:
         """Return what no variable of the environment sets, so that a command must name it."""
         known = set(map(os.environ.get, VARIABLES))
+        names = [row.field for row in read_options(StoreConfig)]
         return replace(
-            self, **{name: None for name in OPTIONS if getattr(self, name) in known - {None}}
+            self, **{name: None for name in names if getattr(self, name) in known - {None}}
         )
 
     def words(self) -> list[str]:
         """Return the options of a command that reaches the same stores."""
-        words: list[str] = []
-        for name, option in OPTIONS.items():
-            value = getattr(self, name)
-            if value is True:
-                words.append(option)
-            elif value:
-                words += [option, value]
+        words = list(type_options(self))
         return [*words, "--allow", "other-hosts"] if self.other_hosts else words
 
     @property

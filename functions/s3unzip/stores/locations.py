@@ -64,6 +64,11 @@ def has_folders(location: Location) -> bool:
     return location.scheme == "file"
 
 
+def in_s3(location: Location) -> bool:
+    """Return whether a location is an object or a prefix of a bucket."""
+    return location.scheme == "s3"
+
+
 def _parse(text: str) -> Location:
     scheme, separator, rest = text.partition("://")
     scheme = scheme.lower()

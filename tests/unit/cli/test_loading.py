@@ -36,7 +36,7 @@ def test_summaries_are_the_commands_own() -> None:
 def test_a_command_loads_only_what_it_needs(tmp_path: Path) -> None:
     """The help shows no command's module; `ls` has neither the others nor unused libraries."""
     loaded = modules_of("--help")
-    assert not [name for name in loaded if name.startswith("s3unzip.cli.options")]
+    assert not [name for name in loaded if name.startswith("s3unzip.cli.arguments")]
     assert not loaded & {"rich", "boto3", "obstore", "numpy"}
     archive = tmp_path / "a.zip"
     archive.write_bytes(build(Entry("a.txt", b"1"), Entry("b.txt", b"2")))

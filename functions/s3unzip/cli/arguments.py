@@ -1,0 +1,355 @@
+"""The arguments of all commands, and what they come to: options, stores, tuning, a password.
+
+The options of a run are declared by the values that they make: see `s3unzip.options`. What only a
+command has is declared here, by the fields of `Arguments`.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from s3unzip.contradictions import check_access
+from s3unzip.errors import UsageError
+from s3unzip.local.processors import available_processors
+from s3unzip.model import Location, Options
+from s3unzip.object_properties import ObjectProperties
+from s3unzip.options import HelpSection, OptionRow, read_options
+from s3unzip.platforms import Platform
+from s3unzip.settings import Tuning, machine_tuning, make_tuning
+from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.early_checks import check_names
+from s3unzip.stores.locations import in_s3, runs_home
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+    from s3unzip.operate.runs import DeployedRuns
+
+PASSWORD_VARIABLE = "S3UNZIP_PASSWORD"  # noqa: S105 - a name
+TUNING_VARIABLE = "S3UNZIP_TUNING"
+S3_ENDPOINT = "AWS_ENDPOINT_URL_S3"
+OTHER_HOSTS = "other-hosts"
+ASKED = "-"  # in place of a file: the terminal
+REGION = re.compile(r"[a-z]{2,}(-[a-z0-9]+)+-[0-9]+\Z")
+PAIR = re.compile(r"([^=]*)=(.*)", re.DOTALL)
+# A glob may have "=" in it, as in "year=2026/*.csv=text/csv"; so may what follows the type's ";".
+TYPE = re.compile(r"([^;]*)=([^/=;]+/[^/=;]+(?:;.*)?)", re.DOTALL)
+COUNT = click.IntRange(min=0)
+SEVERAL = click.IntRange(min=1)
+DOLLARS = click.FloatRange(min=0.0)
+
+
+class Declaration(NamedTuple):
+    """How a parameter of commands is typed and explained."""
+
+    words: str  # its names and the placeholder of its value, which may be a choice
+    help: str
+    default: Any = None
+    section: HelpSection | None = None
+    settings: Mapping[str, Any] = {}  # of click
+
+
+def option(
+    words: str,
+    text: str,
+    default: Any = None,
+    *,
+    section: HelpSection | None = None,
+    **settings: Any,
+) -> Any:
+    """Return a field that is an option or, if its words have no dash, an argument.
+
+    A default of () means that it may be given several times, one of False that it is a flag.
+    """
+    declaration = Declaration(words, text, default, section, settings)
+    return field(default=default, metadata={"declaration": declaration})
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What is given to a command; what it does not take has its default."""
+
+    run_options: Mapping[str, Any] = field(default_factory=dict)  # of the table, by parameter
+
+    src: str = option("SRC", "The archive: s3://bucket/key, a path, http(s)://...")
+    sources: tuple[str, ...] = option(
+        "SRC...",
+        "Archives: s3://bucket/key, a path, http(s)://...; a folder, a prefix, a glob.",
+        (),
+    )
+    dest: str = option("DEST", "Where members go: s3://bucket/prefix or a folder.", "")
+    names: tuple[str, ...] = option("MEMBER...", "Names as ls shows them, folders/ or globs.", ())
+    run: str = option("RUN", "A run's id, the beginning of one, or latest.")
+
+    prefix: str | None = option(
+        "--prefix TEXT",
+        "Put members below DEST/PREFIX instead of the archive's name.",
+        section=HelpSection.KEYS,
+    )
+
+    password_file: str | None = option(
+        "--password-file FILE",
+        f"File with the password of encrypted members; - asks for it; or set {PASSWORD_VARIABLE}.",
+        section=HelpSection.ODD,
+    )
+
+    allow: tuple[str, ...] = option(
+        f"--allow <{OTHER_HOSTS}>",
+        "Let an HTTP source redirect to other hosts.",
+        (),
+        section=HelpSection.STORES,
+    )
+
+    after_success: str | None = option(
+        "--after-success ACTION",
+        "Delete the archive, or tag=NAME=VALUE, if all of it is extracted.",
+        section=HelpSection.AFTERWARDS,
+    )
+    delete_extra: int | None = option(
+        "--delete-extra N",
+        "Delete up to N other objects below the prefix; asks first on a terminal.",
+        type=SEVERAL,
+        section=HelpSection.AFTERWARDS,
+    )
+
+    verbose: int = option(
+        "--verbose -v",
+        "Log retries and decisions to stderr; -vv: every request to a store.",
+        0,
+        count=True,
+    )
+    workers: int | None = option(
+        "--workers -w N", "Processes at most; default: one for each CPU.", type=SEVERAL
+    )
+    env: str | None = option("--env NAME", "The environment: its stack is s3unzip-NAME.")
+    max_cost: float | None = option(
+        "--max-cost NUMBER", "Exit with 2 if the estimate is above so many dollars.", type=DOLLARS
+    )
+    json: bool = option("--json", "Print JSON on stdout.", False)
+    quiet: bool = option("--quiet -q", "No progress, no report.", False)
+    dry_run: bool = option(
+        "--dry-run", "List the keys and what would be done; write nothing.", False
+    )
+    platform: str | None = option("--on TEXT", "Estimate for aws or local; default: local.")
+    deep: bool = option("--deep", "Read every object; trust no record and no stored CRC-32.", False)
+    no_records: bool = option("--no-records", "Ignore what runs recorded of the objects.", False)
+    listed: int = option(
+        "--list N", "Differences of each kind to list; all are counted.", 20, type=COUNT
+    )
+    at_once: int = option(
+        "--at-once N", "HEADs in flight; with --deep, GETs.", 64, type=click.IntRange(1, 512)
+    )
+    objects: str | None = option(
+        "--objects FILE", "Write a JSON line for each object: its key and what proves its content."
+    )
+    newest: int = option("--limit N", "How many runs to list.", 50, type=SEVERAL)
+    failures: bool = option("--failures", "List every failed member.", False)
+    html: bool = option("--html", "Open the report page; print where it is.", False)
+    failed: bool = option("--failed", "Try the failed members again.", False)
+    every: float = option(
+        "--every NUMBER", "Seconds between two updates.", 1.0, type=click.FloatRange(min=0.1)
+    )
+    yes: bool = option("--yes -y", "Do not ask before queueing.", False)
+    missing: bool = option(
+        "--missing",
+        "Only archives without a verdict: queue those without a run, resume the other runs.",
+        False,
+    )
+    days: float | None = option(
+        "--days NUMBER",
+        "With --missing: archives that were put in the last so many days; default 7.",
+        type=DOLLARS,
+    )
+    no_canary: bool = option(
+        "--no-canary", "Do not extract, verify and remove an archive of five small members.", False
+    )
+    wait: float = option(
+        "--wait NUMBER",
+        "Seconds to wait for the canary's run.",
+        180.0,
+        type=click.FloatRange(min=1.0),
+    )
+
+    @property
+    def processes(self) -> int:
+        """Worker processes of a run on this machine."""
+        return self.workers or len(available_processors())
+
+    def options(self) -> Options:
+        """Return the options of a run; they say where the password is, never the password."""
+        values = self._values_of(Options)
+        template = self._template()
+        if template is not None:
+            values["key_template"] = template
+        values["include"] = globs_of(self.names) + values.get("include", ())
+        return Options(
+            **values, password_ref=self._password_ref(), objects=self._object_properties()
+        )
+
+    def _values_of(self, kind: type[Struct]) -> dict[str, Any]:
+        """Return the given options that `kind` declares, by the names of its fields."""
+        values = {}
+        for row in read_options(kind):
+            value = self.run_options.get(row.parameter)
+            if value is not None:
+                values[row.field] = _read_pairs(row, value) if row.is_mapping else value
+        return values
+
+    def _template(self) -> str | None:
+        """Return the key template that the options ask for; None: they ask for none."""
+        template: str | None = self.run_options.get("key_template")
+        if self.prefix is None:
+            return template
+        if template is not None:
+            raise UsageError("--prefix and --key-template: give one of them")
+        return f"{self.prefix.strip('/')}/{{member}}".removeprefix("/")
+
+    def _object_properties(self) -> ObjectProperties | None:
+        """Return what is set on objects in S3."""
+        properties = ObjectProperties(**self._values_of(ObjectProperties))
+        properties.check()
+        return None if properties == ObjectProperties() else properties
+
+    def _password_ref(self) -> str | None:
+        """Return where the password of encrypted members is."""
+        if self.password_file == ASKED:
+            return "prompt"
+        if self.password_file is not None:
+            return f"file:{self.password_file}"
+        return f"variable:{PASSWORD_VARIABLE}" if os.environ.get(PASSWORD_VARIABLE) else None
+
+    def password(self) -> bytes | None:
+        """Return the password of encrypted members, None if there is none."""
+        if self.password_file is None:
+            return os.environ.get(PASSWORD_VARIABLE, "").encode() or None
+        name = f"--password-file {self.password_file}"
+        if self.password_file == ASKED:
+            return _ask_password(name)
+        try:
+            line = Path(self.password_file).read_bytes()
+        except OSError as error:
+            raise UsageError(f"{name}: {error.strerror}") from error
+        secret = line.removesuffix(b"\n").removesuffix(b"\r")
+        if not secret:
+            raise UsageError(f"{name}: is empty")
+        return secret
+
+    def tuning(self, platform: Platform | None = None, base: Tuning | None = None) -> Tuning:
+        """Return the tuning of a run; a variable may change more of it.
+
+        Args:
+            platform: where the run works; None: on this machine.
+            base: the tuning of a deployed environment; None: the defaults.
+        """
+        text = os.environ.get(TUNING_VARIABLE) or "{}"
+        try:
+            changes = msgspec.json.decode(text, type=dict[str, object])
+        except msgspec.MsgspecError as error:
+            raise UsageError(f"{TUNING_VARIABLE}={text}: no JSON object: {error}") from None
+        if platform is None or platform.name == "local":
+            workers = machine_tuning(self.processes)
+        else:
+            workers = {"max_workers": platform.workers}
+        return make_tuning(workers | changes, base)
+
+    def config(self) -> StoreConfig:
+        """Return how stores are reached; options that exclude each other are refused."""
+        config = StoreConfig(
+            runs_home(),
+            **self._values_of(StoreConfig),
+            other_hosts=OTHER_HOSTS in self.allow,
+            check_reachable=True,
+        )
+        check_access(config)
+        check_endpoint(config.endpoint_url)
+        if S3_ENDPOINT in os.environ:  # botocore reads it
+            check_endpoint(os.environ[S3_ENDPOINT], S3_ENDPOINT)
+        check_endpoint(config.destination_endpoint_url, "--dest-endpoint-url")
+        if config.region is not None:  # an S3-compatible server may call its region anything
+            form = REGION if config.endpoint_url is None else re.compile(r"[A-Za-z0-9-]+\Z")
+            if not form.match(config.region):
+                raise UsageError(
+                    f"--region {config.region!r}: not a region; they look like eu-west-1"
+                )
+        return config
+
+    def deployed(self) -> DeployedRuns:
+        """Return the runs of the deployed environment; `NotFoundError`: it is not there."""
+        from s3unzip.operate.runs import DeployedRuns
+
+        return DeployedRuns(self.env or "", replace(self.config(), check_reachable=False))
+
+    def check_places(self, source: Location, destination: Location | None = None) -> None:
+        """Refuse options of S3 for places elsewhere, and names that S3 does not have."""
+        config = self.config()
+        check_access(
+            config,
+            source_elsewhere=None if in_s3(source) else str(source),
+            destination_elsewhere=(
+                None if destination is None or in_s3(destination) else str(destination)
+            ),
+        )
+        check_names(config, source, destination)
+
+
+def _ask_password(name: str) -> bytes:
+    """Return the password that somebody types at the terminal."""
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"{name}: standard input is no terminal; name a file, or set {PASSWORD_VARIABLE}"
+        )
+    secret = getpass.getpass("Password: ").encode()
+    if not secret:
+        raise UsageError(f"{name}: no password was given")
+    return secret
+
+
+def globs_of(names: Iterable[str]) -> tuple[str, ...]:
+    """Return globs for names, folders and globs that were given as arguments."""
+    return tuple(name if set(name) & set("*?[") else f"/{name}" for name in names)
+
+
+def _read_pairs(row: OptionRow, texts: Iterable[str]) -> dict[str, str]:
+    """Return the values of a repeatable option by what stands before their ``=``.
+
+    Of types the first glob that matches counts. Other pairs are sorted: another order is the same
+    run.
+    """
+    is_type = row.option.words.endswith("=TYPE")
+    form = TYPE if is_type else PAIR
+    pairs: dict[str, str] = {}
+    for text in texts:
+        match = form.fullmatch(text)
+        if match is None:
+            like = "GLOB=TYPE, like '*.csv=text/csv'" if is_type else "NAME=VALUE"
+            raise UsageError(f"{row.word} {text}: must be {like}")
+        if match[1] in pairs:
+            raise UsageError(f"{row.word} {text}: {match[1]!r} is given twice")
+        pairs[match[1]] = match[2]
+    return pairs if is_type else dict(sorted(pairs.items()))
+
+
+def check_endpoint(url: str | None, name: str = "--endpoint-url") -> None:
+    """Check that `url` is one of an S3-compatible server; `UsageError`: it is not."""
+    if url is None:
+        return
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is not a number, or a broken IPv6 address
+        fits = False
+    if not fits or re.search(r"[\s\x00-\x1f\x7f]", url):
+        like = "" if "/" in url else f", like http://{url}"
+        raise UsageError(f"{name} {url}: not a URL that begins with http:// or https://{like}")

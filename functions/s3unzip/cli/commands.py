@@ -1,0 +1,165 @@
+"""Commands: functions of `Arguments` with the parameters that they take, and their help.
+
+A command is a function of its arguments, with the names of what it takes::
+
+    @command("src names", MEMBERS, ODD, SOURCE, "json")
+    def ls(arguments: Arguments) -> int: ...
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+from s3unzip.cli.arguments import Arguments, Declaration
+from s3unzip.errors import UsageError
+from s3unzip.local import logs
+from s3unzip.model import Options
+from s3unzip.object_properties import ObjectProperties
+from s3unzip.options import HelpSection, OptionRow, read_options
+from s3unzip.stores.config import StoreConfig
+
+LEVELS = ("error", "warning", "info", "debug")
+
+
+def _declare(row: OptionRow) -> Declaration:
+    """Return the declaration of an option of the table."""
+    settings: dict[str, Any] = {"envvar": row.option.variable}
+    words, default = row.option.words, row.default
+    if row.choices:
+        words = f"{words} <{'|'.join(row.choices)}>"
+        default = row.default and row.default.value
+    elif row.is_mapping:
+        default = ()
+    elif row.kind is int:
+        settings["type"] = click.IntRange(min=row.option.minimum)
+    elif row.kind is str:
+        default = None
+    return Declaration(words, row.option.help, default, row.option.section, settings)
+
+
+def _declarations() -> Iterator[tuple[str, Declaration]]:
+    """Yield each parameter of the commands with its declaration."""
+    for name, declared in Arguments.__dataclass_fields__.items():
+        if "declaration" in declared.metadata:
+            yield name, declared.metadata["declaration"]
+    for kind in (Options, ObjectProperties, StoreConfig):
+        for row in read_options(kind):
+            if row.word:
+                yield row.parameter, _declare(row)
+
+
+DECLARATIONS = dict(_declarations())
+
+
+def names_in(section: HelpSection) -> str:
+    """Return the names of the parameters of a section of the help."""
+    return " ".join(name for name, declared in DECLARATIONS.items() if declared.section is section)
+
+
+# Names of parameters that commands share.
+MEMBERS = names_in(HelpSection.MEMBERS)
+WHERE = names_in(HelpSection.KEYS)
+LOOK = names_in(HelpSection.OBJECTS)
+ODD = names_in(HelpSection.ODD)
+AFTERWARDS = names_in(HelpSection.AFTERWARDS)
+SERVER = "endpoint_url region profile"
+SOURCE = f"{SERVER} addressing_style allow no_sign_request request_payer"
+PLACES = f"{SOURCE} dest_endpoint_url dest_profile"
+
+
+class GroupedCommand(click.Command):
+    """A command whose help shows its options by sections."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse what is typed; every mistake knows the command whose help says what is right."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options below the titles of their sections."""
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        for section in (*HelpSection, None):
+            records = [
+                option.get_help_record(ctx) for option in options if _section_of(option) is section
+            ]
+            if records:
+                with formatter.section(section or "Options"):
+                    formatter.write_dl(list(filter(None, records)))
+
+
+def _section_of(option: click.Option) -> HelpSection | None:
+    """Return the section of the help that an option belongs to; None: no special one."""
+    declared = DECLARATIONS.get(option.name or "")
+    return None if declared is None else declared.section
+
+
+def command(
+    *names: str, **changes: dict[str, Any]
+) -> Callable[[Callable[[Arguments], int]], click.Command]:
+    """Return what makes a command of a function, whose docstring is the help.
+
+    The command takes the parameters that `names` name, some of them with other settings.
+    """
+
+    def make(act: Callable[[Arguments], int]) -> click.Command:
+        def start(**values: Any) -> int:
+            own = values.keys() & Arguments.__dataclass_fields__.keys()
+            shared = {name: values[name] for name in values.keys() - own}
+            arguments = Arguments(shared, **{name: values[name] for name in own})
+            _start_logging(arguments.verbose)
+            return act(arguments)
+
+        return GroupedCommand(
+            act.__name__,
+            params=[
+                _make_parameter(name, changes.get(name, {}))
+                for name in " ".join((*names, "verbose")).split()
+            ],
+            callback=start,
+            help=act.__doc__,
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )
+
+    return make
+
+
+def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
+    """Return an option or an argument of click, some of its settings changed."""
+    declared = DECLARATIONS[name]
+    words = declared.words.split()
+    names = [word for word in words if word.startswith("-")]
+    metavar = next((word for word in words if word not in names), None)
+    default = declared.default
+    settings = {"help": declared.help, "metavar": metavar, **declared.settings}
+    if metavar is not None and metavar.startswith("<"):
+        settings["type"] = click.Choice(metavar.strip("<>").split("|"))
+    if names:
+        settings |= {"default": default, "show_envvar": True, "show_default": bool(default)}
+        settings |= {"is_flag": default is False, "multiple": default == ()}
+    elif default == ():
+        settings["nargs"] = -1
+    elif default is not None:
+        settings |= {"default": default, "required": False}
+    settings |= changes
+    if settings.get("required"):
+        settings.pop("default", None)
+    if names:
+        return click.Option([name, *names], **settings)
+    return click.Argument([name], **settings)
+
+
+def _start_logging(verbose: int) -> None:
+    """Start logging as this process and its workers are asked to."""
+    if verbose:
+        os.environ[logs.LOG_LEVEL] = "info" if verbose == 1 else "debug"
+    level = os.environ.get(logs.LOG_LEVEL)
+    if level and level.lower() not in LEVELS:
+        raise UsageError(f"{logs.LOG_LEVEL}={level}: is not one of {', '.join(LEVELS)}")
+    logs.start_logging()

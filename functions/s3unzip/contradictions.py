@@ -1,0 +1,115 @@
+"""Options that contradict each other, or the places of a run: each has one rule and one wording.
+
+A `Naming` says what an option is called where it was given: on the command line or in a file.
+"""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from s3unzip.errors import UsageError
+from s3unzip.model import AfterSuccess, GzipForm, Options, SourceAction
+from s3unzip.object_properties import ARCHIVED_CLASSES
+from s3unzip.options import read_options
+
+Naming = Callable[[str], str]  # the name of an option by its field
+SELECTING = ("include", "exclude", "names", "limit", "strip_components")
+
+
+def name_typed(field: str) -> str:
+    """Return the name of an option of a run on the command line."""
+    words = {row.field: row.word for row in read_options(Options)}
+    return words.get(field) or field
+
+
+def check_options(options: Options, folder: str | None = None, naming: Naming = name_typed) -> None:
+    """Refuse options that contradict each other, or that a folder cannot hold.
+
+    Args:
+        options: the options of a run.
+        folder: the destination, if it is a folder; else None.
+        naming: the names of options in messages.
+
+    Raises:
+        UsageError: the first contradiction.
+    """
+    as_gzip = naming("as_gzip")
+    if options.trust_crc and options.as_gzip is None:
+        raise UsageError(
+            f"{naming('trust_crc')}: needs {as_gzip}, because inflated members are always checked"
+        )
+    if options.nested_depth and options.as_gzip is not None:
+        raise UsageError(
+            f"{naming('nested_depth')}: an archive that is kept as gzip cannot be read; drop "
+            f"{as_gzip}"
+        )
+    if options.as_gzip is GzipForm.ENCODING and folder is not None:
+        raise UsageError(
+            f"{as_gzip} encoding: a folder keeps no Content-Encoding; use {as_gzip} suffix"
+        )
+    _check_properties(options, folder, naming)
+
+
+def _check_properties(options: Options, folder: str | None, naming: Naming) -> None:
+    """Check what is set on objects."""
+    properties = options.objects
+    if properties is None:
+        return
+    if folder is not None:
+        raise UsageError(
+            f"{folder}: a folder keeps no storage class, ACL, tags, metadata, cache control or "
+            "content types; leave these options out, or write to s3://"
+        )
+    properties.check()
+    if options.nested_depth and properties.storage_class in ARCHIVED_CLASSES:
+        raise UsageError(
+            f"{naming('nested_depth')}: archives inside are read from the destination, and "
+            f"{properties.storage_class} must be restored before it can be read; use another "
+            "storage class, GLACIER_IR perhaps"
+        )
+
+
+def check_after_success(
+    rule: AfterSuccess, options: Options, rule_name: str, naming: Naming = name_typed
+) -> None:
+    """Refuse to delete an archive of which only some members are extracted."""
+    if rule.action is SourceAction.DELETE and any(getattr(options, name) for name in SELECTING):
+        *names, last = map(naming, SELECTING)
+        raise UsageError(
+            f"{rule_name} delete: leave out {', '.join(names)} and {last}, because members that "
+            "are not extracted would be lost"
+        )
+
+
+def check_access(
+    access: Struct,
+    *,
+    source_elsewhere: str | None = None,
+    destination_elsewhere: str | None = None,
+    after_success: str | None = None,
+) -> None:
+    """Refuse options of S3 that contradict each other, or that belong to no place of the run.
+
+    Args:
+        access: how stores are reached: a `StoreConfig`.
+        source_elsewhere: the archive, if it is not in S3.
+        destination_elsewhere: the destination, if it is not in S3.
+        after_success: what is done to the archive after its run.
+    """
+    given = {
+        row.field: row.word for row in read_options(type(access)) if getattr(access, row.field)
+    }
+    unsigned, payer = (f"--{name}" for name in ("no-sign-request", "request-payer"))
+    if {"unsigned", "request_payer"} <= given.keys():
+        raise UsageError(f"{unsigned} and {payer}: give one of them, because S3 must know who pays")
+    if after_success and "unsigned" in given:
+        raise UsageError(
+            f"--after-success: with {unsigned} the archive is reached without credentials, so it "
+            "cannot be changed; leave out one of them"
+        )
+    if source_elsewhere is not None and {"unsigned", "request_payer"} & given.keys():
+        raise UsageError(f"{source_elsewhere}: {unsigned} and {payer} are for S3")
+    writing = [word for field, word in given.items() if field.startswith("destination_")]
+    if destination_elsewhere is not None and writing:
+        verb = "is" if len(writing) == 1 else "are"
+        raise UsageError(f"{destination_elsewhere}: {' and '.join(writing)} {verb} for S3")

@@ -1,0 +1,130 @@
+"""What a field of a run's options says beside its name, its type and its default.
+
+An option is declared once, by a field of `model.Options`, `ObjectProperties` or
+`stores.config.StoreConfig`. A `RunOption` in the field's annotation has the rest. `read_options`
+returns the rows of the table. Made from them are the command line, the ``next:`` command, the
+overrides of `plan --env`, and the tables of an environment's file.
+"""
+
+from __future__ import annotations
+
+import types
+from enum import Enum, StrEnum
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Union, get_args, get_origin
+
+from msgspec import NODEFAULT
+from msgspec.structs import fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from msgspec import Struct
+
+
+class HelpSection(StrEnum):
+    """The titles of the help, in its order."""
+
+    MEMBERS = "Which members"
+    KEYS = "Where to"
+    OBJECTS = "How objects look"
+    ODD = "Encrypted and odd archives"
+    STORES = "S3 and HTTP"
+    AFTERWARDS = "After the run"
+
+
+class RunOption(NamedTuple):
+    """How an option is typed, explained and limited."""
+
+    words: str = ""  # its names and the placeholder of its value; empty: it is not typed
+    help: str = ""
+    section: HelpSection | None = None
+    minimum: int = 0  # of a typed number
+    in_file: bool = True  # whether an environment's file may set it, by the name of the field
+    maximum_in_file: int | None = None
+    variable: str | list[str] | None = None  # of the environment, which also sets it
+
+
+class OptionRow(NamedTuple):
+    """One option of the table."""
+
+    field: str
+    kind: Any  # the type of its values, without None and annotations
+    default: Any
+    optional: bool  # whether None is a value
+    option: RunOption
+
+    @property
+    def word(self) -> str:
+        """Its long name on the command line; empty: it is not typed."""
+        return next((word for word in self.option.words.split() if word.startswith("--")), "")
+
+    @property
+    def parameter(self) -> str:
+        """Its name among the parameters of a command."""
+        return self.word.lstrip("-").replace("-", "_")
+
+    @property
+    def choices(self) -> list[str]:
+        """The values of an enumeration; other types have none."""
+        is_choice = isinstance(self.kind, type) and issubclass(self.kind, Enum)
+        return [member.value for member in self.kind] if is_choice else []
+
+    @property
+    def is_mapping(self) -> bool:
+        """Whether a value has names and texts, each typed as ``NAME=TEXT``."""
+        return get_origin(self.kind) is dict
+
+
+@cache
+def read_options(kind: type[Struct]) -> tuple[OptionRow, ...]:
+    """Return the rows of the options that the fields of `kind` declare, in their order."""
+    return tuple(_read_rows(kind))
+
+
+def _read_rows(kind: type[Struct]) -> Iterator[OptionRow]:
+    for field in fields(kind):
+        annotations = get_args(field.type)[1:] if get_origin(field.type) is Annotated else ()
+        for option in annotations:
+            if isinstance(option, RunOption):
+                is_made = field.default is NODEFAULT
+                default = field.default_factory() if is_made else field.default
+                bare, optional = _bare(field.type)
+                yield OptionRow(field.name, bare, default, optional, option)
+
+
+def bare_type(kind: Any) -> Any:
+    """Return a type without annotations and without None."""
+    return _bare(kind)[0]
+
+
+def _bare(kind: Any) -> tuple[Any, bool]:
+    """Return a type without annotations and without None, and whether None is a value."""
+    if get_origin(kind) is Annotated:
+        return _bare(get_args(kind)[0])
+    if get_origin(kind) in {Union, types.UnionType}:
+        value_kind = next(arm for arm in get_args(kind) if arm is not types.NoneType)
+        return _bare(value_kind)[0], True
+    return kind, False
+
+
+def type_options(values: Struct) -> Iterator[str]:
+    """Yield the words that a person types for each option that is not at its default."""
+    for row in read_options(type(values)):
+        value = getattr(values, row.field)
+        if row.word and value and value != row.default:
+            yield from type_option(row.word, value)
+
+
+def type_option(word: str, value: object) -> Iterator[str]:
+    """Yield the words that a person types for one option."""
+    if value is True:
+        yield word
+    elif isinstance(value, tuple):
+        for text in value:
+            yield from (word, str(text))
+    elif isinstance(value, dict):
+        for key, text in value.items():
+            yield from (word, f"{key}={text}")
+    else:
+        yield from (word, str(value))
