@@ -366,7 +366,7 @@ class Environment(Section):
         return None
 
     def _explain_scan(self) -> str | None:
-        if self.ingest.scan and (self.limits.parts or 1) > 1:
+        if self.ingest.scan and self.limits.parts not in {1, Limits().parts}:
             return (
                 "limits.parts: with ingest.scan split archives are not opened, because the scan of "
                 "a part does not look into the archive: leave it out"
