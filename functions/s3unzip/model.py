@@ -24,6 +24,7 @@ from s3unzip.errors import Finding, UsageError, VerdictError
 from s3unzip.globs import compile_glob
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.options import HelpSection, RunOption, bare_type
+from s3unzip.store_kinds import StoreKind, find_kind
 from s3unzip.zip import Member
 
 T = TypeVar("T")
@@ -71,13 +72,13 @@ def decode_lines(data: bytes, kind: type[T]) -> list[T]:
 class Location(Struct, frozen=True):
     """One object, or a prefix of them: ``s3://bucket/key``, a path, ``https://host/path``."""
 
-    # s3, file, http or https; nowhere: a destination without objects
+    # one of `STORE_KINDS`
     scheme: str
     bucket: str  # bucket, or host with port; empty for a file
     key: str  # key, absolute path, or path with query
 
     def __str__(self) -> str:
-        if self.scheme in {"file", "nowhere"}:
+        if not self.bucket:
             return self.key or self.scheme
         shown = self.public
         return f"{shown.scheme}://{shown.bucket}/{shown.key}"
@@ -85,7 +86,7 @@ class Location(Struct, frozen=True):
     @property
     def public(self) -> Location:
         """The location for display, without secrets: a user, the query of a presigned URL."""
-        if not self._is_url:
+        if not self.store.is_url:
             return self
         path, mark, _ = self.key.partition("?")
         host = self.bucket.rpartition("@")[2]
@@ -94,11 +95,12 @@ class Location(Struct, frozen=True):
     @property
     def name(self) -> str:
         """The key or the path; of a URL its path as the server's files have it, not encoded."""
-        return unquote(self.key.partition("?")[0]) if self._is_url else self.key
+        return unquote(self.key.partition("?")[0]) if self.store.is_url else self.key
 
     @property
-    def _is_url(self) -> bool:
-        return self.scheme in {"http", "https"}
+    def store(self) -> StoreKind:
+        """What the store of the location can do."""
+        return find_kind(self.scheme)
 
 
 class Pin(Struct, frozen=True):

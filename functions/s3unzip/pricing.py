@@ -47,7 +47,7 @@ def price_run(report: Report, platform: Platform | None) -> Cost | None:
     if platform is None or not platform.costs_money:
         return None
     requests = report.requests
-    if report.source.scheme != "s3":  # a file or a web server has no price
+    if not report.source.store.is_billed:
         requests = replace(requests, get=0)
     work = Work(
         members=report.extracted,
@@ -109,7 +109,7 @@ def _price_functions(job: Job, work: Work, platform: Platform) -> list[CostLine]
     if work.tasks and not platform.direct:
         transitions = rates.TRANSITIONS + rates.TASK_TRANSITIONS * work.tasks
     # A bucket that sends events for archives sends one for each member that is put into it.
-    shares_bucket = job.source.scheme == "s3" and job.source.bucket == job.destination.bucket
+    shares_bucket = job.source.store.is_billed and job.source.bucket == job.destination.bucket
     events = 1 + work.members if shares_bucket else 1
     used = work.seconds * platform.memory_gb
     logs = invocations * rates.LOG_BYTES

@@ -513,7 +513,7 @@ def read_written(runs: Iterable[RunRecords], destination: Location) -> WrittenOb
         destination: a prefix in S3; a folder has no ETags, so nothing is read for one.
     """
     written = WrittenObjects()
-    if destination.scheme != "s3":
+    if not destination.store.has_etags:
         return written
     for records in runs:
         plan = records.find_plan()

@@ -6,7 +6,8 @@ import zlib
 
 import pytest
 
-from s3unzip.errors import ConflictError, NotFoundError
+from s3unzip.errors import ConflictError, NotFoundError, StorageError
+from s3unzip.store_kinds import STORE_KINDS
 from s3unzip.stores.ports import Buffer, ObjectFacts, Upload
 from tests.contract.places import FACTS, Place, list_all
 
@@ -60,6 +61,19 @@ def test_keys_that_are_no_paths(place: Place, key: str) -> None:
     assert tail.modified is not None
     with pytest.raises(ConflictError):
         place.destination.put(where.key, b"", FACTS, if_absent=True)
+
+
+def test_the_kind_of_a_store_is_true(place: Place) -> None:
+    """A listing has ETags, or a key is not both file and folder, where the store's kind says so."""
+    if place.root.scheme not in STORE_KINDS:
+        pytest.skip("a store of tests only")
+    kind = place.root.store
+    place.fill("a", b"body")
+    listed = list_all(place.destination, place.root.key)
+    assert [entry.etag is not None for entry in listed] == [kind.has_etags]
+    if kind.has_folders:
+        with pytest.raises(StorageError):
+            place.fill("a/b", b"body")
 
 
 def test_head(place: Place) -> None:

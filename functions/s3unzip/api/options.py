@@ -57,7 +57,7 @@ def make_policy(
     If the destination is a folder, its own path does not count in the limit of keys.
     """
     limits = limits or read_limits()
-    if destination is not None and destination.scheme == "file":
+    if destination is not None and destination.store.has_folders:
         folder_bytes = len(os.fsencode(destination.key))
         limits = replace(limits, key_bytes=limits.key_bytes + folder_bytes)
     secret = password.encode() if isinstance(password, str) else password
@@ -87,7 +87,7 @@ def parse_after_success(text: str, source: Location, options: Options) -> AfterS
     deleted of which only some members are extracted.
     """
     action, _, rest = text.partition("=")
-    if source.scheme not in {"s3", "file"}:
+    if not source.store.deletes_archives:
         raise UsageError(
             f"after success: {source.public} is only read; only s3:// archives and files can be "
             "deleted or tagged"
@@ -101,7 +101,7 @@ def parse_after_success(text: str, source: Location, options: Options) -> AfterS
             name, equals, value = rest.partition("=")
             if not (name and equals):
                 raise UsageError(f"after success: a tag is NAME=VALUE, not {rest!r}")
-            if source.scheme == "file":
+            if not source.store.tags_archives:
                 raise UsageError(f"after success: {source} is a file, which has no tags: delete it")
             return AfterSuccess(SourceAction.TAG, tags={name: value})
         case _:

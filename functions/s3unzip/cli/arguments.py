@@ -30,7 +30,7 @@ from s3unzip.platforms import Platform
 from s3unzip.settings import Tuning, machine_tuning, make_tuning
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.early_checks import check_names
-from s3unzip.stores.locations import in_s3, runs_home
+from s3unzip.stores.locations import runs_home
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -296,12 +296,17 @@ class Arguments:
         config = self.config()
         check_access(
             config,
-            source_elsewhere=None if in_s3(source) else str(source),
-            destination_elsewhere=(
-                None if destination is None or in_s3(destination) else str(destination)
-            ),
+            source_elsewhere=_name_outside_s3(source),
+            destination_elsewhere=_name_outside_s3(destination),
         )
         check_names(config, source, destination)
+
+
+def _name_outside_s3(location: Location | None) -> str | None:
+    """Return a location whose store takes no options of S3; None: the location is in S3."""
+    if location is None or location.store.takes_s3_options:
+        return None
+    return str(location)
 
 
 def _ask_password(name: str) -> bytes:
@@ -347,7 +352,8 @@ def check_endpoint(url: str | None, name: str = "--endpoint-url") -> None:
         return
     try:
         parts = urlsplit(url)
-        fits = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+        is_http = url.lower().startswith(("http://", "https://"))
+        fits = is_http and parts.hostname and parts.port != 0
     except ValueError:  # a port that is not a number, or a broken IPv6 address
         fits = False
     if not fits or re.search(r"[\s\x00-\x1f\x7f]", url):

@@ -48,7 +48,7 @@ def asking_for_a_prefix(where: Location) -> Iterator[None]:
         yield
     except NotFoundError as error:
         last = where.key.rpartition("/")[2]
-        if where.scheme != "s3" or "." in last or str(where) not in str(error):
+        if not where.store.has_prefixes or "." in last or str(where) not in str(error):
             raise
         raise NotFoundError(
             f"{error}; is it a prefix? then end it with a slash: {where}/"

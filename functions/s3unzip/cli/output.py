@@ -168,7 +168,7 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
         f"  {show_count(report.members, 'member')}: {shown or 'none'}\n"
         f"  {show_bytes(report.bytes_in)} read, {show_bytes(report.bytes_out)} written{speed}\n"
     )
-    if {report.source.scheme, report.destination.scheme} != {"file"}:
+    if not (report.source.store.is_local and report.destination.store.is_local):
         out.write(
             f"  requests: {asked.get:,} GET, {asked.put:,} PUT, "
             f"{show_count(asked.part + asked.copy, 'part')}, "
@@ -426,6 +426,6 @@ def shown_connections(config: StoreConfig, *places: Location) -> StoreConfig:
     What comes from the environment's variables is not repeated, nor are options of S3 where no
     place is in S3.
     """
-    if all(place.scheme != "s3" for place in places):
+    if not any(place.store.takes_s3_options for place in places):
         return type(config)(other_hosts=config.other_hosts)
     return config.recorded().typed()

@@ -41,8 +41,8 @@ def check_extra(request: Request, home: Location, stores: Stores) -> None:
             f"{OPTION}: leave out --nested, because members of archives inside would be deleted"
         )
     target, prefix = request.destination, parse_template(request).prefix
-    if not prefix or (target.scheme == "file" and prefix == target.key):
-        what = "bucket" if target.scheme == "s3" else "folder"
+    if not prefix or (target.store.has_folders and prefix == target.key):
+        what = "folder" if target.store.has_folders else "bucket"
         raise UsageError(
             f"{OPTION}: would delete in the whole {what} {target}; extract below it, for example "
             "with --prefix NAME"
@@ -99,7 +99,7 @@ def _is_below(place: Location, above: Location) -> bool:
     """Return whether `place` is below `above`; of files, whatever links lead there."""
     if (place.scheme, place.bucket) != (above.scheme, above.bucket):
         return False
-    if place.scheme != "file":
+    if not place.store.is_local:
         return place.key.startswith(above.key)
     return (os.path.realpath(place.key) + "/").startswith(os.path.realpath(above.key) + "/")
 

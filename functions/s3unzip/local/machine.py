@@ -231,7 +231,7 @@ class Machine:
             run: the id without a date.
         """
         home = self._stores and self._stores.work
-        dated = find_dated(home, run) if home and home.scheme == "file" else None
+        dated = find_dated(home, run) if home and home.store.is_local else None
         return self.context.clock.now() if dated is None else dated
 
     def _claim(self, run: str) -> None:
@@ -383,7 +383,8 @@ def describe_machine(job: Job, stores: StoreConfig | None, workers: int) -> Plat
         stores: how its stores are reached; None: they cost nothing.
         workers: processes.
     """
-    if stores is None or "s3" not in {job.source.scheme, job.destination.scheme}:
+    is_billed = job.source.store.is_billed or job.destination.store.is_billed
+    if stores is None or not is_billed:
         return local(workers=workers)
     from s3unzip.stores.s3.billing import bills_for  # noqa: PLC0415 - it needs botocore
 

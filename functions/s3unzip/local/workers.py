@@ -76,7 +76,7 @@ def open_context(
     """Return the context of this process; its stores are opened when they are first asked for."""
     start_logging()
     stores = open_stores(config, ask=ask)
-    uploads = OpenUploads(config.work.key) if config.work.scheme == "file" else None
+    uploads = OpenUploads(config.work.key) if config.work.store.is_local else None
     return Context(stores, clock, policy, tuning, progress, reached=config, uploads=uploads)
 
 

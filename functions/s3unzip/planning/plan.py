@@ -47,9 +47,7 @@ from s3unzip.runs.records import PLAN_TASK, RunRecords
 from s3unzip.stores.ahead import map_ahead, read_ahead
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.locations import (
-    NAMED_SCHEMES,
     first_piece_name,
-    has_folders,
     is_first_piece,
     last_part_name,
     locate_part,
@@ -129,7 +127,7 @@ def make_plan(  # noqa: PLR0913, PLR0917 - what is known of the archive and what
     records.write_rows(member_lines(reading, cutter))
     if reading.failures:
         records.write_outcomes(*_refused_members(reading))
-    if has_folders(request.destination):
+    if request.destination.store.has_folders:
         records.write_folders(folder_keys(reading, request.options))
     tasks = order_tasks(cutter.tasks)
     plan = Plan(_sum_up(planned, reading, cutter, tasks, context), tasks, cutter.copies)
@@ -199,7 +197,7 @@ def _sum_up(
 def check_request(request: Request) -> None:
     """Refuse options that contradict each other, or that the destination cannot hold."""
     destination = request.destination
-    folder = str(destination) if has_folders(destination) else None
+    folder = None if destination.store.keeps_properties else str(destination)
     check_options(request.options, folder)
 
 
@@ -331,7 +329,7 @@ def read_directory(
     location = drive(locate_directory(tail.data, tail.pin.size, policy, disks_of(tail.pin)), read)
     reserved = template.marker if options.marker else None
     selection = Selection(template.key_of(), reserved, selector(options), options.limit)
-    if has_folders(request.destination):
+    if request.destination.store.has_folders:
         makes_folders = not options.names and options.limit is None
         folder_key = template.folder_key if makes_folders else lambda _: None
         selection = selection._replace(folder_key=folder_key)
@@ -409,7 +407,7 @@ def _join_parts(
     if count > max_parts:
         message = f"{count:,} parts, the limit is {max_parts:,}"
         return tail._replace(refusal=Finding("too-many-parts", message))
-    if location.scheme not in NAMED_SCHEMES or locate_part(location, 1, count) is None:
+    if locate_part(location, 1, count) is None:
         message = f"it has {count:,} parts; name it NAME.zip, beside NAME.z01 and the others"
         return tail._replace(refusal=Finding("part-missing", message))
     others = range(1, count)

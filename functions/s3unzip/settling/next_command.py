@@ -38,7 +38,7 @@ def next_command(
             return f"s3unzip resume {report.run}{where}" if may_resume else None
         case Verdict.COMPLETED if report.archive_left:
             return f"s3unzip resume {report.run}{where}"
-        case Verdict.SOURCE_CHANGED if report.source.scheme != "file" and not environment:
+        case Verdict.SOURCE_CHANGED if not report.source.store.is_local and not environment:
             return _again(report, reached)
         case _:
             return None

@@ -20,7 +20,7 @@ def check_buckets(config: StoreConfig, source: Location, destination: Location) 
     """Ask for the buckets of two locations, before workers try them again and again."""
     stores = OpenedStores(config)
     for location, access in ((source, config), (destination, config.at_destination())):
-        if location.scheme == "s3":
+        if location.store.takes_s3_options:
             stores.session(access).check_bucket(location.bucket)
 
 
@@ -28,8 +28,9 @@ def check_names(config: StoreConfig, source: Location, destination: Location | N
     """Refuse names that AWS does not have, before anybody is asked for keys."""
     writing = config.at_destination()
     for location, access in ((source, config), (destination, writing)):
-        bucket = location.bucket if location is not None and location.scheme == "s3" else ""
-        if bucket and not _AWS_NAME.match(bucket) and _reaches_aws(access):
+        if location is None or not (location.bucket and location.store.takes_s3_options):
+            continue
+        if not _AWS_NAME.match(location.bucket) and _reaches_aws(access):
             raise UsageError(
                 f"{location}: AWS has no bucket of this name: lower-case letters, digits, dots and "
                 "hyphens; --endpoint-url names another server"
@@ -49,7 +50,7 @@ def _reaches_aws(access: StoreConfig) -> bool:
 def sign_in(config: StoreConfig, destination: Location) -> None:
     """Look for the keys of the destination's own profile, which a person may have to help with."""
     profile = None if config.destination_unsigned else config.destination_profile
-    if profile is not None and destination.scheme == "s3":
+    if profile is not None and destination.store.takes_s3_options:
         from s3unzip.stores.s3.credentials import shared_keys
 
         shared_keys(profile).current()

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from s3unzip.errors import UsageError
 from s3unzip.model import Location
 from s3unzip.settings import OTHER_BUCKETS
+from s3unzip.store_kinds import SCHEMES_TEXT, find_kind
 
 OTHER_ARNS = {
     "s3-object-lambda": "an Object Lambda access point",
@@ -37,7 +38,8 @@ def parse_source(text: str) -> Location:
             "curl -o archive.zip URL, then s3unzip run archive.zip DEST"
         )
     location = _parse(text)
-    if location.scheme == "s3" and (not location.key or location.key.endswith("/")):
+    is_prefix = not location.key or location.key.endswith("/")
+    if location.store.has_prefixes and is_prefix:
         raise UsageError(f"{text}: names a bucket or a prefix, not an archive in it")
     return location
 
@@ -49,24 +51,14 @@ def parse_destination(text: str) -> Location:
     if text == "-":
         raise UsageError("members cannot be written to standard output by a run; see s3unzip cat")
     location = _parse(text)
-    if location.scheme not in {"s3", "file"}:
+    if not location.store.takes_members:
         raise UsageError(f"{text}: members can be written to s3:// or to a folder only")
     key = location.key
     if key and not key.endswith("/"):
         key += "/"
-    if location.scheme == "s3" and ".." in key.split("/"):
+    if not location.store.has_folders and ".." in key.split("/"):
         raise UsageError(f"{text}: a prefix with '..' in it")
     return Location(location.scheme, location.bucket, key)
-
-
-def has_folders(location: Location) -> bool:
-    """Return whether keys are paths of a file system, so that no key is a file and a folder."""
-    return location.scheme == "file"
-
-
-def in_s3(location: Location) -> bool:
-    """Return whether a location is an object or a prefix of a bucket."""
-    return location.scheme == "s3"
 
 
 def _parse(text: str) -> Location:
@@ -79,17 +71,19 @@ def _parse(text: str) -> Location:
         return Location("file", "", absolute_path(text))
     if scheme == "file":
         return Location("file", "", absolute_path(unquote(urlsplit(text).path)))
-    if scheme == "s3":
+    kind = find_kind(scheme)
+    if kind.has_prefixes:
         bucket, key = split_bucket(rest)
-        _check_kind(text, bucket)
-        return Location("s3", bucket, key)
-    if scheme in {"http", "https"}:
+        if kind.takes_s3_options:
+            _check_bucket(text, bucket)
+        return Location(scheme, bucket, key)
+    if kind.is_url:
         host, _, path = rest.partition("/")
         if not host or not path:
             shown = text.split("?", 1)[0]  # a presigned address carries a credential there
             raise UsageError(f"{shown}: an address without host or path")
         return Location(scheme, host, path)
-    raise UsageError(f"{text}: {scheme}:// is not known; s3://, http(s):// or a path")
+    raise UsageError(f"{text}: {scheme}:// is not known; {SCHEMES_TEXT}")
 
 
 def split_bucket(rest: str) -> tuple[str, str]:
@@ -106,7 +100,7 @@ def split_bucket(rest: str) -> tuple[str, str]:
     return bucket, key
 
 
-def _check_kind(text: str, bucket: str) -> None:
+def _check_bucket(text: str, bucket: str) -> None:
     """Refuse what is no bucket, and buckets of a kind that is not supported."""
     kind = next((kind for end, kind in OTHER_BUCKETS.items() if bucket.endswith(end)), None)
     arn = _ARN.match(bucket)
@@ -152,7 +146,6 @@ def runs_home() -> Location:
 # The parts of an archive. A split archive (APPNOTE 8.3.3) is named by its last part: ``a.z01``,
 # ``a.z02``, ... ``a.z99``, ``a.z100``, ... and then ``a.zip``. A file that was cut into pieces is
 # named by its first one: ``a.zip.001``, ``a.zip.002``, ...
-NAMED_SCHEMES = frozenset({"s3", "file", "http", "https", "mem"})
 _LAST = re.compile(r"\.zip\Z", re.IGNORECASE)
 _EARLIER = re.compile(r"\.z[0-9]{2,5}\Z", re.IGNORECASE)
 _PIECE = re.compile(r"\.zip\.([0-9]{3,})\Z", re.IGNORECASE)
@@ -163,6 +156,8 @@ def locate_part(location: Location, number: int, count: int) -> Location | None:
 
     Returns None if the name does not say how the other parts are named.
     """
+    if not location.store.has_neighbours:
+        return None
     path, mark, query = _divide(location)
     piece = _PIECE.search(path)
     if piece is not None and int(piece[1]) == 1:
@@ -204,6 +199,6 @@ def part_name(location: Location) -> str:
 
 
 def _divide(location: Location) -> tuple[str, str, str]:
-    if location.scheme not in {"http", "https"}:
+    if not location.store.is_url:
         return location.key, "", ""
     return location.key.partition("?")

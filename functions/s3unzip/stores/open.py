@@ -98,7 +98,7 @@ class OpenedStores:
     def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
         """Return the run store of one run; `calls` retries and counts requests to S3."""
         work = self._config.work
-        slash = "" if work.scheme == "s3" or work.key.endswith("/") else "/"
+        slash = "/" if work.store.has_folders and not work.key.endswith("/") else ""
         home = replace(work, key=f"{work.key}{slash}runs/{run}/")
         match work.scheme:
             case "s3":

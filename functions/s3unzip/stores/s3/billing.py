@@ -19,7 +19,7 @@ def bills_for(location: Location, config: StoreConfig) -> bool:
         location: the archive or the destination.
         config: how that location is reached.
     """
-    if location.scheme != "s3":
+    if not location.store.is_billed:
         return False
     endpoint = config.endpoint_url or _configured_endpoint(config.profile)
     return endpoint is None or (urlsplit(endpoint).hostname or "").endswith(AWS_DOMAINS)

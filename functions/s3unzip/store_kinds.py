@@ -1,0 +1,56 @@
+"""What the stores of each scheme can do. A scheme is declared here, and nowhere else.
+
+Everybody else asks `Location.store`. `stores.open` opens the adapter of a scheme.
+"""
+
+from msgspec import Struct
+
+SCHEMES_TEXT = "s3://, http(s):// or a path"
+
+
+class StoreKind(Struct, frozen=True):
+    """What all stores of one scheme can do."""
+
+    is_local: bool = False  # files of this machine; no request is sent
+    is_url: bool = False  # the key is the path of a URL, with a query that may be secret
+    has_folders: bool = False  # no key is both a file and a folder
+    has_prefixes: bool = False  # a key that ends in a slash is a prefix, not an object
+    has_neighbours: bool = True  # an archive may have its parts beside it
+    has_etags: bool = False  # of the objects that a listing returns
+    keeps_properties: bool = True  # storage class, ACL, tags, metadata and headers of objects
+    takes_members: bool = False  # a run can write to it
+    deletes_archives: bool = False
+    tags_archives: bool = False
+    is_billed: bool = False  # requests to AWS cost money
+    takes_s3_options: bool = False  # endpoint, region, credentials, payer, KMS key
+
+
+_WEB = StoreKind(is_url=True)
+STORE_KINDS = {
+    "s3": StoreKind(
+        has_prefixes=True,
+        has_etags=True,
+        takes_members=True,
+        deletes_archives=True,
+        tags_archives=True,
+        is_billed=True,
+        takes_s3_options=True,
+    ),
+    "file": StoreKind(
+        is_local=True,
+        has_folders=True,
+        keeps_properties=False,
+        takes_members=True,
+        deletes_archives=True,
+    ),
+    "http": _WEB,
+    "https": _WEB,
+    "reader": StoreKind(has_neighbours=False),  # an open file of the caller
+    "nowhere": StoreKind(),  # forgets what is written
+}
+_OTHER = StoreKind()
+
+
+def find_kind(scheme: str) -> StoreKind:
+    """Return what stores of `scheme` can do; a store that is not declared can do little."""
+    return STORE_KINDS.get(scheme, _OTHER)
