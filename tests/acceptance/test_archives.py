@@ -30,8 +30,7 @@ def test_small_scale_archives_are_valid(one: Published) -> None:
         assert len(made.namelist()) == archive.count
         largest = max(made.infolist(), key=lambda member: member.file_size)
     assert largest.file_size == one.size if one.members > 1 else largest.file_size >= 10**7
-    share = largest.compress_size / largest.file_size
-    assert share == pytest.approx(one.share, rel=0.15)
+    assert largest.compress_size / largest.file_size == pytest.approx(one.share, rel=0.15)
 
 
 def test_a_hundred_gigabytes_need_no_memory() -> None:

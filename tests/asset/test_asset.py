@@ -101,8 +101,7 @@ print(*services)
 
 def test_a_client_of_each_service_can_be_made(asset: Asset) -> None:
     """The services that functions call have their definitions in the asset; others have none."""
-    called = run_in_asset(asset, CLIENTS).split()
-    assert {"events", "sqs"} < set(called) < set(SERVICES)
+    assert {"events", "sqs"} < set(run_in_asset(asset, CLIENTS).split()) < set(SERVICES)
     data = asset.folder / "botocore" / "data"
     assert {path.name for path in data.iterdir() if path.is_dir()} == set(SERVICES)
 

@@ -95,8 +95,7 @@ def test_a_rejected_archive_has_no_member_counts(screen: Screen) -> None:
     screen.show(page(REPORTS["rejected"]))
     assert {"Members extracted", "Failed"}.isdisjoint(facts(screen))
     assert facts(screen)["Written"] == "nothing"
-    cause = screen.ask("return document.getElementById('cause').innerText")
-    assert cause.count("overlap") == 1
+    assert screen.ask("return document.getElementById('cause').innerText").count("overlap") == 1
 
 
 def test_a_stopped_run_did_not_fail(screen: Screen) -> None:
@@ -172,8 +171,7 @@ def test_failures_are_searched_and_filtered(screen: Screen) -> None:
 
 def test_the_page_is_complete_without_its_script(screen: Screen) -> None:
     """All facts and failures are there; the search, which could not work, is not."""
-    without = page(failing(plain_failures(5))).partition(b"<script>")[0]
-    screen.show(without)
+    screen.show(page(failing(plain_failures(5))).partition(b"<script>")[0])
     assert screen.ask("return document.querySelectorAll('#failed tbody tr').length") == 5
     assert screen.ask("return document.getElementById('filter').checkVisibility()") is False
     assert screen.ask("return document.getElementById('copy').checkVisibility()") is False

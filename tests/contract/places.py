@@ -38,21 +38,17 @@ class Place:
 
     @property
     def destination(self) -> Destination:
-        """The writing side."""
         return self.stores.destination(self.root)
 
     @property
     def source(self) -> Source:
-        """The reading side."""
         return self.stores.source(self.root)
 
     @property
     def work(self) -> RunStore:
-        """A run's objects."""
         return self.stores.run_store("run-1")
 
     def at(self, key: str) -> Location:
-        """Return where `key` is."""
         return Location(self.root.scheme, self.root.bucket, self.key(key))
 
     def key(self, key: str) -> str:

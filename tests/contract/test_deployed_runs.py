@@ -43,7 +43,6 @@ class Account:
     state: str = "RUNNING"  # of the run's one execution
 
     def __call__(self, asked: Asked) -> Reply:
-        """Answer one request of any of the three services."""
         operation = asked.headers.get("x-amz-target", "").partition(".")[2]
         if operation in self.states:
             status, answer = self.states[operation]

@@ -133,8 +133,7 @@ def test_listings_are_in_utf8_order(place: Place) -> None:
     sizes = dict(zip((place.key(name) for name in names), range(9), strict=True))
     everything = list_all(place.destination, place.root.key, ordered[0], ordered[-1])
     assert [entry[:2] for entry in everything] == [(key, sizes[key]) for key in ordered]
-    some = list_all(place.destination, place.root.key, ordered[2], ordered[5])
-    assert some == everything[2:6]
+    assert list_all(place.destination, place.root.key, ordered[2], ordered[5]) == everything[2:6]
     below = list_all(place.destination, place.key("b/"), place.key("b/"), place.key("b/z"))
     assert [entry.key for entry in below] == [place.key("b/c.d"), place.key("b/c/d")]
     assert list_all(place.destination, place.key("no/")) == []
@@ -146,8 +145,7 @@ def test_the_answer_to_a_write_has_the_etag_that_the_listing_has(place: Place) -
         place.destination.put(place.key("a"), body, FACTS, if_absent=False)
         for body in (b"one", b"two", b"one")
     ]
-    upload_id = place.destination.create_upload(place.key("b"), FACTS)
-    upload = Upload(place.key("b"), upload_id)
+    upload = Upload(place.key("b"), place.destination.create_upload(place.key("b"), FACTS))
     part = place.destination.upload_part(upload, 1, 0, b"part", zlib.crc32(b"part"))
     etags.append(place.destination.complete_upload(upload, [part], if_absent=False))
     listed = list_all(place.destination, place.root.key, "", place.key("z"))

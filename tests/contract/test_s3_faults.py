@@ -169,8 +169,7 @@ def test_a_version_that_may_not_be_read(call: str) -> None:
     """The attempt after the denied one is pinned by the ETag alone, and so are all others."""
 
     def answer(asked: Asked) -> Reply:
-        named = asked.path + asked.headers.get("x-amz-copy-source", "")
-        if "versionId" in named:
+        if "versionId" in (asked.path + asked.headers.get("x-amz-copy-source", "")):
             return s3_error(403, "AccessDenied")
         if asked.method == "PUT":
             return Reply(200, b"<CopyPartResult><ETag>e</ETag></CopyPartResult>")
@@ -199,8 +198,7 @@ def test_two_reads_at_once_of_a_version_that_may_not_be_read(call: str) -> None:
 
     with HttpServer(answer) as server, ThreadPoolExecutor(2) as pool:
         stores = stores_at(server.url)
-        reads = [pool.submit(CALLS[call], stores) for _ in range(2)]
-        for read in reads:
+        for read in [pool.submit(CALLS[call], stores) for _ in range(2)]:
             with pytest.raises(ServiceFaultError, match="s3:GetObjectVersion"):
                 read.result()
 

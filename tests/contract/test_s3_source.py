@@ -25,9 +25,7 @@ class Store:
         self.heeds_dates = True
 
     def __call__(self, asked: Asked) -> Reply:
-        """Answer a HEAD or a GET."""
-        span = asked.headers.get("range", "")
-        found = re.fullmatch(r"bytes=(\d*)-(\d*)", span)
+        found = re.fullmatch(r"bytes=(\d*)-(\d*)", asked.headers.get("range", ""))
         if found is None:
             return Reply(200, DATA, self.headers)
         if not found[1]:

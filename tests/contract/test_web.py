@@ -70,8 +70,7 @@ def test_servers_that_know_less(knows: dict[str, bool], data: bytes) -> None:
     with serving(WebFiles({"a.zip": data}, **knows)) as (where, server, source):
         tail = source.tail(where, 1_000)
         assert (tail.data, tail.pin.size) == (data[-1_000:], len(data))
-        archive = source.pinned(where, tail.pin)
-        assert archive.read(ByteRange(0, len(data))) == data
+        assert source.pinned(where, tail.pin).read(ByteRange(0, len(data))) == data
         assert {asked.method for asked in server.asked} == {"GET"}
         # Servers compare fractions of a second that no header has, so dates are compared here.
         assert not any("if-unmodified-since" in asked.headers for asked in server.asked)
@@ -119,8 +118,7 @@ def test_redirects() -> None:
 
     with serving(answer) as (where, _, source):
         link = Location("http", where.bucket, "link")
-        archive = source.pinned(link, source.tail(link, 10).pin)
-        assert archive.read(ByteRange(5, 10)) == DATA[5:10]
+        assert source.pinned(link, source.tail(link, 10).pin).read(ByteRange(5, 10)) == DATA[5:10]
         with pytest.raises(StorageError, match="redirects"):
             source.head(Location("http", where.bucket, "circle"))
 
@@ -175,8 +173,7 @@ def test_nobody_there_and_silence() -> None:
         return Reply(200)
 
     with serving(silent) as (where, _, source), nobody() as url:
-        gone = Location("http", url.removeprefix("http://"), f"a.zip?{QUERY}")
-        for location in (where, gone):
+        for location in (where, Location("http", url.removeprefix("http://"), f"a.zip?{QUERY}")):
             with pytest.raises(ServiceFaultError) as caught:
                 source.tail(location, 10)
             assert "SECRET" not in str(caught.value)

@@ -165,8 +165,7 @@ def roots(name: str, attributes: int = 0, content: bytes = b"") -> Archive:
     """Build an archive of a directory that is the destination itself."""
     warnings = "" if content else "dir-is-root"
     member = Member(name, content, attributes=attributes, key="")
-    root = archive(member, warnings=warnings)
-    return unread("zipfile" if name == "./" else ALL_READERS, root)
+    return unread("zipfile" if name == "./" else ALL_READERS, archive(member, warnings=warnings))
 
 
 def bare_root(name: str) -> Archive:

@@ -30,7 +30,6 @@ class Cut:
     length: int | None = None
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """Cut `data`."""
         step = self.length or max(1, len(data))
         return (data[start : start + step] for start in range(0, len(data), step))
 

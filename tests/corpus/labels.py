@@ -120,7 +120,6 @@ class Archive:
 
     @property
     def expected(self) -> Result:
-        """What must become of it."""
         if self.rejected:
             return Result(self.rejected)
         listed = (member.result for member in self.members if member.listed)
@@ -134,8 +133,7 @@ class Archive:
             member if member.in_folder is None else replace(member, key="", failed=member.in_folder)
             for member in self.members
         )
-        warnings = self.warnings.replace(ONLY_S3, "")
-        return replace(self, members=members, warnings=warnings).expected
+        return replace(self, members=members, warnings=self.warnings.replace(ONLY_S3, "")).expected
 
     @property
     def is_sound(self) -> bool:
@@ -181,8 +179,7 @@ def rejects(code: str, bad: Archive, good: Archive = PLAIN, policy: Policy | Non
 def fails(code: str, bad: Archive, good: Archive = PLAIN, policy: Policy | None = None) -> Case:
     """Label an archive whose member fails: the first one, unless members say which."""
     if not any(member.failed for member in bad.members):
-        first = replace(bad.members[0], failed=code)
-        bad = replace(bad, members=(first, *bad.members[1:]))
+        bad = replace(bad, members=(replace(bad.members[0], failed=code), *bad.members[1:]))
     return _case(code, bad, good, policy)
 
 

@@ -39,7 +39,6 @@ class Command:
 
     @property
     def words(self) -> list[str]:
-        """Its words as a shell splits them."""
         return shlex.split(self.text)
 
     def __str__(self) -> str:

@@ -16,8 +16,7 @@ def test_every_file_of_the_page_exists() -> None:
     """A path in the page leads to a file or folder of the checkout or of the package."""
     named = set(re.findall(r"`([a-z_0-9/]+(?:\.py|/))`", PAGE.read_text()))
     assert len(named) > 30
-    lost = [name for name in named if not any((place / name).exists() for place in PLACES)]
-    assert lost == []
+    assert [name for name in named if not any((place / name).exists() for place in PLACES)] == []
 
 
 def test_the_walk_is_as_long_as_the_page_says(tmp_path: Path) -> None:

@@ -39,8 +39,7 @@ def test_pages_are_complete(pages: dict[str, str], page: str, names: list[str]) 
 
 def test_stale_pages_are_named(pages: dict[str, str], tmp_path: Path) -> None:
     """What is missing or old is named; what was written is not."""
-    every = write_reference(tmp_path, pages)
-    assert set(every) == {f"docs/reference/{name}" for name in pages}
+    assert set(write_reference(tmp_path, pages)) == {f"docs/reference/{name}" for name in pages}
     (tmp_path / "cli.md").write_text("old")
     assert write_reference(tmp_path, pages, check=True) == ["docs/reference/cli.md"]
     assert (tmp_path / "cli.md").read_text() == "old"

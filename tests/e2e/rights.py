@@ -28,7 +28,6 @@ class Right:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """All of it."""
         return self.function, self.action, self.place
 
     def __str__(self) -> str:

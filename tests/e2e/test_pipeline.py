@@ -246,8 +246,7 @@ def test_key_with_spaces_and_unicode(pipeline: DeployedPipeline) -> None:
     """A key with any characters arrives unchanged."""
     key = "in coming/año +100% & so/日本 größe 1.zip"
     pipeline.put(key, build(Entry("a b/ü.txt", b"text")))
-    report = pipeline.wait(key)
-    assert report.verdict is Verdict.COMPLETED
+    assert pipeline.wait(key).verdict is Verdict.COMPLETED
     stem = key.rsplit("/", 1)[-1].removesuffix(".zip")
     assert pipeline.members(f"{stem}/") == {f"{stem}/a b/ü.txt": b"text"}
 

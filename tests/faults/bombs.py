@@ -55,8 +55,7 @@ def quoted_overlap(members: int = 250) -> bytes:
     centrals = [(kernel, len(blob))]
     for number in range(members - 2, -1, -1):
         header = blob[: len(blob) - len(data)]
-        quote = b"\0" + struct.pack("<HH", len(header), len(header) ^ 0xFFFF) + header
-        data = quote + data
+        data = b"\0" + struct.pack("<HH", len(header), len(header) ^ 0xFFFF) + header + data
         content = header + content
         entry = Entry(f"{number}", content, DEFLATE, data=data)
         blob = entry.local_part()

@@ -95,7 +95,6 @@ class FaultProxy:
 
     @property
     def endpoint(self) -> str:
-        """The URL."""
         return f"http://{HOST}:{self.port}"
 
     def set_rules(

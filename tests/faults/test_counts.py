@@ -79,8 +79,7 @@ def test_counts_of_a_run_that_finds_all_unchanged(world: World) -> None:
     tuning = TUNING.__class__(batch_members=5_000, max_workers=1)
     world.run(tuning=tuning)
     world.proxy.take_records()
-    options = Options(on_conflict=OnConflict.SKIP_UNCHANGED)
-    report = world.run(options=options, tuning=tuning)
+    report = world.run(options=Options(on_conflict=OnConflict.SKIP_UNCHANGED), tuning=tuning)
     records = world.proxy.take_records()
     assert not any(one.kind == "put" and "/archive/" in one.path for one in records)
     found = count(records)
@@ -105,8 +104,7 @@ def test_counts_of_a_run_with_faults(world: World, rule: Rule) -> None:
     world.proxy.set_rules(rule)
     report = world.run()
     assert report.verdict is Verdict.COMPLETED
-    found = seen(world)
-    assert agree(report, found)
+    assert agree(report, seen(world))
     assert report.requests.retries > 0
 
 

@@ -86,7 +86,6 @@ class ContextMaker:
     def __call__(
         self, clock: Clock, progress: Progress | None = None, ask: AskForKeys | None = None
     ) -> Context:
-        """Return the context of this process."""
         os.environ.update(CREDENTIALS)
         access = StoreConfig(endpoint_url=self.endpoint, region=REGION, stall_seconds=5.0)
         stores = open_stores(replace(access, work=Location("s3", WORK, "")), ask=ask)
@@ -131,7 +130,6 @@ class World:
         self.proxy.take_records()
 
     def put_archive(self, archive: bytes) -> None:
-        """Put the archive, or put another one over it, past the proxy."""
         self.client.put_object(Bucket=SOURCE, Key=KEY, Body=archive)
 
     def maker(self, tuning: Tuning = TUNING, policy: Policy | None = None) -> ContextMaker:
@@ -139,7 +137,6 @@ class World:
         return ContextMaker(self.proxy.endpoint, tuning, policy or Policy())
 
     def request(self, options: Options | None = None) -> Request:
-        """Return the request for the archive."""
         source, destination = Location("s3", SOURCE, KEY), Location("s3", DESTINATION, "")
         return Request(source, destination, options or Options())
 
@@ -156,12 +153,10 @@ class World:
             return machine.run(self.request(options))
 
     def resume(self, run: str) -> Report:
-        """Do what a run left."""
         with open_machine(self.maker(), PROCESSES) as machine:
             return machine.resume(run)
 
     def listing(self) -> Listing:
-        """Return what lies in the destination."""
         return list_folder(self.objects / DESTINATION)
 
     def uploads(self) -> int:

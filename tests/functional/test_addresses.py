@@ -32,7 +32,6 @@ class Hosts(MemoryS3):
     """A store behind a proxy that knows buckets by their host names only."""
 
     def answer_proxied(self, asked: WebAsked) -> Reply:
-        """Answer a request, whose path is a URL."""
         url = urlsplit(asked.path)
         bucket = HOSTS.get(url.hostname or "")
         if bucket is None:
@@ -96,8 +95,7 @@ def test_a_server_that_wants_buckets_in_host_names(site: Site, way: str) -> None
     assert {asked.method for asked in site.s3.asked} == {"GET", "HEAD", "POST", "PUT"}
     verified = site.program.start("verify", "s3://from/in/a.zip", "s3://out/to", *words)
     assert verified.code == 0, verified.err
-    again = site.program.start("resume", "latest")
-    assert "COMPLETED already" in again.err
+    assert "COMPLETED already" in site.program.start("resume", "latest").err
 
 
 @pytest.mark.parametrize("mark", [":", "/"])

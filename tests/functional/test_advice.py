@@ -48,7 +48,6 @@ class SpoiledS3(MemoryS3):
         self.spoil: Callable[[Asked], Reply | None] = lambda _: None
 
     def answer(self, asked: Asked) -> Reply:
-        """Return the answer to one request."""
         return self.spoil(asked) or super().answer(asked)
 
 

@@ -170,8 +170,7 @@ def test_plan_prices_what_aws_bills(
 def test_a_narrow_terminal_cuts_no_cost(program: Program) -> None:
     """At 40 columns every price of an estimate has all of its digits."""
     program.variables["COLUMNS"] = "40"
-    ended = program.run("plan", "a.zip", "--on", "aws")
-    costs = ended.out.partition("dollars ")[2]
+    costs = program.run("plan", "a.zip", "--on", "aws").out.partition("dollars ")[2]
     assert "$0.0" in costs
     assert "\u2026" not in costs
 

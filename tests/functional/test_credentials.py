@@ -89,7 +89,6 @@ class ExpiringS3(MemoryS3):
         self.in_vain = 0
 
     def answer(self, asked: Asked) -> Reply:
-        """Refuse or answer; the answer to a HEAD has no body."""
         signed = asked.headers.get("authorization", "")
         written = len(self.buckets["out"].objects)
         if f"Credential={self.expired}/" not in signed or written < self.holds_for:

@@ -74,7 +74,6 @@ class Damaged(Progress):
         self.at = phase
 
     def phase(self, name: str) -> None:
-        """Damage the record, if it is there by now."""
         keys = [key for key in self.objects if f"/{self.record}" in key]
         if name == self.at and keys:
             damage_object(self.objects, keys[0], self.damage)
@@ -107,8 +106,7 @@ def go_on_aws(world: World, settled: Settled, request: Request) -> Report:
             tell("report" if step.round else "link")
             settled = settle(step, world.context)
     except UnreadableRecordError as damage:
-        stop = stop_for(damage)
-        failed = FailedExecution(run, stop, 0.0, world.clock.now(), request, pin)
+        failed = FailedExecution(run, stop_for(damage), 0.0, world.clock.now(), request, pin)
         ended = settle_failed(failed, world.context)
         assert ended is not None
         settled = ended
@@ -166,8 +164,7 @@ def test_a_damaged_end_is_followed_by_another(record: str, damage: str) -> None:
     world.records(step.next.run).write_stop(Stop(Verdict.FAILED, "access-denied", "no right"))
     if record == "report.json":
         assert settle(step.next, world.context).report is not None
-    key = f"runs/{step.next.run}/{record}"
-    damage_object(world.buckets.records.objects, key, DAMAGES[damage])
+    damage_object(world.buckets.records.objects, f"runs/{step.next.run}/{record}", DAMAGES[damage])
     if record == "stop.json" and damage != "lost":
         report = settle(step.next, world.context).report
         assert report is not None

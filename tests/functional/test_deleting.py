@@ -48,7 +48,6 @@ class Place(Program):
 
     @property
     def names(self) -> set[str]:
-        """What is at the destination."""
         return set(self.files("out"))
 
 
@@ -131,8 +130,7 @@ def test_the_marker_is_not_extra(place: Place) -> None:
     """A run that writes the marker keeps it; one that does not deletes an old one."""
     assert place.site("--marker", "--delete-extra", "1000").code == 0
     assert place.names == MEMBERS | {"site/_SUCCESS"}
-    dry = place.site("--marker", "--delete-extra", "1000", "--dry-run")
-    assert "delete" not in dry.err
+    assert "delete" not in place.site("--marker", "--delete-extra", "1000", "--dry-run").err
     assert place.site("--delete-extra", "1000").code == 0
     assert place.names == MEMBERS
 
@@ -258,8 +256,7 @@ def test_a_run_without_a_plan_is_resumed_with_the_rule_of_its_environment() -> N
     """Its report names no rule: without this one the archive would stay as it is for ever."""
     rule = AfterSuccess(SourceAction.TAG, tags={"a": "done"})
     world = World()
-    request = world.request(build(*ENTRIES))
-    failed = structs.replace(world.run_here(request), verdict=Verdict.FAILED)
+    failed = structs.replace(world.run_here(world.request(build(*ENTRIES))), verdict=Verdict.FAILED)
     store = world.records(failed.run).store
     store.delete([RUN])
     store.write(REPORT, [encode(failed)])

@@ -55,6 +55,5 @@ def test_a_run_waits_for_its_stores_once(
     seconds = world.tuning.retry_seconds
     assert seconds / 2 < clock.slept < 2 * seconds
     monkeypatch.undo()
-    resumed = world.resume_here(report.run)
-    assert resumed.verdict is Verdict.COMPLETED
+    assert world.resume_here(report.run).verdict is Verdict.COMPLETED
     assert world.out.pending == {}

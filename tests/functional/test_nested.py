@@ -37,7 +37,6 @@ class Tree:
 
     @property
     def keys(self) -> set[str]:
-        """All keys below the archive's prefix."""
         return set(self.world.contents())
 
     @property
@@ -79,8 +78,7 @@ def test_each_is_a_run_of_its_own() -> None:
 
 def test_what_is_no_good_archive() -> None:
     """What is only called so stays a member, which is no failure; a broken archive is not right."""
-    broken = wrap(0) + b"trailing"
-    names = {"a.zip": b"no archive", "b.ZIP": wrap(0), "c.zip": broken}
+    names = {"a.zip": b"no archive", "b.ZIP": wrap(0), "c.zip": wrap(0) + b"trailing"}
     tree = Tree(build(*(Entry(name, data) for name, data in names.items())), ONE)
     reasons = {"archive/a.zip": "no-eocd", "archive/b.ZIP": None, "archive/c.zip": "trailing-data"}
     assert tree.reasons == reasons
@@ -91,8 +89,7 @@ def test_what_is_no_good_archive() -> None:
 
 def test_members_are_not_written_over() -> None:
     """A nested archive is not opened if members of the outer archive are below its prefix."""
-    outer = build(Entry("inner.zip", wrap(0)), Entry("inner/level0.txt", b"mine"))
-    tree = Tree(outer, ONE)
+    tree = Tree(build(Entry("inner.zip", wrap(0)), Entry("inner/level0.txt", b"mine")), ONE)
     assert tree.reasons == {"archive/inner.zip": "nested-prefix-taken"}
     assert tree.world.contents()["inner/level0.txt"] == b"mine"
 
@@ -142,7 +139,6 @@ class Reversing(MemoryBucket):
         self._count = others
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
-        """Write one object; wait for the others first."""
         if key.endswith("a00.zip"):
             for _ in range(self._count):
                 assert self._others.acquire(timeout=HANG_SECONDS)
@@ -172,12 +168,10 @@ def test_the_budget_is_for_all_levels() -> None:
 def test_an_object_that_was_replaced_is_not_opened() -> None:
     """What is under the key must still be what the run wrote."""
     world = World()
-    request = world.request(wrap(1), ONE)
-    report = world.run_request(request)
+    report = world.run_request(world.request(wrap(1), ONE))
     stored = world.out.objects["archive/inner.zip"]
     world.out.objects["archive/inner.zip"] = replace(stored, body=wrap(3))
-    nested = world.run_nested_here(report)
-    assert [one.reason for one in nested] == ["nested-changed"]
+    assert [one.reason for one in world.run_nested_here(report)] == ["nested-changed"]
 
 
 def test_a_password_goes_down() -> None:

@@ -45,7 +45,6 @@ class FaultyS3(MemoryS3):
         self.in_vain = 0
 
     def answer(self, asked: Asked) -> Reply:
-        """Deny, hang up or answer."""
         if self.unknown and any(name.startswith(self.unknown) for name in asked.headers):
             self.in_vain += 1
             return s3_error(501, "NotImplemented")
@@ -79,11 +78,9 @@ class Places:
         self.add("a.zip", ARCHIVE)
 
     def add(self, name: str, archive: bytes) -> None:
-        """Put an archive into the source."""
         self.source.put(name, archive, ObjectFacts("application/zip", {}), if_absent=False)
 
     def extract(self, *words: str, source: str = SOURCE) -> Ended:
-        """Extract an archive to the bucket ``out``."""
         return self.program.extract(source, TARGET, *words)
 
 
@@ -199,8 +196,7 @@ def test_what_is_typed_replaces_what_is_remembered(places: Places) -> None:
 
 def test_several_archives_are_remembered_one_by_one(places: Places) -> None:
     """Each run of a batch can be continued without an option, archives inside it too."""
-    inner = build(Entry("inner.txt", CONTENT, DEFLATE))
-    places.add("b.zip", build(Entry("in.zip", inner)))
+    places.add("b.zip", build(Entry("in.zip", build(Entry("inner.txt", CONTENT, DEFLATE)))))
     places.there.denied = {"to/a/small.txt", "to/b/in/inner.txt"}
     words = (SOURCE, "s3://from/b.zip", TARGET, *places.two, "--nested", "1")
     assert places.program.extract(*words).code != 0
@@ -239,8 +235,7 @@ def test_a_key_that_looks_like_a_glob(places: Places, name: str) -> None:
     places.near.objects.clear()
     words = (f"s3://from/{name}", "s3://from/in/invoice [24].zip", TARGET, *places.one)
     assert places.program.extract(*words).code == 0
-    folders = {key.split("/")[1] for key in places.near.objects}
-    assert folders == {stem, "invoice 2", "invoice 4"}
+    assert {key.split("/")[1] for key in places.near.objects} == {stem, "invoice 2", "invoice 4"}
 
 
 def test_what_is_extra_in_a_bucket_goes(places: Places) -> None:
@@ -274,8 +269,7 @@ def test_a_store_that_lists_keys_in_another_order(places: Places, order: str) ->
     assert ended.code == 0, ended.err
     again = ("s3://from/in/a.zip", *words[1:], "--on-conflict", "skip-unchanged")
     places.near.put("to/a/old", b"extra", ObjectFacts("text/plain", {}), if_absent=False)
-    dry = places.program.extract(*again, "--dry-run")
-    assert "40 unchanged" in dry.err
+    assert "40 unchanged" in places.program.extract(*again, "--dry-run").err
     ended = places.program.extract(*again, "--delete-extra", "1")
     assert ended.code == 0, ended.err
     assert "40 unchanged" in ended.err

@@ -77,8 +77,7 @@ def test_the_same_run_twice_at_once(program: Program) -> None:
         for _ in range(2)
     ]
     said = [process.communicate(timeout=HANG_SECONDS)[1] for process in both]
-    codes = sorted(process.returncode for process in both)
-    assert codes in ([0, 0], [0, 2]), said
+    assert sorted(process.returncode for process in both) in ([0, 0], [0, 2]), said
     assert program.files("out/many") == {f"f{n}": b"%d" % n * 1000 for n in range(600)}
 
 
@@ -117,14 +116,12 @@ class SlowRun:
         self._files = WebFiles({"a.zip": (program.folder / "a.zip").read_bytes()})
 
     def answer(self, asked: Asked) -> Reply:
-        """Answer at once, or when the test allows it."""
         if asked.method == "GET" and asked.headers["range"].startswith(self._stops_at):
             self.reached.set()
             self.go_on.wait(HANG_SECONDS)
         return self._files(asked)
 
     def go_on_after(self, path: Path) -> None:
-        """Go on when a file is there."""
         assert any(path.exists() for _ in looks())
         self.go_on.set()
 

@@ -126,8 +126,7 @@ class Shop:
         archive, where = "x.zip", "out"
         if place == "s3":
             archive, where = "s3://from/x.zip", "s3://out/"
-            facts = ObjectFacts("application/zip", {})
-            self.source.put("x.zip", raw, facts, if_absent=False)
+            self.source.put("x.zip", raw, ObjectFacts("application/zip", {}), if_absent=False)
         else:
             (self.program.folder / archive).write_bytes(raw)
         words = (archive, where, "--prefix", "", "--exclude", "fill/**", "--json", "--quiet")
@@ -137,7 +136,6 @@ class Shop:
         return ended.code, {**report.get("warnings", {}), **report.get("reasons", {})}
 
     def files(self, place: str) -> dict[str, bytes]:
-        """Return what was extracted."""
         if place == "s3":
             return {key: stored.body for key, stored in self.target.objects.items()}
         return self.program.files("out")

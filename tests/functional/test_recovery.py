@@ -98,8 +98,7 @@ def test_after_a_start_of_the_machine_contents_are_read(
     assert program.extract("a.zip", "out", "--prefix", "", *options).code == 0
     records = program.home / "runs" / program.runs()[0]
     whole = program.files("out")
-    lost = program.folder / "out" / next(name for name in whole if "small" in name)
-    write_zeros(lost)
+    write_zeros(program.folder / "out" / next(name for name in whole if "small" in name))
     if restarted:
         restart(records)
     for _ in range(2):
@@ -120,10 +119,8 @@ def test_parts_of_a_split_member_are_written_again(
     context = open_context(
         StoreConfig(work), Policy(), make_tuning(TUNING), LocalClock(), progress=None
     )
-    options = Options(key_template="{member}")
-    step = begin(Request(source, target, options), context)
-    records = RunRecords.open(context.stores, step.next.run)
-    run = records.read_plan().run
+    step = begin(Request(source, target, Options(key_template="{member}")), context)
+    run = RunRecords.open(context.stores, step.next.run).read_plan().run
     for _ in range(2):  # scans and all others, then slices
         for task in step.next.tasks:
             run_task(run, task, context)

@@ -128,8 +128,7 @@ def test_a_disk_that_becomes_full(program: Limited, mounted: Path) -> None:
     assert ended.code == 5
     assert "no space left: make room, or use another place (store-full)" in ended.err
     assert "next: s3unzip resume 20" in ended.err
-    sizes = {path.stat().st_size for path in (mounted / "a").iterdir()}
-    assert sizes == {40_000}
+    assert {path.stat().st_size for path in (mounted / "a").iterdir()} == {40_000}
     subprocess.run(["mount", "-o", "remount,size=16m", str(mounted)], check=True)
     again = program.run("resume", "latest", "-w", "1")
     assert again.code == 0, again.err

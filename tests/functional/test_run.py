@@ -141,8 +141,7 @@ def test_never_keeps_what_is_there() -> None:
     world, members = World(), entries(4)
     world.out.put("archive/d0/f0.json", b"mine", ObjectFacts("x", {}), if_absent=False)
     archive = build(*members)
-    report = world.run(archive, Options(on_conflict=OnConflict.NEVER))
-    assert report.reasons == {"exists": 1}
+    assert world.run(archive, Options(on_conflict=OnConflict.NEVER)).reasons == {"exists": 1}
     assert world.out.objects["archive/d0/f0.json"].body == b"mine"
     again = world.run(archive, Options(on_conflict=OnConflict.NEVER))
     assert (again.extracted, again.unchanged, again.failed) == (0, 3, 1)
@@ -156,8 +155,7 @@ def test_an_overwritten_source_is_a_verdict() -> None:
     world.buckets.bucket("ingest").put(
         request.source.key, build(*entries(11)), ObjectFacts("x", {}), if_absent=False
     )
-    report = world.finish(step)
-    assert report.verdict is Verdict.SOURCE_CHANGED
+    assert world.finish(step).verdict is Verdict.SOURCE_CHANGED
     assert world.out.objects == {}
 
 
@@ -170,7 +168,6 @@ class Refusing(MemoryBucket):
         self.refused = 0
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
-        """Write, or refuse."""
         if "bad" in key and self.error is not None:
             self.refused += 1
             raise self.error
@@ -334,8 +331,7 @@ def test_gaps_between_members_are_not_read() -> None:
     """A batch skips a long gap with a separate range, and notes hidden data there."""
     world = World()
     world.tune(gap_bytes=1000)
-    archive = build(Entry("a", b"1" * 100, after=b"\0" * 300_000), Entry("b", b"2" * 100))
-    report = world.run(archive)
+    report = world.run(build(Entry("a", b"1" * 100, after=b"\0" * 300_000), Entry("b", b"2" * 100)))
     assert report.verdict is Verdict.COMPLETED
     assert report.bytes_in < 250_000 + world.tuning.tail_bytes
     assert world.contents() == {"a": b"1" * 100, "b": b"2" * 100}

@@ -91,8 +91,7 @@ def test_one_failure_stops_no_other(program: Program) -> None:
     assert ended.lines[0]["archives"][0]["report"]["verdict"] == "COMPLETED"
     assert "2 of 5 archives are extracted" in ended.err
     assert program.files("out").keys() == {"a/m.txt", "damaged/good", "b/m.txt"}
-    found = [(program.folder / name).exists() for name in words]
-    assert found == [False, True, True, False, False]
+    assert [(program.folder / name).exists() for name in words] == [False, True, True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -118,8 +117,7 @@ def test_archives_share_the_workers(program: Program) -> None:
     inner = build(Entry("m.txt", b"inner"))
     program.add("nested.zip", Entry("inner.zip", inner), Entry("bad.zip", b"PK"))
     words = ("damaged.zip", "nested.zip", "text.zip", "out", "-i", "*", "-i", "nothing*")
-    ended = program.run("run", *words, "--nested", "1", "-w", "2", "--json")
-    batch = decode(ended.out, Batch)
+    batch = decode(program.run("run", *words, "--nested", "1", "-w", "2", "--json").out, Batch)
     assert [end.exit_code for end in batch.archives] == [1, 0, 3]
     assert batch.archives[0].warnings
     verdicts = [str(run.verdict) for run in batch.archives[1].nested]
@@ -131,8 +129,7 @@ def test_every_command_reads_all_parts(program: Program) -> None:
     """`run`, `ls`, `cat`, `test`, `verify` and `plan` take the last part for the whole archive."""
     for name, part in PARTS.items():
         (program.folder / name).write_bytes(part)
-    listed = program.run("ls", "a.zip", "--json")
-    assert [line["name"] for line in listed.lines] == list(CONTENTS)
+    assert [line["name"] for line in program.run("ls", "a.zip", "--json").lines] == list(CONTENTS)
     assert program.run("cat", "a.zip", "d/3.txt").out.encode() == CONTENTS["d/3.txt"]
     assert program.run("test", "a.zip", "-w", "1").code == 0
     assert program.run("plan", "a.zip").code == 0
@@ -181,8 +178,7 @@ def test_an_archive_of_info_zip(program: Program) -> None:
     folder = program.folder / "made"
     folder.mkdir()
     for number in range(7):
-        data = bytes((number * i * i) % 251 for i in range(50_000))
-        (folder / f"{number}.bin").write_bytes(data)
+        (folder / f"{number}.bin").write_bytes(bytes((number * i * i) % 251 for i in range(50_000)))
     subprocess.run(
         ["zip", "-q", "-0", "-r", "-s", "64k", "b.zip", "made"], check=True, timeout=HANG_SECONDS
     )

@@ -49,7 +49,6 @@ class Extracted:
 
     @property
     def out(self) -> MemoryBucket:
-        """The destination."""
         return self.world.out
 
     def written(self, *runs: str) -> WrittenObjects:
@@ -76,7 +75,6 @@ class Extracted:
         return found
 
     def put(self, key: str, body: bytes, facts: ObjectFacts = NO_FACTS) -> None:
-        """Write an object past the pipeline."""
         self.out.put(key, body, facts, if_absent=False)
 
     def forge(self, number: int, *, etag: str | None = None) -> str:
@@ -158,8 +156,7 @@ def test_members_that_are_not_asked_for_are_not_extra() -> None:
 def test_refused_members_are_counted_apart() -> None:
     """A member that no run extracts is no difference; an object in its place is extra."""
     world = World()
-    archive = build(Entry("good", b"1"), Entry("../evil", b"2"))
-    request = world.request(archive)
+    request = world.request(build(Entry("good", b"1"), Entry("../evil", b"2")))
     world.run_request(request)
     found = verify_objects(request, world.context, Effort(2, 9))
     assert (found.members, found.refused, found.equal) == (1, 1, 1)
@@ -201,12 +198,10 @@ class Throttling(MemoryBucket):
         self.left = {"list": times, "head": times}
 
     def head(self, key: str) -> StoredObject | None:
-        """Refuse, then answer."""
         self._refuse("head")
         return super().head(key)
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
-        """Break off in the middle of a page, then answer."""
         for number, entry in enumerate(super().list_objects(prefix, first, last)):
             if number == 3:
                 self._refuse("list")
@@ -322,8 +317,7 @@ def test_every_kind_of_task_records_the_etag() -> None:
     report = world.run_request(request)
     world.assert_clean(report)
     for _ in range(2):
-        kinds = {task.kind for task in world.tasks(report)}
-        assert {"batch", "copy", "scan", "stream"} <= kinds
+        assert {"batch", "copy", "scan", "stream"} <= {task.kind for task in world.tasks(report)}
         written = read_written([world.records(report.run)], request.destination)
         found = verify_objects(request, world.context, Effort(2), written)
         assert (found.proofs, found.requests.head) == ({"record": 4}, 0)
@@ -342,8 +336,7 @@ def test_the_command_line_over_a_real_server(program: Program) -> None:
     with run_versitygw() as (url, _):
         places = ("a.zip", "s3://bucket/", "--endpoint-url", url)
         key, secret = VERSITY.values()
-        session = boto3.Session(key, secret, region_name="us-east-1")
-        client = session.client("s3", endpoint_url=url)
+        client = boto3.Session(key, secret, region_name="us-east-1").client("s3", endpoint_url=url)
         client.create_bucket(Bucket="bucket")
         assert program.extract(*places, "--quiet").code == 0
         ended = program.run("verify", *places, "--objects", "lines")
@@ -376,7 +369,6 @@ class FolderOrder(MemoryBucket):
     """Lists folder by folder, as gateways to file systems do, a few keys a page."""
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
-        """Return five keys after the token, in the order of a walk."""
         listed = list(self.list_objects(prefix, "", BEYOND))
         listed.sort(key=lambda one: one.key.split("/"))
         start = int(token or "0")
@@ -389,8 +381,7 @@ def test_an_order_that_shows_late_is_not_told_twice() -> None:
     names = [f"{folder}/{n}" for folder in ("0", "a-b", "a") for n in range(9)]
     world = World(buckets=MemoryStores(out=FolderOrder()))
     request = world.request(build(*(Entry(name, b"1") for name in names)))
-    report = world.run_request(request)
-    written = read_written([world.records(report.run)], request.destination)
+    written = read_written([world.records(world.run_request(request).run)], request.destination)
     effort, told = Effort(4, 9), list[ComparedObject]()
     found = verify_objects(request, world.context, effort, written)
     assert (found.verdict, found.equal) == (Comparison.EQUAL, len(names))
@@ -403,7 +394,6 @@ class ForgetfulList(MemoryBucket):
     """Does not list one of its objects."""
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
-        """Leave out the third object."""
         for number, entry in enumerate(super().list_objects(prefix, first, last)):
             if number != 2:
                 yield entry

@@ -134,8 +134,7 @@ def archive_seeds() -> list[bytes]:
 @cache
 def stream_seeds(method: int) -> list[tuple[bytes, bytes]]:
     """Return streams of a method, each with its content."""
-    chance = Random(method)
-    contents = (b"", b"x", b"text " * 400, bytes(100_000), chance.randbytes(3000))
+    contents = (b"", b"x", b"text " * 400, bytes(100_000), Random(method).randbytes(3000))
     return [(compress(method, content), content) for content in contents]
 
 

@@ -64,8 +64,7 @@ def _check_index(index: Index) -> None:
         assert "\0" not in path
         assert len(path.encode()) <= MAX_KEY
     folded = {fold_key(path) for path in paths}
-    codes = set(index.warnings)
-    collided = codes & {"case-collision", "unicode-collision"}
+    collided = set(index.warnings) & {"case-collision", "unicode-collision"}
     assert len(folded) == len(paths) or collided, "a collision without a warning"
 
 

@@ -23,8 +23,7 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bounded_run(target: str) -> None:
     """A few hundred mutated inputs are extracted or refused in our own words."""
     cases = FEWER.get(target, CASES)
-    refused = sum(run_case(target, 20_260, case) for case in range(cases))
-    assert 0 < refused < cases
+    assert 0 < sum(run_case(target, 20_260, case) for case in range(cases)) < cases
 
 
 @pytest.mark.parametrize("chunk", [b"-a", b"-1", b"-" + b"9" * 5_000])

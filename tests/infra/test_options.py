@@ -55,8 +55,7 @@ def test_after_success(
         assert not {action for action, _ in dev.rights(name)} & actions
     assert not wanted & made.rights("extract")
     text = variables_of(made, "settle")[Variable.AFTER_SUCCESS]
-    told = read_worker({**NEEDED, Variable.AFTER_SUCCESS.value: text})
-    assert told.after_success == rule
+    assert read_worker({**NEEDED, Variable.AFTER_SUCCESS.value: text}).after_success == rule
 
 
 def test_nested_archives(dev: Synthesized, nested: Synthesized) -> None:

@@ -139,8 +139,7 @@ def test_buckets(dev: Synthesized, prod: Synthesized) -> None:
 def test_versions_and_events(options: Synthesized) -> None:
     """The ingest bucket keeps versions and sends events; a destination keeps them if asked to."""
     ingest = options.properties("AWS::S3::Bucket", "StorageIngest")
-    destination = options.properties("AWS::S3::Bucket", "StorageDestination")
-    for bucket in (ingest, destination):
+    for bucket in (ingest, options.properties("AWS::S3::Bucket", "StorageDestination")):
         assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
     events = ingest["NotificationConfiguration"]["EventBridgeConfiguration"]
     assert events == {"EventBridgeEnabled": True}
@@ -336,8 +335,7 @@ def test_each_alarm_reaches_its_topic(
     made = synthesized(variant)
     policies = _policies(made, "AWS::SNS::TopicPolicy", "Topics")
     alarms = made.resources("AWS::CloudWatch::Alarm").values()
-    topics = {_reference(action) for alarm in alarms for action in alarm["AlarmActions"]}
-    own = topics - {TOPIC}
+    own = {_reference(action) for alarm in alarms for action in alarm["AlarmActions"]} - {TOPIC}
     assert own == made.resources("AWS::SNS::Topic").keys()
     for topic in own:
         assert _lets_in(policies[topic], "sns:Publish", "cloudwatch.amazonaws.com")
@@ -357,8 +355,7 @@ def test_each_rule_reaches_its_target(
     }
     for name, rule in made.resources("AWS::Events::Rule").items():
         for target in rule["Targets"]:
-            arns = [target["Arn"], target["DeadLetterConfig"]["Arn"]]
-            for logical in map(_reference, arns):
+            for logical in map(_reference, [target["Arn"], target["DeadLetterConfig"]["Arn"]]):
                 if logical in made.resources("AWS::SQS::Queue"):
                     assert _lets_in(queues[logical], "sqs:SendMessage", "events.amazonaws.com")
                 else:

@@ -40,7 +40,6 @@ class Execution:
         self._data = given
 
     def start(self) -> None:
-        """Begin, or go on in the state that failed."""
         self.status = "RUNNING"
         self.began = self._world.scheduler.now
         self._process = Process(f"execution {self.name}")

@@ -271,8 +271,7 @@ class Promises:
         self.must(
             not older or run in self.reopened, "a verdict is never replaced by an older one", run
         )
-        source = report["source"]
-        is_other = state.reports and state.reports[-1]["source"] != source
+        is_other = state.reports and state.reports[-1]["source"] != report["source"]
         self.must(not is_other, "a verdict is never replaced by another archive's", run)
         state.reports.append(report)
         seconds = report.get("finished", 0.0) - report.get("started", 0.0)

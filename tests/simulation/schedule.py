@@ -134,8 +134,7 @@ def check_end(world: World, services: Services) -> None:
     world.promises.outlived = any(one.startswith(alone) for one in world.faults.injected)
     vain = ("throttle", "refuse", "busy")  # all else may repeat work
     calm = all(one.startswith(vain) for one in world.faults.injected)
-    unfollowed = services.is_unfollowed()
-    world.promises.check_end(stored, uploads, calm=calm, unfollowed=unfollowed)
+    world.promises.check_end(stored, uploads, calm=calm, unfollowed=services.is_unfollowed())
 
 
 def _put_versions(world: World, recipes: Iterable[Recipe], services: Services) -> None:
@@ -160,8 +159,7 @@ def _put_same_stems(world: World, rng: random.Random, services: Services) -> Non
     """Put archives of one name into several folders, in the same second."""
     recipes = [Recipe(10 + number, small=rng.choice((1, 3, 14))) for number in range(4)]
     for key, recipe in zip(SAME_STEM, recipes, strict=True):
-        prefix = f"out/{key.removesuffix('.zip')}/"
-        put = partial(put_archive, world, services, recipe, key, prefix)
+        put = partial(put_archive, world, services, recipe, key, f"out/{key.removesuffix('.zip')}/")
         world.scheduler.spawn(Process("somebody"), put)
 
 

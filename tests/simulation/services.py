@@ -257,8 +257,7 @@ class Services:
 
     def refused(self) -> set[str]:
         """Return the keys of archives whose event is a dead letter, or whose execution failed."""
-        bodies = map(json.loads, self.dead_letters)
-        keys = {body["detail"]["object"]["key"] for body in bodies}
+        keys = {body["detail"]["object"]["key"] for body in map(json.loads, self.dead_letters)}
         stopped = [one.given for one in self.executions.values() if one.status in STOPPED]
         return keys | {one["request"]["source"]["key"] for one in stopped if "request" in one}
 

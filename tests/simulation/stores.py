@@ -79,7 +79,6 @@ class SimulatedSource(Simulated):
     """Archives in the ingest bucket, or at the destination where they are nested."""
 
     def pinned(self, location: Location, pin: Pin) -> SimulatedArchive:
-        """Return a reader of one version."""
         return SimulatedArchive(self._world, self._inner.open(location, pin))  # type: ignore[attr-defined]  # a MemorySource
 
     def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
@@ -141,8 +140,7 @@ class SimulatedWork(Simulated):
 
     def ask(self, name: str, shown: str, effect: Callable[[], Any]) -> Any:
         """Do one request."""
-        request = partial(super().ask, name, shown, effect)
-        return self._calls.run(RECORDS[name], request)
+        return self._calls.run(RECORDS[name], partial(super().ask, name, shown, effect))
 
     def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
         """Tell of records that are written or deleted."""
@@ -161,15 +159,12 @@ class SimulatedStores:
         self._world = world
 
     def source(self, location: Location) -> Any:
-        """Return the adapter that reads `location`."""
         world = self._world
         bucket = world.members if location.bucket == "members" else world.ingest
         return SimulatedSource(world, MemorySource(bucket), SOURCE)
 
     def destination(self, location: Location) -> Any:
-        """Return the adapter that writes."""
         return SimulatedDestination(self._world, self._world.members, DESTINATION)
 
     def run_store(self, run: str, calls: Calls | None = None) -> SimulatedWork:
-        """Return the records of one run."""
         return SimulatedWork(self._world, run, calls)

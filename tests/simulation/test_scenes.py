@@ -195,8 +195,7 @@ def test_the_next_event_goes_on_with_what_is_not_at_work(state: str, report: str
         known = {*stage.services.executions}
         stage.play(stage.send)
         started = {*stage.services.executions} - known
-        name = run.replace("/", "-")
-        assert started == ({FOLLOWS[state, report].replace("RUN", name)} - {""})
+        assert started == ({FOLLOWS[state, report].replace("RUN", run.replace("/", "-"))} - {""})
 
 
 @pytest.mark.parametrize("tail", [TINY_TAIL, SHORT_TAIL, WHOLE_TAIL])

@@ -44,8 +44,7 @@ def test_a_seed_replays_exactly(schedules: list[Ended]) -> None:
 
 def test_most_schedules_have_faults_of_every_kind(schedules: list[Ended]) -> None:
     """Each kind of fault is injected somewhere in a few schedules, and most schedules have some."""
-    kinds = {fault.split()[0] for one in schedules for fault in one.injected}
-    assert kinds >= {*Fault}
+    assert {fault.split()[0] for one in schedules for fault in one.injected} >= {*Fault}
     assert sum(bool(one.injected) for one in schedules) > SHORT / 2
     both = {line.rpartition(": ")[2] for one in schedules for line in one.trace}
     assert {"Plan", "Few tasks", "Many tasks", "Settle"} <= both

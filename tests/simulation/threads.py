@@ -118,11 +118,9 @@ class Thread:
         self._ended = Event()
 
     def start(self) -> None:
-        """Begin."""
         current().scheduler.spawn(current().process, self._run)
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end."""
         if not is_over():
             self._ended.wait(timeout)
 
@@ -145,7 +143,6 @@ class ThreadPoolExecutor(concurrent.futures.Executor):
     def submit(
         self, fn: Callable[..., T], /, *args: Any, **named: Any
     ) -> concurrent.futures.Future[T]:
-        """Queue a call."""
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
         vars(future)["_condition"] = Condition()
         self._waiting.append((future, partial(fn, *args, **named)))

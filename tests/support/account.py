@@ -44,7 +44,6 @@ class Account:
     _clients: dict[str, Any] = field(default_factory=dict)
 
     def client(self, service: str) -> Any:
-        """Return the boto3 client of a service."""
         if service not in self._clients:
             self._clients[service] = boto3.client(
                 service,  # type: ignore[call-overload]  # the stubs want each name spelt out
@@ -56,7 +55,6 @@ class Account:
         return self._clients[service]
 
     def reset(self) -> None:
-        """Forget everything in the account."""
         request = urllib.request.Request(f"{self.url}/moto-api/reset", method="POST")  # noqa: S310 - ours
         urllib.request.urlopen(request).close()  # noqa: S310 - ours
         self.asked.clear()
@@ -109,12 +107,10 @@ class Account:
         client.create_stack(StackName=name, TemplateBody=json.dumps(template))
 
     def make_queue(self, name: str) -> str:
-        """Create a queue; return its URL."""
         url: str = self.client("sqs").create_queue(QueueName=name)["QueueUrl"]
         return url
 
     def queue_arn(self, url: str) -> str:
-        """Return a queue's ARN."""
         told = self.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
         arn: str = told["Attributes"]["QueueArn"]
         return arn
@@ -132,11 +128,9 @@ class Account:
         return bodies
 
     def put(self, key: str, body: bytes, bucket: str = "arrivals") -> None:
-        """Put an object."""
         self.client("s3").put_object(Bucket=bucket, Key=key, Body=body)
 
     def objects(self, bucket: str, prefix: str = "") -> dict[str, bytes]:
-        """Return the objects below a prefix, whole."""
         s3 = self.client("s3")
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         keys = [found["Key"] for page in pages for found in page.get("Contents", [])]
@@ -150,7 +144,6 @@ class Account:
         return [one["name"] for one in found["executions"]]
 
     def make_machine(self) -> str:
-        """Create the state machine; return its ARN."""
         arn: str = self.client("stepfunctions").create_state_machine(
             name="runs", definition=json.dumps(PASS), roleArn=ROLE
         )["stateMachineArn"]

@@ -41,8 +41,7 @@ def find_left(before: dict[str, Any]) -> list[str]:
 def product_logger_kept() -> Iterator[None]:
     """Set the product's logger back: a level that one test sets would hide the lines of others."""
     logger = logging.getLogger("s3unzip")
-    lists = {"handlers": [*logger.handlers], "filters": [*logger.filters]}
-    kept = vars(logger) | lists
+    kept = vars(logger) | {"handlers": [*logger.handlers], "filters": [*logger.filters]}
     yield
     vars(logger).update(kept)
     logger.setLevel(kept["level"])  # which forgets what was decided by the other

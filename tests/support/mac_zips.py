@@ -33,7 +33,6 @@ class Sparse:
         return at
 
     def read(self, want: ByteRange) -> bytes:
-        """Return a range."""
         assert 0 <= want.start <= want.stop <= self.size, want
         data = bytearray(want.length)
         for at, piece in self.pieces.items():
@@ -44,11 +43,9 @@ class Sparse:
         return bytes(data)
 
     def tail(self, length: int) -> bytes:
-        """Return the last bytes."""
         return self.read(ByteRange(max(0, self.size - length), self.size))
 
     def write(self, path: Path) -> Path:
-        """Write a sparse file."""
         with path.open("wb") as file:
             for at, piece in self.pieces.items():
                 file.seek(at)
@@ -106,7 +103,6 @@ class MacFile:
 
     @property
     def compressed_size(self) -> int:
-        """The length of its data."""
         if self.filled is not None:
             return self.filled
         return self.size if self.data is None else len(self.data)

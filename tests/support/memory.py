@@ -77,20 +77,17 @@ class MemoryBucket:
     # Source
 
     def tail(self, location: Location, length: int) -> Tail:
-        """Return the end of an object."""
         stored = self._stored(location.key)
         data = stored.body[-length:] if length else b""
         return Tail(data, self._pin(stored), stored.modified)
 
     def head_source(self, location: Location) -> Pin:
-        """Return what is there now."""
         return self._pin(self._stored(location.key))
 
     def _pin(self, stored: Stored) -> Pin:
         return Pin(len(stored.body), stored.etag, None if self.versions is None else stored.etag)
 
     def pinned(self, location: Location, pin: Pin) -> MemoryArchive:
-        """Return a reader of one version."""
         return MemoryArchive(self, location.key, pin)
 
     # Destination
@@ -108,7 +105,6 @@ class MemoryBucket:
         """Do nothing: nothing is kept open."""
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
-        """Write one object; return its ETag."""
         data = bytes(body)
         with self._lock:
             if if_absent and key in self.objects:
@@ -120,14 +116,12 @@ class MemoryBucket:
             return stored.etag.strip('"')
 
     def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:
-        """Write one object in the place of another."""
         with self._lock:
             if self._stored(key).etag != f'"{etag}"':
                 raise ConflictError(f"{key} has another ETag")
             self.objects[key] = Stored(body, facts, _etag(body))
 
     def head(self, key: str) -> StoredObject | None:
-        """Return what is stored."""
         stored = self.objects.get(key)
         if stored is None:
             return None
@@ -137,11 +131,9 @@ class MemoryBucket:
         )
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
-        """Return a page."""
         return cut_page(self.list_objects(prefix, token or first, last))
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
-        """Yield keys, sizes and ETags."""
         low, high = first.encode(), last.encode()
         for key in sorted(self.objects, key=str.encode):
             if key.startswith(prefix) and low <= key.encode() <= high:
@@ -149,19 +141,16 @@ class MemoryBucket:
                 yield ListedObject(key, len(stored.body), stored.etag.strip('"'))
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
-        """Yield an object's bytes, or a range of them."""
         body = self._stored(key).body
         body = body if span is None else body[span[0] : span[1]]
         for at in range(0, len(body), PIECE):
             yield body[at : at + PIECE]
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects."""
         for key in keys:
             self.objects.pop(key, None)
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
-        """Begin a multipart upload."""
         with self._lock:
             upload_id = f"upload-{next(self._ids)}"
             self.pending[upload_id] = Pending(key, facts)
@@ -170,19 +159,16 @@ class MemoryBucket:
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
     ) -> Part:
-        """Upload one part."""
         return self._add_part(upload, number, bytes(body), crc32)
 
     def copy_part(
         self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
     ) -> Part:
-        """Copy one part."""
         bucket = self if self.neighbours is None else self.neighbours[source.bucket]
         body = bucket.pinned(source, pin).read(span)
         return self._add_part(upload, number, body, crc32(body) if self._part_checksums else None)
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
-        """Make the object visible; return its ETag."""
         with self._lock:
             pending = self._pending(upload)
             if if_absent and upload.key in self.objects:
@@ -207,12 +193,10 @@ class MemoryBucket:
             return stored.etag.strip('"')
 
     def abort_upload(self, upload: Upload) -> None:
-        """Drop an upload."""
         with self._lock:
             self.pending.pop(upload.upload_id, None)
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
-        """Yield incomplete uploads."""
         for upload_id, pending in list(self.pending.items()):
             if pending.key.startswith(prefix):
                 yield Upload(pending.key, upload_id)
@@ -222,7 +206,6 @@ class MemoryBucket:
         return [part for _, (part, _) in sorted(self._pending(upload).parts.items())]
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
-        """Say whether parts can be copied."""
         return self._copies
 
     def _stored(self, key: str) -> Stored:
@@ -251,7 +234,6 @@ class MemoryArchive:
         self._bucket, self._key, self._pin = bucket, key, pin
 
     def read(self, want: ByteRange) -> bytes:
-        """Return a range."""
         stored = self._bucket.objects.get(self._key)
         if self._pin.version_id is not None and self._bucket.versions is not None:
             stored = self._bucket.versions.get((self._key, self._pin.version_id))
@@ -261,7 +243,6 @@ class MemoryArchive:
         return stored.body[want.start : want.stop]
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield a range in pieces."""
         for start in range(want.start, want.stop, PIECE):
             yield self.read(want._replace(start=start, stop=min(start + PIECE, want.stop)))
 
@@ -274,15 +255,12 @@ class MemorySource(ArchiveSource):
         self.tail = bucket.tail
 
     def stat(self, location: Location) -> Tail:
-        """Return what is there now, as a tail without bytes."""
         return self.tail(location, 0)
 
     def open(self, location: Location, pin: Pin) -> MemoryArchive:
-        """Return a reader of one version."""
         return MemoryArchive(self.bucket, location.key, pin)
 
     def delete(self, location: Location, pin: Pin) -> None:
-        """Delete the version."""
         if self._find(location, pin) is not None:
             del self.bucket.objects[location.key]
 
@@ -319,15 +297,12 @@ class MemoryStores:
         return bucket
 
     def source(self, location: Location) -> MemorySource:
-        """Return the reading side."""
         return MemorySource(self.bucket(location.bucket))
 
     def destination(self, location: Location) -> MemoryBucket:
-        """Return the writing side."""
         return self.bucket(location.bucket)
 
     def run_store(self, run: str, calls: Calls | None = None) -> ObjectRunStore:
-        """Return a run's own objects."""
         home = Location("mem", "work", f"runs/{run}/")
         source = MemorySource(self.records)
         return ObjectRunStore(home, source, self.records, calls or Calls(ManualClock(), 0.0, 4))
@@ -345,15 +320,12 @@ class ManualClock:
         self.left = remaining
 
     def now(self) -> float:
-        """Return Unix seconds."""
         return time.time() + self.slept
 
     def sleep(self, seconds: float) -> None:
-        """Wait no time at all."""
         self.slept += seconds
 
     def remaining(self) -> float:
-        """Return the seconds left."""
         return self.left
 
 

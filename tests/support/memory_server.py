@@ -42,17 +42,14 @@ class Asked(servers.Asked):
 
     @property
     def bucket(self) -> str:
-        """The name of the bucket."""
         return urlsplit(self.path).path.lstrip("/").partition("/")[0]
 
     @property
     def key(self) -> str:
-        """The key of the object, empty of a bucket."""
         return unquote(urlsplit(self.path).path.lstrip("/").partition("/")[2])
 
     @property
     def query(self) -> dict[str, str]:
-        """The words after the key."""
         return dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
 
     @property
@@ -92,14 +89,12 @@ class MemoryS3:
         self._lock = threading.Lock()
 
     def create_bucket(self, name: str) -> MemoryBucket:
-        """Return a new empty bucket."""
         self.buckets[name] = bucket = MemoryBucket()
         bucket.part_limits = S3_LIMITS
         bucket.neighbours = self.buckets
         return bucket
 
     def answer(self, asked: Asked) -> Reply:
-        """Return the answer to one request."""
         try:
             with self._lock:
                 return self._answer(asked)

@@ -38,7 +38,6 @@ class Moto:
         vars(self._app)["get_backend_for_host"] = cache(self._app.get_backend_for_host)
 
     def __call__(self, asked: Asked) -> Reply:
-        """Answer a request."""
         head: list[tuple[int, dict[str, str]]] = []
 
         def start(status: str, headers: list[tuple[str, str]], *_: object) -> None:

@@ -42,7 +42,6 @@ class Typed(io.StringIO):
     """A terminal on which an answer is typed."""
 
     def isatty(self) -> bool:
-        """Say that it is one."""
         return True
 
 
@@ -93,14 +92,12 @@ class Program:
         return _check(done.returncode, done.stdout, done.stderr)
 
     def add(self, name: str, *entries: Entry) -> Path:
-        """Write an archive."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(build(*entries))
         return path
 
     def files(self, below: str = "") -> dict[str, bytes]:
-        """Return the files below a folder."""
         root = self.folder / below
         found = (path for path in root.rglob("*") if path.is_file())
         return {str(path.relative_to(root)): path.read_bytes() for path in found}

@@ -59,20 +59,16 @@ class Told(Progress):
         self.troubles: list[str] = []
 
     def finished(self, counts: Mapping[str, int]) -> None:
-        """Add increments."""
         assert all(count > 0 for count in counts.values()), "progress never goes back"
         self.counts.update(counts)
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep failures."""
         self.failures += outcomes
 
     def phase(self, name: str) -> None:
-        """Note it."""
         self.phases.append(name)
 
     def trouble(self, message: str) -> None:
-        """Note it."""
         self.troubles.append(message)
 
 
@@ -92,7 +88,6 @@ class World:
 
     @property
     def out(self) -> MemoryBucket:
-        """The destination."""
         return self.buckets.bucket("out")
 
     @property
@@ -110,7 +105,6 @@ class World:
         )
 
     def tune(self, **changes: float) -> None:
-        """Change settings."""
         self.tuning = replace(self.tuning, **changes)
 
     def request(self, archive: bytes, options: Options | None = None) -> Request:
@@ -118,7 +112,6 @@ class World:
         return Request(put_archive(self.buckets, archive), OUT, options or Options())
 
     def run(self, archive: bytes, options: Options | None = None) -> Report:
-        """Extract an archive."""
         return self.run_request(self.request(archive, options))
 
     def run_request(self, request: Request, known: KnownArchive | None = None) -> Report:
@@ -138,7 +131,6 @@ class World:
         return report
 
     def resume(self, run: str, *, failed: bool = False) -> Report:
-        """Do what a run left."""
         return self.finish(resume(run, self.context, failed=failed))
 
     def finish(self, step: Settled, before: Callable[[Task], None] | None = None) -> Report:
@@ -174,7 +166,6 @@ class World:
         return list(Machine(self.context).run_nested(report))
 
     def records(self, run: str) -> RunRecords:
-        """Return the records of a run."""
         return RunRecords.open(self.stores or self.buckets, run)
 
     def tasks(self, report: Report, *kinds: TaskKind) -> list[Task]:

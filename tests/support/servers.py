@@ -121,7 +121,6 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """The server's URL."""
         return f"http://{HOST}:{self._server.server_port}"
 
     def __enter__(self) -> Self:
@@ -191,7 +190,6 @@ class WebFiles:
     weak: bool = False
 
     def __call__(self, asked: Asked) -> Reply:
-        """Answer one request."""
         data = self.files.get(asked.path.lstrip("/").partition("?")[0])
         if data is None:
             return Reply(HTTPStatus.NOT_FOUND)

@@ -108,8 +108,7 @@ def build_split(
 def _add_member(parts: Parts, entry: Entry) -> Place:
     place = parts.add_record(entry.local_header())
     parts.add_data(entry.stored_data)
-    data_stop = len(entry.local_header() + entry.stored_data)
-    if descriptor := entry.local_part()[data_stop:]:
+    if descriptor := entry.local_part()[len(entry.local_header() + entry.stored_data) :]:
         parts.add_record(descriptor)
     return place
 

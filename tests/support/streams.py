@@ -87,8 +87,7 @@ def log_lines(count: int, seed: int = 0) -> bytes:
 
 def _words(size: int, rng: random.Random) -> bytes:
     words = [rng.randbytes(rng.randrange(2, 9)).hex() for _ in range(300)]
-    text = " ".join(rng.choices(words, k=size // 4 + 1))
-    return text.encode()[:size]
+    return " ".join(rng.choices(words, k=size // 4 + 1)).encode()[:size]
 
 
 def mixed(pieces: list[tuple[str, int]], seed: int) -> bytes:

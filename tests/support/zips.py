@@ -135,7 +135,6 @@ class Entry:
 
     @property
     def raw_name(self) -> bytes:
-        """The name's bytes."""
         return self.name.encode() if isinstance(self.name, str) else self.name
 
     @property
@@ -169,7 +168,6 @@ class Entry:
         return self.local_header() + self.stored_data + self._descriptor()
 
     def local_header(self) -> bytes:
-        """The local header."""
         block = self.extra if self.local_extra is None else self.local_extra
         name = self.raw_name if self.local_name is None else self.local_name
         values = {**self._values(), "signature": b"PK\x03\x04"}

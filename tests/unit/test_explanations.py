@@ -14,8 +14,7 @@ CODES = sorted(CHECKS.keys() | OTHER.keys())
 @pytest.mark.parametrize("code", CODES)
 def test_a_code_has_a_sentence_and_an_advice(code: str) -> None:
     """Both are whole sentences, and neither repeats the code."""
-    found = explain(code)
-    for text in found:
+    for text in explain(code):
         assert text[0].isupper() or text.startswith("--")
         assert text.endswith(".")
         if "-" in code:

@@ -46,8 +46,7 @@ PUT = 1_795_466_132.0  # 2026-11-23 20:35:32
 def test_a_run_is_found_by_the_name_of_its_execution(key: str, number: int) -> None:
     """Step Functions takes 1-80 characters of [A-Za-z0-9_-]; those that resume have a suffix."""
     run = run_id(request(key), Pin(1, '"e"'), PUT)
-    after = run_id(replace(request(key), again=run), Pin(2, '"f"'), PUT + 60)
-    for one in (run, after):
+    for one in (run, run_id(replace(request(key), again=run), Pin(2, '"f"'), PUT + 60)):
         name = execution_name(one)
         assert 1 <= len(f"{name}-r100") <= 80
         assert name.replace("-", "").isalnum()

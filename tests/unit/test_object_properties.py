@@ -37,8 +37,7 @@ def test_canned_acls_are_botocores() -> None:
 
 def test_storage_classes_are_botocores() -> None:
     """A storage class that AWS adds fails this test."""
-    model = botocore.session.get_session().get_service_model("s3")
-    shape = model.shape_for("StorageClass")
+    shape = botocore.session.get_session().get_service_model("s3").shape_for("StorageClass")
     assert isinstance(shape, StringShape)
     assert set(STORAGE_CLASSES) | OF_OTHER_BUCKETS == set(shape.enum)
 

@@ -37,7 +37,6 @@ class OddCopies(MemoryBucket):
     def copy_part(
         self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
     ) -> Part:
-        """Copy one part and lie about it."""
         part = super().copy_part(upload, number, offset, source, pin, span)
         return Part(part.number, part.etag, part.size, self.crc32, self.checksum)
 
@@ -58,7 +57,6 @@ class RefusingCopies(MemoryBucket):
     def copy_part(
         self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
     ) -> Part:
-        """Copy one part, or refuse."""
         self._left -= 1
         if self._left < 0:
             raise StorageError("NotImplemented: no UploadPartCopy with a checksum")
@@ -71,7 +69,6 @@ class FaultyCopies(MemoryBucket):
     def copy_part(
         self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
     ) -> Part:
-        """Fail."""
         raise ServiceFaultError("200 with InternalError in it")
 
 
@@ -81,7 +78,6 @@ class WrongCopies(MemoryBucket):
     def copy_part(
         self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
     ) -> Part:
-        """Copy one part with a flipped bit."""
         part = super().copy_part(upload, number, offset, source, pin, span)
         _, body = self.pending[upload.upload_id].parts[number]
         wrong = bytes([body[0] ^ 1]) + body[1:]
@@ -98,7 +94,6 @@ class SilentCompletes(MemoryBucket):
         self.lost = lost
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
-        """Say nothing of the object."""
         self.lost -= 1
         if self.lost < 0:
             super().complete_upload(upload, parts, if_absent=if_absent)
@@ -115,7 +110,6 @@ class ForgetfulBucket(MemoryBucket):
     """Copies when a run is planned, and has no UploadPartCopy for its workers."""
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
-        """Say that it does."""
         self.__class__ = PlainBucket  # type: ignore[assignment]  # it becomes another kind
         return True
 
@@ -133,12 +127,10 @@ class RefusingCompletes(MemoryBucket):
     def copy_part(
         self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
     ) -> Part:
-        """Copy one part, and remember it."""
         self._copied.add(upload.upload_id)
         return super().copy_part(upload, number, offset, source, pin, span)
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
-        """Refuse what was copied."""
         if self.error is not None and (self._streamed or upload.upload_id in self._copied):
             raise self.error
         return super().complete_upload(upload, parts, if_absent=if_absent)

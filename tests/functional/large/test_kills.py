@@ -94,7 +94,6 @@ class Case:
 
     @property
     def archive(self) -> bytes:
-        """The archive."""
         return zips.build(self.entry)
 
 
@@ -142,8 +141,7 @@ def test_a_killed_run_is_finished_by_the_next(kind: str, rule: OnConflict) -> No
         except KilledError:
             deaths += 1
         world.stores = None
-        report = world.resume(step.next.run)
-        world.assert_clean(report, m=case.entry.content)
+        world.assert_clean(world.resume(step.next.run), m=case.entry.content)
         assert world.contents().keys() == {"m"}
     assert deaths > 10
 
@@ -164,8 +162,7 @@ def test_a_killed_plan_is_made_again(kind: str) -> None:
         with pytest.raises(KilledError):
             begin(request, world.context)
         world.stores = None
-        report = world.finish(begin(request, world.context, KnownArchive(run)))
-        assert report.verdict == "COMPLETED"
+        assert world.finish(begin(request, world.context, KnownArchive(run))).verdict == "COMPLETED"
         assert world.contents() == {"m": case.entry.content}
 
 
@@ -198,7 +195,6 @@ class DwindlingClock(ManualClock):
         self.times = times
 
     def remaining(self) -> float:
-        """Return the seconds left."""
         self.times -= 1
         return 900.0 if self.times >= 0 else 5.0
 

@@ -43,7 +43,6 @@ class Share(Told):
         self.shares: list[int] = []
 
     def finished(self, counts: Mapping[str, int]) -> None:
-        """Add increments."""
         super().finished(counts)
         self.shares.append(self.counts["bytes_done"])
 
@@ -152,14 +151,12 @@ class Down(MemoryBucket):
         self.until = self.clock.now() + seconds
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
-        """Write, or fail."""
         self._take()
         return super().put(key, body, facts, if_absent=if_absent)
 
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
     ) -> Part:
-        """Write, or fail."""
         self._take()
         return super().upload_part(upload, number, offset, body, crc32)
 
@@ -215,7 +212,6 @@ class RefusesSevens(MemoryBucket):
     refuses = True
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
-        """Write, or refuse."""
         if self.refuses and key.endswith("7"):
             raise StorageError("no 7s")
         return super().put(key, body, facts, if_absent=if_absent)

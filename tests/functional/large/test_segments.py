@@ -176,8 +176,7 @@ def test_two_split_members_and_small_ones_make_one_run() -> None:
     report = world.run(archive)
     world.assert_clean(report, **contents, **small)
     assert set(world.records(report.run).read_plan().kinds) == {"batch", "scan", "copy"}
-    slices = world.tasks(report, TaskKind.SLICE)
-    assert sum(task.size for task in slices) == 700_000 + 900_000
+    assert sum(task.size for task in world.tasks(report, TaskKind.SLICE)) == 700_000 + 900_000
     for rule in (OnConflict.SKIP_UNCHANGED, OnConflict.NEVER):
         report = world.run(archive, Options(on_conflict=rule))
         assert (report.verdict, report.unchanged) == ("COMPLETED", 23)

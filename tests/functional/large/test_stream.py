@@ -93,7 +93,6 @@ class CountingBucket(MemoryBucket):
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
     ) -> Part:
-        """Upload one part, slowly."""
         with self._gate:
             self._now += len(body)
             self.most = max(self.most, self._now)

@@ -31,27 +31,22 @@ class SparseSource(ArchiveSource):
         self._archive = archive
 
     def head(self, location: Location) -> Pin:
-        """Return its version."""
         del location
         return Pin(self._archive.size, '"sparse"')
 
     def tail(self, location: Location, length: int) -> Tail:
-        """Return its end."""
         size = self._archive.size
         data = self._archive.read(ByteRange(max(0, size - length), size))
         return Tail(data, self.head(location), MODIFIED)
 
     def open(self, location: Location, pin: Pin) -> "SparseSource":
-        """Return it."""
         del location, pin
         return self
 
     def read(self, want: ByteRange) -> bytes:
-        """Return a range."""
         return self._archive.read(want)
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield a range in pieces."""
         for start in range(want.start, want.stop, MIB):
             yield self.read(ByteRange(start, min(start + MIB, want.stop)))
 
@@ -67,14 +62,12 @@ class ForgetfulBucket(MemoryBucket):
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
     ) -> Part:
-        """Take one part."""
         del offset
         return self._keep(upload, Part(number, f'"{number}"', len(body), crc32))
 
     def copy_part(
         self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
     ) -> Part:
-        """Copy one part. It must be zeros: no header or descriptor lies in it."""
         del offset, source, pin
         for start, piece in self._archive.pieces.items():
             assert span.stop <= start or span.start >= start + len(piece)
@@ -86,20 +79,16 @@ class ForgetfulBucket(MemoryBucket):
         return part
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
-        """Make the object visible."""
         del if_absent
-        facts = self.pending.pop(upload.upload_id).facts
-        self.objects[upload.key] = Stored(b"", facts, '"whole"')
+        self.objects[upload.key] = Stored(b"", self.pending.pop(upload.upload_id).facts, '"whole"')
         self.sizes[upload.key] = sum(part.size for part in parts)
         return "whole"
 
     def head(self, key: str) -> StoredObject | None:
-        """Return what is stored."""
         stored = super().head(key)
         return stored and stored._replace(size=self.sizes.get(key, stored.size))
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
-        """Yield keys, sizes and ETags."""
         for listed in super().list_objects(prefix, first, last):
             yield listed._replace(size=self.sizes.get(listed.key, listed.size))
 
@@ -112,7 +101,6 @@ class SparseStores(MemoryStores):
         self._source = SparseSource(archive)
 
     def source(self, location: Location) -> SparseSource:  # type: ignore[override]  # reads the same
-        """Return the archive."""
         del location
         return self._source
 
@@ -126,7 +114,6 @@ class Mac:
         self.world = World(replace(Tuning(), **tuning), self.stores)
 
     def run(self, on_conflict: OnConflict = OnConflict.OVERWRITE) -> Report:
-        """Extract it."""
         options = Options("{member}", on_conflict=on_conflict)
         return self.world.run_request(Request(IN, OUT, options))
 

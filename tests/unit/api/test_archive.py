@@ -33,7 +33,6 @@ class Bytes(io.BytesIO):
     """A reader that returns at most 1,000 bytes for each call."""
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read a little."""
         return super().read(min(size or 0, 1_000))
 
 

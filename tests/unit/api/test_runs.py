@@ -41,15 +41,12 @@ class Events(Told):
         self.events: list[str] = []
 
     def planned(self, plan: PlanSummary) -> None:
-        """Note the plan."""
         self.events.append(f"planned {plan.selected}")
 
     def reported(self, report: Report) -> None:
-        """Note the verdict."""
         self.events.append(report.verdict.value)
 
     def nested(self, run: NestedRun) -> None:
-        """Note the archive inside."""
         self.events.append(f"nested {run.verdict}")
 
 

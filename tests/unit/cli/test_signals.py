@@ -21,7 +21,6 @@ class Answer(io.RawIOBase):
         self._number = number
 
     def close(self) -> None:
-        """Close it."""
         if not self.closed:
             super().close()
             signal.raise_signal(self._number)

@@ -92,8 +92,7 @@ def _skip_symbols(reader: _Reader, literals: Codes, distances: Codes) -> int:
             length += 1
             continue
         length += _LENGTH_BASE[symbol - 257] + reader.field(_LENGTH_EXTRA[symbol - 257])
-        distance = reader.symbol(distances)
-        reader.field(max(0, distance // 2 - 1))
+        reader.field(max(0, reader.symbol(distances) // 2 - 1))
     return length
 
 

@@ -52,8 +52,7 @@ def test_stream_within_the_stream_is_not_taken() -> None:
     """Headers of a compressed file held in stored blocks are not boundaries of the outer stream."""
     inner = ENCODERS["zlib-6"](random.Random(3).randbytes(1_000_000).hex().encode())
     data = ENCODERS["zlib-6"](inner + log_lines(8_000))
-    blocks = walk(data)
-    assert [block.kind for block in blocks].count(STORED) > 20
+    assert [block.kind for block in walk(data)].count(STORED) > 20
     start = 8 * 10_000
     wanted = next(bit for bit in boundaries(data) if bit >= start)
     assert wanted > 8 * (len(inner) - 50_000)

@@ -39,8 +39,7 @@ def bucket_with(*keys: str) -> MemoryBucket:
 def test_members_beyond_the_last_key_listed_are_asked_for(place: int) -> None:
     """Where LIST is given up among other keys, HEAD decides for each member behind them."""
     keys = [f"a{number:03}" if number <= place else f"z{number:03}" for number in range(ROWS)]
-    others = [f"m{number:05}" for number in range(PAGE_KEYS + 1)]
-    bucket = bucket_with(*keys, *others)
+    bucket = bucket_with(*keys, *[f"m{number:05}" for number in range(PAGE_KEYS + 1)])
     calls = Calls(ManualClock(), 60.0, 4)
     rows = [row_of(index, key) for index, key in enumerate(keys)]
     gone = keys[-1]
@@ -54,13 +53,11 @@ def test_members_beyond_the_last_key_listed_are_asked_for(place: int) -> None:
 def test_the_last_key_listed_is_not_asked_for_twice() -> None:
     """A member that LIST named as its last key has one HEAD like any other."""
     keys = [f"k{number:04}" for number in range(0, 2 * PAGE_KEYS, 2 * PAGE_KEYS // ROWS)][:ROWS]
-    others = [f"k{number:04}x" for number in range(PAGE_KEYS)]
-    bucket = bucket_with(*keys, *others)
+    bucket = bucket_with(*keys, *[f"k{number:04}x" for number in range(PAGE_KEYS)])
     listed = sorted(bucket.objects)[PAGE_KEYS - 1]
     rows = [row_of(index, key) for index, key in enumerate([*keys[: ROWS - 2], listed, "z"])]
     calls = Calls(ManualClock(), 60.0, 4)
-    found = find_unchanged(rows, SKIP, bucket, calls, threads=2)
-    assert found == set(range(ROWS - 1))
+    assert find_unchanged(rows, SKIP, bucket, calls, threads=2) == set(range(ROWS - 1))
     assert calls.requests.head == ROWS
 
 
@@ -68,7 +65,6 @@ class ChecksummedBucket(MemoryBucket):
     """A bucket that keeps a CRC-32 of its own for each object."""
 
     def head(self, key: str) -> StoredObject | None:
-        """Return what is stored, and the checksum of its bytes."""
         found = super().head(key)
         return found and found._replace(checksum=crc32(self.objects[key].body))
 
@@ -101,8 +97,7 @@ def test_the_stores_own_checksum_counts_more_than_the_noted_one(
     body: bytes, of: bytes, *, same: bool
 ) -> None:
     """Whoever wrote the object chose its metadata; the store computed its checksum."""
-    bucket = noted(body, of)
-    assert is_member(row_of(0, "k"), SKIP, bucket, Calls(ManualClock(), 60.0, 4)) is same
+    assert is_member(row_of(0, "k"), SKIP, noted(body, of), Calls(ManualClock(), 60.0, 4)) is same
 
 
 def test_of_a_gzip_file_the_noted_checksum_counts() -> None:
@@ -118,7 +113,6 @@ class CountingBucket(MemoryBucket):
     told = 0
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
-        """Yield what is there, and count it."""
         for found in super().list_objects(prefix, first, last):
             self.told += 1
             yield found

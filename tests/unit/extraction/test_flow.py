@@ -65,8 +65,7 @@ def test_calls_ahead_run_at_once_and_give_their_results_in_order() -> None:
         met.wait()
         return -number
 
-    results = map_ahead(call, iter(range(9)), 3, 5)
-    for number, result in enumerate(results):
+    for number, result in enumerate(map_ahead(call, iter(range(9)), 3, 5)):
         assert result == -number
         assert max(begun) <= number + 5
     assert sorted(begun) == list(range(9))

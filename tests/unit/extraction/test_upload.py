@@ -37,8 +37,7 @@ def test_a_descriptor_that_disagrees_fails_a_streamed_member() -> None:
     """What follows the data is checked before the upload is completed."""
     world = World(WHOLE)
     entry = zips.Entry("big", CONTENT, zips.DEFLATE, descriptor="signed32", described={"crc32": 1})
-    attempt = begin(world, entry)
-    assert stream(attempt) == [Status.FAILED]
+    assert stream(begin(world, entry)) == [Status.FAILED]
     assert world.content("big") is None
 
 
@@ -58,15 +57,13 @@ class LosingBucket(MemoryBucket):
     """Completes an upload, and loses the answer."""
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
-        """Complete it; fail the first time."""
         etag = super().complete_upload(upload, parts, if_absent=if_absent)
         raise ServiceFaultError(f"connection lost before {etag} came")
 
 
 def test_a_completion_whose_answer_was_lost_is_found_by_the_object() -> None:
     """The second attempt is told that there is no such upload; the member is there."""
-    world = World(WHOLE, MemoryStores(out=LosingBucket()))
-    attempt = begin(world)
+    attempt = begin(World(WHOLE, MemoryStores(out=LosingBucket())))
     assert stream(attempt) == [Status.EXTRACTED]
     assert attempt.outcomes[0].etag is None
     assert attempt.calls.requests.complete == 2

@@ -21,7 +21,6 @@ class Dying(MemoryBucket):
         self.vain = 0
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
-        """Write an object, or fail."""
         if self.left <= 0:
             self.vain += 1
             raise ServiceFaultError("http://s3: connection refused")

@@ -68,12 +68,10 @@ class Folder:
         return Machine(context, Workers(3, context, opening or self.open_context))
 
     def run(self, opening: OpenContext | None = None) -> Report:
-        """Extract."""
         with self.machine(opening) as machine:
             return machine.run(self.request)
 
     def written(self) -> int:
-        """Count the files that are there, whole."""
         return sum(1 for path in (self.folder / "out" / "a").iterdir() if path.stat().st_size)
 
 

@@ -95,8 +95,7 @@ class Site:
 
     def end(self, execution: str) -> None:
         """Let Step Functions end an execution."""
-        client = self.account.client("stepfunctions")
-        client.stop_execution(executionArn=self._arn(execution))
+        self.account.client("stepfunctions").stop_execution(executionArn=self._arn(execution))
 
     def _arn(self, execution: str) -> str:
         machine = self.account.outputs["StateMachineArn"]

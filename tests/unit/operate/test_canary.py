@@ -140,8 +140,7 @@ def test_a_run_that_does_not_end(deploy: Deploy) -> None:
 
 def test_a_marker_that_archives_share(deploy: Deploy, account: Account) -> None:
     """The canary would replace it, so it is not tried."""
-    options = json.dumps({"marker": True, "key_template": "{member}"})
-    runs, _ = deploy(**{Variable.OPTIONS: options})
+    runs, _ = deploy(**{Variable.OPTIONS: json.dumps({"marker": True, "key_template": "{member}"})})
     (found,) = try_canary(runs, 1.0)
     assert found.status is WARNING
     assert "_SUCCESS" in found.message

@@ -27,7 +27,6 @@ class Terminal(io.StringIO):
     """Somebody who answers."""
 
     def isatty(self) -> bool:
-        """Return that it is a terminal."""
         return True
 
 
@@ -42,7 +41,6 @@ class Shell:
     err: str = ""
 
     def __call__(self, *words: str, answer: str | None = None) -> int:
-        """Call the command; return the exit code."""
         self.capsys.readouterr()  # what the functions logged
         with self.monkeypatch.context() as patch:
             patch.setattr(sys, "stdin", io.StringIO() if answer is None else Terminal(answer))
@@ -214,7 +212,6 @@ class Queue:
     batches: list[list[str]] = field(default_factory=list)
 
     def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, str]]) -> Any:  # noqa: N803 - boto3's names
-        """Take a batch; answer which messages were refused."""
         assert QueueUrl == "queue"
         ids = {
             json.loads(entry["MessageBody"])["detail"]["object"]["key"]: entry["Id"]

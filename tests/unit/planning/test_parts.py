@@ -32,10 +32,8 @@ def fill(world: World, parts: Sequence[bytes], names: Sequence[str]) -> Request:
 def fill_pieces(world: World, size: int) -> tuple[Request, int]:
     """Store an archive in pieces; return its request, by the first one, and their number."""
     pieces = cut_pieces(build(*ENTRIES), size)
-    names = [f"a.zip.{number:03}" for number in range(1, len(pieces) + 1)]
-    request = fill(world, pieces, names)
-    source = Location("s3", "ingest", "in/a.zip.001")
-    return structs.replace(request, source=source), len(pieces)
+    request = fill(world, pieces, [f"a.zip.{number:03}" for number in range(1, len(pieces) + 1)])
+    return structs.replace(request, source=Location("s3", "ingest", "in/a.zip.001")), len(pieces)
 
 
 def refuse(world: World, request: Request) -> str:
@@ -71,8 +69,7 @@ def test_pieces_of_a_cut_file() -> None:
     world = World()
     request, count = fill_pieces(world, 300)
     assert count > 16
-    report = world.run_request(request)
-    assert report.verdict is Verdict.COMPLETED
+    assert world.run_request(request).verdict is Verdict.COMPLETED
     assert world.contents("a/") == CONTENTS
     later = structs.replace(request, source=Location("s3", "ingest", "in/a.zip.003"))
     assert refuse(world, later).endswith("give its first piece as the archive: a.zip.001")
@@ -143,16 +140,14 @@ def test_an_earlier_part_is_not_the_archive() -> None:
     for name, wanted in (("a.z01", "a.zip"), ("A.Z02", "A.ZIP")):
         request = fill(world, [SPLIT[0]], [name])
         assert refuse(world, request).endswith(f"give its last part as the archive: {wanted}")
-    whole = fill(world, [build(*ENTRIES)], ["b.z01"])
-    assert world.run_request(whole).verdict is Verdict.COMPLETED
+    assert world.run_request(fill(world, [build(*ENTRIES)], ["b.z01"])).verdict is Verdict.COMPLETED
 
 
 def test_parts_in_the_wrong_order() -> None:
     """Parts under each other's names are refused before anything is written."""
     world = World()
     swapped = [SPLIT[1], SPLIT[0], *SPLIT[2:]]
-    request = fill(world, swapped, NAMES)
-    said = refuse(world, request)
+    said = refuse(world, fill(world, swapped, NAMES))
     assert "part-wrong: " in said or "multi-disk: " in said
     assert world.contents() == {}
 

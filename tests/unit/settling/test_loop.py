@@ -55,14 +55,12 @@ class Overtaken(MemoryBucket):
     overtake: Callable[[], object] | None = None
 
     def tail(self, location: Location, length: int) -> Tail:
-        """Return the end of an object."""
         other, self.overtake = self.overtake, None
         if other is not None:
             other()
         return super().tail(location, length)
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
-        """Write an object, or fail."""
         other, self.overtake = self.overtake, None
         if other is not None:
             other()
@@ -174,8 +172,7 @@ def test_a_link_that_is_lost_is_made_again() -> None:
         run_task(run, task, world.context)
     settle(step.next, world.context)
     world.records(run.id).store.delete(["rounds/01.jsonl"])
-    report = world.finish(settle(step.next, world.context))
-    world.assert_clean(report, m=content)
+    world.assert_clean(world.finish(settle(step.next, world.context)), m=content)
 
 
 class Closed(MemoryBucket):
@@ -184,7 +181,6 @@ class Closed(MemoryBucket):
     is_closed = True
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
-        """Refuse, or begin an upload."""
         if self.is_closed:
             raise AccessDeniedError(f"s3:PutObject on {key} is missing")
         return super().create_upload(key, facts)

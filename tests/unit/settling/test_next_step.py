@@ -90,8 +90,7 @@ def test_how_the_stores_are_reached() -> None:
 )
 def test_a_command_that_would_not_help(options: Options) -> None:
     """No password that was given helps, and nobody types a thousand names: failures are shown."""
-    report = failed("encrypted", options=options)
-    assert next_command(report) == "s3unzip show run-1 --failures"
+    assert next_command(failed("encrypted", options=options)) == "s3unzip show run-1 --failures"
 
 
 def test_all_options_are_repeated() -> None:

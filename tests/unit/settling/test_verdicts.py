@@ -67,13 +67,11 @@ class Interleaved(MemoryRunStore):
         self.lost = lost  # whether the write is done, but looks like a conflict
 
     def create(self, name: str, body: bytes) -> None:
-        """Write a report, after the other writer."""
         self._interleave(name)
         super().create(name, body)
         self._lose(name)
 
     def replace(self, name: str, old: bytes, new: bytes) -> None:
-        """Write a report, likewise."""
         self._interleave(name)
         super().replace(name, old, new)
 
@@ -103,8 +101,7 @@ def test_a_lost_answer_is_found_again() -> None:
     """The second try meets the report of the first one, and is the first to write."""
     store = Interleaved(lambda _: None, lost=True)
     report = report_of(DONE)
-    written = write_verdict(lambda _: report, RunRecords(store), 0.0)
-    assert written == (report, True)
+    assert write_verdict(lambda _: report, RunRecords(store), 0.0) == (report, True)
 
 
 def test_what_follows_a_report_is_added_to_the_one_that_is_there() -> None:

@@ -90,7 +90,6 @@ class Faults:
         self.calls = 0
 
     def __call__(self) -> str:
-        """Fail, or return a word."""
         self.calls += 1
         self.clock.slept += self.seconds
         if self.calls <= self.times:
@@ -223,11 +222,9 @@ class Broken:
         self.wanted: list[ByteRange] = []
 
     def read(self, want: ByteRange) -> bytes:
-        """Return a range."""
         return bytes(range(want.start, want.stop))
 
     def stream(self, want: ByteRange) -> Iterator[bytes]:
-        """Yield a range, or its beginning."""
         self.wanted.append(want)
         breaks = len(self.wanted) <= self.times
         yield self.read(want)[: 3 if breaks else None]
@@ -248,7 +245,6 @@ class SetClock(ManualClock):
     """A clock that only its sleeps move."""
 
     def now(self) -> float:
-        """Return the seconds slept."""
         return self.slept
 
 

@@ -19,13 +19,11 @@ class ScriptedStore(NowhereDestination):
         self.asked = 0
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
-        """Return the page that the token counts."""
         number = int(token or "0")
         self.asked += 1
         page = self.pages[min(number, len(self.pages) - 1)]
         is_last = number + 1 >= len(self.pages) and not self.endless
-        objects = [ListedObject(key, 1) for key in page]
-        return objects, None if is_last else str(number + 1)
+        return [ListedObject(key, 1) for key in page], None if is_last else str(number + 1)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +54,6 @@ class EndlessStore(NowhereDestination):
         self.numbers = count()
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
-        """Return a page with one key."""
         number = next(self.numbers)
         return [ListedObject(f"{number:09}", 1)], str(number)
 

@@ -112,8 +112,7 @@ def codes_of(entry: Entry) -> set[str]:
 
 def test_fields() -> None:
     """Every field of a plain header comes through, the offset with the prefix."""
-    entry = Entry("a/b.txt", b"hello", extra=INFO_ZIP, central={"offset": 7})
-    (member,) = read_one(entry).members
+    (member,) = read_one(Entry("a/b.txt", b"hello", extra=INFO_ZIP, central={"offset": 7})).members
     assert member == (
         *(0, "a/b.txt", None, 12, 1 << 43, 5, 5, 0x3610A686, 0, 0, 1_700_000_000, 0o100644, None),
     )

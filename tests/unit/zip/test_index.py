@@ -167,8 +167,7 @@ def test_failures_that_are_not_selected_do_not_count() -> None:
 
 def test_key_length_counts_the_prefix() -> None:
     """The key's length is judged, not the name's."""
-    raw = build(Entry("a" * 1020))
-    index = index_through(raw, Selection("stem/".__add__))
+    index = index_through(build(Entry("a" * 1020)), Selection("stem/".__add__))
     assert [f.finding.code for f in index.failures] == ["key-too-long"]
 
 
@@ -230,8 +229,7 @@ def test_normalising_is_bounded() -> None:
 
 def test_the_marker_is_reserved() -> None:
     """No member takes the key of the run's marker, in any case, nor a key below it."""
-    taken = ["_SUCCESS", "_success", "_SUCCESS/x", "_SUCCESS.txt", "a/_SUCCESS"]
-    raw = build(*map(Entry, taken))
+    raw = build(*map(Entry, ["_SUCCESS", "_success", "_SUCCESS/x", "_SUCCESS.txt", "a/_SUCCESS"]))
     index = index_through(raw, Selection(reserved="_SUCCESS"))
     assert [m.path for m in index.members] == ["_SUCCESS.txt", "a/_SUCCESS"]
     assert {f.finding.code for f in index.failures} == {"name-reserved"}
@@ -258,8 +256,7 @@ def test_lenient_backslashes_and_links() -> None:
 def test_a_member_that_reaches_the_next_one_is_refused(place: int) -> None:
     """Its header alone has 30 bytes; the finding names both, and where the first one begins."""
     entries = [Entry(name, b"12345") for name in "abcd"]
-    central = {"compressed_size": 7, "size": 7}
-    entries[place] = Entry("abcd"[place], b"12345", central=central)
+    entries[place] = Entry("abcd"[place], b"12345", central={"compressed_size": 7, "size": 7})
     with pytest.raises(RejectedError) as caught:
         index_of(*entries)
     finding, offset = caught.value.finding, 36 * place

@@ -30,8 +30,7 @@ def test_asks_for_what_it_needs() -> None:
     assert need == 30 + 500 + 60_004
     opened = open_member(member, raw[:need], Policy())
     assert opened == OpenedMember(30 + 500 + 60_004, has_descriptor=False, is_complete=True)
-    short = build(Entry("a", b"x"))
-    assert open_member(first_of(short), b"", Policy()) == 32
+    assert open_member(first_of(build(Entry("a", b"x"))), b"", Policy()) == 32
 
 
 def test_no_room_for_a_header() -> None:

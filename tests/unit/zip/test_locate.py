@@ -19,8 +19,7 @@ def locate(raw: bytes, tail_length: int) -> tuple[DirectoryLocation, list[ByteRa
         asked.append(want)
         return raw[want.start : want.stop]
 
-    tail = raw[len(raw) - tail_length :]
-    return drive(locate_directory(tail, len(raw), Policy()), read), asked
+    return drive(locate_directory(raw[len(raw) - tail_length :], len(raw), Policy()), read), asked
 
 
 @pytest.mark.parametrize("zip64", [False, True])
