@@ -85,8 +85,7 @@ def wait_for_cases(process: subprocess.Popen[str]) -> None:
 def test_every_case_is_ok(pipeline: DeployedPipeline, tmp_path: Path) -> None:
     """The set at the small scale exits with 0, prints one row for each case, and leaves nothing."""
     table = tmp_path / "table.json"
-    done = call(pipeline, "--env", "dev", "--scale", "small", "--json", str(table))
-    assert done.code == 0, done.out + done.err + pipeline.logs()[-3_000:]
+    done = call(pipeline, "--env", "dev", "--scale", "small", "--json", str(table)).ends(0)
     lines = done.out.splitlines()
     rows = [line for line in lines if line.split(" ", 1)[0] in NAMES]
     assert [row.split(" ", 1)[0] for row in rows] == NAMES
@@ -148,17 +147,17 @@ def test_an_environment_that_hears_nothing(pipeline: DeployedPipeline) -> None:
         done = call(pipeline, "--env", "dev", "--only", "tiny", "--timeout", "1")
     finally:
         events.enable_rule(Name=rule)
-    assert done.code == 1
-    assert "acceptance-" in done.out
-    assert "began in 1 s: is the EventBridge rule enabled" in done.out
+    done.ends(1).prints("acceptance-", "began in 1 s: is the EventBridge rule enabled")
     assert what_lies_there(pipeline) == []
 
 
 def test_full_scale_asks_first(pipeline: DeployedPipeline) -> None:
     """Its cost is printed, and without --yes nothing is put."""
-    done = call(pipeline, "--env", "dev", "--scale", "full")
-    assert done.code == 2
-    assert "the published archives in full size cost about $5.00" in done.out
+    done = (
+        call(pipeline, "--env", "dev", "--scale", "full")
+        .ends(2)
+        .prints("the published archives in full size cost about $5.00")
+    )
     assert done.err == "acceptance: nothing was put; to continue, add --yes (make: YES=1)\n"
     assert what_lies_there(pipeline) == []
 
@@ -171,9 +170,9 @@ def test_what_a_killed_set_left_is_removed(pipeline: DeployedPipeline) -> None:
         s3.put_object(Bucket=bucket, Key=f"{token}-tiny/a.txt", Body=b"left")
     s3.create_multipart_upload(Bucket=bucket, Key=f"{ours}-split/huge.txt")
     try:
-        done = call(pipeline, "--env", "dev", "--clean", ours)
-        assert done.code == 0, done.err
-        assert "1 members, 1 uploads of members" in done.out
+        call(pipeline, "--env", "dev", "--clean", ours).ends(0).prints(
+            "1 members, 1 uploads of members"
+        )
         assert what_lies_there(pipeline) == [f"{theirs}-tiny/a.txt"]
     finally:
         s3.delete_object(Bucket=bucket, Key=f"{theirs}-tiny/a.txt")
@@ -191,7 +190,5 @@ def test_wrong_requests(
     pipeline: DeployedPipeline, words: tuple[str, ...], code: int, message: str
 ) -> None:
     """One line says what is wrong, and nothing is put."""
-    done = call(pipeline, *words)
-    assert done.code == code
-    assert message in done.err
+    done = call(pipeline, *words).ends(code, message)
     assert done.err.count("\n") == 1

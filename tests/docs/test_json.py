@@ -94,8 +94,7 @@ def test_output_holds_to_its_schema(
 ) -> None:
     """Every line on stdout validates, and the exit code is the one without ``--json``."""
     folder, runs = world
-    ended = typed(folder, [*words.format_map(runs).split(), "--json"])
-    assert ended.code == code, ended.err
+    ended = typed(folder, [*words.format_map(runs).split(), "--json"]).ends(code)
     check_lines(schema, ended.out)
 
 

@@ -36,8 +36,7 @@ def versions(pipeline: DeployedPipeline) -> list[str]:
 def test_a_healthy_environment(pipeline: DeployedPipeline, operator: Program) -> None:
     """Every check of doctor answers, the canary is extracted, and nothing of it is left."""
     before = versions(pipeline)
-    done = operator.run("doctor", "--env", "dev", "--json")
-    assert done.code == 0, done.out + done.err
+    done = operator.run("doctor", "--env", "dev", "--json").ends(0)
     checks = json.loads(done.out)["checks"]
     statuses = {one["name"]: one["status"] for one in checks}
     assert list(statuses) == [*CHECKS, "canary", "canary removal"]
@@ -69,8 +68,7 @@ def test_watch_ends_with_the_verdict(pipeline: DeployedPipeline, operator: Progr
     """A run is followed to its report; the exit code is its verdict's."""
     pipeline.put("watched.zip", build(*members_of(300)))
     run = pipeline.wait("watched.zip").run
-    done = operator.run("watch", run, "--env", "dev", "--json")
-    assert done.code == 0, done.err
+    done = operator.run("watch", run, "--env", "dev", "--json").ends(0)
     report = decode(done.out.splitlines()[-1], Report)
     assert (report.run, report.verdict, report.extracted) == (run, Verdict.COMPLETED, 300)
     assert "300 members: 300 extracted" in done.err
@@ -100,8 +98,9 @@ def test_failures_are_retried(pipeline: DeployedPipeline, operator: Program) -> 
     assert json.loads(shown.out)["outcome"]["key"] == "retried/bad"
     retried = operator.run("resume", first.run, "--failed", "--env", "dev")
     assert retried.out.startswith("resumed: "), retried.err
-    watched = operator.run("watch", first.run, "--env", "dev", "--json")
-    assert watched.code == Verdict.COMPLETED_WITH_ERRORS.exit_code
+    watched = operator.run("watch", first.run, "--env", "dev", "--json").ends(
+        Verdict.COMPLETED_WITH_ERRORS.exit_code
+    )
     again = decode(watched.out.splitlines()[-1], Report)
     assert (again.failed, again.extracted) == (1, 40)
     assert again.finished > first.finished
@@ -114,27 +113,22 @@ def test_verify_what_the_pipeline_wrote(pipeline: DeployedPipeline, operator: Pr
     pipeline.wait("proved.zip")
     source = f"s3://{pipeline.outputs['IngestBucket']}/proved.zip"
     target = f"s3://{pipeline.outputs['DestinationBucket']}/"
-    done = operator.run("verify", source, target, "--json")
-    assert done.code == 0, done.out + done.err
+    done = operator.run("verify", source, target, "--json").ends(0)
     assert json.loads(done.out)["equal"] == 30
     pipeline.client("s3").delete_object(
         Bucket=pipeline.outputs["DestinationBucket"], Key="proved/folder 0/größe-0000.json"
     )
-    done = operator.run("verify", source, target)
-    assert done.code == 1
-    assert "missing  proved/folder 0/größe-0000.json" in done.out
+    operator.run("verify", source, target).ends(1).prints(
+        "missing  proved/folder 0/größe-0000.json"
+    )
 
 
 def test_a_rejected_archive_is_found(pipeline: DeployedPipeline, operator: Program) -> None:
     """It has a record and no execution."""
     pipeline.put("refused.zip", b"no zip")
     run = pipeline.wait("refused.zip").run
-    done = operator.run("watch", run, "--env", "dev")
-    assert done.code == Verdict.REJECTED.exit_code
-    assert "REJECTED" in done.err
-    listed = operator.run("runs", "--env", "dev", "--limit", "1")
-    assert run in listed.out, listed.err
-    assert "REJECTED" in listed.out
+    done = operator.run("watch", run, "--env", "dev").ends(Verdict.REJECTED.exit_code, "REJECTED")
+    operator.run("runs", "--env", "dev", "--limit", "1").prints(run, "REJECTED")
     assert operator.run("show", "latest", "--env", "dev").code == done.code
 
 
@@ -195,11 +189,8 @@ def test_archives_that_are_there_are_submitted(
     pipeline.put("stock/bad.zip", b"no archive")
     events.enable_rule(Name=rule)
     words = ["submit", f"s3://{pipeline.outputs['IngestBucket']}/stock/", "--env", "dev"]
-    refused = operator.run(*words, "--yes", "--max-cost", "0.00001")
-    assert refused.code == 2, refused.err
-    assert "Nothing is queued" in refused.err
-    done = operator.run(*words, "--yes", "--json")
-    assert done.code == 0, done.err
+    operator.run(*words, "--yes", "--max-cost", "0.00001").ends(2, "Nothing is queued")
+    done = operator.run(*words, "--yes", "--json").ends(0)
     assert json.loads(done.out)["queued"] == 4
     first = [pipeline.wait(f"stock/{name}.zip") for name in names]
     assert [report.verdict.value for report in first] == ["COMPLETED"] * 3 + ["REJECTED"]
@@ -214,8 +205,7 @@ def test_a_local_run_writes_with_a_key(pipeline: DeployedPipeline, operator: Pro
     bucket = pipeline.outputs["DestinationBucket"]
     source = f"s3://{pipeline.outputs['IngestBucket']}/by hand.zip"
     key = "arn:aws:kms:us-east-1:000000000000:key/k"
-    done = operator.run("run", source, f"s3://{bucket}/here", "--kms-key", key)
-    assert done.code == 0, done.err
+    operator.run("run", source, f"s3://{bucket}/here", "--kms-key", key).ends(0)
     s3 = pipeline.client("s3")
     for name in ("folder 0/größe-0000.json", "large"):
         found = s3.head_object(Bucket=bucket, Key=f"here/by hand/{name}")
@@ -227,12 +217,10 @@ def test_a_plan_for_an_environment(pipeline: DeployedPipeline, operator: Program
     count = Tuning().max_direct_members + 1  # no direct run
     pipeline.put("planned.data", build(*(Entry(f"f{n}", b"x") for n in range(count))))
     source = f"s3://{pipeline.outputs['IngestBucket']}/planned.data"
-    done = operator.run("plan", source, "--env", "dev", "--json")
-    assert done.code == 0, done.err
+    done = operator.run("plan", source, "--env", "dev", "--json").ends(0)
     deployed = json.loads(done.out)
     usual = json.loads(operator.run("plan", source, "--on", "aws", "--json").out)
     assert (deployed["platform"], usual["platform"]) == ("aws", "aws")
     assert deployed["cost"] != usual["cost"]  # 2,048 MB against 1,769
-    refused = operator.run("plan", source, "--env", "dev", "--on", "local")
-    assert refused.code == 2
+    refused = operator.run("plan", source, "--env", "dev", "--on", "local").ends(2)
     assert refused.err == "s3unzip: --env dev is on aws, not on local\n"

@@ -80,34 +80,28 @@ def site(program: Program) -> Iterator[Site]:
 @pytest.mark.parametrize("way", ["option", "configuration"])
 def test_a_server_that_wants_buckets_in_host_names(site: Site, way: str) -> None:
     """The option does it, and the configuration; without both the message names the option."""
-    refused = site.extract()
-    assert refused.code == 6
-    assert "add --addressing-style virtual" in refused.err
+    site.extract().ends(6, "add --addressing-style virtual")
     words = VIRTUAL if way == "option" else ()
     if way == "configuration":
         text = "[default]\ns3 =\n  addressing_style = virtual\n"
         (site.program.folder / "no-config").write_text(text)
-    ended = site.extract(*words)
-    assert ended.code == 0, ended.err
+    site.extract(*words).ends(0)
     assert {key: one.body for key, one in site.out.objects.items()} == {
         f"to/a/{name}": MEMBERS[name] for name in ("small.txt", "large.bin")
     }
     assert {asked.method for asked in site.s3.asked} == {"GET", "HEAD", "POST", "PUT"}
-    verified = site.program.start("verify", "s3://from/in/a.zip", "s3://out/to", *words)
-    assert verified.code == 0, verified.err
+    site.program.start("verify", "s3://from/in/a.zip", "s3://out/to", *words).ends(0)
     assert "COMPLETED already" in site.program.start("resume", "latest").err
 
 
 @pytest.mark.parametrize("mark", [":", "/"])
 def test_access_points_are_places_like_buckets(site: Site, mark: str) -> None:
     """Both forms of an ARN name one; requests go to its host, and are signed for its region."""
-    ended = site.extract(source=f"{POINT}{mark}from", target=f"{POINT}{mark}out")
-    assert ended.code == 0, ended.err
+    site.extract(source=f"{POINT}{mark}from", target=f"{POINT}{mark}out").ends(0)
     assert site.out.objects.keys() == {"to/a/small.txt", "to/a/large.bin"}
     signed = {asked.headers["authorization"].split("/")[2] for asked in site.s3.asked}
     assert signed == {"eu-west-1"}
-    listed = site.program.start("run", f"s3://{POINT}{mark}from/in/", "out")
-    assert listed.code == 0, listed.err
+    site.program.start("run", f"s3://{POINT}{mark}from/in/", "out").ends(0)
     assert site.program.files("out/a")["large.bin"] == LARGE
 
 
@@ -115,6 +109,6 @@ def test_access_points_are_places_like_buckets(site: Site, mark: str) -> None:
 def test_an_address_has_no_names_before_it(site: Site, place: str) -> None:
     """A server that is an IP address is refused in one line."""
     words = (*VIRTUAL, "--endpoint-url", "http://127.0.0.1:9")
-    ended = site.program.start("ls", f"{place}/in/a.zip", *words)
-    assert ended.code == 2
-    assert "http://127.0.0.1:9: no bucket can be in a host name that is an IP address" in ended.err
+    site.program.start("ls", f"{place}/in/a.zip", *words).ends(
+        2, "http://127.0.0.1:9: no bucket can be in a host name that is an IP address"
+    )

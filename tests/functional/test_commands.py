@@ -107,8 +107,7 @@ def test_run_extracts_and_reports(program: Program) -> None:
 def test_failed_members_are_told_in_words(program: Program) -> None:
     """Exit code 1, a line for each: its name, what is wrong, the code; JSON if asked."""
     program.add("up.zip", Entry("../up", b"x"), Entry("bad\x1b[31m", b"x"), Entry("ok", b"1"))
-    ended = program.extract("up.zip", "out")
-    assert ended.code == 1
+    ended = program.extract("up.zip", "out").ends(1)
     assert "\x1b[31m" not in ended.err
     assert program.files("out") == {"up/ok": b"1"}
     first, second = program.run("show", "--failures").out.splitlines()
@@ -121,14 +120,12 @@ def test_failed_members_are_told_in_words(program: Program) -> None:
 
 def test_ls_and_cat(program: Program) -> None:
     """Names, sizes and totals; members in the order of the arguments, a folder with all below."""
-    listed = program.run("ls", "a.zip")
-    assert listed.code == 0
+    listed = program.run("ls", "a.zip").ends(0)
     assert all(name in listed.out for name in NAMES)
     assert "3 files" in listed.out
     listed = program.run("ls", "a.zip", "a/b/", "*top*", "--json")
     assert {line["name"] for line in listed.lines} == {"a/b/two.txt", "top.txt"}
-    written = program.run("cat", "a.zip", "top.txt", "a/*.txt")
-    assert written.code == 0
+    written = program.run("cat", "a.zip", "top.txt", "a/*.txt").ends(0)
     assert written.out.encode() == b"".join(CONTENTS[name] for name in NAMES[:2])
 
 
@@ -162,8 +159,7 @@ def test_plan_prices_what_aws_bills(
     """PUTs to S3 cost money wherever the run works; PUTs to a server of one's own cost nothing."""
     (program.folder / "config").write_text("[default]\nendpoint_url = http://127.0.0.1:9\n")
     program.variables |= variables
-    ended = program.run("plan", "a.zip", destination, *options, "--max-cost", "0.000001")
-    assert ended.code == code, ended.err
+    ended = program.run("plan", "a.zip", destination, *options, "--max-cost", "0.000001").ends(code)
     assert ("$0," in ended.out or "$0\n" in ended.out) == (code == 0)
 
 
@@ -182,11 +178,12 @@ def test_test_checks_every_member_that_is_selected(program: Program) -> None:
     assert "3 members are sound, 0 are not" in sound.err
     with HttpServer(WebFiles({"d.zip": (program.folder / "damaged.zip").read_bytes()})) as web:
         for source in ("damaged.zip", f"{web.url}/d.zip"):
-            ended = program.run("test", source, "-w", "1")
-            assert ended.code == 1
-            assert "3 members are sound, 1 is not" in ended.err
-            assert "The data does not have the declared CRC-32. (crc-mismatch)" in ended.err
-            assert "bad.txt" in ended.err
+            program.run("test", source, "-w", "1").ends(
+                1,
+                "3 members are sound, 1 is not",
+                "The data does not have the declared CRC-32. (crc-mismatch)",
+                "bad.txt",
+            )
     assert program.run("test", "damaged.zip", "-x", "bad.txt", "-w", "1").code == 0
 
 
@@ -232,9 +229,7 @@ def test_a_dry_run_lists_decisions(program: Program) -> None:
         assert (ended.code, ended.err.strip().rpartition(": ")[2]) == (code, shown)
     assert (program.folder / "out/a/top.txt").read_text() == "changed"
     program.add("up.zip", Entry("../up", b"x"), Entry("ok", b"1"))
-    ended = program.run("run", "up.zip", "out", "--dry-run")
-    assert ended.code == 1
-    assert "(name-dotdot)" in ended.out, "the directory alone condemns it"
+    program.run("run", "up.zip", "out", "--dry-run").ends(1).prints("(name-dotdot)")
 
 
 @pytest.mark.parametrize(
@@ -269,9 +264,7 @@ def test_where_a_folder_is_does_not_count_in_the_length_of_keys(program: Program
     long, too_long = "d/" * 495 + "f", "e/" * 512 + "f"
     program.add("b.zip", Entry(long, b"1"), Entry(too_long, b"1"))
     out = "/".join(["out", *["n" * 200] * 5])
-    ended = program.extract("b.zip", out, "--prefix", "")
-    assert ended.code == 1
-    assert "key-too-long" in ended.err
+    program.extract("b.zip", out, "--prefix", "").ends(1, "key-too-long")
     assert program.files(out) == {long: b"1"}
     assert program.run("verify", "b.zip", out, "--prefix", "").code == 0
 
@@ -294,12 +287,10 @@ def test_empty_folders_are_created(program: Program, options: str, found: str) -
     words, out = shlex.split(options), program.folder / "out"
     names = ("empty/", "deep/below/", "full/", "x" * 9000 + "/")  # one is longer than keys may be
     program.add("a.zip", *(Entry(name) for name in names), Entry("full/x", b"1"))
-    ended = program.extract("a.zip", "out", *words)
-    assert ended.code == 0, ended.err
+    program.extract("a.zip", "out", *words).ends(0)
     below = [f"{one.relative_to(out)}{'/' * one.is_dir()}" for one in out.rglob("*")]
     assert sorted(below) == found.split()
-    verified = program.run("verify", "a.zip", "out", *words)
-    assert verified.code == 0, verified.out
+    program.run("verify", "a.zip", "out", *words).ends(0)
 
 
 def test_a_file_with_the_name_of_a_folder_stays(program: Program) -> None:
@@ -307,10 +298,9 @@ def test_a_file_with_the_name_of_a_folder_stays(program: Program) -> None:
     program.add("e.zip", Entry("empty/"), Entry("deep/below/"))
     (program.folder / "out/e").mkdir(parents=True)
     (program.folder / "out/e/empty").write_bytes(b"mine")
-    ended = program.start("run", "e.zip", "out", "-w", "1")
-    assert ended.code == 0
-    assert "folders not created: 1; " in ended.err
-    assert "out/e/empty: a file is where a folder is needed" in ended.err
+    program.start("run", "e.zip", "out", "-w", "1").ends(
+        0, "folders not created: 1; ", "out/e/empty: a file is where a folder is needed"
+    )
     assert program.files("out") == {"e/empty": b"mine"}
     assert (program.folder / "out/e/deep/below").is_dir()
 
@@ -340,8 +330,7 @@ def test_passwords(sealed: Program) -> None:
         (("run", "my secret.zip", "other", "-w", "1", "--password-file", "wrong"), 1),
         (("run", "my secret.zip", "out", "--nested", "1", "--as-gzip", "suffix", *given), 2),
     ):
-        ended = sealed.run(*words)
-        assert ended.code == code, ended.err
+        ended = sealed.run(*words).ends(code)
         said.append((ended.out + ended.err).encode())
     assert said[1] == TEXT
     assert b"wrong-password" in said[2]
@@ -357,9 +346,9 @@ def test_passwords(sealed: Program) -> None:
 
 def test_the_next_command_opens_encrypted_members(sealed: Program) -> None:
     """It is offered where the password was forgotten, and works as it stands; resuming does not."""
-    ended = sealed.extract("my secret.zip", "to here", "--prefix", "p q")
-    assert ended.code == 1
-    assert "s3unzip resume does not read these members" in ended.err
+    ended = sealed.extract("my secret.zip", "to here", "--prefix", "p q").ends(
+        1, "s3unzip resume does not read these members"
+    )
     offered = ended.err.rpartition("next: s3unzip ")[2]
     (sealed.folder / "password").rename(sealed.folder / "FILE")
     (report,) = sealed.run(*shlex.split(offered), "-w", "1", "--json").lines
@@ -381,8 +370,7 @@ def test_the_next_command_opens_encrypted_members(sealed: Program) -> None:
 def test_tuning_is_a_variable(program: Program, tuning: str, said: str) -> None:
     """A wrong setting is one line; a right one is taken."""
     program.variables["S3UNZIP_TUNING"] = tuning
-    ended = program.extract("a.zip", "out")
-    assert said in ended.err
+    ended = program.extract("a.zip", "out").says(said)
     assert said == "COMPLETED" or (ended.code, ended.err.count("\n")) == (2, 1)
 
 

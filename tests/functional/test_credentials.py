@@ -172,8 +172,7 @@ def test_a_program_of_a_profile_is_started_once(
     login: Login, source: str, more: tuple[str, ...]
 ) -> None:
     """All processes of a command share what it gives; no record has a secret."""
-    ended = login.start("run", source, TARGET, "--profile", "process", "-w", "2", *more)
-    assert ended.code == 0, ended.err
+    login.start("run", source, TARGET, "--profile", "process", "-w", "2", *more).ends(0)
     assert len(login.out.objects) == MEMBERS
     assert signers(login.s3) == {"PROCESS"}
     assert login.asked == 1
@@ -220,8 +219,7 @@ def test_a_profile_that_has_new_keys(
     """The next attempt signs with them, in every process."""
     login.s3.expired, login.s3.holds_for, login.s3.renews = "OLD", 25, "NEW"
     login.s3.refusal = refusal
-    ended = login.start("run", SOURCE, TARGET, "--profile", "kept", "-w", workers, *more)
-    assert ended.code == 0, ended.err
+    login.start("run", SOURCE, TARGET, "--profile", "kept", "-w", workers, *more).ends(0)
     assert len(login.out.objects) == MEMBERS
     assert signers(login.s3) == {"OLD", "NEW"}
 
@@ -231,22 +229,21 @@ def test_expired_variables_end_a_run_at_once(login: Login) -> None:
     names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     login.program.variables |= dict(zip(names, ("OLD", "secret", "token"), strict=True))
     login.s3.expired, login.s3.holds_for = "OLD", 25
-    ended = login.start("run", SOURCE, TARGET, "-w", "2")
-    assert ended.code == 5
-    assert "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN anew" in ended.err
+    ended = login.start("run", SOURCE, TARGET, "-w", "2").ends(
+        5, "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN anew"
+    )
     assert "no answer from" not in ended.err
     assert login.s3.in_vain < 100
     login.s3.expired = "-"
-    again = login.start("resume", "latest")
-    assert again.code == 0, again.err
+    login.start("resume", "latest").ends(0)
 
 
 def test_keys_that_have_expired_before(login: Login) -> None:
     """The command ends after one refusal, with what to do."""
     login.s3.expired = "OLD"
-    ended = login.start("ls", SOURCE, "--profile", "kept")
-    assert ended.code == 6
-    assert "ExpiredToken: The provided token has expired; get new credentials" in ended.err
+    login.start("ls", SOURCE, "--profile", "kept").ends(
+        6, "ExpiredToken: The provided token has expired; get new credentials"
+    )
     assert login.s3.in_vain == 1
 
 
@@ -272,13 +269,12 @@ def test_what_is_missing_is_said_at_once(login: Login, profile: str) -> None:
         del login.program.variables["AWS_ENDPOINT_URL_STS"]
     error = f"<Error><Code>AccessDenied</Code><Message>{escape(DENIED)}</Message></Error>"
     login.sts = Reply(403, f"<ErrorResponse>{error}</ErrorResponse>".encode())
-    ended = login.start("ls", SOURCE, "--profile", profile)
-    assert ended.code == 6
-    assert f"s3unzip: credentials of the profile {profile}: " in ended.err
-    assert TOLD[profile] in ended.err
+    login.start("ls", SOURCE, "--profile", profile).ends(
+        6, f"s3unzip: credentials of the profile {profile}: ", TOLD[profile]
+    )
     assert not login.s3.asked
-    run = login.start("run", SOURCE, TARGET, "--profile", "kept", "--dest-profile", profile)
-    assert run.code == 6
-    assert TOLD[profile] in run.err
+    login.start("run", SOURCE, TARGET, "--profile", "kept", "--dest-profile", profile).ends(
+        6, TOLD[profile]
+    )
     assert not login.out.objects
     assert not login.program.runs()

@@ -64,15 +64,12 @@ def test_only_what_is_extra_below_the_prefix_goes(place: Place) -> None:
     """Members and what is beside the prefix stay; a dry run tells it before and deletes nothing."""
     place.put("site/old.txt", "site/d/old.txt", "site2/kept.txt", "kept.txt")
     before = place.names
-    dry = place.site("--delete-extra", "1000", "--dry-run", "--json")
-    assert dry.code == 0, dry.err
+    dry = place.site("--delete-extra", "1000", "--dry-run", "--json").ends(0)
     keys = [one["key"] for one in dry.lines if one["action"] == "delete"]
     assert [key.rpartition("site/")[2] for key in keys] == ["d/old.txt", "old.txt"]
     assert "2 delete" in dry.err
     assert place.names == before
-    ended = place.site("--delete-extra", "1000")
-    assert ended.code == 0, ended.err
-    assert "deleting 2 objects (10 B)" in ended.err
+    place.site("--delete-extra", "1000").ends(0, "deleting 2 objects (10 B)")
     assert place.names == MEMBERS | {"site2/kept.txt", "kept.txt"}
     again = place.site("--delete-extra", "1000", "-q", "--on-conflict", "skip-unchanged")
     assert (again.code, again.err) == (0, "")
@@ -81,15 +78,14 @@ def test_only_what_is_extra_below_the_prefix_goes(place: Place) -> None:
 def test_somebody_must_agree(place: Place) -> None:
     """A number must be given; on a terminal it is asked besides."""
     place.put("site/old.txt")
-    refused = place.site("--delete-extra")
-    assert refused.code == 2
-    assert "requires an argument (see s3unzip run --help)" in refused.err
+    place.site("--delete-extra").ends(2, "requires an argument (see s3unzip run --help)")
     assert place.names == {"site/old.txt"}
-    no = place.site("--delete-extra", "1000", answer="n\n")
-    assert no.code == 1
-    assert "1 object (5 B) is no member of the archive:" in no.err
-    assert "site/old.txt\n" in no.err
-    assert "Delete them? [y/N] nothing is deleted" in no.err
+    place.site("--delete-extra", "1000", answer="n\n").ends(
+        1,
+        "1 object (5 B) is no member of the archive:",
+        "site/old.txt\n",
+        "Delete them? [y/N] nothing is deleted",
+    )
     assert place.names == MEMBERS | {"site/old.txt"}
     assert place.site("--delete-extra", "1000", answer="y\n").code == 0
     assert place.names == MEMBERS
@@ -98,13 +94,13 @@ def test_somebody_must_agree(place: Place) -> None:
 def test_too_many_are_too_many(place: Place) -> None:
     """Above the number nothing is deleted, and the exit code says so."""
     place.put(*(f"site/{n}" for n in range(12)))
-    ended = place.site("--delete-extra", "11")
-    assert ended.code == 1
-    assert "12 objects (60 B) are no members of the archive" in ended.err
-    assert "nothing is deleted, because --delete-extra is 11" in ended.err
+    place.site("--delete-extra", "11").ends(
+        1,
+        "12 objects (60 B) are no members of the archive",
+        "nothing is deleted, because --delete-extra is 11",
+    )
     assert len(place.names) == 12 + len(MEMBERS)
-    asked = place.site("--delete-extra", "1000", answer="n\n")
-    assert "and 2 more; --dry-run lists them all" in asked.err
+    place.site("--delete-extra", "1000", answer="n\n").says("and 2 more; --dry-run lists them all")
     assert place.site("--delete-extra", "12").code == 0
     assert place.names == MEMBERS
 
@@ -120,8 +116,7 @@ def test_a_run_with_failures_deletes_nothing(
     words = ("--delete-extra", "1000", "--on-conflict", rule)
     dry = place.site(*words, "--dry-run", source=source)
     assert ("delete" in dry.err) is doomed, "a dry run reads no data, so it knows no broken member"
-    ended = place.site(*words, source=source)
-    assert ended.code == 1
+    ended = place.site(*words, source=source).ends(1)
     assert "deleting" not in ended.err
     assert "site/old.txt" in place.names
 
@@ -140,10 +135,9 @@ def test_another_archives_prefix_is_left_alone(place: Place) -> None:
     place.add("other.zip", Entry("site/x/theirs.txt", b"1"))
     assert place.extract("other.zip", "out", "--prefix", "").code == 0
     for words in ((), ("--dry-run",)):
-        ended = place.site("--delete-extra", "1000", *words)
-        assert ended.code == 2
-        assert "extracted another archive" in ended.err
-        assert "give each archive a prefix of its own" in ended.err
+        place.site("--delete-extra", "1000", *words).ends(
+            2, "extracted another archive", "give each archive a prefix of its own"
+        )
     assert place.names == {"site/x/theirs.txt"}
 
 
@@ -167,20 +161,15 @@ def test_the_archive_and_the_records_are_not_extra(place: Place) -> None:
     place.put("site/x")
     (home / "out/site/a.zip").write_bytes((home / "a.zip").read_bytes())
     (home / "link.zip").symlink_to(home / "out/site/a.zip")
-    ended = place.site("--delete-extra", "1000", source="link.zip")
-    assert ended.code == 2
-    assert "the archive (" in ended.err
+    place.site("--delete-extra", "1000", source="link.zip").ends(2, "the archive (")
     place.variables["S3UNZIP_HOME"] = str(home / "out/site/runs")
-    ended = place.site("--delete-extra", "1000")
-    assert ended.code == 2
-    assert "the records of runs (" in ended.err
+    place.site("--delete-extra", "1000").ends(2, "the records of runs (")
 
 
 def test_the_archive_is_deleted_after_success(place: Place) -> None:
     """The archive is gone; the report says so, also that which counts what was extra."""
     place.put("site/old.txt")
-    ended = place.site("--delete-extra", "1000", "--after-success", "delete", "--json")
-    assert ended.code == 0, ended.err
+    ended = place.site("--delete-extra", "1000", "--after-success", "delete", "--json").ends(0)
     done = {"action": "delete", "state": "done"}
     assert ended.lines[0]["after_success"] == done
     assert "the archive is deleted" in ended.err
@@ -208,9 +197,7 @@ def test_the_archive_is_deleted_after_success(place: Place) -> None:
 )
 def test_what_cannot_become_of_an_archive(place: Place, source: str, words: str, said: str) -> None:
     """It is refused before anything is read, in words that say what is possible."""
-    ended = place.site("--after-success", *words.split(), source=source)
-    assert ended.code == 2
-    assert said in ended.err
+    place.site("--after-success", *words.split(), source=source).ends(2, said)
     assert place.files().keys() == {"a.zip", "broken.zip"}
 
 

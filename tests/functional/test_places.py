@@ -104,10 +104,7 @@ def test_a_public_archive_needs_no_credentials(places: Places) -> None:
     program, anonymous = places.program, (*places.one, "--no-sign-request")
     program.variables |= {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
     program.variables["AWS_EC2_METADATA_DISABLED"] = "true"
-    refused = program.run("ls", SOURCE, *places.one)
-    assert refused.code == 6
-    assert "no AWS credentials" in refused.err
-    assert "--no-sign-request" in refused.err
+    program.run("ls", SOURCE, *places.one).ends(6, "no AWS credentials", "--no-sign-request")
     assert "large.bin" in program.run("ls", SOURCE, *anonymous).out
     assert program.run("cat", SOURCE, "small.txt", *anonymous).out == CONTENT.decode()
     assert program.run("test", SOURCE, *anonymous, "-w", "1").code == 0
@@ -119,14 +116,11 @@ def test_a_public_archive_needs_no_credentials(places: Places) -> None:
 def test_a_public_archive_into_a_bucket(places: Places) -> None:
     """Only the destination's requests are signed; nothing is copied between the servers."""
     ways = (*places.two, "--no-sign-request")
-    ended = places.extract(*ways)
-    assert ended.code == 0, ended.err
-    assert " GET, " in ended.err
+    places.extract(*ways).ends(0, " GET, ")
     assert places.out.objects.keys() == NAMES
     assert (signers(places.here), signers(places.there)) == ({""}, {"test"})
     places.there.asked.clear()
-    verified = places.program.run("verify", SOURCE, TARGET, *ways, "--dest-no-sign-request")
-    assert verified.code == 0, verified.err
+    places.program.run("verify", SOURCE, TARGET, *ways, "--dest-no-sign-request").ends(0)
     assert signers(places.there) == {""}
 
 
@@ -139,8 +133,7 @@ def test_one_server_and_an_anonymous_source_copy_nothing(places: Places) -> None
 
 def test_the_requester_pays_for_the_source_only(places: Places) -> None:
     """Each request that reads the archive has the header, copies too, and no other has it."""
-    ended = places.extract(*places.one, "--request-payer")
-    assert ended.code == 0, ended.err
+    places.extract(*places.one, "--request-payer").ends(0)
     paying = [asked for asked in places.here.asked if "x-amz-request-payer" in asked.headers]
     reading = [
         asked
@@ -157,17 +150,16 @@ def test_another_profile_for_the_destination(places: Places) -> None:
     """One profile reads, the other writes; `resume` and `abort` remember both, and no secret."""
     program = places.program
     places.there.denied = {"to/a/small.txt"}
-    ended = places.extract(*places.two, "--profile", "reader", "--dest-profile", "writer")
-    assert ended.code == 5
-    assert "access-denied" in ended.err
+    places.extract(*places.two, "--profile", "reader", "--dest-profile", "writer").ends(
+        5, "access-denied"
+    )
     assert signers(places.here) == {"READER"}
     program.variables["AWS_ENDPOINT_URL"] = NOBODY
     places.here.asked.clear()
     assert program.run("abort", "latest").code == 0
     assert not places.here.asked
     places.there.denied.clear()
-    again = program.run("resume", "latest", "-w", "1")
-    assert again.code == 0, again.err
+    program.run("resume", "latest", "-w", "1").ends(0)
     assert places.out.objects.keys() == NAMES
     assert (signers(places.here), signers(places.there)) == ({"READER"}, {"WRITER"})
     kept = program.files(".runs")
@@ -184,13 +176,13 @@ def test_what_is_typed_replaces_what_is_remembered(places: Places) -> None:
         places.here.asked.clear()
         assert program.run("resume", "latest", *payer, "-w", "1").code == 5
         assert signers(places.here) == expected
-    refused = program.run("resume", "latest", "--dest-endpoint-url", NOBODY, "-w", "1")
-    assert refused.code == 6
-    assert f"s3://out: cannot reach {NOBODY}: connection refused" in refused.err
-    assert "check --dest-endpoint-url, --region and the network" in refused.err
+    program.run("resume", "latest", "--dest-endpoint-url", NOBODY, "-w", "1").ends(
+        6,
+        f"s3://out: cannot reach {NOBODY}: connection refused",
+        "check --dest-endpoint-url, --region and the network",
+    )
     here = ("--dest-endpoint-url", places.here_url)
-    again = program.run("resume", "latest", *here, "-w", "1")
-    assert again.code == 0, again.err
+    program.run("resume", "latest", *here, "-w", "1").ends(0)
     assert "to/a/small.txt" in places.near.objects
 
 
@@ -206,8 +198,7 @@ def test_several_archives_are_remembered_one_by_one(places: Places) -> None:
     failed = [one["run"] for one in listed if one["state"] == "FAILED"]
     assert len(failed) == 2
     for run in failed:
-        again = places.program.run("resume", run, "-w", "1")
-        assert again.code == 0, again.err
+        places.program.run("resume", run, "-w", "1").ends(0)
     assert places.out.objects["to/b/in/inner.txt"].body == CONTENT
 
 
@@ -215,11 +206,10 @@ def test_a_key_that_looks_like_a_glob_in_a_bucket_that_nobody_may_list(places: P
     """The archive is read, and a glob is denied."""
     places.add("a[1].zip", ARCHIVE)
     places.here.hides_keys = True
-    ended = places.extract(*places.one, "--no-sign-request", source="s3://from/a[1].zip")
-    assert ended.code == 0, ended.err
-    denied = places.extract(*places.one, "--no-sign-request", source="s3://from/a[2].zip")
-    assert denied.code == 6
-    assert "s3:ListBucket may be missing" in denied.err
+    places.extract(*places.one, "--no-sign-request", source="s3://from/a[1].zip").ends(0)
+    places.extract(*places.one, "--no-sign-request", source="s3://from/a[2].zip").ends(
+        6, "s3:ListBucket may be missing"
+    )
 
 
 @pytest.mark.parametrize("name", ["in/invoice [2024].zip", "a*.zip", "what?.zip"])
@@ -228,8 +218,7 @@ def test_a_key_that_looks_like_a_glob(places: Places, name: str) -> None:
     places.add("in/invoice 2.zip", ARCHIVE)
     places.add("in/invoice 4.zip", ARCHIVE)
     places.add(name, build(Entry("own.txt", CONTENT)))
-    ended = places.extract(*places.one, "--delete-extra", "1", source=f"s3://from/{name}")
-    assert ended.code == 0, ended.err
+    places.extract(*places.one, "--delete-extra", "1", source=f"s3://from/{name}").ends(0)
     stem = name.rpartition("/")[2].removesuffix(".zip")
     assert places.near.objects.keys() == {f"to/{stem}/own.txt"}
     places.near.objects.clear()
@@ -265,31 +254,24 @@ def test_a_store_that_lists_keys_in_another_order(places: Places, order: str) ->
     places.add("in/a.zip", build(*(Entry(name, b"1") for name in names)))
     places.here.order = ORDERS[order]
     words = ("s3://from/in/", "s3://out/to", *places.one, "-w", "1")
-    ended = places.program.extract(*words)
-    assert ended.code == 0, ended.err
+    places.program.extract(*words).ends(0)
     again = ("s3://from/in/a.zip", *words[1:], "--on-conflict", "skip-unchanged")
     places.near.put("to/a/old", b"extra", ObjectFacts("text/plain", {}), if_absent=False)
     assert "40 unchanged" in places.program.extract(*again, "--dry-run").err
-    ended = places.program.extract(*again, "--delete-extra", "1")
-    assert ended.code == 0, ended.err
-    assert "40 unchanged" in ended.err
+    places.program.extract(*again, "--delete-extra", "1").ends(0, "40 unchanged")
     assert places.near.objects.keys() == {f"to/a/{name}" for name in names}
     verify = ("verify", *again[:2], *places.one)
-    verified = places.program.run(*verify, "--objects", "objects.jsonl")
-    assert verified.code == 0, verified.out + verified.err
+    places.program.run(*verify, "--objects", "objects.jsonl").ends(0)
     assert len(places.program.files()["objects.jsonl"].splitlines()) == len(names)
     places.near.delete([f"to/a/{names[0]}"])
     places.near.put("to/a/new", b"extra", ObjectFacts("text/plain", {}), if_absent=False)
-    different = places.program.run(*verify)
-    assert different.code == 1
-    assert "39 equal, 1 missing, 1 extra" in different.out
+    places.program.run(*verify).ends(1).prints("39 equal, 1 missing, 1 extra")
 
 
 def test_a_store_that_knows_no_checksums(places: Places) -> None:
     """Small members, large ones and the records of the run are written without them."""
     places.there.unknown = "x-amz-checksum"
-    ended = places.extract(*places.two)
-    assert ended.code == 0, ended.err
+    places.extract(*places.two).ends(0)
     assert places.out.objects.keys() == NAMES
     assert places.out.objects["to/a/large.bin"].body == LARGE
 
@@ -309,9 +291,7 @@ def test_what_a_store_does_not_implement_ends_a_run(
     """The run ends after few requests, and the message names the option to leave out."""
     places.there.unknown = header
     places.add("a.zip", build(*(Entry(f"{n:03}", CONTENT) for n in range(300))))
-    ended = places.extract(*places.two, *words)
-    assert ended.code == 5
-    assert "FAILED" in ended.err
+    ended = places.extract(*places.two, *words).ends(5, "FAILED")
     option = " ".join(words) if header == "if-none-match" else words[0]
     assert f"does not implement the request with {option}: leave it out" in ended.err
     assert places.there.in_vain <= 64  # of 300 members
@@ -325,14 +305,13 @@ def test_spaces_in_keys(places: Places) -> None:
     names = [f"my docs/{mark} {n:02}.txt" for n in range(12) for mark in "+%&=~*é\u3000"]
     places.add("in/my archive+1.zip", build(*(Entry(name, b"1") for name in names)))
     words = ("s3://from/in/", "s3://out/to", *places.one, "-w", "1")
-    ended = places.program.extract(*words)
-    assert ended.code == 0, ended.err
+    places.program.extract(*words).ends(0)
     assert places.near.objects.keys() == {f"to/my archive+1/{name}" for name in names}
     same = ("s3://from/in/my archive+1.zip", *words[1:4])
-    verified = places.program.run("verify", *same)
-    assert verified.code == 0, verified.out + verified.err
-    again = places.program.extract(*same, "--on-conflict", "skip-unchanged", "--delete-extra", "9")
-    assert "96 unchanged" in again.err
+    places.program.run("verify", *same).ends(0)
+    again = places.program.extract(
+        *same, "--on-conflict", "skip-unchanged", "--delete-extra", "9"
+    ).says("96 unchanged")
     assert "deleting" not in again.err
 
 
@@ -348,8 +327,7 @@ def test_an_endpoint_with_a_password_is_not_kept(places: Places) -> None:
 def test_a_plan_knows_that_nothing_can_be_copied(places: Places) -> None:
     """A forecast takes the destination's options: other credentials mean no copies."""
     for ways, is_copied in ((places.one, True), (places.two, False)):
-        ended = places.program.run("plan", SOURCE, TARGET, *ways, "--json")
-        assert ended.code == 0
+        ended = places.program.run("plan", SOURCE, TARGET, *ways, "--json").ends(0)
         assert ('"copy"' in ended.out) is is_copied
 
 
@@ -359,8 +337,7 @@ def test_the_next_command_reaches_the_same_servers(places: Places) -> None:
     places.add("b.zip", build(seal_zipcrypto(Entry("secret.txt", CONTENT), b"open sesame")))
     there = ("--dest-endpoint-url", places.there_url, "--dest-profile", "writer")
     ways = (*places.one, "--region", "eu-west-1", "--request-payer", *there)
-    ended = places.extract(*ways, source="s3://from/b.zip")
-    assert ended.code == 1
+    ended = places.extract(*ways, source="s3://from/b.zip").ends(1)
     command = (
         f"s3unzip run s3://from/b.zip s3://out/to/ --on-conflict skip-unchanged {' '.join(ways)} "
         "--password-file FILE"
@@ -370,8 +347,7 @@ def test_the_next_command_reaches_the_same_servers(places: Places) -> None:
     (page,) = program.home.rglob("report.html")
     assert command in page.read_text()
     (program.folder / "FILE").write_bytes(b"open sesame")
-    again = program.run(*command.split()[1:], "-w", "1")
-    assert again.code == 0, again.err
+    program.run(*command.split()[1:], "-w", "1").ends(0)
 
 
 def test_a_destination_that_dies(places: Places) -> None:
@@ -381,19 +357,16 @@ def test_a_destination_that_dies(places: Places) -> None:
     tuning = {"retry_seconds": 6, "batch_bytes": 1_000_000, "min_worker_seconds": 0}
     places.program.variables["S3UNZIP_TUNING"] = json.dumps(tuning)
     there.dies_after = 40
-    ended = places.extract(*places.two, "-w", "2")
-    assert ended.code == 5, ended.err
+    ended = places.extract(*places.two, "-w", "2").ends(5)
     lines = [line for line in ended.err.splitlines() if line.startswith("no answer from")]
     assert len(lines) == 1, ended.err
     assert places.there_url in lines[0]
     assert ", retrying for " in lines[0]
-    assert "FAILED" in ended.err
-    assert "service-fault" in ended.err
+    ended.says("FAILED", "service-fault")
     assert there.in_vain <= 200  # two workers, one budget, few requests
     assert 40 <= len(places.out.objects) < 400  # some PUTs were on their way
     there.dies_after = None
-    again = places.program.run("resume", "latest", "-w", "1")
-    assert again.code == 0, again.err
+    places.program.run("resume", "latest", "-w", "1").ends(0)
     assert len(places.out.objects) == 400
 
 
@@ -402,8 +375,7 @@ def test_a_destination_that_says_nothing(places: Places) -> None:
     places.add("a.zip", build(Entry("a", b"1"), Entry("hung", b"2")))
     places.program.variables["S3UNZIP_TUNING"] = json.dumps({"retry_seconds": 6})
     places.there.hung = "to/a/hung"
-    ended = places.extract(*places.two)
-    assert ended.code == 0, ended.err
+    ended = places.extract(*places.two).ends(0)
     lines = [line for line in ended.err.splitlines() if line.startswith("no answer from")]
     assert len(lines) == 1
     assert lines[0].startswith("no answer from s3://out/to/ (--endpoint-url")
@@ -421,8 +393,7 @@ def test_every_object_has_its_properties(places: Places) -> None:
         *("--content-type", "a.csv=text/csv; charset=utf-8", "--content-type", "*.csv=x/y"),
         *("--acl", "bucket-owner-full-control"),
     )
-    ended = places.extract(*places.one, *chosen, "--marker")
-    assert ended.code == 0, ended.err
+    places.extract(*places.one, *chosen, "--marker").ends(0)
     assert any("x-amz-copy-source" in asked.headers for asked in places.here.asked)
     objects = {key.removeprefix("to/a/"): one.facts for key, one in places.near.objects.items()}
     assert len(objects) == 5
@@ -460,8 +431,7 @@ def test_archives_inside_are_read_where_they_were_written(places: Places) -> Non
     """A nested archive comes from the destination's server; its members have its properties."""
     places.add("outer.zip", build(Entry("in.zip", build(Entry("inner.txt", CONTENT, DEFLATE)))))
     words = (*places.two, "--no-sign-request", "--nested", "1", "--tag", "a=1")
-    ended = places.extract(*words, source="s3://from/outer.zip")
-    assert ended.code == 0, ended.err
+    places.extract(*words, source="s3://from/outer.zip").ends(0)
     written = places.out.objects["to/outer/in/inner.txt"]
     assert (written.body, written.facts.tags) == (CONTENT, {"a": "1"})
     assert signers(places.there) == {"test"}

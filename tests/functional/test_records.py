@@ -64,11 +64,7 @@ def test_an_unreadable_record_does_not_end_the_list(program: Program) -> None:
     foreign.mkdir(parents=True)
     for content in (b'{"run": "x"', b"[]", b'{"options": {"on_conflict": "nver"}}'):
         (foreign / "report.json").write_bytes(content)
-        ended = program.run("runs")
-        assert ended.code == 0
-        assert "COMPLETED" in ended.out
-        assert "UNREADABLE" in ended.out
-        assert str(foreign) in ended.out
+        ended = program.run("runs").ends(0).prints("COMPLETED", "UNREADABLE", str(foreign))
     assert "--limit" not in ended.err
     assert program.run("runs", "--limit", "1").err.endswith("the latest 1; --limit N lists more\n")
 
@@ -80,16 +76,13 @@ def test_what_is_shown_of_a_run_that_ended(program: Program, run: str) -> None:
     assert failures.out == f"{run}: COMPLETED, no member failed\n"
     assert program.run("show", "--failures", "--json") == (0, "", failures.out)
     assert program.run("watch").out == f"{run}: COMPLETED\n"
-    watched = program.run("watch", "latest", "--json")
-    assert watched.code == 0
+    watched = program.run("watch", "latest", "--json").ends(0)
     assert decode(watched.out.splitlines()[-1], Report).extracted == 100
     page = Path(program.run("show", "latest", "--html").out.strip())
     assert page.name == "report.html"
     assert "Completed." in page.read_text(encoding="utf-8")
     for words in ((), ("--failed",)):
-        ended = program.run("resume", "latest", *words)
-        assert ended.code == 0
-        assert "COMPLETED already, nothing is left to do" in ended.err
+        program.run("resume", "latest", *words).ends(0, "COMPLETED already, nothing is left to do")
     assert program.run("abort", "latest").out == (
         f"{run}: it has ended COMPLETED; 0 incomplete uploads dropped\n"
     )
@@ -108,11 +101,9 @@ def test_latest_is_the_first_run_of_the_list(program: Program) -> None:
     assert program.extract("a.zip", "out").code == 0
     lock_run(home, BEGUN.replace("a-", "b-")).close()
     for command in ("show", "watch"):
-        ended = program.run(command, "latest")
-        assert ended.code == 0, ended.err
+        ended = program.run(command, "latest").ends(0)
         assert "COMPLETED" in ended.out + ended.err
-    begun = program.run("show", "a-")
-    assert begun.code == 0, "the folders left behind do not make the beginning of an id ambiguous"
+    program.run("show", "a-").ends(0)
 
 
 def test_a_destination_that_cannot_be_reached_leaves_nothing(program: Program) -> None:
@@ -128,26 +119,25 @@ def test_a_run_that_was_killed_while_it_planned(program: Program) -> None:
     """The lock is held from before the plan: whoever watches learns that nobody makes it."""
     home = str(program.home)
     with lock_run(home, BEGUN):
-        shown = program.run("show", "latest")
-        assert shown.code == 6
-        assert f"{BEGUN}: has no report yet; s3unzip watch {BEGUN} follows it" in shown.err
+        program.run("show", "latest").ends(
+            6, f"{BEGUN}: has no report yet; s3unzip watch {BEGUN} follows it"
+        )
     assert not is_at_work(home, BEGUN)
-    ended = program.run("watch", BEGUN, "--every", "0.1")
-    assert ended.code == 6
-    assert "has no plan and no report" in ended.err
-    assert "start again with s3unzip run" in ended.err
+    program.run("watch", BEGUN, "--every", "0.1").ends(
+        6, "has no plan and no report", "start again with s3unzip run"
+    )
 
 
 def test_a_run_without_a_report(program: Program, run: str) -> None:
     """`watch` follows it while a process works on it, and `resume` continues it later."""
     lose_report(program, run)
     with lock_run(str(program.home), run):
-        ended = program.run("show", run)
-        assert ended.code == 6
-        assert f"{run}: has no report yet; s3unzip watch {run} follows it" in ended.err
-    ended = program.run("watch", run, "--every", "0.1")
-    assert ended.code == 6
-    assert f"{run}: has no report yet; s3unzip resume {run} continues it" in ended.err
+        program.run("show", run).ends(
+            6, f"{run}: has no report yet; s3unzip watch {run} follows it"
+        )
+    program.run("watch", run, "--every", "0.1").ends(
+        6, f"{run}: has no report yet; s3unzip resume {run} continues it"
+    )
 
 
 def test_one_process_at_a_time_does_a_run(program: Program, run: str) -> None:
@@ -162,9 +152,7 @@ def test_one_process_at_a_time_does_a_run(program: Program, run: str) -> None:
     before = written()
     with lock_run(str(program.home), run):
         for words in (("run", "a.zip", "out", "-w", "1"), ("resume", "latest")):
-            ended = program.run(*words)
-            assert ended.code == 2
-            assert f"{run}: another process is working on this run" in ended.err
+            program.run(*words).ends(2, f"{run}: another process is working on this run")
     assert {**written(), LOCK: 0} == {**before, LOCK: 0}
     assert not member.exists()
     assert program.extract("a.zip", "out", "-q").code == 0
@@ -187,8 +175,7 @@ def test_watch_tells_a_member_that_failed_twice_once(program: Program) -> None:
     """A retry that fails again is another record of the same failed member."""
     assert program.extract("damaged.zip", "out").code == 1
     assert program.run("resume", "latest", "--failed", "-w", "1").code == 1
-    ended = program.run("watch", "latest")
-    assert ended.code == 1
+    ended = program.run("watch", "latest").ends(1)
     assert [line[:7] for line in ended.err.splitlines()].count("failed:") == 1
 
 
@@ -223,20 +210,18 @@ def test_verify_says_what_differs(program: Program) -> None:
     """Equal is 0; a difference is 1, and is named; as many as asked for, the rest is counted."""
     ended = program.run("verify", "a.zip", "out")
     assert (ended.code, ended.out[:5]) == (0, "EQUAL")
-    one = program.run("verify", "a.zip", "out", "-i", "f001.txt", "--prefix", "a")
-    assert "1 member: 1 equal" in one.out
+    program.run("verify", "a.zip", "out", "-i", "f001.txt", "--prefix", "a").prints(
+        "1 member: 1 equal"
+    )
     out = program.folder / "out/a"
     (out / "f003.txt").unlink()
     (out / "f004.txt").write_bytes(b"#004" * 4 + b"wxyz")
-    ended = program.run("verify", "a.zip", "out")
-    assert ended.code == 1
-    assert "98 equal, 1 missing, 1 of other content" in ended.out
+    program.run("verify", "a.zip", "out").ends(1).prints("98 equal, 1 missing, 1 of other content")
     deep = program.run("verify", "a.zip", "out", "--deep", "--json").lines
     assert deep[0]["counts"] == {"missing": 1, "crc": 1}
     for path in out.iterdir():
         path.unlink()
-    ended = program.run("verify", "a.zip", "out", "--list", "2")
-    assert ended.code == 1
+    ended = program.run("verify", "a.zip", "out", "--list", "2").ends(1)
     assert ended.out.count("missing  ") == 2
     assert "and 98 more: --list 100 lists them all" in ended.out
 

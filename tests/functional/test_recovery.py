@@ -59,8 +59,7 @@ def archive(program: Program) -> Path:
 
 def extract(program: Program) -> Path:
     """Extract the archive; return the folder of the run's records."""
-    ended = program.extract("a.zip", "out", "--prefix", "")
-    assert ended.code == 0, ended.err
+    program.extract("a.zip", "out", "--prefix", "").ends(0)
     return program.home / "runs" / program.runs()[0]
 
 
@@ -79,8 +78,7 @@ def test_lost_members_are_done_again(
     records = extract(program)
     loss(program.folder / "out" / name)
     (records / "report.json").unlink()  # the program was killed before the end
-    ended = program.run("resume", "latest", "-w", "1")
-    assert ended.code == 0, ended.err
+    ended = program.run("resume", "latest", "-w", "1").ends(0)
     assert program.files("out") == CONTENTS
     assert "4 members: 4 extracted" in ended.err
 
@@ -102,8 +100,7 @@ def test_after_a_start_of_the_machine_contents_are_read(
     if restarted:
         restart(records)
     for _ in range(2):
-        ended = program.run("resume", "latest", "-w", "1")
-        assert ended.code == 0, ended.err
+        ended = program.run("resume", "latest", "-w", "1").ends(0)
         assert (program.files("out") == whole) is restarted
     assert "nothing is left to do" in ended.err
 
@@ -133,8 +130,7 @@ def test_parts_of_a_split_member_are_written_again(
         write_zeros(notes[0].with_suffix(""))
     else:
         note_start(str(program.home), run.id)
-    ended = program.run("resume", "latest", "-w", "1")
-    assert ended.code == 0, ended.err
+    program.run("resume", "latest", "-w", "1").ends(0)
     assert program.files("out") == CONTENTS
 
 
@@ -154,8 +150,7 @@ def test_files_of_a_killed_run_are_removed(
         (program.folder / name).write_bytes(b"half")
     target = ("out", "--prefix", "") if words[0] == "run" else ()
     workers = () if words[0] == "abort" else ("-w", "1")
-    ended = program.run(*words, *target, *workers)
-    assert ended.code == 0, ended.err
+    ended = program.run(*words, *target, *workers).ends(0)
     assert program.files("out") == CONTENTS | {
         name.removeprefix("out/"): b"half" for name in others
     }
@@ -169,6 +164,5 @@ def test_a_lost_member_whose_archive_is_gone_is_no_success(program: Program, arc
     archive.unlink()
     (program.folder / "out/small.txt").unlink()
     restart(records)
-    ended = program.run("resume", "latest", "-w", "1")
-    assert ended.code == 4, ended.err
+    program.run("resume", "latest", "-w", "1").ends(4)
     assert "SOURCE_CHANGED" in program.run("show", "latest").err + program.run("show", "latest").out

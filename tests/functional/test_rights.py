@@ -43,8 +43,7 @@ def program(tmp_path: Path) -> Iterator[Limited]:
 def test_a_folder_of_runs_that_may_not_be_written(program: Limited) -> None:
     """The variable that names another one is told."""
     program.variables["S3UNZIP_HOME"] = str(program.folder / "closed/runs")
-    ended = program.start("run", "a.zip", "out", "-w", "1")
-    assert ended.code == 6
+    ended = program.start("run", "a.zip", "out", "-w", "1").ends(6)
     assert ended.err.splitlines()[-1].endswith(f"{DENIED}; {KEPT}")
     assert program.start("runs").code == 0
 
@@ -70,8 +69,7 @@ def test_a_run_that_another_user_began(program: Limited) -> None:
     kept.chmod(0)
     ended = program.start("resume", run)
     kept.chmod(0o700)
-    assert ended.code == 6
-    assert DENIED in ended.err
+    ended.ends(6, DENIED)
 
 
 def test_the_current_folder_is_gone(program: Limited) -> None:
@@ -83,8 +81,7 @@ def test_the_current_folder_is_gone(program: Limited) -> None:
         (f"ls '{program.folder}/a.zip'", 0),
     ):
         (program.folder / "gone").mkdir()
-        ended = program.start_as(["sh", "-c", f"{line} {typed}"])
-        assert ended.code == code, ended.err
+        program.start_as(["sh", "-c", f"{line} {typed}"]).ends(code)
 
 
 @pytest.fixture
@@ -108,8 +105,7 @@ def mounted(program: Limited, request: pytest.FixtureRequest) -> Iterator[Path]:
 @pytest.mark.parametrize("mounted", ["ro"], indirect=True)
 def test_a_file_system_that_is_read_only(program: Limited, mounted: Path) -> None:
     """It is told as such."""
-    ended = program.extract("a.zip", "mounted")
-    assert ended.code == 6
+    ended = program.extract("a.zip", "mounted").ends(6)
     assert ended.err.splitlines()[-1] == (
         f"s3unzip: {mounted}: the file system is read-only: use another place"
     )
@@ -119,17 +115,13 @@ def test_a_file_system_that_is_read_only(program: Limited, mounted: Path) -> Non
 @pytest.mark.parametrize("mounted", ["size=1m"], indirect=True)
 def test_a_disk_that_becomes_full(program: Limited, mounted: Path) -> None:
     """Every file that is there is whole, and `resume` ends the run when there is room."""
-    refused = program.extract("a.zip", "mounted")
-    assert refused.code == 6
-    assert "are to be written" in refused.err
+    program.extract("a.zip", "mounted").ends(6, "are to be written")
     assert not (mounted / "a").exists()
     (mounted / "older").touch()  # how much room older files give back is not known
-    ended = program.extract("a.zip", "mounted")
-    assert ended.code == 5
-    assert "no space left: make room, or use another place (store-full)" in ended.err
-    assert "next: s3unzip resume 20" in ended.err
+    program.extract("a.zip", "mounted").ends(
+        5, "no space left: make room, or use another place (store-full)", "next: s3unzip resume 20"
+    )
     assert {path.stat().st_size for path in (mounted / "a").iterdir()} == {40_000}
     subprocess.run(["mount", "-o", "remount,size=16m", str(mounted)], check=True)
-    again = program.run("resume", "latest", "-w", "1")
-    assert again.code == 0, again.err
+    program.run("resume", "latest", "-w", "1").ends(0)
     assert program.run("verify", "a.zip", "mounted").code == 0

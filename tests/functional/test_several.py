@@ -64,13 +64,9 @@ def test_archives_with_one_name_are_kept_apart() -> None:
 
 def test_a_folder_is_extracted(program: Program) -> None:
     """Each archive is below its own name; the table and the sums are on stderr."""
-    dry = program.run("run", "in", "out", "--dry-run")
-    assert dry.code == 0
-    assert "a/m.txt" in dry.out
-    assert "D/m.txt" in dry.out
+    program.run("run", "in", "out", "--dry-run").ends(0).prints("a/m.txt", "D/m.txt")
     assert not (program.folder / "out").exists()
-    ended = program.run("run", "in", "out", "-w", "2")
-    assert ended.code == 0
+    ended = program.run("run", "in", "out", "-w", "2").ends(0)
     assert program.files("out") == {
         f"{name[-1]}/m.txt": name.encode() * 20 for name in ("a", "b", "sub/c", "sub/deep/D")
     }
@@ -107,9 +103,7 @@ def test_one_failure_stops_no_other(program: Program) -> None:
 )
 def test_what_does_not_go_with_several(program: Program, words: str, said: str) -> None:
     """The words say what to do instead."""
-    ended = program.extract(*words.split())
-    assert ended.code == 2
-    assert said in ended.err
+    program.extract(*words.split()).ends(2, said)
 
 
 def test_archives_share_the_workers(program: Program) -> None:
@@ -133,9 +127,9 @@ def test_every_command_reads_all_parts(program: Program) -> None:
     assert program.run("cat", "a.zip", "d/3.txt").out.encode() == CONTENTS["d/3.txt"]
     assert program.run("test", "a.zip", "-w", "1").code == 0
     assert program.run("plan", "a.zip").code == 0
-    ended = program.run("run", "a.zip", "out", "-w", "2", "--after-success", "delete")
-    assert ended.code == 0
-    assert "split into 3 files" in ended.err, "each has a version of its own, so all are kept"
+    program.run("run", "a.zip", "out", "-w", "2", "--after-success", "delete").ends(
+        0, "split into 3 files"
+    )
     assert program.files("out/a") == CONTENTS
     assert program.run("verify", "a.zip", "out").code == 0
 
@@ -148,9 +142,11 @@ def test_parts_on_the_web(program: Program) -> None:
         assert program.files("out/a") == CONTENTS
         del served["a.z02"]
         ended = program.extract(f"{web.url}/a.zip", "again")
-    assert ended.code == 3
-    assert "A part of the split archive is missing: a.z02, part 2 of 3 (part-missing" in ended.err
-    assert "Put all parts into one place" in ended.err
+    ended.ends(
+        3,
+        "A part of the split archive is missing: a.z02, part 2 of 3 (part-missing",
+        "Put all parts into one place",
+    )
     assert not (program.folder / "again").exists()
 
 
@@ -166,9 +162,7 @@ def test_a_file_that_was_cut(program: Program, newest: int) -> None:
         file.write_bytes(piece)
         os.utime(file, (0, 1_500_000_000))
     os.utime(files[newest], (0, 1_600_000_000))
-    ended = program.extract("b.zip.001", "out")
-    assert ended.code == 0
-    assert "  run 2020-09-13/122640-b-" in ended.err
+    program.extract("b.zip.001", "out").ends(0, "  run 2020-09-13/122640-b-")
     assert program.files("out/b") == CONTENTS
 
 

@@ -77,8 +77,7 @@ def test_a_split_member_whose_last_segment_is_empty(target: Target) -> None:
     data = stretch + EMPTY_BLOCKS * (len(stretch) // 80) + END_OF_STREAM
     archive = target.program.add("a.zip", Entry("big", content, DEFLATE, data=data), Entry("b"))
     target.tune(small_member=1_000, split_from=1_000, segment_bytes=len(data) // 2 + 1)
-    ended = target.extract(archive)
-    assert ended.code == 0, ended.err
+    target.extract(archive).ends(0)
     assert target.files == {"big": content, "b": b""}
 
 
@@ -102,12 +101,9 @@ def test_gzip_files_are_known_again(target: Target) -> None:
     form = ("--as-gzip", "suffix")
     assert target.extract(archive, *form).code == 0
     for command in (("verify",), ("verify", "--deep")):
-        verified = target.run(command[0], archive, *form, *command[1:])
-        assert verified.code == 0, verified.out
+        target.run(command[0], archive, *form, *command[1:]).ends(0)
     for rule in ("never", "skip-unchanged"):
-        again = target.extract(archive, *form, "--on-conflict", rule)
-        assert again.code == 0, again.err
-        assert "2 unchanged" in again.err
+        target.extract(archive, *form, "--on-conflict", rule).ends(0, "2 unchanged")
     target.write("deflated.txt.gz", gzip.compress(b"other " * 50, mtime=0))
     assert target.run("verify", archive, *form).code == 1
     assert target.extract(archive, *form, "--on-conflict", "never").code == 1
@@ -130,16 +126,12 @@ def test_members_without_a_declared_crc_are_known_again(
     names = sorted(target.files)
     for small_member in (10_000, 100_000):  # the same members as small ones, too
         target.tune(small_member=small_member)
-        again = target.extract(archive, *words, "--on-conflict", "never")
-        assert again.code == 0, again.err
-        assert "2 unchanged" in again.err
+        target.extract(archive, *words, "--on-conflict", "never").ends(0, "2 unchanged")
     target.tune(small_member=10_000)
     assert "1 unchanged" in target.extract(archive, *words, "--on-conflict", "skip-unchanged").err
     for name in names:
         target.write(name, b"x" * len(target.files[name]))
-    refused = target.extract(archive, *words, "--on-conflict", "never")
-    assert refused.code == 1
-    assert "2 failed" in refused.err
+    target.extract(archive, *words, "--on-conflict", "never").ends(1, "2 failed")
 
 
 def test_a_member_that_is_also_a_folder(target: Target) -> None:
@@ -158,14 +150,12 @@ def test_a_member_that_is_also_a_folder(target: Target) -> None:
         assert ("name-is-folder" in told or "more are refused" in told) is is_folder
     assert target.files == written
     for command in ("ls", "test"):
-        looked = target.program.run(command, str(archive))
-        assert looked.code == 0
-        assert "2 with a warning: A key is also the folder of another key." in looked.err
-    again = target.program.run("resume", "latest", "--failed", "-w", "1")
-    assert again.code == code
+        target.program.run(command, str(archive)).ends(
+            0, "2 with a warning: A key is also the folder of another key."
+        )
+    again = target.program.run("resume", "latest", "--failed", "-w", "1").ends(code)
     assert "next: s3unzip resume" not in again.err
-    excluded = target.extract(archive, "--exclude", "f")
-    assert excluded.code == 0, excluded.err
+    target.extract(archive, "--exclude", "f").ends(0)
 
 
 def test_names_that_a_file_system_does_not_take(target: Target) -> None:

@@ -25,9 +25,7 @@ def test_a_new_link_goes_on_where_the_old_one_expired(program: Program) -> None:
         return files(asked)
 
     with HttpServer(answer) as server:
-        ended = program.extract(f"{server.url}/{NAME}?old", "out")
-        assert ended.code == 5
-        assert "Request has expired" in ended.err
+        ended = program.extract(f"{server.url}/{NAME}?old", "out").ends(5, "Request has expired")
         assert "old" not in ended.err
         command = f"s3unzip run NEW-URL {program.folder}/out/ --on-conflict skip-unchanged"
         assert f"next: {command}\n" in ended.err
@@ -41,8 +39,7 @@ def test_an_archive_without_a_date_has_runs_of_the_first_day(program: Program) -
     """Where a server tells no Last-Modified, the id has the time of the first run, and stays."""
     with HttpServer(WebFiles({"a.zip": build(*ENTRIES)})) as server:
         for _ in range(2):
-            ended = program.extract(f"{server.url}/a.zip", "out")
-            assert ended.code == 0, ended.err
+            ended = program.extract(f"{server.url}/a.zip", "out").ends(0)
     (run,) = program.runs()
     assert not run.startswith("1970")
     assert run in ended.err

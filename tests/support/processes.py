@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import pytest
 
@@ -36,6 +36,23 @@ class Ended(NamedTuple):
     def lines(self) -> list[Any]:
         """What it printed with ``--json``."""
         return [json.loads(line) for line in self.out.splitlines()]
+
+    def ends(self, code: int, *errors: str) -> Self:
+        """Assert its exit code and texts of standard error; return it."""
+        assert self.code == code, f"exit code {self.code}\n{self.out}{self.err}"
+        return self.says(*errors)
+
+    def says(self, *errors: str) -> Self:
+        """Assert texts of standard error; return it."""
+        missing = [text for text in errors if text not in self.err]
+        assert not missing, f"{missing} not in\n{self.err}"
+        return self
+
+    def prints(self, *texts: str) -> Self:
+        """Assert texts of standard output; return it."""
+        missing = [text for text in texts if text not in self.out]
+        assert not missing, f"{missing} not in\n{self.out}"
+        return self
 
 
 class Typed(io.StringIO):

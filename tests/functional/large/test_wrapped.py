@@ -175,8 +175,7 @@ def test_members_around_4_gib_by_the_command(sparse: Program, place: str) -> Non
     with run_memory_s3(s3) as url:
         words = (place, "--prefix", "", "--exclude", "big*", "--endpoint-url", url)
         ended = sparse.extract("mac.zip", *words)
-    assert ended.code == 0, ended.err
-    assert "offsets-wrapped" in ended.err
+    ended.ends(0, "offsets-wrapped")
     files = {key: stored.body for key, stored in out.objects.items()} or sparse.files("out")
     assert files == {file.name: bytes(file.size) for file in SMALL}
 
@@ -191,7 +190,5 @@ def test_looking_into_an_archive_of_macos(sparse: Program) -> None:
 def test_what_is_not_proved_says_macos(program: Program) -> None:
     """The refusal names macOS and 4 GiB, and does not advise to fetch the archive again."""
     build_mac(SMALL[0], BIG, SMALL[1], headers=(2, 1, 0)).write(program.folder / "mac.zip")
-    ended = program.extract("mac.zip", "out")
-    assert ended.code == 3
-    assert "modulo 4 GiB, as macOS writes" in ended.err
+    ended = program.extract("mac.zip", "out").ends(3, "modulo 4 GiB, as macOS writes")
     assert "Fetch" not in ended.err
