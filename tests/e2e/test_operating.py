@@ -158,18 +158,15 @@ def test_an_archive_whose_event_was_lost_is_found_and_begun(
     pipeline.put("lost one.zip", build(*members_of(4)))
     pipeline.put("unasked.txt", b"its suffix starts no run")
     events.enable_rule(Name=rule)
-    found = operator.run("submit", "--missing", "--env", "dev", "--dry-run", "--json")
-    assert found.code == 1, found.err
+    found = operator.run("submit", "--missing", "--env", "dev", "--dry-run", "--json").ends(1)
     unsettled = json.loads(found.out)["unsettled"]
     assert [(one["source"]["key"], one["state"]) for one in unsettled] == [
         ("lost one.zip", "no run")
     ]
-    begun = operator.run("submit", "--missing", "--env", "dev", "--yes")
-    assert "lost one.zip" in begun.out
+    begun = operator.run("submit", "--missing", "--env", "dev", "--yes").prints("lost one.zip")
     assert begun.err == "1 started: s3unzip runs --env dev\n"
     assert pipeline.wait("lost one.zip").run == unsettled[0]["run"]
-    settled = operator.run("submit", "--missing", "--env", "dev", "--dry-run")
-    assert settled.code == 0, settled.out
+    settled = operator.run("submit", "--missing", "--env", "dev", "--dry-run").ends(0)
     assert settled.out.endswith(" archives: 0 running, 0 without a verdict\n")
     assert operator.run("submit", "--missing", "--env", "dev", "--days", "0", "--yes").code == 0
 

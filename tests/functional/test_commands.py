@@ -80,10 +80,7 @@ def test_the_version(program: Program) -> None:
 def test_completion(program: Program, shell: str, line: str) -> None:
     """The script is for the shell that is named; what it calls answers with what begins so."""
     program.variables["_S3UNZIP_COMPLETE"] = f"{shell}_source"
-    ended = program.run()
-    assert ended.code == 0
-    assert line in ended.out
-    assert "_S3UNZIP_COMPLETE" in ended.out
+    program.run().ends(0).prints(line, "_S3UNZIP_COMPLETE")
     program.variables |= {"COMP_WORDS": "s3unzip ru", "COMP_CWORD": "1"}
     program.variables["_S3UNZIP_COMPLETE"] = "bash_complete"
     assert program.run().out.split() == ["plain,run", "plain,runs"]
