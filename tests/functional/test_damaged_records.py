@@ -157,9 +157,8 @@ def test_a_damaged_record_ends_in_a_verdict(
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("record", ["stop.json", "report.json"])
-def test_a_damaged_end_is_followed_by_another(record: str, damage: str) -> None:
+def test_a_damaged_end_is_followed_by_another(world: World, record: str, damage: str) -> None:
     """What stopped the run, or its report, cannot be read: the run goes on, and has a report."""
-    world = World()
     step = begin(world.request(build(Entry("a", b"a"))), world.context)
     world.records(step.next.run).write_stop(Stop(Verdict.FAILED, "access-denied", "no right"))
     if record == "report.json":
@@ -173,9 +172,8 @@ def test_a_damaged_end_is_followed_by_another(record: str, damage: str) -> None:
     world.assert_clean(world.resume(step.next.run), a=b"a")
 
 
-def test_records_of_another_version_begin_anew() -> None:
+def test_records_of_another_version_begin_anew(world: World) -> None:
     """The number is on record; a version that does not read it says so, and has a way out."""
-    world = World()
     request = world.request(build(Entry("a", b"a")))
     report = world.run_here(request)
     stored = world.buckets.records.objects[f"runs/{report.run}/run.json"]

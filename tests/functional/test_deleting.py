@@ -218,10 +218,9 @@ def test_a_rule_that_says_too_little_or_too_much_is_refused(text: str) -> None:
 @pytest.mark.parametrize("rule", [DELETE, AfterSuccess(SourceAction.TAG, tags={"a": "done"})])
 @pytest.mark.parametrize("failed", [False, True])
 def test_a_run_that_is_resumed_after_the_action_leaves_it(
-    rule: AfterSuccess, *, failed: bool
+    world: World, rule: AfterSuccess, *, failed: bool
 ) -> None:
     """The report still says that it is done; the same bytes, put again, stay as they are."""
-    world = World()
     asked = world.request(build(*ENTRIES))
     bucket = world.buckets.bucket(asked.source.bucket)
     ruled = Request(asked.source, asked.destination, asked.options, after_success=rule)
@@ -239,10 +238,9 @@ def test_a_run_that_is_resumed_after_the_action_leaves_it(
     assert bucket.objects[asked.source.key].facts.metadata == {}
 
 
-def test_a_run_without_a_plan_is_resumed_with_the_rule_of_its_environment() -> None:
+def test_a_run_without_a_plan_is_resumed_with_the_rule_of_its_environment(world: World) -> None:
     """Its report names no rule: without this one the archive would stay as it is for ever."""
     rule = AfterSuccess(SourceAction.TAG, tags={"a": "done"})
-    world = World()
     failed = structs.replace(world.run_here(world.request(build(*ENTRIES))), verdict=Verdict.FAILED)
     store = world.records(failed.run).store
     store.delete([RUN])

@@ -122,9 +122,8 @@ def many(count: int, members: int = 1, size: int = 1) -> bytes:
         ({"nested_archives": 3}, [None, None, None, "nested-budget"]),
     ],
 )
-def test_budgets(limit: dict[str, float], reasons: list[str | None]) -> None:
+def test_budgets(world: World, limit: dict[str, float], reasons: list[str | None]) -> None:
     """An archive beyond what is left is refused before anything of it is written."""
-    world = World()
     world.tune(**limit)
     tree = Tree(many(4, members=10, size=1_000), ONE, world)
     assert sorted(map(str, tree.reasons.values())) == sorted(map(str, reasons))
@@ -157,17 +156,15 @@ def test_a_spent_budget_reaches_the_first_archives_of_the_directory() -> None:
     }  # fmt: skip
 
 
-def test_the_budget_is_for_all_levels() -> None:
+def test_the_budget_is_for_all_levels(world: World) -> None:
     """Not more archives than the budget are opened, however deep."""
-    world = World()
     world.tune(nested_archives=2)
     below = Tree(wrap(5), Options(nested_depth=9), world).nested
     assert [one.reason for one in below] == [None, None, "nested-budget"]
 
 
-def test_an_object_that_was_replaced_is_not_opened() -> None:
+def test_an_object_that_was_replaced_is_not_opened(world: World) -> None:
     """What is under the key must still be what the run wrote."""
-    world = World()
     report = world.run_request(world.request(wrap(1), ONE))
     stored = world.out.objects["archive/inner.zip"]
     world.out.objects["archive/inner.zip"] = replace(stored, body=wrap(3))
@@ -183,29 +180,26 @@ def test_a_password_goes_down() -> None:
     assert tree.keys == {"inner.zip", "inner/secret.txt", "inner/other.csv"}
 
 
-def test_again_over_what_is_there() -> None:
+def test_again_over_what_is_there(world: World) -> None:
     """A second time everything is known to be unchanged, and nested runs have the same names."""
     options = Options(nested_depth=2, on_conflict=OnConflict.SKIP_UNCHANGED)
-    world = World()
     first = Tree(wrap(2), options, world)
     second = Tree(wrap(2), options, world)
     assert second.report.extracted == 0
     assert [one.run for one in second.nested] == [one.run for one in first.nested]
 
 
-def test_large_nested_archives_are_found() -> None:
+def test_large_nested_archives_are_found(world: World) -> None:
     """An archive that was copied, or split over tasks, is opened as well."""
     inner = build(*(Entry(f"m{n}", bytes([n]) * 20_000) for n in range(10)))
-    world = World()
     world.tune(small_member=65_536, copy_from=65_536, copy_task_bytes=70_000, part_bytes=16_384)
     tree = Tree(build(Entry("big.zip", inner, STORED)), ONE, world)
     assert [one.verdict for one in tree.nested] == [Verdict.COMPLETED]
     assert len(tree.keys) == 11
 
 
-def test_requests_for_runs_side_by_side() -> None:
+def test_requests_for_runs_side_by_side(world: World) -> None:
     """Runs that do not know of each other get equal shares of what is left."""
-    world = World()
     world.tune(nested_archives=10, nested_members=100, nested_bytes=1_000)
     report = world.run_request(world.request(many(3), Options(nested_depth=2)))
     run = world.records(report.run).read_plan().run

@@ -179,13 +179,12 @@ def test_watch_tells_a_member_that_failed_twice_once(program: Program) -> None:
     assert [line[:7] for line in ended.err.splitlines()].count("failed:") == 1
 
 
-def test_tasks_add_up_as_they_end() -> None:
+def test_tasks_add_up_as_they_end(world: World) -> None:
     """Each look counts the tasks that ended, once; their failures are told once and bounded."""
     assert RunWatcher(World().records("r")).read().summary is None  # before the plan
     archive = bytearray(build(*MEMBERS))
     for number in range(10):
         archive[archive.index(b"#%03d" % number)] ^= 1
-    world = World()
     world.tune(batch_members=20)
     step = begin(world.request(bytes(archive)), world.context)
     records = world.records(step.next.run)

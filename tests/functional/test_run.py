@@ -34,25 +34,23 @@ def expected(members: list[Entry]) -> dict[str, bytes]:
     return {str(member.name): member.content for member in members}
 
 
-def test_every_member_is_written_and_reported() -> None:
+def test_every_member_is_written_and_reported(world: World) -> None:
     """A good archive gives COMPLETED, and exactly its members with their bytes."""
-    world, members = World(), entries(50)
+    members = entries(50)
     report = world.run(build(*members))
     assert report.verdict is Verdict.COMPLETED
     assert (report.members, report.extracted, report.failed, report.missing) == (50, 50, 0, 0)
     assert world.contents() == expected(members)
 
 
-def test_a_small_archive_is_planned_with_one_get() -> None:
+def test_a_small_archive_is_planned_with_one_get(world: World) -> None:
     """The suffix range returns tail, size and pin, and contains the complete directory."""
-    world = World()
     step = begin(world.request(build(*entries(20))), world.context)
     assert world.records(step.next.run).read_plan().requests == Requests(get=1, put=2)
 
 
-def test_objects_carry_what_verify_needs() -> None:
+def test_objects_carry_what_verify_needs(world: World) -> None:
     """Type from the name, CRC-32, time and mode; where the archive has no mode, one to read by."""
-    world = World()
     without = Entry("a/b", b"1", attributes=0o100000 << 16)
     report = world.run(build(Entry("a/page.html", b"<p>hi"), without))
     facts = world.out.objects["archive/a/page.html"].facts
@@ -64,9 +62,8 @@ def test_objects_carry_what_verify_needs() -> None:
     assert world.out.objects["archive/a/b"].facts.metadata["mode"] == "400"
 
 
-def test_a_broken_index_writes_nothing() -> None:
+def test_a_broken_index_writes_nothing(world: World) -> None:
     """A rejected archive has a report with the check's code, and no object."""
-    world = World()
     report = world.run(build(*entries(3)) + b"trailing")
     assert report.verdict is Verdict.REJECTED
     assert report.reason == "trailing-data"
@@ -75,9 +72,9 @@ def test_a_broken_index_writes_nothing() -> None:
     assert written.verdict is Verdict.REJECTED
 
 
-def test_a_poison_member_fails_alone() -> None:
+def test_a_poison_member_fails_alone(world: World) -> None:
     """A wrong CRC is the outcome of its member; all others are extracted."""
-    world, members = World(), entries(50)
+    members = entries(50)
     poisoned = Entry("poison.txt", b"good", central={"crc32": 1}, local={"crc32": 1})
     report = world.run(build(*members[:25], poisoned, *members[25:]))
     assert report.verdict is Verdict.COMPLETED_WITH_ERRORS
@@ -89,18 +86,17 @@ def test_a_poison_member_fails_alone() -> None:
     assert world.contents() == expected(members)
 
 
-def test_directories_are_counted_not_written() -> None:
+def test_directories_are_counted_not_written(world: World) -> None:
     """S3 has no folders. An empty entry can be one by its attributes, which is a warning."""
-    world = World()
     report = world.run(build(Entry("a/"), Entry("d", attributes=0o40755 << 16), Entry("d/b", b"1")))
     assert (report.verdict, report.directories) == (Verdict.COMPLETED, 2)
     assert world.contents() == {"d/b": b"1"}
     assert report.warnings == {"dir-attr-without-slash": 1}
 
 
-def test_a_key_template_places_members() -> None:
+def test_a_key_template_places_members(world: World) -> None:
     """Keys follow the template, and local headers are still matched by their raw names."""
-    world, raw = World(), "d/naïve.txt".encode("cp437")
+    raw = "d/naïve.txt".encode("cp437")
     archive = build(
         Entry("a/b/one.txt", b"1"),
         Entry("zwei-ü.txt", b"2"),
@@ -112,17 +108,16 @@ def test_a_key_template_places_members() -> None:
     assert set(world.out.objects) == keys
 
 
-def test_two_members_with_one_key_reject_the_archive() -> None:
+def test_two_members_with_one_key_reject_the_archive(world: World) -> None:
     """A template that flattens folders may not lose a member silently."""
-    world = World()
     archive = build(Entry("a/x", b"1"), Entry("b/x", b"2"))
     report = world.run(archive, Options(key_template="{name}"))
     assert (report.verdict, report.reason) == (Verdict.REJECTED, "duplicate-name")
 
 
-def test_skip_unchanged_puts_only_what_differs() -> None:
+def test_skip_unchanged_puts_only_what_differs(world: World) -> None:
     """A second run lists, sends HEAD if sizes agree, and PUTs only members that differ."""
-    world, members = World(), entries(40)
+    members = entries(40)
     archive = build(*members)
     world.run(archive)
     del world.out.objects["archive/d0/f0.json"]
@@ -136,9 +131,9 @@ def test_skip_unchanged_puts_only_what_differs() -> None:
     assert report.requests.head == 39
 
 
-def test_never_keeps_what_is_there() -> None:
+def test_never_keeps_what_is_there(world: World) -> None:
     """An equal object is unchanged, a different one is a failed member and stays."""
-    world, members = World(), entries(4)
+    members = entries(4)
     world.out.put("archive/d0/f0.json", b"mine", ObjectFacts("x", {}), if_absent=False)
     archive = build(*members)
     assert world.run(archive, Options(on_conflict=OnConflict.NEVER)).reasons == {"exists": 1}
@@ -147,9 +142,8 @@ def test_never_keeps_what_is_there() -> None:
     assert (again.extracted, again.unchanged, again.failed) == (0, 3, 1)
 
 
-def test_an_overwritten_source_is_a_verdict() -> None:
+def test_an_overwritten_source_is_a_verdict(world: World) -> None:
     """A range that answers 412 ends the run as SOURCE_CHANGED, not as a mix."""
-    world = World()
     request = world.request(build(*entries(10)))
     step = begin(request, world.context)
     world.buckets.bucket("ingest").put(
@@ -269,9 +263,8 @@ def test_of_two_members_that_overlap_the_same_one_is_written(tuning: dict[str, f
         assert world.contents() == {"b": b"hello", **written}
 
 
-def test_a_run_is_the_same_for_the_same_request() -> None:
+def test_a_run_is_the_same_for_the_same_request(world: World) -> None:
     """The id depends on archive version, destination and options, and on nothing else."""
-    world = World()
     archive = build(*entries(3))
     one = world.run(archive)
     assert world.run(archive).run == one.run
@@ -279,16 +272,14 @@ def test_a_run_is_the_same_for_the_same_request() -> None:
     assert world.run(build(*entries(4))).run != one.run
 
 
-def test_the_marker_is_written_last_if_asked() -> None:
+def test_the_marker_is_written_last_if_asked(world: World) -> None:
     """Readers that need all or nothing wait for _SUCCESS."""
-    world = World()
     world.run(build(*entries(3)), Options(marker=True))
     assert "archive/_SUCCESS" in world.out.objects
 
 
-def test_an_archive_cannot_forge_the_marker() -> None:
+def test_an_archive_cannot_forge_the_marker(world: World) -> None:
     """With a marker, a member of its name is refused; without one it is a member."""
-    world = World()
     bad = Entry("bad", b"x", local={"crc32": 1}, central={"crc32": 1})
     archive = build(Entry("_SUCCESS", b"forged"), Entry("_success/a", b"x"), Entry("b", b"2"), bad)
     report = world.run(archive, Options(marker=True))
@@ -300,9 +291,8 @@ def test_an_archive_cannot_forge_the_marker() -> None:
     assert set(plain.contents()) == {"_SUCCESS", "_success/a", "b"}
 
 
-def test_long_names_make_no_long_report() -> None:
+def test_long_names_make_no_long_report(world: World) -> None:
     """Two hundred names of 65 KB are cut wherever they are shown."""
-    world = World()
     names = [f"../{number:03}" + "n" * 65_000 for number in range(100)]
     names += [f"{number:03}" + "n" * 65_000 for number in range(100)]
     report = world.run(build(*map(Entry, names), Entry("fine", b"1")))
@@ -317,9 +307,8 @@ def test_long_names_make_no_long_report() -> None:
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_what_hides_behind_a_member_is_found(large: bool) -> None:  # noqa: FBT001 - a parameter
+def test_what_hides_behind_a_member_is_found(world: World, large: bool) -> None:  # noqa: FBT001 - a parameter
     """A local header within 64 KiB after a member's data is a warning, however it is read."""
-    world = World()
     world.tune(small_member=10 if large else 1 << 20)
     hidden = Entry("a", b"1" * 100, after=bytes(60_000) + b"PK\3\4 hidden")
     report = world.run(build(hidden, Entry("b", b"2" * 100)))
@@ -327,9 +316,8 @@ def test_what_hides_behind_a_member_is_found(large: bool) -> None:  # noqa: FBT0
     assert report.warnings == {"hidden-local-header": 1}
 
 
-def test_gaps_between_members_are_not_read() -> None:
+def test_gaps_between_members_are_not_read(world: World) -> None:
     """A batch skips a long gap with a separate range, and notes hidden data there."""
-    world = World()
     world.tune(gap_bytes=1000)
     report = world.run(build(Entry("a", b"1" * 100, after=b"\0" * 300_000), Entry("b", b"2" * 100)))
     assert report.verdict is Verdict.COMPLETED

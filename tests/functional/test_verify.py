@@ -88,6 +88,12 @@ class Extracted:
         return key
 
 
+@pytest.fixture
+def case() -> Extracted:
+    """Return an archive that was extracted with the default options."""
+    return Extracted()
+
+
 def key_of(number: int) -> str:
     """Return the key of a member."""
     return f"archive/{MEMBERS[number].name!s}"
@@ -101,9 +107,8 @@ def test_all_equal() -> None:
     assert (found.requests.list, found.requests.head, found.requests.get) == (1, 40, 1)
 
 
-def test_every_kind_of_difference() -> None:
+def test_every_kind_of_difference(case: Extracted) -> None:
     """Missing, of another size, of another content, of unknown content, and extra."""
-    case = Extracted()
     crc = case.out.objects[key_of(6)].facts
     case.out.delete([key_of(3)])
     case.put(key_of(4), b"longer than it was " * 9)
@@ -127,9 +132,8 @@ def test_every_kind_of_difference() -> None:
     assert decode(encode(found), Verification) == found
 
 
-def test_deep_trusts_no_metadata() -> None:
+def test_deep_trusts_no_metadata(case: Extracted) -> None:
     """Bytes that changed under a right checksum are found; a missing checksum does not matter."""
-    case = Extracted()
     key = case.forge(8)
     case.put(key_of(5), MEMBERS[5].content)
     assert case.verify().counts == {"no-crc": 1}
@@ -140,9 +144,8 @@ def test_deep_trusts_no_metadata() -> None:
     assert found.requests.head == 0
 
 
-def test_members_that_are_not_asked_for_are_not_extra() -> None:
+def test_members_that_are_not_asked_for_are_not_extra(case: Extracted) -> None:
     """With a filter only its members are compared, and the others' objects are left alone."""
-    case = Extracted()
     case.out.delete([key_of(0), key_of(1)])
     case.put("archive/d0/stranger", b"")
     found = case.verify(options=Options(include=("d0/*",)))
@@ -153,9 +156,8 @@ def test_members_that_are_not_asked_for_are_not_extra() -> None:
     ]
 
 
-def test_refused_members_are_counted_apart() -> None:
+def test_refused_members_are_counted_apart(world: World) -> None:
     """A member that no run extracts is no difference; an object in its place is extra."""
-    world = World()
     request = world.request(build(Entry("good", b"1"), Entry("../evil", b"2")))
     world.run_request(request)
     found = verify_objects(request, world.context, Effort(2, 9))
@@ -163,9 +165,8 @@ def test_refused_members_are_counted_apart() -> None:
 
 
 @pytest.mark.parametrize("range_keys", [1, 3, 7])
-def test_ranges_meet_without_gap_or_overlap(range_keys: int) -> None:
+def test_ranges_meet_without_gap_or_overlap(case: Extracted, range_keys: int) -> None:
     """However the keys are cut into ranges, the answer is the same."""
-    case = Extracted()
     case.out.delete([key_of(n) for n in (0, 3, 39)])
     for extra in ("archive/", "archive/d0/f00", "archive/d1/zz", "archive/d2/~"):
         case.put(extra, b"")
@@ -178,9 +179,8 @@ def test_ranges_meet_without_gap_or_overlap(range_keys: int) -> None:
     )
 
 
-def test_a_listing_goes_on_over_pages() -> None:
+def test_a_listing_goes_on_over_pages(case: Extracted) -> None:
     """All objects are seen, once; of each kind of difference the first few are kept."""
-    case = Extracted()
     case.out.delete([key_of(n) for n in range(20)])
     for number in range(2_500):
         case.put(f"archive/d1/{number}", b"")
@@ -213,9 +213,8 @@ class Throttling(MemoryBucket):
             raise ThrottledError(f"{kind}: slow down")
 
 
-def test_throttling_is_waited_out() -> None:
+def test_throttling_is_waited_out(world: World) -> None:
     """Refused LISTs and HEADs are tried again; nothing is counted twice."""
-    world = World()
     world.buckets.buckets["out"] = Throttling(3)
     found = Extracted(world=world).verify()
     assert (found.equal, found.counts) == (40, {})
@@ -248,9 +247,8 @@ def test_with_the_record_a_listing_proves_all(as_gzip: GzipForm | None) -> None:
     assert (found.proofs, found.requests.head) == ({"metadata": 40}, 40)
 
 
-def test_forged_metadata_is_found_with_the_record() -> None:
+def test_forged_metadata_is_found_with_the_record(case: Extracted) -> None:
     """Other bytes of the same size under the right zip-crc32 pass without the record only."""
-    case = Extracted()
     key = case.forge(3)
     found = case.verify(case.written())
     assert (found.counts, found.proofs) == ({"crc": 1}, {"record": 39})
@@ -261,18 +259,16 @@ def test_forged_metadata_is_found_with_the_record() -> None:
     assert case.lines[key].proof is Proof.METADATA
 
 
-def test_what_was_replaced_by_the_same_bytes_is_read() -> None:
+def test_what_was_replaced_by_the_same_bytes_is_read(case: Extracted) -> None:
     """A copy in place can change the ETag: the bytes decide, not the record."""
-    case = Extracted()
     key = case.forge(5, etag='"another-1"')
     found = case.verify(case.written())
     assert (found.counts, found.proofs) == ({}, {"record": 39, "read": 1})
     assert case.lines[key].proof is Proof.READ
 
 
-def test_the_record_of_another_version_proves_nothing() -> None:
+def test_the_record_of_another_version_proves_nothing(case: Extracted) -> None:
     """Where the archive's member has other bytes now, the old run's record is none."""
-    case = Extracted()
     old = case.written()
     changed = [Entry(one.name, one.content.upper()) for one in MEMBERS]
     case.request = case.world.request(build(*changed))
@@ -280,9 +276,8 @@ def test_the_record_of_another_version_proves_nothing() -> None:
     assert (found.equal, found.counts) == (0, {"crc": 40})
 
 
-def test_the_later_run_counts() -> None:
+def test_the_later_run_counts(case: Extracted) -> None:
     """Of two runs to the same keys the record of the last is compared."""
-    case = Extracted()
     first, plan = case.report.run, case.world.buckets.records.objects.copy()
     case.forge(1)
     again = Request(case.request.source, case.request.destination, Options(exclude=("x",)))
@@ -293,9 +288,8 @@ def test_the_later_run_counts() -> None:
     assert found.records == (first, second)
 
 
-def test_runs_to_other_buckets_and_broken_records_are_left_out() -> None:
+def test_runs_to_other_buckets_and_broken_records_are_left_out(case: Extracted) -> None:
     """What cannot speak of the destination is not read."""
-    case = Extracted()
     records = [case.world.records(case.report.run)]
     assert len(read_written(records, Location("s3", "elsewhere", ""))) == 0
     assert len(read_written(records, Location("file", "", "/out/"))) == 0

@@ -6,6 +6,7 @@ import pytest
 
 from s3unzip.aws.environment import open_client, open_worker
 from tests.support.account import CREDENTIALS, Account, run_account
+from tests.support.runs import World
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +31,9 @@ def account(moto_account: Account, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     yield moto_account
     for cached in (open_client, open_worker):
         cached.cache_clear()
+
+
+@pytest.fixture
+def world() -> World:
+    """Return empty stores in memory, and runs over them."""
+    return World()

@@ -71,9 +71,8 @@ def fail(found: Sequence[ListedObject]) -> bool:
     raise AssertionError(found)
 
 
-def test_nothing_is_asked_where_nothing_is_extra() -> None:
+def test_nothing_is_asked_where_nothing_is_extra(world: World) -> None:
     """The caller hears only of what is there."""
-    world = World()
     report = world.run(ARCHIVE)
     world.out.put("elsewhere/x", b"", FACTS, if_absent=False)
     cleared = clear_extra(report, world.context, fail)
@@ -83,9 +82,8 @@ def test_nothing_is_asked_where_nothing_is_extra() -> None:
     assert world.contents("archive/").keys() == {"a", "d/b", "elsewhere/x"}
 
 
-def test_records_that_lack_a_member_delete_nothing() -> None:
+def test_records_that_lack_a_member_delete_nothing(world: World) -> None:
     """Lost outcomes must not make a member extra."""
-    world = World()
     report = world.run(ARCHIVE)
     wrong = replace(report, extracted=report.extracted + 1)
     with pytest.raises(ServiceFaultError, match="do not have all members"):

@@ -50,9 +50,8 @@ def limited(world: World, parts: int) -> None:
 
 
 @pytest.mark.parametrize("ending", ["zip", "ZIP"])
-def test_a_run_extracts_all_parts(ending: str) -> None:
+def test_a_run_extracts_all_parts(world: World, ending: str) -> None:
     """The parts are found by their names, and nothing is copied by the store itself."""
-    world = World()
     world.tune(copy_from=1_024)
     names = [name if ending == "zip" else name.upper() for name in NAMES]
     report = world.run_request(fill(world, SPLIT, names))
@@ -64,9 +63,8 @@ def test_a_run_extracts_all_parts(ending: str) -> None:
     assert report.pin.size == sum(map(len, SPLIT))
 
 
-def test_pieces_of_a_cut_file() -> None:
+def test_pieces_of_a_cut_file(world: World) -> None:
     """An archive that was cut into .001, .002 and so on is named by its first piece."""
-    world = World()
     request, count = fill_pieces(world, 300)
     assert count > 16
     assert world.run_request(request).verdict is Verdict.COMPLETED
@@ -80,18 +78,16 @@ def test_pieces_of_a_cut_file() -> None:
     assert refuse(world, request).startswith("no-eocd")
 
 
-def test_one_piece_is_a_file() -> None:
+def test_one_piece_is_a_file(world: World) -> None:
     """The first piece may be the only one."""
-    world = World()
     report = world.run_request(fill(world, [build(*ENTRIES)], ["a.zip.001"]))
     assert report.verdict is Verdict.COMPLETED
     assert report.pin is not None
     assert not report.pin.parts
 
 
-def test_missing_parts_are_named() -> None:
+def test_missing_parts_are_named(world: World) -> None:
     """The first missing part is named, and the others are counted."""
-    world = World()
     request = fill(world, SPLIT, NAMES)
     world.buckets.bucket("ingest").delete(["in/a.z02"])
     said = "part-missing: A part of the split archive is missing: a.z02, part 2 of 4"
@@ -100,9 +96,8 @@ def test_missing_parts_are_named() -> None:
     assert refuse(world, request) == said.replace("z02, part 2", "z01, part 1") + ", and 2 more"
 
 
-def test_a_part_that_comes_later() -> None:
+def test_a_part_that_comes_later(world: World) -> None:
     """Once all parts are there the archive has another run, which is not refused."""
-    world = World()
     request = fill(world, SPLIT, NAMES)
     world.buckets.bucket("ingest").delete(["in/a.z01"])
     refused = begin(request, world.context).report
@@ -112,9 +107,8 @@ def test_a_part_that_comes_later() -> None:
     assert report.run != refused.run
 
 
-def test_the_number_of_parts_is_limited() -> None:
+def test_the_number_of_parts_is_limited(world: World) -> None:
     """Above the limit no part is looked for, of a split archive and of pieces."""
-    world = World()
     request = fill(world, SPLIT, NAMES)
     limited(world, 3)
     assert "too-many-parts: " in refuse(world, request)
@@ -127,34 +121,30 @@ def test_the_number_of_parts_is_limited() -> None:
     assert world.run_request(request).verdict is Verdict.COMPLETED
 
 
-def test_a_name_that_leads_to_no_parts() -> None:
+def test_a_name_that_leads_to_no_parts(world: World) -> None:
     """Only NAME.zip says how the other parts are named."""
-    world = World()
     request = fill(world, SPLIT, ["a.z01", "a.z02", "a.z03", "last.part"])
     assert "it has 4 parts; name it NAME.zip, beside NAME.z01" in refuse(world, request)
 
 
-def test_an_earlier_part_is_not_the_archive() -> None:
+def test_an_earlier_part_is_not_the_archive(world: World) -> None:
     """A part without the directory says which one has it."""
-    world = World()
     for name, wanted in (("a.z01", "a.zip"), ("A.Z02", "A.ZIP")):
         request = fill(world, [SPLIT[0]], [name])
         assert refuse(world, request).endswith(f"give its last part as the archive: {wanted}")
     assert world.run_request(fill(world, [build(*ENTRIES)], ["b.z01"])).verdict is Verdict.COMPLETED
 
 
-def test_parts_in_the_wrong_order() -> None:
+def test_parts_in_the_wrong_order(world: World) -> None:
     """Parts under each other's names are refused before anything is written."""
-    world = World()
     swapped = [SPLIT[1], SPLIT[0], *SPLIT[2:]]
     said = refuse(world, fill(world, swapped, NAMES))
     assert "part-wrong: " in said or "multi-disk: " in said
     assert world.contents() == {}
 
 
-def test_a_part_of_another_archive() -> None:
+def test_a_part_of_another_archive(world: World) -> None:
     """The part is named that has no member where the directory says."""
-    world = World()
     other = [SPLIT[0], bytes(len(SPLIT[1])), *SPLIT[2:]]
     assert "a.z02 has no member at byte " in refuse(world, fill(world, other, NAMES))
 
@@ -168,9 +158,8 @@ def test_a_part_that_was_cut_short() -> None:
             assert refuse(world, fill(world, short, NAMES)).startswith(("part-wrong", "multi-disk"))
 
 
-def test_a_reader_has_no_parts_beside_it() -> None:
+def test_a_reader_has_no_parts_beside_it(world: World) -> None:
     """A split archive in an open reader is told to be given by its name."""
-    world = World()
     request = fill(world, SPLIT, NAMES)
     source = world.buckets.source(request.source)
     reader = structs.replace(request.source, scheme="reader")

@@ -35,9 +35,8 @@ def name_of(world: World, request: Request) -> str:
     return run_id(request, tail.pin, tail.modified)
 
 
-def test_few_tasks_travel_with_the_state_and_many_as_a_list() -> None:
+def test_few_tasks_travel_with_the_state_and_many_as_a_list(world: World) -> None:
     """An inline Map is given its tasks; a Distributed one reads them."""
-    world = World()
     world.tune(batch_members=1)
     few = begin(world.request(ARCHIVE), world.context).next
     assert (few.next, len(few.tasks), few.list) == ("few", 20, "")
@@ -68,9 +67,8 @@ class Overtaken(MemoryBucket):
         return super().put(key, body, facts, if_absent=if_absent)
 
 
-def test_a_fault_does_not_replace_a_whole_record() -> None:
+def test_a_fault_does_not_replace_a_whole_record(world: World) -> None:
     """An attempt that fails after another one has ended leaves that one's record."""
-    world = World()
     world.buckets.buckets["out"] = bucket = Overtaken()
     step = begin(world.request(ARCHIVE), world.context)
     run, (task,) = world.records(step.next.run).read_plan().run, step.next.tasks
@@ -80,9 +78,8 @@ def test_a_fault_does_not_replace_a_whole_record() -> None:
     assert world.finish(settle(step.next, world.context)).verdict is Verdict.COMPLETED
 
 
-def test_a_late_plan_replaces_no_report() -> None:
+def test_a_late_plan_replaces_no_report(world: World) -> None:
     """The archive was extracted and deleted while an attempt at the plan was slow."""
-    world = World()
     world.buckets.buckets["ingest"] = bucket = Overtaken()
     request = world.request(ARCHIVE)
     known = KnownArchive(name_of(world, request), bucket.head_source(request.source))
@@ -98,9 +95,8 @@ def test_a_late_plan_replaces_no_report() -> None:
     assert world.records(late.report.run).find_report() == late.report
 
 
-def test_another_version_than_the_one_named_is_a_verdict() -> None:
+def test_another_version_than_the_one_named_is_a_verdict(world: World) -> None:
     """The run is of the version that its event was about; the newer one has its own."""
-    world = World()
     request = world.request(ARCHIVE)
     run = name_of(world, request)
     pin = world.buckets.source(request.source).head(request.source)
@@ -121,9 +117,8 @@ def report_failure(world: World, run: str, began: float, ended: float) -> Report
     return settled.report
 
 
-def test_the_report_of_a_failed_execution_replaces_no_better_and_no_newer_one() -> None:
+def test_the_report_of_a_failed_execution_replaces_no_better_and_no_newer_one(world: World) -> None:
     """Each execution that fails is reported, in whatever order its event comes; COMPLETED stays."""
-    world = World()
     world.tune(batch_members=10)
     step = begin(world.request(ARCHIVE), world.context)
     run = step.next.run
@@ -139,9 +134,8 @@ def test_the_report_of_a_failed_execution_replaces_no_better_and_no_newer_one() 
     assert report_failure(world, run, 50, ended.finished + 60) == ended
 
 
-def test_a_direct_run_is_resumed_by_its_report() -> None:
+def test_a_direct_run_is_resumed_by_its_report(world: World) -> None:
     """Its plan was in memory: it is made again for the same version."""
-    world = World()
     report = world.run(ARCHIVE)
     records = world.records(report.run)
     records.store.delete([name for name in records.store.names("") if name != "report.json"])
@@ -197,9 +191,8 @@ def test_a_store_that_will_not_link_stops_the_run() -> None:
     world.assert_clean(world.resume(report.run), m=content)
 
 
-def test_records_of_another_archive_are_an_error() -> None:
+def test_records_of_another_archive_are_an_error(world: World) -> None:
     """Two archives may have one id: what is on record of one is never taken for the other's."""
-    world = World()
     request = world.request(ARCHIVE)
     step = begin(request, world.context)
     pin = world.buckets.source(request.source).head(request.source)
@@ -211,9 +204,8 @@ def test_records_of_another_archive_are_an_error() -> None:
             begin(changed, world.context, KnownArchive(step.next.run, known))
 
 
-def test_failed_members_are_done_again_only_from_their_archive() -> None:
+def test_failed_members_are_done_again_only_from_their_archive(world: World) -> None:
     """If it is gone, what is on record of them stays; a fault after that reopens the verdict."""
-    world = World()
     wrong = Entry("wrong", b"x", local={"crc32": 1}, central={"crc32": 1})
     report = world.run(build(*SMALL, wrong))
     assert (report.verdict, report.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
