@@ -51,7 +51,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Collect garbage less often: it took a tenth of the processor time of some tests."""
-    del session
     gc.collect()
     gc.freeze()
     gc.set_threshold(*RARELY)
@@ -92,7 +91,6 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Turn a test that was skipped for want of a tool into a failure, where that is asked for."""
-    del item, call
     report = yield
     if report.skipped and os.environ.get(REQUIRE_TOOLS) and isinstance(report.longrepr, tuple):
         reason = report.longrepr[2]

@@ -9,11 +9,11 @@ from tests.docs.commands import ROOT
 from tools.walk import walk_member
 
 PAGE = ROOT / "docs" / "architecture.md"
-PLACES = (ROOT, ROOT / "functions" / "s3unzip")
+PLACES = (ROOT, ROOT / "functions" / "s3unzip", ROOT / "tests")
 
 
 def test_every_file_of_the_page_exists() -> None:
-    """A path in the page leads to a file or folder of the checkout or of the package."""
+    """A path in the page leads to a file or folder of the checkout, the package or the tests."""
     named = set(re.findall(r"`([a-z_0-9/]+(?:\.py|/))`", PAGE.read_text()))
     assert len(named) > 30
     assert [name for name in named if not any((place / name).exists() for place in PLACES)] == []

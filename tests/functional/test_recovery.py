@@ -74,7 +74,6 @@ def test_lost_members_are_done_again(
     program: Program, archive: Path, name: str, loss: Loss
 ) -> None:
     """A file that is missing or has another size is written again when the run goes on."""
-    del archive
     records = extract(program)
     loss(program.folder / "out" / name)
     (records / "report.json").unlink()  # the program was killed before the end
@@ -92,7 +91,6 @@ def test_after_a_start_of_the_machine_contents_are_read(
 
     Also of a run that is COMPLETED: its report says what was written, not what is on the disk.
     """
-    del archive
     assert program.extract("a.zip", "out", "--prefix", "", *options).code == 0
     records = program.home / "runs" / program.runs()[0]
     whole = program.files("out")
@@ -139,7 +137,6 @@ def test_files_of_a_killed_run_are_removed(
     program: Program, archive: Path, words: tuple[str, ...]
 ) -> None:
     """Those that the run itself left beside its members, and no others."""
-    del archive
     records = extract(program)
     run = str(records.relative_to(program.home / "runs"))
     (records / "report.json").unlink()

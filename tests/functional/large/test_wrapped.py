@@ -31,7 +31,6 @@ class SparseSource(ArchiveSource):
         self._archive = archive
 
     def head(self, location: Location) -> Pin:
-        del location
         return Pin(self._archive.size, '"sparse"')
 
     def tail(self, location: Location, length: int) -> Tail:
@@ -40,7 +39,6 @@ class SparseSource(ArchiveSource):
         return Tail(data, self.head(location), MODIFIED)
 
     def open(self, location: Location, pin: Pin) -> "SparseSource":
-        del location, pin
         return self
 
     def read(self, want: ByteRange) -> bytes:
@@ -62,13 +60,11 @@ class ForgetfulBucket(MemoryBucket):
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
     ) -> Part:
-        del offset
         return self._keep(upload, Part(number, f'"{number}"', len(body), crc32))
 
     def copy_part(
         self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
     ) -> Part:
-        del offset, source, pin
         for start, piece in self._archive.pieces.items():
             assert span.stop <= start or span.start >= start + len(piece)
         crc = crc_of_zeros(span.length)
@@ -79,7 +75,6 @@ class ForgetfulBucket(MemoryBucket):
         return part
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
-        del if_absent
         self.objects[upload.key] = Stored(b"", self.pending.pop(upload.upload_id).facts, '"whole"')
         self.sizes[upload.key] = sum(part.size for part in parts)
         return "whole"
@@ -101,7 +96,6 @@ class SparseStores(MemoryStores):
         self._source = SparseSource(archive)
 
     def source(self, location: Location) -> SparseSource:  # type: ignore[override]  # reads the same
-        del location
         return self._source
 
 
