@@ -162,7 +162,7 @@ def test_full_scale_asks_first(pipeline: DeployedPipeline) -> None:
     assert what_lies_there(pipeline) == []
 
 
-def test_what_a_killed_set_left_is_removed(pipeline: DeployedPipeline) -> None:
+def test_clean_removes_the_objects_of_a_killed_set(pipeline: DeployedPipeline) -> None:
     """--clean with its token removes that set's things and no others."""
     ours, theirs = "acceptance-00000001", "acceptance-00000002"
     s3, bucket = pipeline.client("s3"), pipeline.outputs["DestinationBucket"]

@@ -129,7 +129,7 @@ def test_directories_are_no_members_that_can_fail(screen: Screen) -> None:
     assert "50\u00a0% of the members" in screen.show(page(report)).text("#facts")
 
 
-def test_keys_are_below_the_destination(screen: Screen) -> None:
+def test_failures_show_keys_without_the_prefix_of_the_destination(screen: Screen) -> None:
     """The table of failures has keys without the destination's prefix, and says so."""
     screen.show(page(failing(plain_failures(5))))
     note = screen.text("#failed caption small")

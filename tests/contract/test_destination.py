@@ -49,7 +49,7 @@ def test_unusual_keys(place: Place, key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ODD_KEYS)
-def test_keys_that_are_no_paths(place: Place, key: str) -> None:
+def test_keys_that_cannot_be_paths_are_taken(place: Place, key: str) -> None:
     """Where the store takes any key, so does the adapter, for reading too."""
     if not place.takes_any_key:
         pytest.skip("a file system cannot store such a name")

@@ -80,7 +80,7 @@ def test_one_version_of_several_is_tagged(versions: Versions) -> None:
     assert tags == [{"team": "red", "state": "extracted"}, {"team": "red"}]
 
 
-def test_what_cannot_be_tagged(versions: Versions) -> None:
+def test_tagging_is_refused(versions: Versions) -> None:
     """Too many tags, a version that is gone, and a bucket without versions are refused."""
     s3, source, where = versions
     pin = put(s3, where, b"first")

@@ -57,7 +57,7 @@ def test_a_part_sent_twice(place: Place) -> None:
     assert body_of(place) == DATA
 
 
-def test_listings(place: Place) -> None:
+def test_incomplete_uploads_are_listed(place: Place) -> None:
     """An incomplete upload can be found by somebody who knows only the prefix."""
     upload = begin(place)
     for cut in CUTS[:2]:
@@ -69,7 +69,7 @@ def test_listings(place: Place) -> None:
     assert list(place.destination.uploads(place.root.key)) == []
 
 
-def test_abort(place: Place) -> None:
+def test_an_upload_can_be_aborted_twice(place: Place) -> None:
     """An aborted upload is gone, and may be aborted again."""
     upload = begin(place)
     part = add(place, upload, *CUTS[0])

@@ -218,7 +218,7 @@ DENIED = "User is not authorized to perform: s3:ListBucket on resource: arn:aws:
     ],
 )
 @pytest.mark.parametrize("key", ["key", "odd//key"])
-def test_what_a_refused_head_means(
+def test_a_refused_head_is_followed_by_a_get(
     key: str, reply: Reply, kind: type[S3UnzipError], words: str
 ) -> None:
     """A HEAD has no body: a GET of one byte tells the code."""
@@ -286,7 +286,7 @@ def test_a_server_that_is_silent(call: str, limit: str) -> None:
     assert not waited_for, "another limit ended the call"
 
 
-def test_what_a_put_carries() -> None:
+def test_a_put_has_type_metadata_and_checksum() -> None:
     """Type, metadata, and a checksum for S3 to verify; the body is not hashed for the signature."""
     with HttpServer(lambda asked: Reply(200, headers={"ETag": '"x"'})) as server:
         stores = stores_at(server.url, destination_kms_key="arn:aws:kms:eu-west-1:1:key/k")
@@ -354,7 +354,7 @@ REGION = "the region &#34;eu-wst-1&#34; is wrong"
         ),
     ],
 )
-def test_what_is_not_found(call: str, reply: Reply, words: str) -> None:
+def test_a_404_names_the_missing_thing(call: str, reply: Reply, words: str) -> None:
     """The message names what is missing, or what may be wrong."""
     with answering(lambda asked: reply) as stores, pytest.raises(NotFoundError, match=words):
         CALLS[call](stores)

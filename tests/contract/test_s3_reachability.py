@@ -85,7 +85,7 @@ def test_a_proxy_is_not_passed_by(monkeypatch: pytest.MonkeyPatch, by: str) -> N
     assert "SECRET" not in f"{found}{found.trouble}"
 
 
-def test_a_store_of_errors_is_named() -> None:
+def test_a_store_that_answers_with_errors_is_named() -> None:
     """The line that tells the user has the host, and does not say that it did not answer."""
     with HttpServer(lambda asked: s3_error(503, "SlowDown")) as server:
         found = ask(server.url, by="obstore")

@@ -161,7 +161,7 @@ def test_size_and_crc(key: str, text: str | None, crc: int | None) -> None:
         (403, AccessDeniedError),
     ],
 )
-def test_what_a_status_without_a_body_means(
+def test_a_head_is_judged_by_its_status(
     key: str, status: int, kind: type[S3UnzipError] | None
 ) -> None:
     """A HEAD has no code: the status is read by what it always means, after one attempt.

@@ -53,7 +53,7 @@ def test_a_pinned_version_outlives_an_overwrite(s3: Place) -> None:
     assert b"".join(s3.destination.read(s3.key("copy"))) == old
 
 
-def test_what_is_stored_beside_the_bytes(s3: Place) -> None:
+def test_type_encoding_and_metadata_are_stored(s3: Place) -> None:
     """Type, encoding and metadata are kept by single and by multipart uploads."""
     facts = FACTS.__class__("text/csv", {"zip-crc32": "cbf43926", "mode": "644"}, "gzip")
     s3.fill("single", b"123456789", facts)

@@ -150,7 +150,7 @@ def test_a_header_that_the_user_wants_is_named(
 
 @pytest.mark.parametrize("call", ["tail", "read", "list"])
 @pytest.mark.parametrize("status", [501, 505])
-def test_what_is_not_implemented_is_not_tried_again(call: str, status: int) -> None:
+def test_an_unimplemented_request_is_not_retried(call: str, status: int) -> None:
     """A request that a server does not implement will not be implemented in a minute."""
     with (
         HttpServer(lambda asked: Reply(status)) as server,

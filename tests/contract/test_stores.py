@@ -15,7 +15,7 @@ S3 = Location("s3", "bucket", "prefix/")
 WEB = Location("https", "example.org", "a.zip")
 
 
-def test_what_has_no_adapter() -> None:
+def test_an_unknown_scheme_is_refused() -> None:
     """The message says what there is."""
     stores = open_stores(StoreConfig(WEB))
     for ask in (

@@ -164,7 +164,7 @@ def test_every_status_has_one_meaning(status: int, kind: type[S3UnzipError]) -> 
         assert len(server.asked) == 1
 
 
-def test_nobody_there_and_silence() -> None:
+def test_a_silent_server_and_a_closed_port_can_be_retried() -> None:
     """Both can be retried, and neither message has the query."""
     over = threading.Event()
 

@@ -88,7 +88,7 @@ def test_whole_or_not_at_all(place: Place) -> None:
     assert list(place.destination.uploads("")) == []
 
 
-def test_names(place: Place) -> None:
+def test_names_are_sorted_and_of_one_run(place: Place) -> None:
     """Names begin with the prefix and come in order; other runs are not seen."""
     work = place.work
     for name in ("outcomes/b.jsonl", "outcomes/a.jsonl", "plan.jsonl", "outcomes-not.json"):
@@ -100,7 +100,7 @@ def test_names(place: Place) -> None:
     assert list(place.stores.run_store("run-3").names("")) == []
 
 
-def test_missing(place: Place) -> None:
+def test_a_missing_object_is_named(place: Place) -> None:
     """The error names the missing object."""
     with pytest.raises(NotFoundError, match=r"stop\.json"):
         place.work.read("stop.json")

@@ -33,7 +33,7 @@ def test_docstrings(name: str) -> None:
     assert result.failed == 0
 
 
-def test_page() -> None:
+def test_python_examples_print_what_the_page_says() -> None:
     """Each example of docs/howto/python.md gives what is written below it."""
     result = doctest.testfile(str(ROOT / "docs/howto/python.md"), module_relative=False)
     assert result.attempted > 0

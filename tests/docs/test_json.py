@@ -109,7 +109,7 @@ def test_watch_prints_figures_then_the_report(
 
 
 @pytest.mark.parametrize(("dest", "verdict"), [("archive", "EQUAL"), ("damaged", "DIFFERENT")])
-def test_verify_says_the_same_thrice(
+def test_text_json_and_objects_of_verify_agree(
     world: tuple[Path, dict[str, str]], typed: Typed, dest: str, verdict: str
 ) -> None:
     """In the text, in the JSON and object by object."""

@@ -23,7 +23,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake["command"])
-def test_a_mistake_says(
+def test_a_mistake_has_the_documented_answer(
     mistake: dict[str, str | int],
     world: tuple[Path, dict[str, str]],
     typed: Callable[[Path, list[str]], Ended],

@@ -148,7 +148,7 @@ def test_replaced_archive(pipeline: DeployedPipeline) -> None:
     assert pipeline.members("replaced/") == {f"replaced/{name}": wanted[name] for name in wanted}
 
 
-def test_a_fault_is_met_again_within_two_minutes(pipeline: DeployedPipeline) -> None:
+def test_a_message_is_retried_within_two_minutes(pipeline: DeployedPipeline) -> None:
     """The queue hides a message for minutes; after a fault it comes back much sooner."""
     nowhere = {Variable.WORK_BUCKET.value: "no-such-bucket"}
     with with_variables(pipeline, "intake", nowhere, idle=False):

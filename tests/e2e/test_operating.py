@@ -47,7 +47,7 @@ def test_a_healthy_environment(pipeline: DeployedPipeline, operator: Program) ->
     assert versions(pipeline) == before
 
 
-def test_what_is_wrong_is_a_line_with_advice(pipeline: DeployedPipeline, operator: Program) -> None:
+def test_doctor_says_how_to_mend_a_fault(pipeline: DeployedPipeline, operator: Program) -> None:
     """Events that are switched off fail doctor, and it says how to mend that."""
     s3, bucket = pipeline.client("s3"), pipeline.outputs["IngestBucket"]
     put, before = s3.put_bucket_notification_configuration, versions(pipeline)

@@ -281,7 +281,7 @@ def test_empty_archive(pipeline: DeployedPipeline) -> None:
     assert (report.verdict, report.members, report.tasks) == (Verdict.COMPLETED, 0, 0)
 
 
-def test_metrics(pipeline: DeployedPipeline) -> None:
+def test_archives_and_tasks_are_measured(pipeline: DeployedPipeline) -> None:
     """Each archive and each task is measured, by service and environment alone."""
     with with_variables(pipeline, "intake", STATE_MACHINE):
         pipeline.put("measured.zip", build(*members_of(12)))

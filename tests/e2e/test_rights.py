@@ -48,7 +48,7 @@ HERE = {Variable.TUNING.value: json.dumps({"retry_seconds": 3.0})}  # small arch
 OPTIONS = {"on_conflict": "skip-unchanged", "marker": True}
 
 
-def test_table_is_the_template(assembly: Assembly) -> None:
+def test_the_tried_rights_are_all_rights_of_the_template(assembly: Assembly) -> None:
     """The rights that are tried are all that the template gives."""
     template = json.loads(assembly.template.read_text())
     found: set[Right] = set()

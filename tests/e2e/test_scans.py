@@ -107,7 +107,9 @@ def test_an_archive_waits_for_its_scan(pipeline: DeployedPipeline) -> None:
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_what_is_not_clean_is_not_opened(pipeline: DeployedPipeline, status: str) -> None:
+def test_an_archive_that_is_not_clean_is_not_opened(
+    pipeline: DeployedPipeline, status: str
+) -> None:
     """It is counted, and the log names the archive, the result and the threats."""
     key = f"in/{status}.zip"
     scan(pipeline, key, put(pipeline, key, b"text"), status)

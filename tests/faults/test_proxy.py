@@ -21,7 +21,7 @@ def client(proxy: FaultProxy) -> Iterator[S3Client]:
     client.close()
 
 
-def test_passes_and_counts(proxy: FaultProxy, client: S3Client) -> None:
+def test_the_proxy_passes_requests_on_and_records_them(proxy: FaultProxy, client: S3Client) -> None:
     """What is put comes back as it was, and each request is on record by its kind."""
     client.put_object(Bucket=SOURCE, Key="a b/ü.bin", Body=BODY)
     answer = client.get_object(Bucket=SOURCE, Key="a b/ü.bin", Range="bytes=5-99")

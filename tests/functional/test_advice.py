@@ -121,7 +121,7 @@ LIMITED = {code: archive for code, archive in LIMITED.items() if LIMITS in NAMED
 
 
 @pytest.mark.parametrize("code", SOFT)
-def test_what_lenient_lets_pass_is_a_warning(shop: Shop, code: str) -> None:
+def test_lenient_makes_a_refusal_a_warning(shop: Shop, code: str) -> None:
     """The code refuses the archive or a member, and with the option it is a warning."""
     assert code in codes_of(extract(shop, SOFT[code]))
     report = extract(shop, SOFT[code], LENIENT)

@@ -127,7 +127,7 @@ def test_ls_and_cat(program: Program) -> None:
 
 
 @pytest.mark.parametrize("words", ["plan a.zip out", "test a.zip", "run a.zip out --dry-run"])
-def test_what_only_looks_writes_nothing(program: Program, words: str) -> None:
+def test_plan_test_and_dry_run_write_nothing(program: Program, words: str) -> None:
     """Neither a file nor a run."""
     assert program.run(*words.split()).code == 0
     assert program.files().keys() == {"a.zip", "damaged.zip"}
@@ -197,7 +197,7 @@ def test_selecting_nothing_is_no_success(program: Program, words: str) -> None:
     assert program.run("runs").out.count("\n") <= 1
 
 
-def test_what_is_not_selected_does_not_count(program: Program) -> None:
+def test_members_that_are_not_selected_do_not_count(program: Program) -> None:
     """A glob in vain beside another is a warning, a bad member left out no failure."""
     ended = program.extract("damaged.zip", "out", "-i", "a/**", "-i", "*.zip", "--json", "-q")
     (report,) = ended.lines
@@ -256,7 +256,7 @@ def test_members_without_the_folders_collide_with_nothing(program: Program) -> N
     assert program.run("verify", "two.zip", "out", *options).code == 0
 
 
-def test_where_a_folder_is_does_not_count_in_the_length_of_keys(program: Program) -> None:
+def test_the_path_of_a_folder_does_not_count_in_the_length_of_keys(program: Program) -> None:
     """A member of 991 bytes fits into any folder; one of 1,025 into none."""
     long, too_long = "d/" * 495 + "f", "e/" * 512 + "f"
     program.add("b.zip", Entry(long, b"1"), Entry(too_long, b"1"))

@@ -238,7 +238,7 @@ def test_expired_variables_end_a_run_at_once(login: Login) -> None:
     login.start("resume", "latest").ends(0)
 
 
-def test_keys_that_have_expired_before(login: Login) -> None:
+def test_expired_keys_end_a_command_at_once(login: Login) -> None:
     """The command ends after one refusal, with what to do."""
     login.s3.expired = "OLD"
     login.start("ls", SOURCE, "--profile", "kept").ends(
@@ -263,7 +263,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize("profile", TOLD)
-def test_what_is_missing_is_said_at_once(login: Login, profile: str) -> None:
+def test_missing_credentials_end_a_command_at_once(login: Login, profile: str) -> None:
     """Exit code 6 and one line, whichever of the two profiles it is; the store is not asked."""
     if profile == "far":
         del login.program.variables["AWS_ENDPOINT_URL_STS"]

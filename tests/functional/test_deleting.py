@@ -60,7 +60,7 @@ def place(tmp_path: Path) -> Place:
     return place
 
 
-def test_only_what_is_extra_below_the_prefix_goes(place: Place) -> None:
+def test_only_extra_objects_below_the_prefix_are_deleted(place: Place) -> None:
     """Members and what is beside the prefix stay; a dry run tells it before and deletes nothing."""
     place.put("site/old.txt", "site/d/old.txt", "site2/kept.txt", "kept.txt")
     before = place.names
@@ -75,7 +75,7 @@ def test_only_what_is_extra_below_the_prefix_goes(place: Place) -> None:
     assert (again.code, again.err) == (0, "")
 
 
-def test_somebody_must_agree(place: Place) -> None:
+def test_deleting_needs_a_number_and_a_yes(place: Place) -> None:
     """A number must be given; on a terminal it is asked besides."""
     place.put("site/old.txt")
     place.site("--delete-extra").ends(2, "requires an argument (see s3unzip run --help)")
@@ -91,7 +91,7 @@ def test_somebody_must_agree(place: Place) -> None:
     assert place.names == MEMBERS
 
 
-def test_too_many_are_too_many(place: Place) -> None:
+def test_more_extra_objects_than_the_number_are_kept(place: Place) -> None:
     """Above the number nothing is deleted, and the exit code says so."""
     place.put(*(f"site/{n}" for n in range(12)))
     place.site("--delete-extra", "11").ends(
@@ -195,13 +195,15 @@ def test_the_archive_is_deleted_after_success(place: Place) -> None:
         ("https://host/a.zip?key=secret", "delete", "https://host/a.zip?... is only read"),
     ],
 )
-def test_what_cannot_become_of_an_archive(place: Place, source: str, words: str, said: str) -> None:
+def test_an_impossible_after_success_is_refused(
+    place: Place, source: str, words: str, said: str
+) -> None:
     """It is refused before anything is read, in words that say what is possible."""
     place.site("--after-success", *words.split(), source=source).ends(2, said)
     assert place.files().keys() == {"a.zip", "broken.zip"}
 
 
-def test_some_members_are_enough_for_a_tag() -> None:
+def test_an_archive_is_tagged_after_a_selection() -> None:
     """An archive is tagged after a selection, too; a value may have an equals sign."""
     source = Location("s3", "arrivals", "t/a.zip")
     tagged = parse_after_success("tag=state=a=b", source, Options(limit=1))

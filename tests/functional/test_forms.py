@@ -158,7 +158,9 @@ def test_encrypted_members_open(seal: Seal, as_gzip: GzipForm | None) -> None:
 @pytest.mark.parametrize(
     ("password", "reason"), [(None, "encrypted"), (b"wrong", "wrong-password")]
 )
-def test_without_the_right_password(seal: Seal, password: bytes | None, reason: str) -> None:
+def test_encrypted_members_fail_without_the_right_password(
+    seal: Seal, password: bytes | None, reason: str
+) -> None:
     """Each encrypted member fails by name, the plain one is written, and no upload is left."""
     world = small_world(password)
     report = world.run(sealed(seal))

@@ -45,7 +45,7 @@ class Tree:
         return {one.key: one.reason for one in self.nested}
 
 
-def test_not_asked_for() -> None:
+def test_without_a_depth_an_inner_archive_is_a_member() -> None:
     """Without a depth an archive inside is a member like any other."""
     tree = Tree(wrap(1), Options())
     assert tree.nested == []
@@ -76,7 +76,7 @@ def test_each_is_a_run_of_its_own() -> None:
     assert report.pin.etag is not None
 
 
-def test_what_is_no_good_archive() -> None:
+def test_inner_archives_that_cannot_be_opened() -> None:
     """What is only called so stays a member, which is no failure; a broken archive is not right."""
     names = {"a.zip": b"no archive", "b.ZIP": wrap(0), "c.zip": wrap(0) + b"trailing"}
     tree = Tree(build(*(Entry(name, data) for name, data in names.items())), ONE)
@@ -171,7 +171,7 @@ def test_an_object_that_was_replaced_is_not_opened(world: World) -> None:
     assert [one.reason for one in world.run_nested_here(report)] == ["nested-changed"]
 
 
-def test_a_password_goes_down() -> None:
+def test_the_password_opens_inner_archives() -> None:
     """The password opens what is inside too, and selections do not apply there."""
     inner = build(seal_aes(Entry("secret.txt", b"secret"), b"pw"), Entry("other.csv", b"1"))
     outer = build(seal_aes(Entry("inner.zip", inner, DEFLATE), b"pw"), Entry("x.txt", b"x"))

@@ -167,7 +167,7 @@ def test_another_profile_for_the_destination(places: Places) -> None:
     assert not any(b"secret" in data for data in kept.values())
 
 
-def test_what_is_typed_replaces_what_is_remembered(places: Places) -> None:
+def test_typed_options_replace_remembered_ones(places: Places) -> None:
     """Of options that exclude each other, too; a server that is not there is told at once."""
     program = places.program
     places.there.denied = {"to/a/small.txt"}
@@ -227,7 +227,7 @@ def test_a_key_that_looks_like_a_glob(places: Places, name: str) -> None:
     assert {key.split("/")[1] for key in places.near.objects} == {stem, "invoice 2", "invoice 4"}
 
 
-def test_what_is_extra_in_a_bucket_goes(places: Places) -> None:
+def test_extra_objects_of_a_bucket_are_deleted(places: Places) -> None:
     """Below the prefix, if nobody else wrote it; a dry run tells it before and deletes nothing."""
     for key in ("to/a/old.txt", "to/a/d/old.txt", "to/kept.txt"):
         places.out.put(key, b"extra", ObjectFacts("text/plain", {}), if_absent=False)
@@ -285,7 +285,7 @@ def test_a_store_that_knows_no_checksums(places: Places) -> None:
         ("if-none-match", ("--on-conflict", "never")),
     ],
 )
-def test_what_a_store_does_not_implement_ends_a_run(
+def test_an_unimplemented_header_ends_a_run(
     places: Places, header: str, words: tuple[str, str]
 ) -> None:
     """The run ends after few requests, and the message names the option to leave out."""

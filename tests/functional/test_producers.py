@@ -152,7 +152,9 @@ def shop(program: Program) -> Iterator[Shop]:
 @pytest.mark.parametrize("place", ["folder", "s3"])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("habit", HABITS)
-def test_what_producers_write_is_extracted(shop: Shop, habit: str, way: str, place: str) -> None:
+def test_archives_of_real_producers_are_extracted(
+    shop: Shop, habit: str, way: str, place: str
+) -> None:
     """Every member has its bytes, and the habit is a warning."""
     raw, expected = HABITS[habit]
     options = ["--lenient"] * (habit == "softened")
@@ -165,7 +167,9 @@ def test_what_producers_write_is_extracted(shop: Shop, habit: str, way: str, pla
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("twin", TWINS)
-def test_what_only_looks_like_a_habit_is_not(shop: Shop, twin: str, way: str) -> None:
+def test_an_archive_that_only_looks_like_a_producers_is_refused(
+    shop: Shop, twin: str, way: str
+) -> None:
     """A twin that proves too little has its own code, and no wrong byte is written."""
     raw, expected = TWINS[twin]
     shop.program.variables["S3UNZIP_TUNING"] = json.dumps(WAYS[way])

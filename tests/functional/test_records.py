@@ -69,7 +69,7 @@ def test_an_unreadable_record_does_not_end_the_list(program: Program) -> None:
     assert program.run("runs", "--limit", "1").err.endswith("the latest 1; --limit N lists more\n")
 
 
-def test_what_is_shown_of_a_run_that_ended(program: Program, run: str) -> None:
+def test_the_report_of_an_ended_run_is_shown(program: Program, run: str) -> None:
     """Its report, also by `watch`, and its page; nothing is left to resume or to abort."""
     assert program.run("show", "latest").out.startswith("COMPLETED")
     failures = program.run("show", "--failures")
@@ -205,7 +205,7 @@ def test_tasks_add_up_as_they_end(world: World) -> None:
 
 
 @pytest.mark.usefixtures("run")
-def test_verify_says_what_differs(program: Program) -> None:
+def test_verify_names_the_differences(program: Program) -> None:
     """Equal is 0; a difference is 1, and is named; as many as asked for, the rest is counted."""
     ended = program.run("verify", "a.zip", "out")
     assert (ended.code, ended.out[:5]) == (0, "EQUAL")

@@ -247,7 +247,9 @@ def test_failed_members_again_meets_a_fault(error: S3UnzipError, reason: str, me
 
 
 @pytest.mark.parametrize("tuning", [{}, {"batch_members": 1}, {"small_member": 6}], ids=str)
-def test_of_two_members_that_overlap_the_same_one_is_written(tuning: dict[str, float]) -> None:
+def test_one_of_two_overlapping_members_is_written_however_work_is_cut(
+    tuning: dict[str, float],
+) -> None:
     """Only the local header tells; the one that passes its bound is refused, however work is cut.
 
     Its extra field, which the directory does not know of, moves the data into the next member.
@@ -307,7 +309,7 @@ def test_long_names_make_no_long_report(world: World) -> None:
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_what_hides_behind_a_member_is_found(world: World, large: bool) -> None:  # noqa: FBT001 - a parameter
+def test_a_hidden_local_header_is_a_warning(world: World, large: bool) -> None:  # noqa: FBT001 - a parameter
     """A local header within 64 KiB after a member's data is a warning, however it is read."""
     world.tune(small_member=10 if large else 1 << 20)
     hidden = Entry("a", b"1" * 100, after=bytes(60_000) + b"PK\3\4 hidden")

@@ -101,7 +101,9 @@ def test_one_failure_stops_no_other(program: Program) -> None:
         ("in", "Missing argument 'DEST'"),
     ],
 )
-def test_what_does_not_go_with_several(program: Program, words: str, said: str) -> None:
+def test_options_of_one_archive_are_refused_for_several(
+    program: Program, words: str, said: str
+) -> None:
     """The words say what to do instead."""
     program.extract(*words.split()).ends(2, said)
 

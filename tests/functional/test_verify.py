@@ -259,7 +259,7 @@ def test_forged_metadata_is_found_with_the_record(case: Extracted) -> None:
     assert case.lines[key].proof is Proof.METADATA
 
 
-def test_what_was_replaced_by_the_same_bytes_is_read(case: Extracted) -> None:
+def test_an_object_with_another_etag_is_read(case: Extracted) -> None:
     """A copy in place can change the ETag: the bytes decide, not the record."""
     key = case.forge(5, etag='"another-1"')
     found = case.verify(case.written())
@@ -370,7 +370,7 @@ class FolderOrder(MemoryBucket):
         return listed[start : start + 5], more
 
 
-def test_an_order_that_shows_late_is_not_told_twice() -> None:
+def test_results_are_not_given_twice_in_an_unsorted_listing() -> None:
     """Results that were given out are not given again: verify asks to do without them."""
     names = [f"{folder}/{n}" for folder in ("0", "a-b", "a") for n in range(9)]
     world = World(buckets=MemoryStores(out=FolderOrder()))
@@ -393,7 +393,7 @@ class ForgetfulList(MemoryBucket):
                 yield entry
 
 
-def test_what_a_list_leaves_out_is_not_missing() -> None:
+def test_an_object_that_the_list_leaves_out_is_an_error() -> None:
     """A member that HEAD finds is there: the verdict would be wrong."""
     case = Extracted(world=World(buckets=MemoryStores(out=ForgetfulList())))
     with pytest.raises(StorageError, match="exists, and the store does not list it"):

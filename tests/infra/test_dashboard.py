@@ -63,7 +63,7 @@ def names(body: dict[str, Any], title: str) -> set[str]:
     return {metric.name for metric in metrics_of(titled(body, title))}
 
 
-def test_what_is_emitted_is_drawn(body: dict[str, Any]) -> None:
+def test_every_metric_is_drawn(body: dict[str, Any]) -> None:
     """Every metric of the functions is drawn with the dimensions it has, and no other."""
     drawn = [
         metric

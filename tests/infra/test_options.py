@@ -93,7 +93,7 @@ def test_object_properties(dev: Synthesized, options: Synthesized) -> None:
     assert "objects" not in json.loads(variables_of(dev)[Variable.OPTIONS])
 
 
-def test_who_pays_for_reading(dev: Synthesized, options: Synthesized) -> None:
+def test_the_request_payer_is_a_variable(dev: Synthesized, options: Synthesized) -> None:
     """`ingest.request_payer` is in the variables of the functions."""
     for name in ("intake", "extract"):
         assert variables_of(options, name)[Variable.REQUEST_PAYER] == "requester"

@@ -67,7 +67,7 @@ def test_a_late_fault_replaces_no_report() -> None:
 
 
 @pytest.mark.parametrize("call", ["create outcomes/", "create report.json"])
-def test_of_two_at_once_the_better_one_is_on_record(call: str) -> None:
+def test_the_better_of_two_simultaneous_attempts_is_on_record(call: str) -> None:
     """One is refused a PUT, and writes its records while the other one completes the run."""
     with Stage(tail_bytes=WHOLE_TAIL) as stage:
         stage.at("intake", 2, "put out/", stage.deny)

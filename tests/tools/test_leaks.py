@@ -11,7 +11,9 @@ import pytest
 from tests.support.leaks import find_left, product_logger_kept, take_state
 
 
-def test_what_is_left_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_changes_that_a_test_leaves_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Variables, working folder, path of imports, clocks and the handlers of signals."""
     before = take_state()
     monkeypatch.setenv("S3UNZIP_LEFT", "x")

@@ -38,7 +38,7 @@ def test_notes_are_the_section_of_the_version() -> None:
         ("v9.9.9", "9.9.9", "no section"),
     ],
 )
-def test_what_does_not_agree_is_said(tag: str, version: str, why: str) -> None:
+def test_a_release_that_does_not_agree_is_refused(tag: str, version: str, why: str) -> None:
     """Each disagreement is refused with what to do."""
     with pytest.raises(ReleaseError, match=why):
         release_notes(tag, version, TEXT)

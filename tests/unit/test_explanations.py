@@ -34,7 +34,7 @@ def test_an_unknown_code_is_still_said() -> None:
     assert explain("of-tomorrow") == Explanation("of-tomorrow.", "See docs/reference/checks.md.")
 
 
-def test_words_come_before_the_fact() -> None:
+def test_the_sentence_of_a_check_precedes_its_fact() -> None:
     """A check's fact follows its sentence; a store's answer is a sentence of its own."""
     assert describe("wrong-password", "the check byte differs") == (
         "The password does not open the member: the check byte differs"

@@ -31,7 +31,7 @@ def test_the_asset_has_the_fingerprint_of_its_source(package: Path) -> None:
         ("handlers/__pycache__/plan.cpython-313.pyc", True),
     ],
 )
-def test_what_counts(package: Path, name: str, *, same: bool) -> None:
+def test_only_source_files_count(package: Path, name: str, *, same: bool) -> None:
     """A changed or added file counts where a function uses it, compiled files never."""
     before = source_fingerprint(package)
     path = package / name

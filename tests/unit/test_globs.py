@@ -110,7 +110,7 @@ def test_no_name_takes_longer_than_its_length(tokens: list[str], unit: str) -> N
     compile_glob("".join(tokens)).match(unit * 300_000 + "\0")
 
 
-def test_an_automaton_forgets() -> None:
+def test_the_memory_of_an_automaton_is_bounded() -> None:
     """Ever new characters do not fill the memory, and change no answer."""
     glob = compile_glob("*a*b")
     for number in range(3 * MAX_TRANSITIONS):
@@ -128,6 +128,6 @@ def test_an_empty_range_is_a_mistake(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["[[]2024].zip", "[a&&b]", "[!]", "[^]"])
-def test_a_class_warns_of_nothing(pattern: str) -> None:
+def test_a_character_class_raises_no_warning(pattern: str) -> None:
     """Python's warnings about sets of characters are errors here; a class of nothing is itself."""
     compile_glob(pattern).match("x")

@@ -57,7 +57,7 @@ def test_storage_classes_are_botocores() -> None:
         ObjectProperties(tags={f"t{n}": "x" * 256 for n in range(9)} | {"k" * 128: "v"}),
     ],
 )
-def test_what_s3_takes(chosen: ObjectProperties) -> None:
+def test_properties_up_to_the_limits_are_accepted(chosen: ObjectProperties) -> None:
     """Values up to the limits are let through."""
     chosen.check()
 
@@ -92,7 +92,7 @@ def test_what_s3_takes(chosen: ObjectProperties) -> None:
         (ObjectProperties(tags={"k\n": "v"}), "S3 takes no '\\n' in a tag"),
     ],
 )
-def test_what_s3_does_not_take(chosen: ObjectProperties, said: str) -> None:
+def test_properties_beyond_the_limits_are_refused(chosen: ObjectProperties, said: str) -> None:
     """The message names the value and the limit."""
     with pytest.raises(UsageError) as caught:
         chosen.check()

@@ -97,7 +97,7 @@ class Shown:
     ],
     ids=["small", "stream", "copy", "slices", "split"],
 )
-def test_the_share_ends_at_all_of_it(
+def test_progress_ends_at_all_work(
     members: list[zips.Entry], tuning: Tuning, kinds: dict[str, int]
 ) -> None:
     """Every kind of member counts what it is, on one machine and for `watch`."""
@@ -108,7 +108,7 @@ def test_the_share_ends_at_all_of_it(
 
 
 @pytest.mark.parametrize("rule", [OnConflict.SKIP_UNCHANGED, OnConflict.NEVER])
-def test_what_is_kept_is_done(rule: OnConflict) -> None:
+def test_unchanged_members_count_as_done(rule: OnConflict) -> None:
     """A second run of the same archive reads nothing of it, and is done to the end all the same."""
     shown = Shown(WHOLE)
     shown.run(*SMALL, STREAMED)

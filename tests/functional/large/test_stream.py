@@ -72,7 +72,7 @@ def test_a_flipped_bit_fails_the_member_by_name(method: int, place: float) -> No
         (6, CONTENT, "unsupported-method"),
     ],
 )
-def test_what_cannot_be_decoded_fails(method: int, data: bytes, reason: str) -> None:
+def test_a_stream_that_cannot_be_decoded_fails(method: int, data: bytes, reason: str) -> None:
     """A stream that ends early, and a method that is not known, before its upload begins."""
     world = World(WHOLE)
     report = world.run(zips.build(zips.Entry("big", CONTENT, method, data=data)))

@@ -61,7 +61,9 @@ def client() -> Iterator[SecretsManagerClient]:
         ("secretsmanager:fields#zip", VALUE.encode()),
     ],
 )
-def test_reads(client: SecretsManagerClient, ref: str, password: bytes) -> None:
+def test_passwords_of_secrets_are_read(
+    client: SecretsManagerClient, ref: str, password: bytes
+) -> None:
     """Text, bytes and a field of a JSON object, by name and by ARN."""
     assert read_secret(ref, client) == password
 
@@ -81,7 +83,9 @@ def test_reads(client: SecretsManagerClient, ref: str, password: bytes) -> None:
         ("file:/etc/password", UsageError),
     ],
 )
-def test_refuses(client: SecretsManagerClient, ref: str, error: type[Exception]) -> None:
+def test_secrets_without_a_password_are_refused(
+    client: SecretsManagerClient, ref: str, error: type[Exception]
+) -> None:
     """Each refusal is of the right kind, and no message holds a value."""
     with pytest.raises(error) as caught:
         read_secret(ref, client)

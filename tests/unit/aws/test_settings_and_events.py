@@ -52,7 +52,7 @@ def test_worker_is_what_the_variables_say() -> None:
 
 
 @pytest.mark.parametrize(("setting", "told"), [("requester", "requester"), ("", None)])
-def test_only_reading_the_archive_is_paid(
+def test_only_requests_for_the_archive_name_the_payer(
     setting: str, told: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests for the archive say who pays; those of the destination do not."""

@@ -83,7 +83,7 @@ def plan() -> PlanSummary:
         ({"bytes_done": -1}, "0%"),
     ],
 )
-def test_the_share_has_one_basis(counts: Mapping[str, int], percent: str) -> None:
+def test_percent_is_work_done_of_all_work(counts: Mapping[str, int], percent: str) -> None:
     """Work done of all work; 100 % is all of it, and what was only read counts nothing."""
     shown, _ = display(quiet=True, gone=0.0)
     shown.finished(counts)

@@ -24,7 +24,7 @@ def test_an_environment_s_options_are_all_planned() -> None:
 
 
 @given(st.sampled_from([("*.csv",), ("a/**", "b")]), st.integers(1, 5))
-def test_what_is_typed_replaces_the_environment_s_options(
+def test_typed_options_replace_those_of_the_environment(
     include: tuple[str, ...], limit: int
 ) -> None:
     """The options that nobody typed stay."""

@@ -54,7 +54,7 @@ def test_a_lost_exception_is_raised_again(number: int, code: int) -> None:
 
 
 @pytest.mark.parametrize("error", [None, ValueError("what it became on its way")])
-def test_one_that_is_lost_until_the_end_ends_the_command(error: Exception | None) -> None:
+def test_a_signal_that_is_lost_until_the_end_ends_the_command(error: Exception | None) -> None:
     """A command that ends before the exception is raised again did not end by itself."""
 
     def end() -> None:
@@ -73,7 +73,7 @@ def wait_for_the_timer() -> bool:
 
 
 @pytest.mark.parametrize("with_another", [False, True])
-def test_what_is_handled_is_not_raised_again(with_another: bool) -> None:  # noqa: FBT001 - a case
+def test_a_handled_signal_is_not_raised_again(with_another: bool) -> None:  # noqa: FBT001 - a case
     """What a command puts on record after Ctrl-C is not interrupted, also after another error."""
     waited = False
     with Stopping().like_ctrl_c():
@@ -107,7 +107,7 @@ def record_and_stop(waited: list[bool]) -> None:
 
 
 @pytest.mark.parametrize("record", [record_finally, record_and_stop])
-def test_only_a_second_one_interrupts(record: Callable[[list[bool]], None]) -> None:
+def test_only_a_second_signal_interrupts_the_clean_up(record: Callable[[list[bool]], None]) -> None:
     """What is done in any case ends; a user who presses Ctrl-C again does not want to wait."""
     waited = list[bool]()
     with pytest.raises(KeyboardInterrupt), Stopping().like_ctrl_c():
@@ -115,7 +115,7 @@ def test_only_a_second_one_interrupts(record: Callable[[list[bool]], None]) -> N
     assert waited == [True]
 
 
-def test_one_that_is_ignored_stays_so() -> None:
+def test_an_ignored_signal_stays_ignored() -> None:
     """As with nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

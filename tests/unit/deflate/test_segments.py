@@ -142,7 +142,7 @@ def test_broken_streams_are_values(later: bytes, code: str, *, has_stop: bool) -
     assert arrival.fault.code == code
 
 
-def test_what_stays_unknown() -> None:
+def test_noise_makes_the_window_irrelevant() -> None:
     """Log lines copy from copies for ever; after 32 KiB of noise nothing of the window matters."""
     data = ENCODERS["zlib-9"](log_lines(20_000))
     tail = scan(data, walk(data)[3].start_bit, None)

@@ -71,7 +71,7 @@ def test_calls_ahead_run_at_once_and_give_their_results_in_order() -> None:
     assert sorted(begun) == list(range(9))
 
 
-def test_who_closes_calls_ahead_waits_for_none() -> None:
+def test_closing_calls_ahead_waits_for_none() -> None:
     """A collector of garbage closes what is left behind, where a thread must not be waited for."""
     release, ended = threading.Event(), []
 

@@ -29,7 +29,9 @@ def schedule_the_idle() -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("question", "policy"), [(schedule_threads, "SCHED_BATCH"), (schedule_the_idle, "SCHED_IDLE")]
 )
-def test_threads_yield(question: Callable[[], tuple[int, int]], policy: str) -> None:
+def test_threads_preempt_no_other_process(
+    question: Callable[[], tuple[int, int]], policy: str
+) -> None:
     """A process and its threads preempt no other; a policy that somebody chose stays."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         assert pool.submit(question).result() == (getattr(os, policy), getattr(os, policy))

@@ -74,7 +74,7 @@ def left(account: Account) -> list[str]:
         {"on_conflict": "never"},
     ],
 )
-def test_it_is_extracted_and_nothing_is_left(
+def test_the_canary_is_extracted_and_removed(
     deploy: Deploy, account: Account, options: dict[str, object]
 ) -> None:
     """This holds for all options of the environment."""
@@ -167,7 +167,7 @@ def test_objects_that_may_not_be_deleted(deploy: Deploy) -> None:
     assert "s3:ListBucketVersions" in found.message
 
 
-def test_no_run_begins(deploy: Deploy, account: Account) -> None:
+def test_a_canary_without_a_run_is_explained(deploy: Deploy, account: Account) -> None:
     """Where no event arrives the checks before the canary say why; the archive is removed."""
     runs, _ = deploy()
     canary, removal = try_canary(runs, 0.1)

@@ -35,7 +35,9 @@ from tests.unit.operate.scripted import RESOURCES, SERVICES, answering, check, d
         ("UPDATE_ROLLBACK_FAILED", FAILURE),
     ],
 )
-def test_stack(runs: DeployedRuns, status: str, expected: CheckStatus) -> None:
+def test_the_status_of_the_stack_is_checked(
+    runs: DeployedRuns, status: str, expected: CheckStatus
+) -> None:
     """A stack that is not whole is told by its status."""
     runs.stack["StackStatus"] = status
     check(runs, "stack", expected, status, "123456789012")
@@ -50,7 +52,7 @@ def test_stack(runs: DeployedRuns, status: str, expected: CheckStatus) -> None:
         ({"Version": __version__, "Fingerprint": source_fingerprint()}, OK, "the same source"),
     ],
 )
-def test_version(
+def test_the_deployed_version_is_checked(
     runs: DeployedRuns, outputs: dict[str, str], expected: CheckStatus, word: str
 ) -> None:
     """Another version, or the same with other files, is told."""
@@ -68,7 +70,7 @@ def test_version(
         ((1_000, 600, 300), 400, FAILURE, "raise functions.extract.reserved_concurrency"),
     ],
 )
-def test_concurrency(
+def test_the_concurrency_of_the_account_is_checked(
     runs: DeployedRuns,
     limits: tuple[int, int, int | None],
     workers: int,
@@ -96,7 +98,7 @@ def test_concurrency(
 
 
 @pytest.mark.parametrize("role", ["ingest", "destination", "work"])
-def test_buckets(runs: DeployedRuns, account: Account, role: str) -> None:
+def test_missing_buckets_are_named(runs: DeployedRuns, account: Account, role: str) -> None:
     """A bucket that is there is ok, and one that is gone a failure."""
     name = f"{role} bucket"
     check(runs, name, OK, "in us-east-1, owned by account 123456789012")
@@ -197,7 +199,7 @@ def test_a_bucket_when_s3_fails(runs: DeployedRuns, fault_of: str) -> None:
         ("missing", FAILURE, "does not exist"),
     ],
 )
-def test_key(
+def test_the_kms_key_is_checked(
     runs: DeployedRuns, account: Account, state: str, expected: CheckStatus, word: str
 ) -> None:
     """A key that cannot encrypt fails every PUT."""
@@ -252,7 +254,7 @@ def test_a_bucket_with_a_key_that_no_setting_names(
         ("deleted", "", FAILURE, "put the password into"),
     ],
 )
-def test_secret(
+def test_the_secret_of_the_password_is_checked(
     runs: DeployedRuns,
     account: Account,
     value: str | None,
@@ -335,14 +337,16 @@ def test_a_destination_of_another_account(
         ("", FAILURE, "no archive will start a run"),
     ],
 )
-def test_events(runs: DeployedRuns, inside: str, expected: CheckStatus, word: str) -> None:
+def test_a_bucket_that_sends_no_events_is_named(
+    runs: DeployedRuns, inside: str, expected: CheckStatus, word: str
+) -> None:
     """Without EventBridge no archive starts a run; moto does not keep this setting."""
     body = f"<NotificationConfiguration>{inside}</NotificationConfiguration>"
     with answering(runs, lambda _: Reply(200, body.encode()), "s3"):
         check(runs, "events", expected, word)
 
 
-def test_rules(runs: DeployedRuns, account: Account) -> None:
+def test_disabled_rules_are_named(runs: DeployedRuns, account: Account) -> None:
     """A rule that somebody disabled is named, with the command that enables it."""
     runs.resources = ()
     check(runs, "rules", FAILURE, "no EventBridge rule")
@@ -354,7 +358,7 @@ def test_rules(runs: DeployedRuns, account: Account) -> None:
     check(runs, "rules", FAILURE, "aws events enable-rule --name ArchivePut")
 
 
-def test_trigger(runs: DeployedRuns, account: Account) -> None:
+def test_a_disabled_trigger_is_named(runs: DeployedRuns, account: Account) -> None:
     """The queue's trigger may be missing or disabled."""
     check(runs, "trigger", FAILURE, "no queue invokes plan")
     client = account.client("lambda")
@@ -366,7 +370,7 @@ def test_trigger(runs: DeployedRuns, account: Account) -> None:
     check(runs, "trigger", FAILURE, "Disabled")
 
 
-def test_dead_letters(runs: DeployedRuns, account: Account) -> None:
+def test_dead_letters_are_counted(runs: DeployedRuns, account: Account) -> None:
     """Messages in any queue but the intake want a person."""
     runs.resources = (Resource("IntakeQueue1", QUEUE, account.outputs["QueueUrl"]),)
     check(runs, "dead letters", FAILURE, "no dead-letter queue")

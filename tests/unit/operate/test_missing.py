@@ -84,7 +84,7 @@ def test_keys_and_archives_that_are_read_by_their_size(site: Site, key: str) -> 
     assert (found.archives, found.unsettled) == (1, ())
 
 
-def test_what_cannot_be_read_hides_nothing(site: Site) -> None:
+def test_unreadable_archives_and_records_are_listed(site: Site) -> None:
     """An archive that must be restored has no run; a run with damaged records has not finished."""
     site.work(site.begin("done.zip"))
     damaged = site.begin("damaged.zip")
@@ -174,7 +174,7 @@ def test_a_run_of_another_archive_is_no_verdict(site: Site) -> None:
     assert "put the archive under another key" in str(other.message)
 
 
-def test_what_is_gone_is_named(site: Site) -> None:
+def test_a_missing_queue_or_bucket_is_named(site: Site) -> None:
     """What cannot be queued is an error, not a number, and so is a bucket that is not there."""
     site.account.put("lost.zip", GOOD)
     runs = site.runs

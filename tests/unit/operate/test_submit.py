@@ -79,7 +79,7 @@ def shell(site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
         (["", "in/01.zip"], ["in/00.zip", "in/01.zip", "in/sub/02.zip", "x.zip"]),
     ],
 )
-def test_what_words_name(shell: Shell, words: list[str], keys: list[str]) -> None:
+def test_words_select_archives(shell: Shell, words: list[str], keys: list[str]) -> None:
     """Prefixes, globs and keys; each archive is queued once, and nothing else."""
     shell.put("in/00.zip", "in/01.zip", "in/sub/02.zip", "in/text.txt", "in/folder.zip/", "x.zip")
     for name in (key for key in keys if "[" in key):  # it wins over what it fits as a glob
@@ -105,7 +105,9 @@ def test_what_words_name(shell: Shell, words: list[str], keys: list[str]) -> Non
         ("a.zip", 2, "archives of an environment are in S3: s3://bucket/prefix/"),
     ],
 )
-def test_words_that_name_nothing(shell: Shell, word: str, code: int, says: str) -> None:
+def test_words_that_select_nothing_queue_nothing(
+    shell: Shell, word: str, code: int, says: str
+) -> None:
     """Nothing is queued of any word then, and one line says why."""
     shell.put("a.zip", "text.txt")
     assert shell(BUCKET, word, "--yes") == code
@@ -114,7 +116,7 @@ def test_words_that_name_nothing(shell: Shell, word: str, code: int, says: str) 
 
 
 @pytest.mark.parametrize("more", ["--yes", "--dry-run"])
-def test_when_nothing_is_queued(shell: Shell, more: str) -> None:
+def test_archives_that_are_not_queued(shell: Shell, more: str) -> None:
     """Archives that the environment does not take, a budget that is too low, and a dry run."""
     shell.put("odd/A.zIp")
     assert shell(f"{BUCKET}odd/", more) == 0
@@ -131,7 +133,7 @@ def test_when_nothing_is_queued(shell: Shell, more: str) -> None:
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("yes\n", 0), ("n\n", 1), ("", 1)])
-def test_somebody_is_asked(shell: Shell, answer: str, code: int) -> None:
+def test_a_yes_is_needed(shell: Shell, answer: str, code: int) -> None:
     """Only a yes queues anything."""
     shell.put("a.zip")
     assert shell(BUCKET, answer=answer) == code
@@ -251,7 +253,7 @@ def test_only_refused_messages_are_sent_again() -> None:
 
 
 @pytest.mark.parametrize("blamed", [False, True])
-def test_it_gives_up(*, blamed: bool) -> None:
+def test_submit_gives_up_after_all_attempts(*, blamed: bool) -> None:
     """After all attempts, or at once if the sender is to blame, it says what was not taken."""
     queue = Queue(lambda _, __: [("3.zip", blamed)])
     with pytest.raises(ServiceFaultError, match=r"did not take 1 messages: Busy: 3\.zip"):

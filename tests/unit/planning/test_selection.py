@@ -38,7 +38,7 @@ PATHS = ("a.txt", "d/b.txt", "c.bin")
         (Options(names=("c.bin",), include=("*.zip",)), 0, ["--include *.zip"]),
     ],
 )
-def test_what_fits_no_member_is_listed(
+def test_names_and_globs_without_a_member_are_listed(
     options: Options, selected: int, expected: list[str]
 ) -> None:
     """Each name and each glob by itself; one glob alone only if nothing was selected."""

@@ -65,7 +65,9 @@ def test_advice_and_next_command_agree(code: str) -> None:
         (("encrypted",), f"{RUN_AGAIN} --password-file FILE", "show run-1 --failures --env dev"),
     ],
 )
-def test_a_command_by_reason(codes: tuple[str, ...], here: str, there: str) -> None:
+def test_the_next_command_follows_from_the_reason(
+    codes: tuple[str, ...], here: str, there: str
+) -> None:
     """On this machine and in an environment, whose password is in a secret."""
     assert next_command(failed(*codes)) == f"s3unzip {here}"
     assert next_command(failed(*codes), "dev") == f"s3unzip {there}"
@@ -88,7 +90,7 @@ def test_how_the_stores_are_reached() -> None:
 @pytest.mark.parametrize(
     "options", [Options(password_ref="prompt"), Options(names=("n" * 9,) * MAX_COMMAND)]
 )
-def test_a_command_that_would_not_help(options: Options) -> None:
+def test_a_useless_next_command_is_not_printed(options: Options) -> None:
     """No password that was given helps, and nobody types a thousand names: failures are shown."""
     assert next_command(failed("encrypted", options=options)) == "s3unzip show run-1 --failures"
 

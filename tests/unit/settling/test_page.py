@@ -126,7 +126,7 @@ def test_codes_beyond_the_list_are_counted_together() -> None:
     assert " 7 other codes7" in rows
 
 
-def test_what_identifies_a_run_is_in_the_details() -> None:
+def test_the_details_have_version_and_options_of_a_run() -> None:
     """The archive's version and the options that are not the defaults; no signature of an URL."""
     signed = Location("https", "example.com", "a/b.zip?X-Amz-Signature=SIGNED")
     report = replace(failing(), source=signed, options=Options(include=("*.a", "*.b")))

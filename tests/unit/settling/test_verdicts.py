@@ -104,7 +104,7 @@ def test_a_lost_answer_is_found_again() -> None:
     assert write_verdict(lambda _: report, RunRecords(store), 0.0) == (report, True)
 
 
-def test_what_follows_a_report_is_added_to_the_one_that_is_there() -> None:
+def test_a_later_action_amends_the_newest_report() -> None:
     """A newer report is amended, not replaced by the one that the caller knew."""
     store = Interleaved(lambda other: write(RunRecords(other), report_of(DONE, 150.0), 120.0))
     records = RunRecords(store)

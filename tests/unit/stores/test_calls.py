@@ -197,7 +197,7 @@ def test_a_call_that_always_fails_ends_although_others_succeed() -> None:
     assert clock.slept <= 60.0
 
 
-def test_only_refusals_to_hurry_are_counted_as_such() -> None:
+def test_only_throttling_is_counted_as_throttled() -> None:
     """Any other fault is a retry alone."""
     clock = ManualClock()
     calls = Calls(clock, 60.0, 4)

@@ -88,7 +88,7 @@ def test_a_region_of_one_client_wins_over_the_session() -> None:
     assert client.meta.region_name == "ap-south-1"
 
 
-def test_nothing_is_guessed() -> None:
+def test_an_unknown_profile_is_an_error() -> None:
     """A profile that does not exist is an error of the first client, as no region is."""
     with pytest.raises(ProfileNotFound, match="nobody"):
         AwsSession("nobody").client("s3")

@@ -27,7 +27,9 @@ def s3(key: str) -> Location:
         ("a.exe", 1, 2, None),
     ],
 )
-def test_where_a_part_is(named: str, number: int, count: int, wanted: str | None) -> None:
+def test_the_names_of_all_parts_follow_from_one(
+    named: str, number: int, count: int, wanted: str | None
+) -> None:
     """The name of the last part, or of the first piece, leads to all others."""
     found = locate_part(s3(named), number, count)
     assert (found.key if found else None) == wanted
@@ -39,7 +41,7 @@ def test_the_query_of_a_url_stays() -> None:
     assert locate_part(link, 1, 2) == Location("https", "host", "d/a.z01?sig=a.zip")
 
 
-def test_what_a_name_says() -> None:
+def test_parts_and_pieces_are_told_by_their_endings() -> None:
     """Parts and pieces are told by their endings; a counter of backups is neither."""
     assert [is_first_piece(s3(key)) for key in ("a.zip.001", "a.ZIP.0001")] == [True, True]
     assert [is_first_piece(s3(key)) for key in ("a.zip", "a.zip.1", "a.zip.002")] == [False] * 3

@@ -64,7 +64,7 @@ def test_every_flipped_byte_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("seal", [seal_zipcrypto, seal_aes])
-def test_truncated(seal: Callable[[Entry, bytes], Entry]) -> None:
+def test_a_member_that_is_cut_short_fails(seal: Callable[[Entry, bytes], Entry]) -> None:
     """A member cut short anywhere fails, whatever was cut off."""
     sealed = seal(Entry("a", TEXT, DEFLATE), SECRET)
     for length in range(len(sealed.stored_data)):

@@ -202,7 +202,7 @@ def test_xz_needs_more_than_its_dictionary() -> None:
 
 
 @pytest.mark.parametrize("method", CHAINED, ids=NAMES.get)
-def test_what_follows_a_stream_must_be_a_stream(method: int) -> None:
+def test_bytes_after_a_stream_must_be_a_stream(method: int) -> None:
     """Other bytes after the last stream, or one that is cut short, fail the member."""
     first, *_, last = (part for part in CHAINED[method] if any(part))
     for tail in (b"x", b"BZx and more", b"\xfd7zXX and more", b"\0\0\0"):
@@ -260,7 +260,7 @@ def test_deflate_stays_as_it_is(*, trust_crc: bool) -> None:
     ("mtime", "stored"),
     [(None, 0), (-1, 0), (1 << 32, 0), (0, 0), (1, 1), ((1 << 32) - 1, (1 << 32) - 1)],
 )
-def test_times(mtime: int | None, stored: int) -> None:
+def test_the_time_of_a_gzip_file_is_the_members(mtime: int | None, stored: int) -> None:
     """The seconds of the archive are those of the file; 0 stands for no time (RFC 1952)."""
     file = convert(member_of(STORED, TEXT, TEXT)._replace(mtime=mtime), TEXT)
     assert struct.unpack("<I", file[4:8]) == (stored,)
@@ -303,7 +303,7 @@ def test_blocks_do_not_depend_on_the_pieces(size: int, step: int) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_found(
+def test_a_damaged_deflate_stream_makes_no_gzip_file(
     data: bytes, declared: dict[str, int], code: str, *, trust_crc: bool
 ) -> None:
     """The stream is inflated and compared; its length also where the CRC-32 is trusted."""

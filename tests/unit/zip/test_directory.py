@@ -136,7 +136,7 @@ def test_fields() -> None:
         (0, 0, pack("<Bi", 1, 5)[:4], None),
     ],
 )
-def test_times(date: int, time: int, payload: bytes, expected: int | None) -> None:
+def test_times_of_members(date: int, time: int, payload: bytes, expected: int | None) -> None:
     """DOS times are taken as UTC, if there is no extended timestamp with its flag set."""
     central = {"date": date, "time": time}
     index = read_one(Entry("a", extra=extra(0x5455, payload) if payload else b"", central=central))
@@ -167,7 +167,7 @@ def test_zip64_values_are_taken_in_order(
         assert (member.size, member.compressed_size, member.offset) == expected
 
 
-def test_what_is_no_sentinel_takes_no_value() -> None:
+def test_only_sentinels_take_a_value_of_the_zip64_field() -> None:
     """The field holds values for sentinels alone; what is left over is not looked at."""
     wide: dict[str, int | bytes] = {"size": SENTINEL, "offset": SENTINEL, "compressed_size": 5}
     (member,) = read_one(Entry("a", method=12, extra=zip64_extra(1 << 32, 9), central=wide)).members

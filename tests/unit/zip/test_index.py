@@ -140,7 +140,7 @@ COLLIDING = (Entry("x/a"), Entry("y/a"), Entry("a"), Entry("A"), Entry("a/b"), E
         ),
     ],
 )
-def test_what_is_not_selected_collides_with_nothing(
+def test_members_that_are_not_selected_collide_with_nothing(
     selection: Selection, selected: list[str], warnings: Collection[str] | None
 ) -> None:
     """Keys of members that the options leave out, or that come after a limit, are not judged."""

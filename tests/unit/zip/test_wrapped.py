@@ -147,7 +147,7 @@ def repeat_header(archive: Sparse, number: int, distance: int) -> Sparse:
         (build_mac(*THREE, eocd={"directory_size": 0xFFFFFFFF}), "zip64-locator-missing"),
     ],
 )
-def test_what_is_not_proved_is_refused(archive: Sparse, code: str) -> None:
+def test_offsets_without_proof_are_refused(archive: Sparse, code: str) -> None:
     """No local header at the right place, or two, or members in another order: nothing is read.
 
     Offsets that lack a prefix of 4 GiB are as those that lack any other prefix.
