@@ -1,6 +1,6 @@
 """The pipeline's own metrics, and the alarms, each with a description of what to do."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import aws_cdk as cdk
@@ -12,13 +12,14 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra.environment import AlarmsSection, Environment
+from infra.environment import AlarmsSection, ChosenAlarm, Environment
 from infra.functions import Functions
 from infra.intake import Intake
 from infra.workflow import Workflow
 from s3unzip.metric_names import NAMESPACE, SERVICE
 
 PERIOD = cdk.Duration.minutes(5)
+HOUR = 12  # periods
 POINTS = {"p50": "p50", "p95": "p95", "max": "Maximum"}  # label: statistic
 
 
@@ -100,6 +101,7 @@ class Alarms(Construct):
         if environment.ingest.scan is not None:
             self._watch_scans(measures)
         self._watch_speed(measures, functions, environment)
+        self._watch_chosen(measures, workflow, environment.alarms.also)
 
     @property
     def runbook(self) -> str:
@@ -157,12 +159,34 @@ class Alarms(Construct):
             advice="A run took longer than its execution may. Look at its report.html for tasks "
             "that never ended, then s3unzip resume.",
         )
-        self._alarm(
-            "AbortedRuns",
-            workflow.state_machine.metric_aborted(statistic="Sum"),
-            advice="Somebody stopped a run: by s3unzip abort, or in the console. If it was not "
-            "meant, s3unzip resume goes on where it stopped.",
-        )
+
+    def _watch_chosen(
+        self, measures: Measures, workflow: Workflow, chosen: Sequence[ChosenAlarm]
+    ) -> None:
+        """Add the alarms that only some environments want, for what somebody did or sent."""
+        if "AbortedRuns" in chosen:
+            self._alarm(
+                "AbortedRuns",
+                workflow.state_machine.metric_aborted(statistic="Sum"),
+                advice="Only with alarms.also. Somebody stopped a run: by s3unzip abort, or in the "
+                "console. If it was not meant, s3unzip resume goes on where it stopped.",
+            )
+        if "RejectedArchives" in chosen:
+            self._alarm(
+                "RejectedArchives",
+                measures.measure("ArchivesRejected", "Sum"),
+                advice="Only with alarms.also. An archive is broken, ambiguous or above a limit, "
+                "and nothing of it was written. Read the check in its report.json, and ask its "
+                "sender for another one; a limit or an option is a setting.",
+            )
+        if "SourcesNotFinished" in chosen:
+            self._alarm(
+                "SourcesNotFinished",
+                measures.measure("SourcesNotFinished", "Sum"),
+                advice="Only with alarms.also. An archive was extracted, and not deleted or tagged "
+                "after it. Read source in the settle function's log, mend the right, then "
+                "s3unzip submit --missing.",
+            )
 
     def _watch_scans(self, measures: Measures) -> None:
         self._alarm(
@@ -185,26 +209,29 @@ class Alarms(Construct):
         )
         self._alarm(
             "SlowArchives",
-            measures.measure("ArchiveDuration", "p95"),
+            measures.measure("ArchivePace", "p95"),
             above=environment.alarms.archive_p95_seconds,
-            advice="One archive in twenty takes longer than alarms.archive_p95_seconds. Compare "
-            "QueueDelay, PlanDuration and TaskDuration on the dashboard: a queue that waits wants "
+            advice="One archive in twenty takes longer than alarms.archive_p95_seconds for each "
+            "10 GB or 100,000 members, or for all of a smaller one. Compare QueueDelay, "
+            "PlanDuration and TaskDuration on the dashboard: a queue that waits wants "
             "intake.concurrency, tasks that wait want runs.max_workers or less throttling.",
         )
         self._alarm(
             "S3Throttling",
             measures.measure("S3Throttles", "Sum"),
             above=environment.alarms.throttles,
-            advice="The destination asks to slow down more often than alarms.throttles. S3 grows "
-            "partitions within minutes; if it lasts, spread keys over prefixes with the key "
-            "template or lower runs.max_workers.",
+            periods=HOUR,
+            advice="For an hour the destination has asked to slow down more often than "
+            "alarms.throttles. S3 grows partitions within minutes, so this lasts: spread keys over "
+            "prefixes with the key template or lower runs.max_workers.",
         )
         self._alarm(
             "ExtractThrottled",
-            functions.extract.metric_throttles(),
+            functions.extract.metric_throttles(statistic="Sum"),
             above=100,
-            advice="Lambda refuses invocations of extract: the account's or the function's "
-            "concurrency is used up. Runs go on, slower. Raise "
+            periods=HOUR,
+            advice="For an hour Lambda has refused invocations of extract: the account's or the "
+            "function's concurrency is used up. Runs go on, slower. Raise "
             "functions.extract.reserved_concurrency, or ask for a higher quota.",
         )
 

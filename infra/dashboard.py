@@ -34,6 +34,7 @@ ENDS = {
     "ArchivesRejected": "rejected",
     "ArchivesChanged": "changed in mid-run",
     "ArchivesFailed": "failed",
+    "ArchivesStopped": "stopped",
     "ArchivesWithheld": "withheld by their scan",
 }
 
@@ -196,9 +197,10 @@ def _waiting(watched: Watched, measures: Measures) -> list[list[cloudwatch.IWidg
                 "Small archives handed over",
                 measures,
                 {"DirectHandovers": "handed over"},
-                width=12,
+                width=8,
             ),
-            own_graph("After success", measures, sources, width=12),
+            own_graph("After success", measures, sources, width=8),
+            graph("Put to done, for its size", measures.spread("ArchivePace"), unit="s", width=8),
         ],
     ]
 

@@ -145,6 +145,9 @@ class NetworkSection(Section):
     security_groups: list[SecurityGroupId] = Field(default=[], max_length=5)
 
 
+ChosenAlarm = Literal["AbortedRuns", "RejectedArchives", "SourcesNotFinished"]
+
+
 class AlarmsSection(Section):
     """Thresholds of alarms, and who gets them."""
 
@@ -152,7 +155,10 @@ class AlarmsSection(Section):
     topic: TopicArn | None = None
     archive_p95_seconds: Annotated[int, Field(ge=1)]
     waiting_seconds: Annotated[int, Field(ge=1)] = 900  # that an archive has waited in the queue
-    throttles: Annotated[int, Field(ge=1)]  # 503 responses of S3 in five minutes
+    throttles: Annotated[int, Field(ge=1)]  # 503 responses of S3 in five minutes, for an hour
+    also: list[ChosenAlarm] = Field(
+        default=[]
+    )  # alarms that are made only where they are named here
 
 
 class LogsSection(Section):

@@ -104,7 +104,7 @@ OTHER = {
         "A right is missing, or a KMS key is denied or disabled.", MEND_AND_RESUME
     ),
     "execution-failed": Explanation(
-        "The execution of the run failed, timed out or was aborted.", MEND_AND_RESUME
+        "The execution of the run failed or timed out.", MEND_AND_RESUME
     ),
     "exists": Explanation(
         "The key exists with other content, and --on-conflict is never.",

@@ -24,12 +24,14 @@ METRICS = {
     "ArchivesWithErrors": Unit.COUNT,  # runs that ended COMPLETED_WITH_ERRORS
     "ArchivesRejected": Unit.COUNT,  # archives that were REJECTED; nothing was written
     "ArchivesChanged": Unit.COUNT,  # runs that ended SOURCE_CHANGED; the newer archive has its own
-    "ArchivesFailed": Unit.COUNT,  # runs that ended FAILED, aborted and timed-out runs included
+    "ArchivesFailed": Unit.COUNT,  # runs that ended FAILED, timed-out runs included
+    "ArchivesStopped": Unit.COUNT,  # runs that somebody stopped
     "ArchivesWithheld": Unit.COUNT,  # not opened, because no scan says that they are clean
     "DirectHandovers": Unit.COUNT,  # small archives that the state machine had to finish
     "SourcesFinished": Unit.COUNT,  # archives deleted or tagged after success
     "SourcesNotFinished": Unit.COUNT,  # archives for which that failed, or that were replaced
     "ArchiveDuration": Unit.SECONDS,  # from the S3 event's time to the report
+    "ArchivePace": Unit.SECONDS,  # the same, for each 10 GB or 100,000 members of a large one
     "RunDuration": Unit.SECONDS,  # from the start of the plan to the report
     "QueueDelay": Unit.SECONDS,  # from the S3 event's time to the plan's start
     "PlanDuration": Unit.SECONDS,  # one plan

@@ -82,7 +82,7 @@ def test_aborted_run_is_reported_and_goes_on(pipeline: DeployedPipeline) -> None
         name = machine.replace(":stateMachine:", ":execution:")
         states.stop_execution(executionArn=f"{name}:{execution_name(run)}")
         report = ended(pipeline, run)
-    assert (report.verdict, report.missing) == (Verdict.FAILED, 10)
+    assert (report.verdict, report.reason, report.missing) == (Verdict.FAILED, "stopped", 10)
     assert "ABORTED" in str(report.message)
     again = execution_name(f"{run}-r2")
     states.start_execution(stateMachineArn=machine, name=again, input=json.dumps({"run": run}))

@@ -35,7 +35,7 @@ def rows(page: str, header: str) -> list[str]:
 def test_alarms(dev: Synthesized) -> None:
     """Each alarm watches a metric that exists and says what to do."""
     alarms = dev.resources("AWS::CloudWatch::Alarm")
-    assert len(alarms) == 14
+    assert len(alarms) == 13
     for properties in alarms.values():
         assert len(properties["AlarmDescription"]) > 80
         assert properties["TreatMissingData"] == "notBreaching"
@@ -53,9 +53,23 @@ def test_intake_that_stops_is_told(dev: Synthesized) -> None:
     assert (throttled["MetricName"], throttled["EvaluationPeriods"]) == ("Throttles", 3)
 
 
-def test_page_has_a_row_for_each_alarm(dev: Synthesized, page: str) -> None:
+def test_what_passes_rings_after_an_hour(dev: Synthesized) -> None:
+    """S3 grows its partitions within minutes, and two runs may share too few workers."""
+    for name in ("S3Throttling", "ExtractThrottled"):
+        alarm = dev.properties("AWS::CloudWatch::Alarm", f"Alarms{name}")
+        assert alarm["Period"] * alarm["EvaluationPeriods"] == 3_600
+        assert alarm["Statistic"] == "Sum"
+
+
+def test_alarms_that_are_chosen(dev: Synthesized, options: Synthesized) -> None:
+    """Alarms for what somebody did or sent are made only where they are named."""
+    chosen = {"AbortedRuns", "RejectedArchives", "SourcesNotFinished"}
+    assert {*alarm_names(options)} - {*alarm_names(dev)} == chosen
+
+
+def test_page_has_a_row_for_each_alarm(options: Synthesized, page: str) -> None:
     """The table of the page and the alarms of the template are the same."""
-    assert sorted(rows(page, "alarm")) == sorted(f"`{name}`" for name in alarm_names(dev))
+    assert sorted(rows(page, "alarm")) == sorted(f"`{name}`" for name in alarm_names(options))
 
 
 def test_page_has_a_row_for_each_queue(dev: Synthesized, page: str) -> None:

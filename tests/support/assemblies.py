@@ -57,6 +57,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
             "after_success.action": "delete",
             "alarms.email": "on-call@example.com",
             "alarms.topic": TOPIC,
+            "alarms.also": ["AbortedRuns", "RejectedArchives", "SourcesNotFinished"],
             "destination.versioned": True,
             "ingest.prefix": "in/",
             "ingest.request_payer": True,

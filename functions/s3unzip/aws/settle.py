@@ -32,6 +32,7 @@ from s3unzip.context import Context
 from s3unzip.errors import UnreadableRecordError, UsageError
 from s3unzip.model import Next, Pin, Request, Stop, Verdict, decode, run_of_execution
 from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords
+from s3unzip.runs.step import STOPPED
 from s3unzip.settling.loop import EXECUTION_FAILED, FailedExecution, settle, settle_failed
 
 MAX_CAUSE = 1_000  # characters
@@ -90,8 +91,11 @@ def _end_failed(detail: dict[str, Any], config: LambdaConfig, step: Context) -> 
         given = {} if first is None else first.given
     cause = ": ".join(str(detail[name]) for name in ("error", "cause") if detail.get(name))
     message = f"the execution is {detail['status']}: {cause[:MAX_CAUSE]}".removesuffix(": ")
-    is_damage = detail.get("error") == UnreadableRecordError.__name__
-    reason = RECORD_UNREADABLE if is_damage else EXECUTION_FAILED
+    reason = EXECUTION_FAILED
+    if detail["status"] == "ABORTED":
+        reason = STOPPED
+    elif detail.get("error") == UnreadableRecordError.__name__:
+        reason = RECORD_UNREADABLE
     failed = FailedExecution(
         run,
         Stop(Verdict.FAILED, reason, message),

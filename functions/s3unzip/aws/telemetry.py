@@ -27,6 +27,7 @@ from s3unzip.model import (
     TaskReport,
     Verdict,
 )
+from s3unzip.runs.step import STOPPED
 from s3unzip.settings import Variable
 
 E = TypeVar("E")  # event
@@ -40,6 +41,10 @@ ENDS = {  # metric of a run by its verdict
     Verdict.SOURCE_CHANGED: "ArchivesChanged",
     Verdict.FAILED: "ArchivesFailed",
 }
+
+STOPPED_RUNS = "ArchivesStopped"  # that is no failure: whoever stopped the run knows of it
+PACE_BYTES = 10_000_000_000
+PACE_MEMBERS = 100_000
 
 COUNTS = ("extracted", "unchanged", "failed", "missing")  # of a report, in its log line
 
@@ -163,15 +168,20 @@ def record_archive(report: Report, *, first: bool = True) -> None:
     The verdict is counted at each end of the run. Durations are measured at its
     `first` end only: a run that is resumed days later is not slow.
     """
-    for verdict, name in ENDS.items():  # zeros too, so that a headline shows 0, not a missing value
-        _add(name, float(verdict is report.verdict))
+    ended = STOPPED_RUNS if report.reason == STOPPED else ENDS[report.verdict]
+    for name in (*ENDS.values(), STOPPED_RUNS):  # zeros too: a headline shows 0, no missing value
+        _add(name, float(name == ended))
     if first:
         _add("RunDuration", max(0.0, report.finished - report.started))
     if first and report.event_time is not None:
-        _add("ArchiveDuration", max(0.0, report.finished - report.event_time))
+        seconds = max(0.0, report.finished - report.event_time)
+        size = max(report.bytes_in, report.bytes_out) / PACE_BYTES
+        _add("ArchiveDuration", seconds)
+        _add("ArchivePace", seconds / max(1.0, size, report.members / PACE_MEMBERS))
     counts = {name: getattr(report, name) for name in COUNTS}
-    ended, source = report.verdict.value, str(report.source)
-    logger.info("archive", verdict=ended, reason=report.reason, source=source, **counts)
+    verdict = report.verdict.value
+    source = str(report.source)
+    logger.info("archive", verdict=verdict, reason=report.reason, source=source, **counts)
     for reason, members in report.reasons.items():
         logger.info("failures", reason=reason, members=members)
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from s3unzip.aws.telemetry import (
     CLIENT_LIBRARIES,
     ENDS,
+    STOPPED_RUNS,
     metrics,
     record_archive,
     record_handover,
@@ -35,6 +36,7 @@ from s3unzip.model import (
     TaskReport,
     Verdict,
 )
+from s3unzip.runs.step import STOPPED
 from tests.unit.aws.samples import PLAN, REPORT, RUN
 
 REQUESTS = Requests(get=5, head=1, put=3, list=2, part=4, throttled=7)
@@ -42,6 +44,8 @@ PLANNED = replace(PLAN, run=replace(RUN, event_time=1.0), requests=REQUESTS)
 TASK = TaskReport(
     "batch-1", TaskKind.BATCH, members=3, extracted=3, requests=REQUESTS, put_seconds=0.14
 )
+
+EVERY_END = (*ENDS.values(), STOPPED_RUNS)
 
 
 def report_of(verdict: Verdict) -> Report:
@@ -120,10 +124,31 @@ def test_one_end_is_counted(verdict: Verdict, caplog: pytest.LogCaptureFixture) 
     caplog.set_level(logging.INFO, SERVICE)
     record_archive(replace(report_of(verdict), reasons={"crc-mismatch": 2}))
     found = emitted()
-    assert [name for name in ENDS.values() if found[name] == [1.0]] == [ENDS[verdict]]
-    assert sum(found[name][0] for name in ENDS.values()) == 1.0
+    assert [name for name in EVERY_END if found[name] == [1.0]] == [ENDS[verdict]]
+    assert sum(found[name][0] for name in EVERY_END) == 1.0
     assert (found["ArchiveDuration"], found["RunDuration"]) == ([12.0], [10.0])
     assert caplog.messages == ["archive", "failures"]
+
+
+def test_a_run_that_somebody_stopped_is_no_failure() -> None:
+    """It is counted as stopped, and no alarm of failures rings."""
+    record_archive(replace(report_of(Verdict.FAILED), reason=STOPPED))
+    found = emitted()
+    assert (found["ArchivesStopped"], found["ArchivesFailed"]) == ([1.0], [0.0])
+
+
+@pytest.mark.parametrize(
+    ("size", "pace"),
+    [
+        ({}, 12.0),
+        ({"members": 400_000}, 3.0),
+        ({"bytes_in": 20_000_000_000, "bytes_out": 60_000_000_000}, 2.0),
+    ],
+)
+def test_the_pace_of_an_archive(size: dict[str, Any], pace: float) -> None:
+    """A large one may take longer: its seconds are for each 10 GB or 100,000 members."""
+    record_archive(replace(report_of(Verdict.COMPLETED), **size))
+    assert emitted()["ArchivePace"] == [pace]
 
 
 def test_durations_that_mean_nothing() -> None:
@@ -132,10 +157,10 @@ def test_durations_that_mean_nothing() -> None:
     assert "QueueDelay" not in emitted()
     metrics.clear_metrics()
     record_archive(REPORT)
-    assert emitted().keys() == {*ENDS.values(), "RunDuration"}
+    assert emitted().keys() == {*EVERY_END, "RunDuration"}
     metrics.clear_metrics()
     record_archive(report_of(Verdict.COMPLETED), first=False)
-    assert emitted().keys() == set(ENDS.values())
+    assert emitted().keys() == {*EVERY_END}
 
 
 def test_a_step_that_fails_has_no_duration() -> None:
