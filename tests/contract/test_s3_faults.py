@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from zlib import crc32
 
 import pytest
-from botocore.credentials import Credentials
 
 from s3unzip.errors import (
     AccessDeniedError,
@@ -27,6 +26,7 @@ from s3unzip.model import Location, Part, Pin
 from s3unzip.stores import Stores
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import CopiesParts, RunStore, Upload
+from s3unzip.stores.s3.credentials import ProfileKeys
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, list_all, stores_at
 from tests.support.memory import ManualClock
@@ -457,7 +457,7 @@ def test_ctrl_c_while_credentials_are_asked_for(monkeypatch: pytest.MonkeyPatch,
     def interrupt(_: object) -> object:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Credentials, "get_frozen_credentials", interrupt)
+    monkeypatch.setattr(ProfileKeys, "require", interrupt)
     with pytest.raises(KeyboardInterrupt):
         CALLS[call](stores_at("http://127.0.0.1:9"))
 

@@ -389,7 +389,7 @@ class _Process:
 
     def _answer(self, request: KeysRequest) -> None:
         """Send the keys that the process asks for."""
-        from s3unzip.stores.s3.credentials import answer_worker  # noqa: PLC0415 - it loads botocore
+        from s3unzip.stores.s3.credentials import answer_worker  # noqa: PLC0415 - few need it
 
         try:
             answer = KeysAnswer(answer_worker(request))

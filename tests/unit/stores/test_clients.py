@@ -5,11 +5,16 @@ import sys
 from pathlib import Path
 
 import boto3
+import botocore.session
 import pytest
 from botocore.config import Config
 from botocore.exceptions import NoRegionError, ProfileNotFound
 
+from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.s3.botocore_chain import find_endpoint
 from s3unzip.stores.s3.credentials import AwsSession
+from s3unzip.stores.s3.plain_settings import read_plain_settings
+from s3unzip.stores.s3.session import Session
 
 RETRIES = {"total_max_attempts": 6, "mode": "standard"}
 CONFIG = Config(retries={"total_max_attempts": 6, "mode": "standard"}, read_timeout=20)
@@ -74,10 +79,12 @@ def test_a_client_is_as_boto3_makes_it(
         theirs = make(service, config=CONFIG, endpoint_url=endpoint_url).meta
         assert (ours.endpoint_url, ours.region_name) == (theirs.endpoint_url, theirs.region_name)
         assert ours.config.retries == theirs.config.retries == RETRIES
-    found, expected = ours_session.credentials(), theirs_session.get_credentials()
-    assert found is not None
+    keys = ours_session.find_keys()
+    expected = theirs_session.get_credentials()
+    assert keys is not None
     assert expected is not None
-    assert found() == expected.get_frozen_credentials()
+    frozen = expected.get_frozen_credentials()
+    assert (keys.access_key, keys.secret_key, keys.token) == frozen[:3]
     assert (ours_session.region or None) == (theirs_session.region_name or None)
     assert ours_session.ca_bundle == theirs_session._session.get_config_variable("ca_bundle")
 
@@ -94,4 +101,74 @@ def test_an_unknown_profile_is_an_error() -> None:
         AwsSession("nobody").client("s3")
     with pytest.raises(NoRegionError):
         AwsSession().client("sqs")
-    assert AwsSession().credentials() is None
+    assert AwsSession().find_keys() is None
+
+
+KEYS_OF_FILE = "aws_access_key_id = AKIDFILE\naws_secret_access_key = made-up\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "credentials", "variables", "is_plain"),
+    [
+        ("", "", KEYS, True),
+        ("", "", KEYS | {"AWS_SESSION_TOKEN": "t", "AWS_ENDPOINT_URL_S3": ENDPOINT}, True),
+        ("[default]\nregion=eu-west-1\n", f"[default]\n{KEYS_OF_FILE}", {}, True),
+        ("[default]\n# x = y\nregion = a\n", f"[default]\nREGION = b\n{KEYS_OF_FILE}", {}, True),
+        ("[profile p]\nregion = eu-west-1\n", f"[p]\n{KEYS_OF_FILE}", {"AWS_PROFILE": "p"}, True),
+        ("[profile p]\nregion = eu-west-1\n", "", {"AWS_PROFILE": "p", **KEYS}, True),
+        ("[default]\n[profile q]\ns3 =\n  addressing_style = path\n", "", KEYS, True),
+        ("[default]\nca_bundle = /a/b c.pem\n", f"[default]\n{KEYS_OF_FILE}", {}, True),
+        ("[default]\ns3 =\n  addressing_style = path\n", "", KEYS, False),
+        ("[default]\nendpoint_url = http://127.0.0.1:8\n", "", KEYS, False),
+        ("[default]\nregion\n", "", KEYS, False),
+        ("[default]\n[default]\n", "", KEYS, False),
+        ("region = a\n", "", KEYS, False),
+        ("", "[default]\naws_access_key_id = half\n", {}, False),
+        ("", f"[default]\n{KEYS_OF_FILE}role_arn = r\n", {}, False),
+        ("", "", {"AWS_ACCESS_KEY_ID": "half"}, False),
+        ("", "", KEYS | {"AWS_DEFAULT_REGION": ""}, False),
+        ("", "", KEYS | {"AWS_USE_DUALSTACK_ENDPOINT": "true"}, False),
+        ("", "", KEYS | {"AWS_ENDPOINT_URL": "127.0.0.1:9"}, False),
+        ("", "", {"AWS_PROFILE": "nobody", **KEYS}, False),
+    ],
+)
+def test_what_is_read_without_botocore_is_what_botocore_reads(
+    config: str,
+    credentials: str,
+    variables: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_plain: bool,
+) -> None:
+    """Variables and plain profiles; anything else is left to botocore."""
+    (tmp_path / "config").write_text(config)
+    (tmp_path / "none").write_text(credentials)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    settings = read_plain_settings(None)
+    assert (settings is not None) is is_plain
+    if settings is None:
+        return
+    session = botocore.session.get_session()
+    for name in ("region", "ca_bundle"):
+        assert getattr(settings, name) == session.get_config_variable(name)
+    assert settings.endpoint_url == find_endpoint(session)
+    keys = session.get_credentials()
+    assert settings.keys is not None
+    assert keys is not None
+    assert (settings.keys.access_key, settings.keys.token) == (keys.access_key, keys.token)
+    assert settings.keys.is_fixed is (keys.method == "env")
+
+
+@pytest.mark.parametrize("region", ["us-east-1", "eu-west-1", "us-gov-west-1", "cn-north-1"])
+@pytest.mark.parametrize("variables", [{}, {"AWS_USE_FIPS_ENDPOINT": "true"}])
+def test_the_endpoint_of_a_region_is_botocores(
+    region: str, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Common regions need no client of botocore."""
+    for name, value in (KEYS | variables).items():
+        monkeypatch.setenv(name, value)
+    session = Session(StoreConfig(region=region))
+    endpoint = dict(session.reader("a.bucket").config)["endpoint"]
+    assert endpoint == session.control.meta.endpoint_url

@@ -15,7 +15,8 @@ from urllib.parse import SplitResult, urlsplit
 
 from s3unzip.errors import UsageError
 from s3unzip.stores.locations import ARN
-from s3unzip.stores.s3.credentials import DEFAULT_REGION, AwsSession, is_aws
+from s3unzip.stores.s3.credentials import AwsSession, is_aws
+from s3unzip.stores.s3.plain_settings import DEFAULT_REGION
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -74,9 +75,11 @@ class Addresses:
         """
         if bucket.startswith(ARN):
             return Endpoint(self._access_point(bucket), has_bucket=True)
-        url, region = self._access.endpoint_url, self.regions.get(bucket)
+        url = self._access.endpoint_url or self._aws.own_endpoint
+        url = url or self._aws.aws_endpoint(self.region(bucket))
         if not url:
             # A client takes 80 ms to make, but only botocore knows all partitions and settings.
+            region = self.regions.get(bucket)
             name = f"control in {region}" if region else "control"
             url = self._make_client(name, region).meta.endpoint_url
         server = urlsplit(url.rstrip("/"))

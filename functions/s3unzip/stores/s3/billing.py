@@ -1,15 +1,9 @@
 """Whether AWS bills for requests to a location: those to S3 itself, not to a server like it."""
 
-from urllib.parse import urlsplit
-
-from botocore.configprovider import ConfiguredEndpointProvider
-from botocore.exceptions import ProfileNotFound
-from botocore.session import Session
-
+from s3unzip.errors import UsageError
 from s3unzip.model import Location
 from s3unzip.stores.config import StoreConfig
-
-AWS_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
+from s3unzip.stores.s3.credentials import AwsSession, is_aws
 
 
 def bills_for(location: Location, config: StoreConfig) -> bool:
@@ -21,19 +15,9 @@ def bills_for(location: Location, config: StoreConfig) -> bool:
     """
     if not location.store.is_billed:
         return False
-    endpoint = config.endpoint_url or _configured_endpoint(config.profile)
-    return endpoint is None or (urlsplit(endpoint).hostname or "").endswith(AWS_DOMAINS)
-
-
-def _configured_endpoint(profile: str | None) -> str | None:
-    """Return the endpoint of S3 from the environment's variables or the AWS configuration."""
-    session = Session(profile=profile)
+    if config.endpoint_url is not None:
+        return is_aws(config.endpoint_url)
     try:
-        profile_settings = session.get_scoped_config()
-    except ProfileNotFound:  # the first request to a store says so
-        profile_settings = {}
-    provider = ConfiguredEndpointProvider(
-        full_config=session.full_config, scoped_config=profile_settings, client_name="s3"
-    )
-    endpoint: str | None = provider.provide()
-    return endpoint
+        return AwsSession(config.profile, config.region).own_endpoint is None
+    except UsageError:  # a profile that is not there: the first request to a store says so
+        return True

@@ -1,7 +1,9 @@
 """The keys that requests are signed with: looked for once by a program and all its processes.
 
-* A program looks for the keys of a profile once, with botocore's chain: a person may have to type a
-  code, and a program of the profile may be slow. All sessions of the profile share them.
+* A program looks for the keys of a profile once: a person may have to type a code, and a program of
+  the profile may be slow. All sessions of the profile share them.
+* Keys in variables or in a plain profile are read without botocore. All others come from its chain,
+  which is imported then.
 * A worker process asks the program, through the pipe that brings its tasks (`local.workers`). Keys
   are in the memory of these processes and in the pipe: in no file, argument, variable or log.
 * Any number of threads may ask at once: one looks, the others wait for it.
@@ -17,31 +19,22 @@ from __future__ import annotations
 import math
 import os
 import re
-import shlex
+import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, lru_cache
-from getpass import GetPassWarning
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import botocore.session
-from botocore import UNSIGNED, exceptions
-from botocore.config import Config
-from botocore.credentials import (
-    Credentials,
-    ReadOnlyCredentials,
-    create_credential_resolver,
-)
-
 from s3unzip import errors
 from s3unzip.stores.ports import Keys, KeysRequest
+from s3unzip.stores.s3.plain_settings import PlainSettings, read_plain_settings
 
 if TYPE_CHECKING:
+    from botocore.session import Session
     from obstore.store import S3Credential
 
     from s3unzip.stores.ports import AskForKeys
@@ -53,16 +46,10 @@ CREDENTIALS_LAST = timedelta(minutes=10)
 ANSWER_SECONDS = 240.0
 RENEWAL_SECONDS = 90.0  # an answer to a PUT on a slow link may take so long
 RELOOK_SECONDS = 2.0  # between two looks that find the same keys
-# Of clients that say nothing else: those of services that give keys. botocore waits for minutes.
-PATIENCE = Config(
-    connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 2, "mode": "standard"}
-)
 MAX_PROFILES = 8  # that a program keeps the keys of
-# What botocore's chain raises: its own errors, and what the files and programs of a profile cause.
+# What the files and programs of a profile cause.
 CHAIN_ERRORS = (
     AttributeError,
-    exceptions.BotoCoreError,
-    exceptions.ClientError,
     EOFError,
     LookupError,
     OSError,
@@ -70,13 +57,13 @@ CHAIN_ERRORS = (
     TypeError,
     ValueError,
 )
-DEFAULT_REGION = "us-east-1"
-ENVIRONMENT = "env"  # botocore's word for variables, which do not change in a process
-_SENDABLE = re.compile(r"[!-~]+")  # what a request carries
 NO_KEYS = (
     "no AWS credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID, or read a public archive with "
     "--no-sign-request"
 )
+FindKeys = Callable[[], Keys]
+# Those whose endpoints end in amazonaws.com; botocore knows the others.
+COMMON_REGION = re.compile(r"(af|ap|ca|eu|il|me|mx|sa|us)-(gov-)?[a-z]+-[0-9]")
 
 
 class ProfileKeys:
@@ -91,22 +78,31 @@ class ProfileKeys:
         self._profile = profile
         self._ask = ask
         self._lock = threading.RLock()
-        self._session: botocore.session.Session | None = None  # whose chain is used
+        self._session: Session | None = None  # whose chain is used
         self._region: str | None = None
-        self._credentials: Credentials | None = None  # what the chain found
+        self._find: FindKeys | None = None  # returns the keys of what was found
         self._keys: Keys | None = None
-        self._answered = self._looked = -math.inf
+        self._answered = -math.inf
+        self._looked = -math.inf
         self._has_renewed = False  # at the last look
         self._refusal: errors.S3UnzipError | None = None  # of the last look
         self.renewals = 0
         # The last look's failure; obstore passes on only its text.
         self.failure: errors.S3UnzipError | None = None
 
-    def begin(self, session: botocore.session.Session, region: str | None) -> None:
+    def begin(self, session: Session, region: str | None) -> None:
         """Use the chain of a session that is open already; a new one takes 10 ms."""
         with self._lock:
             if self._session is None:
-                self._session, self._region = session, region
+                self._session = session
+                self._region = region
+
+    def require(self) -> Keys:
+        """Return the keys to sign with now; `AccessDeniedError`: there are none."""
+        keys = self.current()
+        if keys is None:
+            raise errors.AccessDeniedError(NO_KEYS)
+        return keys
 
     def current(self) -> Keys | None:
         """Return the keys to sign with now; None: there are none.
@@ -154,52 +150,58 @@ class ProfileKeys:
             return self._has_renewed
 
     def _look(self) -> Keys | None:
-        """Return what the chain finds; botocore renews it in time."""
-        if self._credentials is None:
-            self._session = self._session or _open_session(self._profile, self._region)
-            self._credentials = _load(self._session)
-        self._keys = self._described(self._credentials)
+        """Return what variables, files or botocore's chain give; botocore renews it in time."""
+        if self._find is None:
+            self._find = self._read_plain() or self._ask_chain()
+        self._keys = None if self._find is None else self._find()
         return self._keys
 
     def _look_again(self) -> Keys | None:
-        """Return the keys that a new session finds, or the program; the old ones are refused."""
+        """Return the keys that are there now, or the program's; the old ones are refused."""
         if self._ask is not None:
             refused = None if self._keys is None else self._keys.access_key
             return self._ask(KeysRequest(self._profile, refused))
-        session = _open_session(self._profile, self._region)
-        if _asks_for_code(session):
-            raise exceptions.RefreshWithMFAUnsupportedError
-        credentials = _load(session)
-        keys = self._described(credentials)
-        if keys is not None:
-            self._session, self._credentials = session, credentials
+        find = self._read_plain() or self._ask_chain(again=True)
+        if find is None:
+            return None
+        keys = find()
+        self._find = find
         return keys
 
-    def _described(self, credentials: Credentials | None) -> Keys | None:
-        """Return the keys of credentials, and what is known of them."""
+    def _read_plain(self) -> FindKeys | None:
+        """Return what finds keys that need no botocore; None: botocore may find others."""
+        plain = read_plain_settings(self._profile)
+        if plain is None or plain.keys is None:
+            return None
+        keys = plain.keys
+        return lambda: keys
+
+    def _ask_chain(self, *, again: bool = False) -> FindKeys | None:
+        """Return what finds the keys of botocore's chain; None: it has none.
+
+        Args:
+            again: in a new session, and without a question to a person.
+        """
+        from s3unzip.stores.s3 import botocore_chain
+
+        session = None if again else self._session
+        if session is None:
+            session = botocore_chain.open_session(self._profile, self._region)
+        if again:
+            botocore_chain.refuse_code(session)
+        credentials = botocore_chain.load_credentials(session)
         if credentials is None:
             return None
-        now, method = credentials.get_frozen_credentials(), credentials.method
-        for name, value in (("access key id", now.access_key), ("session token", now.token or "-")):
-            if not isinstance(value, str) or not _SENDABLE.fullmatch(value):
-                text = f"the {name} has a character that no request can have, or none"
-                raise exceptions.InvalidConfigError(error_msg=text)
-        return Keys(
-            str(now.access_key),
-            str(now.secret_key),
-            now.token,
-            now.account_id,
-            advice=_advise(method, _name(self._profile)),
-            is_fixed=method == ENVIRONMENT,
-        )
+        self._session = session
+        return partial(botocore_chain.frozen_keys, credentials, _name(self._profile))
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
         self.failure = None
         try:
             yield
-        except CHAIN_ERRORS as error:
-            self.failure = _explain(error, _name(self._profile))
+        except _chain_errors() as error:
+            self.failure = _explain(error, self._profile)
             if self._keys is None and isinstance(self.failure, errors.ServiceFaultError):
                 # Nobody gave keys before: a wrong address is likely.
                 self.failure = errors.StorageError(f"{self.failure}; check the network")
@@ -230,43 +232,11 @@ def answer_worker(request: KeysRequest) -> Keys | None:
     return keys
 
 
-class _SharedCredentials(Credentials):
-    """What botocore's clients sign with: the profile's keys of the moment."""
-
-    method = "s3unzip"
-
-    def __init__(self, keys: ProfileKeys) -> None:
-        self._profile_keys = keys
-
-    def get_frozen_credentials(self) -> ReadOnlyCredentials:
-        """Return the keys of the moment."""
-        keys = self._profile_keys.current()
-        if keys is None:
-            raise errors.AccessDeniedError(NO_KEYS)
-        return ReadOnlyCredentials(keys.access_key, keys.secret_key, keys.token, keys.account)
-
-    @property
-    def account_id(self) -> str | None:
-        """The account, which some endpoints have in their names."""
-        return self.get_frozen_credentials().account_id
-
-
-class _Provider:
-    """The credential provider of a botocore session whose clients share keys."""
-
-    def __init__(self, keys: ProfileKeys) -> None:
-        self._keys = keys
-
-    def load_credentials(self) -> _SharedCredentials | None:
-        """Return the credentials; None: there are none."""
-        return None if self._keys.current() is None else _SharedCredentials(self._keys)
-
-
 class AwsSession:
     """One profile and region of an account; None uses ``AWS_PROFILE`` and the other AWS variables.
 
     Threads may share it and its clients. A profile that does not exist is an error of the first
-    client.
+    request.
 
     Args:
         keys: what its clients sign with; None: what this process shares.
@@ -277,26 +247,37 @@ class AwsSession:
     ) -> None:
         self._profile = profile
         self._region = region
-        self._lock = threading.Lock()  # for `_core`: botocore's sessions are for one thread
+        self._lock = threading.RLock()  # for `_core`: botocore's sessions are for one thread
         self.keys = keys or shared_keys(profile)
 
     @cached_property
-    def _core(self) -> botocore.session.Session:
-        core = _open_session(self._profile, self._region)
+    def _plain(self) -> PlainSettings | None:
+        return read_plain_settings(self._profile)
+
+    @cached_property
+    def _core(self) -> Session:
+        from s3unzip.stores.s3.botocore_chain import KeysProvider, open_session
+
+        core = open_session(self._profile, self._region)
         core.full_config  # noqa: B018 - threads that read the files at once see half of the profiles
         self.keys.begin(core, self._region)
-        core.register_component("credential_provider", _Provider(self.keys))
+        provider = KeysProvider(self.keys.current, self.keys.require)
+        core.register_component("credential_provider", provider)
         return core
 
     @property
     def region(self) -> str | None:
         """The region of the session; None: it has none."""
+        if self._region is not None:
+            return self._region
         region: str | None = self._configured("region")
         return region
 
     @property
     def addressing_style(self) -> str | None:
         """The ``addressing_style`` of the profile's ``s3`` settings; None: it is not set."""
+        if self._plain is not None:
+            return None
         settings = self._configured("s3")
         style = settings.get("addressing_style") if isinstance(settings, dict) else None
         return style if style in {"path", "virtual"} else None
@@ -304,15 +285,30 @@ class AwsSession:
     @cached_property
     def own_endpoint(self) -> str | None:
         """The URL of another server than AWS that variables or files name; None: they name none."""
-        with self._lock:
-            files = str(self._core.full_config)
-        if not any(name.startswith("AWS_ENDPOINT_URL") for name in os.environ) and (
-            "endpoint_url" not in files
+        url = self._find_endpoint()
+        return None if url is None or is_aws(url) else url
+
+    def _find_endpoint(self) -> str | None:
+        """Return the endpoint of S3 that variables or files name."""
+        if self._plain is not None:
+            return self._plain.endpoint_url
+        from s3unzip.stores.s3.botocore_chain import find_endpoint
+
+        with self._lock, self._explaining():
+            return find_endpoint(self._core)
+
+    def aws_endpoint(self, region: str) -> str | None:
+        """Return the endpoint of S3 in a region of AWS; None: only a client of botocore knows it.
+
+        https://docs.aws.amazon.com/general/latest/gr/s3.html
+        """
+        if not COMMON_REGION.fullmatch(region) or self._find_endpoint() is not None:
+            return None
+        if self._plain is None and (
+            self._configured("use_fips_endpoint") or self._configured("use_dualstack_endpoint")
         ):
             return None
-        region = self.region or DEFAULT_REGION
-        url: str = self.client("s3", region=region, signature_version=UNSIGNED).meta.endpoint_url
-        return None if is_aws(url) else url
+        return f"https://s3.{region}.amazonaws.com"
 
     @property
     def sends_checksums(self) -> bool:
@@ -332,17 +328,26 @@ class AwsSession:
 
     def _configured(self, name: str) -> Any:
         """Return a setting of variables or files."""
-        try:
-            with self._lock:
-                return self._core.get_config_variable(name)
-        except exceptions.BotoCoreError as error:
-            raise _explain(error, _name(self._profile)) from None
+        if self._plain is not None:
+            return getattr(self._plain, name)
+        with self._lock, self._explaining():
+            return self._core.get_config_variable(name)
 
-    def credentials(self) -> Callable[[], ReadOnlyCredentials] | None:
-        """Return a function that returns the current credentials; None: there are none."""
-        with self._lock:
-            found = self._core.get_credentials()
-        return None if found is None else found.get_frozen_credentials
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        from botocore.exceptions import BotoCoreError
+
+        try:
+            yield
+        except BotoCoreError as error:
+            raise _explain(error, self._profile) from None
+
+    def find_keys(self) -> Keys | None:
+        """Return the keys to sign with now; None: there are none."""
+        if self._plain is None:
+            with self._lock:
+                self._core  # noqa: B018 - its chain is used
+        return self.keys.current()
 
     def client(
         self,
@@ -357,14 +362,10 @@ class AwsSession:
         Args:
             service: botocore's name of the service.
         """
-        config: Any = Config(**settings)  # type: ignore[arg-type]  # each of its own type
-        try:
-            with self._lock:
-                return self._core.create_client(
-                    service, region_name=region, endpoint_url=endpoint_url, config=config
-                )
-        except ValueError as error:  # an endpoint from ~/.aws/config or a variable
-            raise errors.UsageError(f"{error}: it must begin with http:// or https://") from None
+        from s3unzip.stores.s3.botocore_chain import create_client
+
+        with self._lock:
+            return create_client(self._core, service, region, endpoint_url, settings)
 
 
 def is_aws(url: str) -> bool:
@@ -373,55 +374,19 @@ def is_aws(url: str) -> bool:
     return host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
 
 
-def obstore_credentials(
-    credentials: Callable[[], ReadOnlyCredentials],
-) -> Callable[[], S3Credential]:
-    """Return a function with a session's current credentials; obstore asks before they expire."""
+def obstore_credentials(find: FindKeys) -> Callable[[], S3Credential]:
+    """Return a function with the current credentials; obstore asks before they expire."""
 
     def provide() -> S3Credential:
-        now = credentials()
+        keys = find()
         return {
-            "access_key_id": now.access_key or "",
-            "secret_access_key": now.secret_key or "",
-            "token": now.token,
+            "access_key_id": keys.access_key,
+            "secret_access_key": keys.secret_key,
+            "token": keys.token,
             "expires_at": datetime.now(UTC) + CREDENTIALS_LAST,
         }
 
     return provide
-
-
-def _open_session(profile: str | None, region: str | None) -> botocore.session.Session:
-    session = botocore.session.get_session()
-    session.set_default_client_config(PATIENCE)
-    if profile is not None:
-        session.set_config_variable("profile", profile)
-    if region is not None:
-        session.set_config_variable("region", region)
-    return session
-
-
-def _load(session: botocore.session.Session) -> Credentials | None:
-    """Return what the chain of a session finds."""
-    region = session.get_config_variable("region") or DEFAULT_REGION
-    chain = create_credential_resolver(session, region_name=region)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GetPassWarning)  # a code may come through a pipe
-        credentials: Credentials | None = chain.load_credentials()
-        if credentials is not None:
-            credentials.get_frozen_credentials()  # some ask only now
-    return credentials
-
-
-def _asks_for_code(session: botocore.session.Session) -> bool:
-    """Return whether a person must type a code for the profile, or for one that it builds on."""
-    profiles = session.full_config.get("profiles", {})
-    name = session.get_config_variable("profile") or "default"
-    for _ in range(len(profiles)):
-        profile = profiles.get(name, {})
-        if "mfa_serial" in profile:
-            return True
-        name = profile.get("source_profile")
-    return False
 
 
 def _name(profile: str | None) -> str:
@@ -429,42 +394,15 @@ def _name(profile: str | None) -> str:
     return profile or os.environ.get("AWS_PROFILE", "")
 
 
-def _advise(method: str, name: str) -> str:
-    """Return what gets new keys where botocore found them by `method`."""
-    option = f" --profile {shlex.quote(name)}" if name else ""
-    known = {
-        ENVIRONMENT: "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN anew",
-        "sso": f"log in again: aws sso login{option}",
-        "login": f"log in again: aws login{option}",
-    }
-    return known.get(method, f"get new credentials{f' for the profile {name}' if name else ''}")
+def _chain_errors() -> tuple[type[Exception], ...]:
+    """Return what the files of a profile cause, and botocore's chain, if it is imported."""
+    library = sys.modules.get("botocore.exceptions")
+    if library is None:
+        return CHAIN_ERRORS
+    return (*CHAIN_ERRORS, library.BotoCoreError, library.ClientError)
 
 
-def _explain(error: Exception, name: str) -> errors.S3UnzipError:
-    """Return the error for what kept botocore's chain from giving keys."""
-    who = f"credentials of the profile {name}" if name else "AWS credentials"
-    cause = " ".join(str(error).split()).rstrip(".")
-    option = f" --profile {shlex.quote(name)}" if name else ""
-    advice = f"see what is configured: aws configure list{option}"
-    match error:
-        case exceptions.ProfileNotFound():
-            return errors.UsageError(f"{error}; see aws configure list-profiles")
-        case exceptions.HTTPClientError() | exceptions.ConnectionError():
-            return errors.ServiceFaultError(f"{who}: {cause}")
-        case exceptions.ClientError() if error.response["ResponseMetadata"]["HTTPStatusCode"] > 499:
-            return errors.ServiceFaultError(f"{who}: {cause}")
-        case exceptions.ClientError():
-            advice = "the right to do so, or the trust of the role, may be missing"
-        case exceptions.SSOError() | exceptions.TokenRetrievalError():
-            advice = _advise("sso", name)
-        case exceptions.LoginError():
-            advice = _advise("login", name)
-        case exceptions.RefreshWithMFAUnsupportedError():
-            cause = "they have expired, and new ones need a code"
-            advice = "start the command again, or s3unzip resume"
-        case AttributeError() | LookupError() | TypeError() | ValueError():
-            cause = f"what a program or a file gives is not understood: {cause}"
-        case EOFError():
-            cause = "they need a code, and standard input is no terminal"
-            advice = "start the command on a terminal"
-    return errors.AccessDeniedError(f"{who}: {cause}; {advice}")
+def _explain(error: Exception, profile: str | None) -> errors.S3UnzipError:
+    from s3unzip.stores.s3.botocore_chain import explain
+
+    return explain(error, _name(profile))

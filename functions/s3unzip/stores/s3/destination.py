@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote_plus, urlencode
 
 import obstore
-from botocore.exceptions import ClientError
 
 from s3unzip.errors import (
     NotFoundError,
@@ -34,15 +33,16 @@ from s3unzip.stores.ports import (
     StoredObject,
     Upload,
 )
+from s3unzip.stores.s3.answers import PAGE, unquoted
 from s3unzip.stores.s3.errors import (
-    S3_ERRORS,
     Call,
     is_unsupported,
     read_answer,
+    s3_errors,
     translate_error,
 )
-from s3unzip.stores.s3.session import PAGE, Session, unquoted
-from s3unzip.stores.s3.source import content_length, date_of, is_odd, read_pieces
+from s3unzip.stores.s3.session import Session
+from s3unzip.stores.s3.source import content_length, date_of, is_odd
 from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:  # a stub
@@ -159,7 +159,7 @@ class S3Destination:
         with_checksums = self._session.sends_checksums
         try:
             return send()
-        except S3_ERRORS as error:
+        except s3_errors() as error:
             answer = read_answer(error)
             # Complete names checksums in its XML.
             refused = is_unsupported(answer) or answer.code == "MalformedXML"
@@ -196,7 +196,7 @@ class S3Destination:
                 if found is not None:
                     count_request("head")
                 return self._head_wholly(key)
-        except S3_ERRORS as error:
+        except s3_errors() as error:
             refusal = self._session.understand(error, Call("GetObject", self._bucket, key))
             if isinstance(refusal, NotFoundError):
                 return None
@@ -220,7 +220,7 @@ class S3Destination:
             request["ChecksumMode"] = "ENABLED"
         try:
             answer = self._session.control.head_object(**request)
-        except ClientError as error:  # a HEAD has no body that says which header is not known
+        except s3_errors() as error:  # a HEAD has no body that says which header is not known
             if "ChecksumMode" not in request or read_answer(error).status not in {400, 501}:
                 raise
             del request["ChecksumMode"]
@@ -265,6 +265,8 @@ class S3Destination:
                 request: dict[str, Any] = {"Bucket": self._bucket, "Key": key, **self._owner}
                 if span is not None:
                     request["Range"] = f"bytes={span[0]}-{span[1] - 1}"
+                from s3unzip.stores.s3.clients import read_pieces
+
                 yield from read_pieces(self._session.bodies.get_object(**request))
                 return
             options: GetOptions = {} if span is None else {"range": span}
@@ -284,7 +286,7 @@ class S3Destination:
                     Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True},
                     **self._owner,
                 )
-            except S3_ERRORS as error:
+            except s3_errors() as error:
                 refusal = read_answer(error)
                 if not (is_unsupported(refusal) or refusal.code in NO_BULK):
                     call = Call("DeleteObject", self._bucket, batch[0])
@@ -364,7 +366,7 @@ class S3Destination:
             request["CopySourceIfMatch"] = pin.etag
         try:
             copied = self._session.slow.upload_part_copy(**request)
-        except S3_ERRORS as error:
+        except s3_errors() as error:
             answer = read_answer(error)
             self._session.copies = not is_unsupported(answer)
             # The answer is about two objects; only the source has a condition.
@@ -402,7 +404,7 @@ class S3Destination:
                 request["IfNoneMatch"] = "*"
             try:
                 answer = self._session.slow.complete_multipart_upload(**request)
-            except ClientError as error:
+            except s3_errors() as error:
                 if read_answer(error).code not in BEGIN_ANEW:
                     raise
                 self.abort_upload(upload)

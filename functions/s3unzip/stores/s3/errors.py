@@ -8,12 +8,10 @@ access key id and the string to sign.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Collection
-from html import unescape
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-from botocore import exceptions
-from botocore.parsers import ResponseParserError
 from msgspec import Struct
 from obstore.exceptions import BaseError, UnauthenticatedError
 
@@ -30,46 +28,36 @@ from s3unzip.errors import (
     UnsupportedError,
     UsageError,
 )
+from s3unzip.stores.s3.answers import NOT_S3, UNTRUSTED, ServerAnswer
 
-
-class ServerAnswer(NamedTuple):
-    """What came back, as far as it is known."""
-
-    status: int | None  # of HTTP; None: no answer
-    code: str
-    message: str
-    request: str = ""
-
+if TYPE_CHECKING:
+    from types import ModuleType
 
 # A server that breaks the protocol makes the clients raise these: of the size of a chunk
 # OverflowError, of redirects that tell no region RecursionError, of elements that are not of the
 # type or not as many as botocore expects the others.
-ODD_ANSWERS = (
-    AttributeError,
-    LookupError,
-    OverflowError,
-    RecursionError,
-    ResponseParserError,
-    TypeError,
-)
-# What `translate_error` takes. obstore raises FileNotFoundError for 404, ValueError for a setting
-# it cannot use.
-S3_ERRORS = (
-    BaseError,
-    exceptions.BotoCoreError,
-    exceptions.ClientError,
-    FileNotFoundError,
-    ValueError,
-    *ODD_ANSWERS,
-)
+_ODD_ANSWERS = (AttributeError, LookupError, OverflowError, RecursionError, TypeError)
+# obstore raises FileNotFoundError for 404, ValueError for a setting it cannot use.
+_OBSTORE_ERRORS = (BaseError, FileNotFoundError, ValueError, *_ODD_ANSWERS)
 
-# What botocore raises if a server does not answer, or not wholly. Its other errors are of settings.
-NO_ANSWER = (
-    exceptions.ConnectionError,
-    exceptions.FlexibleChecksumError,
-    exceptions.HTTPClientError,
-    exceptions.IncompleteReadError,
-)
+
+def s3_errors() -> tuple[type[Exception], ...]:
+    """Return what both clients raise; botocore nothing, where nobody has imported it."""
+    botocore_errors = _botocore_errors()
+    if botocore_errors is None:
+        return _OBSTORE_ERRORS
+    return (*_OBSTORE_ERRORS, *botocore_errors.RAISED)
+
+
+def _botocore_errors() -> ModuleType | None:
+    """Return the module that knows botocore's exceptions, if there can be any."""
+    if "botocore.exceptions" not in sys.modules:
+        return None
+    from s3unzip.stores.s3 import botocore_errors
+
+    return botocore_errors
+
+
 # https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html, as far as the status of an
 # answer does not say it. S3 may also answer 200 and then tell of a fault.
 THROTTLED = frozenset({"ServiceUnavailable", "SlowDown"})  # and what has "Throttl" in it
@@ -98,7 +86,6 @@ DENIED = frozenset(
         "XAdminUserNotFound",  # VersityGW: an unknown access key is a 404
     }
 )
-UNTRUSTED = "UntrustedCertificate"  # not from S3: there was no answer
 IN_THE_WAY = (
     "an object has the name of a folder of this key, and this server keeps objects as files: "
     "choose another --prefix"
@@ -190,24 +177,24 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
         raise KeyboardInterrupt from error
     if isinstance(error, UnicodeError):
         return UsageError(f"{call.bucket!r}, {call.key!r}: not Unicode, so S3 has no such name")
-    if isinstance(error, exceptions.ProfileNotFound):
-        return UsageError(f"{error}; see aws configure list-profiles")
-    if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
-        return AccessDeniedError(f"{call}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
-    if isinstance(error, exceptions.BotoCoreError) and not isinstance(error, NO_ANSWER):
-        return StorageError(f"{call}: {error}")  # a setting, or a parameter
+    botocore_errors = _botocore_errors()
+    if botocore_errors is not None:
+        of_settings: S3UnzipError | None = botocore_errors.explain_setting(error, call)
+        if of_settings is not None:
+            return of_settings
     answer = read_answer(error)
     return _kind(answer, call)(_describe(answer, call))
 
 
 def read_answer(error: Exception) -> ServerAnswer:
     """Return the status, code and message in an exception of botocore or obstore."""
-    if isinstance(error, exceptions.ClientError):
-        return _read_response(error)
-    if isinstance(error, ODD_ANSWERS):
-        return ServerAnswer(None, "", "the answer is not one of S3")
-    if isinstance(error, exceptions.SSLError) and "certificate" in str(error):
-        return ServerAnswer(None, UNTRUSTED, str(error).rpartition("] ")[2][:200])
+    if isinstance(error, _ODD_ANSWERS):
+        return ServerAnswer(None, "", NOT_S3)
+    botocore_errors = _botocore_errors()
+    if botocore_errors is not None:
+        response: ServerAnswer | None = botocore_errors.read_response(error)
+        if response is not None:
+            return response
     text, _, details = str(error).partition("\n\nDebug source:")
     if _NO_LOCATION in text:
         return ServerAnswer(301, "PermanentRedirect", "the bucket is in another region")
@@ -228,18 +215,6 @@ def _read_silence(text: str, details: str) -> ServerAnswer:
     return ServerAnswer(None, "", f"{said}: {reason[1]}" if cause and reason else said)
 
 
-def _read_response(error: exceptions.ClientError) -> ServerAnswer:
-    answer = error.response.get("Error", {})
-    about = error.response.get("ResponseMetadata", {})
-    code = _text(answer.get("Code"))
-    return ServerAnswer(
-        about.get("HTTPStatusCode"),
-        "" if code.isdigit() else code,  # a HEAD has no body: boto3 repeats the status
-        _text(answer.get("Message")),
-        _text(about.get("RequestId")),
-    )
-
-
 def is_unsupported(answer: ServerAnswer) -> bool:
     """Return whether the server does not implement the request, or one of its headers."""
     if answer.status in {501, 505} or answer.code == "NotImplemented":
@@ -258,6 +233,11 @@ def is_without_right(answer: ServerAnswer) -> bool:
     return is_denied and "kms" not in answer.message.lower()
 
 
+def is_odd_answer(error: Exception) -> bool:
+    """Return whether a server broke the protocol."""
+    return read_answer(error).message == NOT_S3
+
+
 def is_about_keys(error: Exception) -> bool:
     """Return whether obstore asked for keys, and got an exception."""
     return isinstance(error, UnauthenticatedError) and _PROVIDER in str(error)
@@ -265,32 +245,25 @@ def is_about_keys(error: Exception) -> bool:
 
 def why_unreachable(error: Exception) -> str | None:
     """Return why no connection was made; None: one was made, or the error is about no request."""
-    if isinstance(
-        error,
-        exceptions.EndpointConnectionError | exceptions.ConnectTimeoutError | exceptions.SSLError,
-    ):
-        text = str(error.kwargs["error"])
-    elif isinstance(error, BaseError) and _CONNECTING.search(str(error)):
-        text = str(error)
-    else:
+    text = None
+    botocore_errors = _botocore_errors()
+    if isinstance(error, BaseError):
+        text = str(error) if _CONNECTING.search(str(error)) else None
+    elif botocore_errors is not None:
+        text = botocore_errors.unreachable_cause(error)
+    if text is None:
         return None
     return next((cause for words, cause in CAUSES.items() if words in text), "no connection")
 
 
-def _text(element: object) -> str:
-    """Return the text of an element, bounded as `_MESSAGE` is.
-
-    botocore makes a list of an element that comes twice, and a dict of one with elements inside.
-    """
-    while isinstance(element, list) and element:
-        element = element[0]
-    return element[:500] if isinstance(element, str) else ""
-
-
 def _first(pattern: re.Pattern[str], text: str) -> str:
     """Return what `pattern` finds in an XML document, without its entities."""
-    found = pattern.search(text)
-    return unescape(found[1]) if found else ""
+    match = pattern.search(text)
+    if match is None:
+        return ""
+    from html import unescape
+
+    return unescape(match[1])
 
 
 def _kind(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:

@@ -9,19 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import unquote_plus, urlsplit
-from urllib.request import getproxies, proxy_bypass
-from xml.etree import ElementTree as ET
+from urllib.parse import urlsplit
 
-from botocore import UNSIGNED
-from botocore.credentials import ReadOnlyCredentials
-from botocore.exceptions import ClientError
-from botocore.parsers import ResponseParserError
+import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
@@ -29,25 +24,24 @@ from s3unzip import errors
 from s3unzip.model import Pin
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.ports import ListedObject, ListPage
 from s3unzip.stores.s3.addresses import Addresses
 from s3unzip.stores.s3.credentials import (
-    DEFAULT_REGION,
     NO_KEYS,
     AwsSession,
+    FindKeys,
     obstore_credentials,
 )
 from s3unzip.stores.s3.errors import (
     EXPIRED,
-    ODD_ANSWERS,
     REFUSED_KEYS,
-    S3_ERRORS,
     Call,
     MisplacedError,
     is_about_keys,
     is_mute,
+    is_odd_answer,
     is_without_right,
     read_answer,
+    s3_errors,
     translate_error,
     why_unreachable,
 )
@@ -56,8 +50,11 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from obstore.store import ClientConfig, S3Config
 
+    from s3unzip.stores.s3.clients import Clients
+
 OWNER_CHECK_LASTS = 300.0  # seconds
 BEGINNING = 30.0  # seconds: an endpoint that is unreachable then is likely a wrong one
+NO_PREFIX = ".s3unzip-reach"  # of keys that no bucket has
 ADVICE_UNREACHABLE = "check --endpoint-url, --region and the network"
 
 
@@ -76,7 +73,7 @@ class Session:
         self._advice = advice
         self._lock = threading.RLock()
         self._aws = aws or AwsSession(access.profile, access.region)
-        self._clients: dict[str, S3Client] = {}
+        self._clients: Clients | None = None  # of botocore
         # By bucket and the KMS key to write with; False: to read.
         self._stores: dict[tuple[str, str | Literal[False] | None], S3Store] = {}
         self._addresses = Addresses(access, self._aws, self._client)
@@ -122,7 +119,8 @@ class Session:
         """Send no such checksums from now on: the server does not implement them."""
         with self._lock:
             self._sends_checksums = False
-            self._clients.clear()
+            if self._clients is not None:
+                self._clients.clear()
             for key in [key for key in self._stores if key[1] is not False]:
                 del self._stores[key]
 
@@ -171,7 +169,7 @@ class Session:
         count_request("head")
         try:
             self.control.head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
-        except S3_ERRORS as error:
+        except s3_errors() as error:
             found = translate_error(error, Call("ListBucket", bucket))
             if isinstance(found, errors.AccessDeniedError):
                 found = errors.AccessDeniedError(
@@ -185,7 +183,7 @@ class Session:
         """Raise what a client raises as the error that says what it means to `call`."""
         try:
             yield
-        except S3_ERRORS as error:
+        except s3_errors() as error:
             raise self.understand(error, call) from None
 
     def understand(self, error: Exception, call: Call) -> errors.S3UnzipError:
@@ -214,7 +212,7 @@ class Session:
             if answer.status is not None:
                 code = answer.code or f"HTTP {answer.status}"
                 found.trouble = f"{url} answers with errors ({code})"
-            elif isinstance(error, ODD_ANSWERS):
+            elif is_odd_answer(error):
                 found.trouble = f"{url} answers, but not as S3 does"
             else:
                 proxy = _find_proxy(url)
@@ -242,7 +240,7 @@ class Session:
         try:
             answer = self.control.get_object(Bucket=call.bucket, Key=call.key, Range="bytes=0-0")
             answer["Body"].close()
-        except S3_ERRORS as error:
+        except s3_errors() as error:
             return None if read_answer(error).status is None else error
         return None
 
@@ -280,10 +278,11 @@ class Session:
         if bucket in self._checked:
             return
         with self.explaining(Call("PutObject", bucket)):
-            self.credentials(bucket)
+            self.find_credentials(bucket)
         try:
-            self.control.head_bucket(Bucket=bucket)
-        except S3_ERRORS as error:
+            # HEAD of the bucket needs botocore. A list of a prefix that nobody uses is as short.
+            next(obstore.list(self.reader(bucket), NO_PREFIX, chunk_size=1), None)
+        except s3_errors() as error:
             refusal = self._unreachable(error, bucket, f"s3://{bucket}")
             if refusal is None and read_answer(error).status == 404:
                 refusal = errors.NotFoundError(
@@ -307,10 +306,10 @@ class Session:
         count_request("head")
         try:
             about: Any = self.control.head_bucket(Bucket=bucket)["ResponseMetadata"]
-        except ClientError as error:
-            about = error.response["ResponseMetadata"]
-        except S3_ERRORS:  # no answer: it may have one at the next attempt
-            return True
+        except s3_errors() as error:
+            if read_answer(error).status is None:  # it may have an answer at the next attempt
+                return True
+            about = getattr(error, "response")["ResponseMetadata"]  # noqa: B009 - of a `ClientError`
         region = about.get("HTTPHeaders", {}).get("x-amz-bucket-region")
         if region is not None and region != self._addresses.region(bucket):
             with self._lock:
@@ -320,50 +319,15 @@ class Session:
         return region is not None
 
     def _client(self, name: str, region: str | None = None) -> S3Client:
-        found = self._clients.get(name)
-        if found is not None:
-            return found
+        """Return a client of botocore, which takes 0.2 s of CPU to import and to make."""
         with self._lock:
-            if name not in self._clients:
-                client: S3Client = self._aws.client(
-                    "s3",
-                    region=region or self._aws.region or DEFAULT_REGION,
-                    endpoint_url=self.access.endpoint_url,
-                    **self._settings(name),
-                )
-                if self.access.request_payer:
-                    client.meta.events.register("before-call.s3", _let_requester_pay)
-                if name == "lister":
-                    client.meta.events.register("before-parse.s3.ListObjectsV2", _read_list)
-                self._clients[name] = client
-            return self._clients[name]
+            if self._clients is None:
+                from s3unzip.stores.s3.clients import Clients
 
-    def _settings(self, name: str) -> dict[str, object]:
-        """Return those of a botocore client."""
-        access = self.access
-        connect, read = {
-            "bodies": (access.put_seconds, access.put_seconds),
-            "slow": (access.put_seconds, access.slow_seconds),
-        }.get(name, (access.connect_seconds, access.stall_seconds))
-        return {
-            # The longest wait for a connection, and until 128 KiB of a body are sent: botocore has
-            # one limit for both. Parts that share a slow uplink need more than a connection.
-            "connect_timeout": connect,
-            "read_timeout": read,
-            "max_pool_connections": access.connections,
-            "retries": {"total_max_attempts": 1, "mode": "standard"},
-            "tcp_keepalive": True,
-            "signature_version": UNSIGNED if access.unsigned else "s3v4",
-            # A request names the checksum that it needs; what is read is compared with the ZIP's.
-            "request_checksum_calculation": "when_required",
-            "response_checksum_validation": "when_required",
-            "s3": {
-                "addressing_style": self._addresses.style,
-                "payload_signing_enabled": not self.sends_checksums,  # else a CRC-32 goes with it
-                # Otherwise botocore sends requests for us-east-1 to the global endpoint.
-                "us_east_1_regional_endpoint": "regional",
-            },
-        }
+                self._clients = Clients(self.access, self._aws)
+        style = self._addresses.style
+        signs_payload = not self.sends_checksums
+        return self._clients.get(name, style=style, signs_payload=signs_payload, region=region)
 
     def _open(
         self,
@@ -373,15 +337,17 @@ class Session:
         key: tuple[str, str | Literal[False] | None],
     ) -> S3Store:
         """Return the obstore client of one bucket, with more settings of S3 and of HTTP."""
-        access, found = self.access, self.credentials(bucket)
-        url, in_host = self._addresses.endpoint(bucket)
+        access = self.access
+        find_keys = self.find_credentials(bucket)
+        provider = None if find_keys is None else obstore_credentials(find_keys)
+        endpoint = self._addresses.endpoint(bucket)
         # What is not named here would come from variables of the environment.
         whole: S3Config = {
             "region": self._addresses.region(bucket),
-            "endpoint": url,
-            "aws_endpoint_url_s3": url,  # else AWS_ENDPOINT_URL_S3 would win
-            "virtual_hosted_style_request": in_host,
-            "skip_signature": found is None,
+            "endpoint": endpoint.url,
+            "aws_endpoint_url_s3": endpoint.url,  # else AWS_ENDPOINT_URL_S3 would win
+            "virtual_hosted_style_request": endpoint.has_bucket,
+            "skip_signature": provider is None,
             "request_payer": access.request_payer,
             **config,
         }
@@ -389,7 +355,7 @@ class Session:
             "connect_timeout": timedelta(seconds=access.connect_seconds),
             "pool_max_idle_per_host": str(access.connections),
             "pool_idle_timeout": timedelta(seconds=50),  # S3 hangs up a little later
-            "allow_http": url.startswith("http://"),
+            "allow_http": endpoint.url.startswith("http://"),
             "user_agent": "s3unzip",
             **limits,
         }
@@ -404,20 +370,19 @@ class Session:
                     config=whole,
                     client_options=options,
                     retry_config={"max_retries": 0},
-                    credential_provider=None if found is None else obstore_credentials(found),
+                    credential_provider=provider,
                 )
             except (BaseError, ValueError) as error:  # AWS_CA_BUNDLE without a certificate
                 raise errors.UsageError(f"s3://{bucket}: {error}") from None
             return self._stores[key]
 
-    def credentials(self, bucket: str) -> Callable[[], ReadOnlyCredentials] | None:
-        """Return what requests are signed with; None: they are not signed."""
+    def find_credentials(self, bucket: str) -> FindKeys | None:
+        """Return what finds the keys that requests are signed with; None: they are not signed."""
         if self.access.unsigned:
             return None
-        found = self._aws.credentials()
-        if found is None:
+        if self._aws.find_keys() is None:
             raise errors.AccessDeniedError(f"s3://{bucket}: {NO_KEYS}")
-        return found
+        return self._aws.keys.require
 
 
 def _read_certificates(path: str) -> bytes:
@@ -429,6 +394,8 @@ def _read_certificates(path: str) -> bytes:
 
 def _find_proxy(url: str) -> str | None:
     """Return the proxy that the environment names for `url`, without its user."""
+    from urllib.request import getproxies, proxy_bypass
+
     parts = urlsplit(url)
     proxy = getproxies().get(parts.scheme)
     if proxy is None or proxy_bypass(parts.netloc):
@@ -442,59 +409,3 @@ def advice_for(config: StoreConfig, *, destination: bool) -> str:
     if destination and config.destination_endpoint_url is not None:
         return "check --dest-endpoint-url, --region and the network"
     return ADVICE_UNREACHABLE
-
-
-PAGE = "Page"  # of an answer to ListObjectsV2: the `ListPage` that takes the place of the rest
-
-
-def _read_list(
-    response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object
-) -> None:
-    """Read a list of objects with a tenth of botocore's CPU: about 5 us an object, not 70.
-
-    obstore's list takes 5 us, but it drops the slash at the end of a key and refuses some keys.
-    """
-    if response_dict["status_code"] == 200:
-        customized_response_dict[PAGE] = _read_page(response_dict["body"])
-        response_dict["body"] = b"<ListBucketResult/>"
-
-
-def _read_page(body: bytes) -> ListPage:
-    """Return a page of a list.
-
-    A server that says ``EncodingType`` encodes keys as forms do: Amazon S3 and MinIO write "+" for
-    a space, "%2B" for a plus sign. botocore decodes them likewise (`decode_list_object_v2`).
-    """
-    try:
-        root = ET.fromstring(body)  # noqa: S314 - expat bounds what entities grow to
-    except ET.ParseError as error:
-        raise ResponseParserError(f"the list is not XML: {error}") from None
-    space, _, name = root.tag.rpartition("}")
-    if name != "ListBucketResult":
-        raise ResponseParserError(f"not a list of objects: {name}")
-    space += "}" if space else ""
-    key_tag, size_tag, etag_tag = f"{space}Key", f"{space}Size", f"{space}ETag"
-    encoded = root.findtext(f"{space}EncodingType") == "url"
-    objects = []
-    for entry in root.iterfind(f"{space}Contents"):
-        key = entry.findtext(key_tag) or ""
-        if encoded and ("%" in key or "+" in key):  # two searches cost less than a call
-            key = unquote_plus(key)
-        try:
-            size = int(entry.findtext(size_tag) or "")
-        except ValueError:
-            raise ResponseParserError(f"the list has no size of {key!r}") from None
-        objects.append(ListedObject(key, size, unquoted(entry.findtext(etag_tag))))
-    if root.findtext(f"{space}IsTruncated") != "true":
-        return objects, None
-    return objects, root.findtext(f"{space}NextContinuationToken") or ""
-
-
-def unquoted(etag: str | None) -> str | None:
-    """Return an ETag without its quotes: lines of outcomes are many, and JSON escapes quotes."""
-    return etag.strip('"') if etag else None
-
-
-def _let_requester_pay(params: dict[str, Any], **_: object) -> None:
-    """Let a request say that the requester pays; the header is signed."""
-    params["headers"]["x-amz-request-payer"] = "requester"

@@ -15,27 +15,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import datetime
 from email.utils import format_datetime, parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 import obstore
-from botocore.exceptions import HTTPClientError
-from urllib3.exceptions import HTTPError
 
 from s3unzip import errors
 from s3unzip.model import Location, Pin
 from s3unzip.stores.archives import ArchiveSource
 from s3unzip.stores.calls import count_request
 from s3unzip.stores.ports import PIECE, Buffer, Tail
-from s3unzip.stores.s3.errors import S3_ERRORS, Call, read_answer
+from s3unzip.stores.s3.errors import Call, read_answer, s3_errors
 from s3unzip.stores.s3.session import Session
 from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:  # stubs
-    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, HeadObjectOutputTypeDef
-    from obstore import GetOptions, GetResult
+    from mypy_boto3_s3.type_defs import HeadObjectOutputTypeDef
+    from obstore import GetOptions, GetResult, ObjectMeta
 
 MAX_TAGS = 10  # of an object: object-tagging in the user guide
 NO_VERSION = "null"  # the id of an object's only version where versioning is off or suspended
@@ -57,16 +55,6 @@ def is_odd(key: str) -> bool:
     return _ODD.search(key) is not None
 
 
-def read_pieces(answer: GetObjectOutputTypeDef) -> Iterator[bytes]:
-    """Yield a body."""
-    try:
-        with closing(answer["Body"]) as body:
-            while piece := body.read(PIECE):
-                yield piece
-    except HTTPError as error:  # botocore translates most, not all of them
-        raise HTTPClientError(error=error) from error
-
-
 class S3Source(ArchiveSource):
     """Reads archives of any bucket the session can see."""
 
@@ -85,23 +73,26 @@ class S3Source(ArchiveSource):
             store = self._session.reader(location.bucket)
             answer = obstore.get(store, location.key, options={"range": {"suffix": length}})
             data = answer.bytes().to_bytes()
-        except S3_ERRORS as error:
+        except s3_errors() as error:
             if read_answer(error).status not in {416, 501} and not NO_SUFFIX.search(str(error)):
                 raise self._session.understand(error, call) from None
             tail = self.tail_by_size(location, length)
             if tail.data:
                 count_request("get")
             return tail
-        meta = answer.meta
-        version = self._version(meta["version"])
-        pin = make_pin(call, meta["size"], meta["e_tag"], meta["last_modified"], version)
-        if len(data) != min(length, pin.size):
+        tail = self._described(call, answer.meta)
+        if len(data) != min(length, tail.pin.size):
             raise errors.ServiceFaultError(f"{call}: {len(data)} of the last {length} bytes came")
-        return Tail(data, pin, meta["last_modified"].timestamp())
+        return tail._replace(data=data)
 
     def stat(self, location: Location) -> Tail:
         """Return what is there now, as a tail without bytes."""
         call = Call("GetObject", location.bucket, location.key)
+        if not is_odd(location.key):
+            with self._session.explaining(call):
+                store = self._session.reader(location.bucket)
+                meta = obstore.get(store, location.key, options={"head": True}).meta
+            return self._described(call, meta)
         with self._session.explaining(call):
             answer = self._session.control.head_object(Bucket=location.bucket, Key=location.key)
         headers = answer["ResponseMetadata"]["HTTPHeaders"]
@@ -110,6 +101,14 @@ class S3Source(ArchiveSource):
         modified = header_date(headers)
         pin = make_pin(call, size, answer.get("ETag"), modified, version)
         return Tail(b"", pin, None if modified is None else modified.timestamp())
+
+    def _described(self, call: Call, meta: ObjectMeta) -> Tail:
+        """Return what obstore says of an object, as a tail without bytes."""
+        date = meta["last_modified"]  # that of the epoch where the answer has none
+        modified = date.timestamp() or None
+        version = self._version(meta["version"])
+        pin = make_pin(call, meta["size"], meta["e_tag"], date if modified else None, version)
+        return Tail(b"", pin, modified)
 
     def open(self, location: Location, pin: Pin) -> S3Archive:
         """Return a reader of exactly that version."""
@@ -222,7 +221,7 @@ class S3Archive:
         call = self._call(version)
         try:
             data = self._get(want, version).bytes().to_bytes()
-        except S3_ERRORS as error:
+        except s3_errors() as error:
             raise self._session.understand(error, call) from None
         _check_length(call, len(data), want)
         return data
@@ -238,7 +237,7 @@ class S3Archive:
             for piece in self._pieces(want, version):
                 came += len(piece)
                 yield piece
-        except S3_ERRORS as error:
+        except s3_errors() as error:
             if came:
                 raise errors.ServiceFaultError(
                     f"{call}: the body broke after {came:,} of {want.length:,} bytes"
@@ -261,6 +260,8 @@ class S3Archive:
         date = header_date(answer["ResponseMetadata"]["HTTPHeaders"])
         found = _WHOLE.search(answer.get("ContentRange", ""))
         check_answer(self._call(version), self._pin, int(found[1]) if found else None, date)
+        from s3unzip.stores.s3.clients import read_pieces
+
         yield from read_pieces(answer)
 
     def _get(self, want: ByteRange, version: str | None) -> GetResult:
