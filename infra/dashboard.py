@@ -38,6 +38,8 @@ ENDS = {
     "ArchivesWithheld": "withheld by their scan",
 }
 
+RUN_COLUMNS = ("verdict", "members", "failed", "seconds", "dollars", "source")
+
 
 @dataclass(frozen=True, slots=True)
 class Watched:
@@ -82,6 +84,8 @@ class Dashboard(Construct):
             widgets=[
                 _headline(measures, _spending_total(lines)),
                 _health(watched),
+                heading("What ended last"),
+                [_last_runs(watched)],
                 heading("What failed"),
                 _failures(watched),
                 heading("Does work wait? Is it throttled?"),
@@ -121,6 +125,21 @@ def _health(watched: Watched) -> list[cloudwatch.IWidget]:
         ),
         cloudwatch.TextWidget(markdown=alarms.runbook, width=14, height=9),
     ]
+
+
+def _last_runs(watched: Watched) -> cloudwatch.IWidget:
+    """Return a table of the last runs; `s3unzip.aws.telemetry` writes their lines."""
+    return _logged(
+        watched,
+        "Last 20 runs",
+        [
+            f"fields @timestamp, correlation_id as run, {', '.join(RUN_COLUMNS)}",
+            'filter message = "archive"',
+            "sort @timestamp desc",
+            "limit 20",
+        ],
+        width=COLUMNS,
+    )
 
 
 def _failures(watched: Watched) -> list[cloudwatch.IWidget]:
@@ -277,8 +296,8 @@ def _logged(
 
 # What the environment costs, by the prices of `s3unzip.rates`: us-east-1, with the AWS page of
 # each. Requests, attempts and memory are actual usage, so a resumed run counts once. Not included:
-# storage, KMS, transfer and the cost of the idle stack (docs/cost.md).
-TASK_TRANSITIONS = 2  # the start of a child execution, and its task
+# storage, KMS, transfer, X-Ray and the cost of the idle stack (docs/cost.md).
+TRANSITION = rates.PRICE_STANDARD_TRANSITION + rates.TRANSITION_LOG_BYTES * rates.PRICE_LOG_BYTE
 
 
 def _spending_lines(
@@ -286,7 +305,7 @@ def _spending_lines(
 ) -> dict[str, cloudwatch.MathExpression]:
     """Return dollars a period, by an id: requests to S3, runs, and each function."""
     measures, starts = Measures(environment.name), workflow.state_machine.metric_started
-    run = rates.TRANSITIONS * rates.PRICE_STANDARD_TRANSITION + rates.EVENTS * rates.PRICE_EVENT
+    run = rates.TRANSITIONS * TRANSITION + rates.EVENTS * rates.PRICE_EVENT
     run += rates.SQS_REQUESTS * rates.PRICE_SQS_REQUEST
     writes, reads = _price(rates.PRICE_S3_WRITE), _price(rates.PRICE_S3_READ)
     requests = {"s3_writes": measures.measure("WriteRequests", "Sum")}
@@ -323,7 +342,7 @@ def _price_function(
     second = gigabytes * rates.PRICE_LAMBDA_GB_SECOND
     call = rates.PRICE_LAMBDA_REQUEST + rates.LOG_BYTES * rates.PRICE_LOG_BYTE
     if name == "extract":
-        call += TASK_TRANSITIONS * rates.PRICE_STANDARD_TRANSITION
+        call += rates.TASK_TRANSITIONS * TRANSITION
     return _line(
         f"{name} function",
         f"{name}_ms / 1000 * {_price(second)} + {name}_calls * {_price(call)}",

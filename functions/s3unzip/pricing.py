@@ -112,7 +112,7 @@ def _price_functions(job: Job, work: Work, platform: Platform) -> list[CostLine]
     shares_bucket = job.source.store.is_billed and job.source.bucket == job.destination.bucket
     events = 1 + work.members if shares_bucket else 1
     used = work.seconds * platform.memory_gb
-    logs = invocations * rates.LOG_BYTES
+    logs = invocations * rates.LOG_BYTES + transitions * rates.TRANSITION_LOG_BYTES
     return [
         _line("Lambda", "duration", used, "GB-s", rates.PRICE_LAMBDA_GB_SECOND),
         _line("Lambda", "requests", invocations, "request", rates.PRICE_LAMBDA_REQUEST),

@@ -1,17 +1,21 @@
 """The dashboard: what it draws, in which order."""
 
 import json
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from infra.reasons import text_of
 from s3unzip import rates
+from s3unzip.aws.telemetry import metrics, record_archive
 from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE
 from tests.infra.templates import Synthesized
+from tests.unit.aws.samples import REPORT
 
 FUNCTIONS = {"intake", "plan", "extract", "settle"}
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "dashboard.md"
@@ -108,7 +112,8 @@ def test_alarms_and_advice_follow(dev: Synthesized, body: dict[str, Any]) -> Non
 
 def test_order(body: dict[str, Any]) -> None:
     """Failures come before queues, queues before durations, cost last."""
-    wanted = ["Archives", "Alarms", "Failures by reason", "Queue: messages", "Put to done"]
+    wanted = ["Archives", "Alarms", "Last 20 runs", "Failures by reason", "Queue: messages"]
+    wanted += ["Put to done"]
     wanted += ["Bytes", "Function errors"]
     places = {one["properties"].get("title"): one["y"] for one in body["widgets"]}
     rows = [places[title] for title in wanted]
@@ -133,11 +138,26 @@ def test_failures_by_reason_are_asked_of_logs(body: dict[str, Any]) -> None:
     """The query covers the logs of all functions that report failures."""
     for title, message in (
         ("Failures by reason", "failures"),
+        ("Last 20 runs", "archive"),
         ("Last runs that did not complete", "archive"),
     ):
         query = titled(body, title)["query"]
         assert f'filter message = "{message}"' in query
         assert re.findall(r"SOURCE '<Functions(\w+)Logs", query) == ["Settle", "Intake", "Plan"]
+
+
+def test_the_last_runs_have_what_the_functions_log(
+    body: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each column of the table is a field of the line that ends a run."""
+    caplog.set_level(logging.INFO, SERVICE)
+    record_archive(replace(REPORT, cost=0.25))
+    metrics.clear_metrics()
+    (record,) = caplog.records
+    query = titled(body, "Last 20 runs")["query"]
+    columns = re.search(r"fields @timestamp, correlation_id as run, (.+)", query)
+    assert columns is not None
+    assert [name for name in columns[1].split(", ") if not hasattr(record, name)] == []
 
 
 def test_throttles_queues_and_executions(dev: Synthesized, body: dict[str, Any]) -> None:
@@ -163,7 +183,8 @@ def test_cost_is_priced_like_a_forecast(dev: Synthesized, body: dict[str, Any]) 
     rows = expressions(titled(body, "Cost, estimated at us-east-1")["metrics"])
     second = dev.environment.functions.extract.memory / 1_024 * rates.PRICE_LAMBDA_GB_SECOND
     call = rates.PRICE_LAMBDA_REQUEST + 2 * rates.PRICE_STANDARD_TRANSITION
-    call += rates.LOG_BYTES * rates.PRICE_LOG_BYTE
+    logs = rates.LOG_BYTES + 2 * rates.TRANSITION_LOG_BYTES
+    call += logs * rates.PRICE_LOG_BYTE
     prices = [rates.PRICE_S3_WRITE, rates.PRICE_S3_READ, second, call]
     found = rows["S3 requests"] + " + " + rows["extract function"]
     names = r"s3_writes \* (\S+) \+ s3_reads \* (\S+) "

@@ -46,7 +46,7 @@ STOPPED_RUNS = "ArchivesStopped"  # that is no failure: whoever stopped the run 
 PACE_BYTES = 10_000_000_000
 PACE_MEMBERS = 100_000
 
-COUNTS = ("extracted", "unchanged", "failed", "missing")  # of a report, in its log line
+COUNTS = ("members", "extracted", "unchanged", "failed", "missing")  # of a report, in its log line
 
 # The loggers of the client libraries. The runtime client gives the root logger the application
 # log level of the function: at INFO botocore writes two lines for each client, at DEBUG whole
@@ -179,9 +179,15 @@ def record_archive(report: Report, *, first: bool = True) -> None:
         _add("ArchiveDuration", seconds)
         _add("ArchivePace", seconds / max(1.0, size, report.members / PACE_MEMBERS))
     counts = {name: getattr(report, name) for name in COUNTS}
-    verdict = report.verdict.value
-    source = str(report.source)
-    logger.info("archive", verdict=verdict, reason=report.reason, source=source, **counts)
+    logger.info(
+        "archive",
+        verdict=report.verdict.value,
+        reason=report.reason,
+        source=str(report.source),
+        seconds=round(report.finished - (report.event_time or report.started), 3),
+        dollars=report.cost,
+        **counts,
+    )
     for reason, members in report.reasons.items():
         logger.info("failures", reason=reason, members=members)
 
