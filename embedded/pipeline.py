@@ -106,6 +106,11 @@ class DeployedPipeline:
             pause = min(pause * GROWTH, LONGEST_PAUSE)
         raise EmbeddedAwsError(f"no report of {key} in {seconds:.0f} s\n{self.logs()}")
 
+    def extract(self, key: str, body: bytes) -> Report:
+        """Put an archive into the ingest bucket; return the report when its run has ended."""
+        self.put(key, body)
+        return self.wait(key)
+
     def read(self, name: str) -> bytes | None:
         """Return an object of the work bucket, None if there is none."""
         s3 = self.client("s3")

@@ -62,8 +62,7 @@ def test_run_that_fails_goes_on_with_a_new_event(pipeline: DeployedPipeline) -> 
     """Tasks that fail in three rounds end the run FAILED; the archive's event again resumes it."""
     with with_variables(pipeline, "intake", STATE_MACHINE):
         with with_handler(pipeline, "extract", "s3unzip.aws.not_there.handler"):
-            pipeline.put("fails.zip", build(*members_of(10)))
-            report = pipeline.wait("fails.zip")
+            report = pipeline.extract("fails.zip", build(*members_of(10)))
         assert (report.verdict, report.missing, report.rounds) == (Verdict.FAILED, 10, 3)
         put_event(pipeline, "fails.zip")
         found = extracted(pipeline, report.run, 10)
@@ -95,8 +94,7 @@ def test_late_news_of_a_failure_changes_no_report(
     pipeline: DeployedPipeline, seconds: int, said: str
 ) -> None:
     """What follows the end is repeated only if the execution that failed wrote the report."""
-    pipeline.put(f"late-{seconds}.zip", build(*members_of(3)))
-    report = pipeline.wait(f"late-{seconds}.zip")
+    report = pipeline.extract(f"late-{seconds}.zip", build(*members_of(3)))
     times = {"startDate": report.started * 1_000, "stopDate": (report.started + seconds) * 1_000}
     detail = {"name": execution_name(report.run), "status": "FAILED", "input": "{}", **times}
     settle = find_function(pipeline, "settle")["FunctionName"]
@@ -118,8 +116,7 @@ def test_run_that_cannot_be_planned_is_reported(pipeline: DeployedPipeline) -> N
     tuning = {Variable.TUNING.value: json.dumps({"tail_bytes": 1_000})}
     with with_variables(pipeline, "intake", tuning):
         with with_handler(pipeline, "plan", "s3unzip.aws.not_there.handler"):
-            pipeline.put("unplanned.zip", build(*members_of(100)))
-            report = pipeline.wait("unplanned.zip")
+            report = pipeline.extract("unplanned.zip", build(*members_of(100)))
         assert (report.verdict, report.members) == (Verdict.FAILED, 0)
         put_event(pipeline, "unplanned.zip")
         found = extracted(pipeline, report.run, 100)

@@ -39,8 +39,8 @@ def test_archives_inside_archives(pipeline: DeployedPipeline) -> None:
         seal_zipcrypto(Entry("two.txt", b"2" * 50, DEFLATE), password), Entry("c.zip", third)
     )
     first = build(seal_aes(Entry("one.txt", b"1" * 50, DEFLATE), password), Entry("b.ZIP", second))
-    pipeline.put("a.zip", build(seal_aes(Entry("in/x.zip", first, DEFLATE), password)))
-    assert pipeline.wait("a.zip").verdict is Verdict.COMPLETED
+    outer = build(seal_aes(Entry("in/x.zip", first, DEFLATE), password))
+    assert pipeline.extract("a.zip", outer).verdict is Verdict.COMPLETED
     for key in ("a/in/x.zip", "a/in/x/b.ZIP"):
         assert pipeline.wait(key).verdict is Verdict.COMPLETED
     wait_until_idle(pipeline)
@@ -65,12 +65,10 @@ def test_the_password_is_nowhere(pipeline: DeployedPipeline) -> None:
 
 def test_archive_that_was_extracted_is_tagged(pipeline: DeployedPipeline) -> None:
     """By the function that does a small one, and by that which settles a larger one."""
-    pipeline.put("small.zip", build(*members_of(5)))
-    pipeline.wait("small.zip")
+    pipeline.extract("small.zip", build(*members_of(5)))
     wait_until_idle(pipeline)
     with with_variables(pipeline, "intake", STATE_MACHINE):
-        pipeline.put("large.zip", build(*members_of(5)))
-        pipeline.wait("large.zip")
+        pipeline.extract("large.zip", build(*members_of(5)))
     for key in ("small.zip", "large.zip"):
         await_value(pipeline, partial(is_tagged, pipeline, key))
         tags = pipeline.client("s3").get_object_tagging(

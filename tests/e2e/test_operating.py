@@ -66,8 +66,7 @@ def test_doctor_says_how_to_mend_a_fault(pipeline: DeployedPipeline, operator: P
 
 def test_watch_ends_with_the_verdict(pipeline: DeployedPipeline, operator: Program) -> None:
     """A run is followed to its report; the exit code is its verdict's."""
-    pipeline.put("watched.zip", build(*members_of(300)))
-    run = pipeline.wait("watched.zip").run
+    run = pipeline.extract("watched.zip", build(*members_of(300))).run
     done = operator.run("watch", run, "--env", "dev", "--json").ends(0)
     report = decode(done.out.splitlines()[-1], Report)
     assert (report.run, report.verdict, report.extracted) == (run, Verdict.COMPLETED, 300)
@@ -76,8 +75,7 @@ def test_watch_ends_with_the_verdict(pipeline: DeployedPipeline, operator: Progr
 
 def test_a_run_is_listed_and_shown(pipeline: DeployedPipeline, operator: Program) -> None:
     """By the beginning of its id, or as the latest one; its page is fetched."""
-    pipeline.put("shown.zip", build(*members_of(20)))
-    run = pipeline.wait("shown.zip").run
+    run = pipeline.extract("shown.zip", build(*members_of(20))).run
     listed = operator.run("runs", "--env", "dev")
     assert any(run in line and "COMPLETED" in line for line in listed.out.splitlines())
     shown = operator.run("show", run[:-4], "--env", "dev", "--json")
@@ -91,8 +89,7 @@ def test_failures_are_retried(pipeline: DeployedPipeline, operator: Program) -> 
     """A retry is a separate execution for the failed members only."""
     archive = bytearray(build(*members_of(40), Entry("bad", b"x" * 500)))
     archive[archive.index(b"x" * 500)] ^= 1
-    pipeline.put("retried.zip", bytes(archive))
-    first = pipeline.wait("retried.zip")
+    first = pipeline.extract("retried.zip", bytes(archive))
     assert (first.verdict, first.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
     shown = operator.run("show", first.run, "--env", "dev", "--failures", "--json")
     assert json.loads(shown.out)["outcome"]["key"] == "retried/bad"
@@ -109,8 +106,7 @@ def test_failures_are_retried(pipeline: DeployedPipeline, operator: Program) -> 
 
 def test_verify_what_the_pipeline_wrote(pipeline: DeployedPipeline, operator: Program) -> None:
     """Objects written by Lambdas are proved from anywhere."""
-    pipeline.put("proved.zip", build(*members_of(30)))
-    pipeline.wait("proved.zip")
+    pipeline.extract("proved.zip", build(*members_of(30)))
     source = f"s3://{pipeline.outputs['IngestBucket']}/proved.zip"
     target = f"s3://{pipeline.outputs['DestinationBucket']}/"
     done = operator.run("verify", source, target, "--json").ends(0)
@@ -125,8 +121,7 @@ def test_verify_what_the_pipeline_wrote(pipeline: DeployedPipeline, operator: Pr
 
 def test_a_rejected_archive_is_found(pipeline: DeployedPipeline, operator: Program) -> None:
     """It has a record and no execution."""
-    pipeline.put("refused.zip", b"no zip")
-    run = pipeline.wait("refused.zip").run
+    run = pipeline.extract("refused.zip", b"no zip").run
     done = operator.run("watch", run, "--env", "dev").ends(Verdict.REJECTED.exit_code, "REJECTED")
     operator.run("runs", "--env", "dev", "--limit", "1").prints(run, "REJECTED")
     assert operator.run("show", "latest", "--env", "dev").code == done.code
@@ -139,8 +134,7 @@ def test_items_of_the_map(pipeline: DeployedPipeline, monkeypatch: pytest.Monkey
     runs = DeployedRuns("dev", StoreConfig(endpoint_url=pipeline.variables["AWS_ENDPOINT_URL"]))
     tuning = json.dumps({"max_direct_members": 0, "max_few_tasks": 0})
     with with_variables(pipeline, "intake", {Variable.TUNING.value: tuning}):
-        pipeline.put("counted.zip", build(*members_of(10)))
-        run = pipeline.wait("counted.zip").run
+        run = pipeline.extract("counted.zip", build(*members_of(10))).run
     items = runs.items(run)
     assert items is not None
     assert (items.waiting, items.running, items.succeeded, items.failed) == (0, 0, 1, 0)
@@ -150,8 +144,7 @@ def test_an_archive_whose_event_was_lost_is_found_and_begun(
     pipeline: DeployedPipeline, operator: Program
 ) -> None:
     """`submit --missing` names archives without a run, and no others, and queues them again."""
-    pipeline.put("kept.zip", build(*members_of(3)))
-    pipeline.wait("kept.zip")
+    pipeline.extract("kept.zip", build(*members_of(3)))
     events = pipeline.client("events")
     rule = events.list_rules()["Rules"][0]["Name"]
     events.disable_rule(Name=rule)

@@ -105,8 +105,7 @@ def test_small_archive(
 ) -> None:
     """It comes out as verified objects, two records and an event, without an execution."""
     entries = members_of(80)
-    pipeline.put("incoming/small.zip", build(*entries))
-    report = pipeline.wait("incoming/small.zip")
+    report = pipeline.extract("incoming/small.zip", build(*entries))
     assert (report.verdict, report.extracted, report.failed) == (Verdict.COMPLETED, 80, 0)
     assert pipeline.members("small/") == {f"small/{name_of(e)}": e.content for e in entries}
     s3, bucket = pipeline.client("s3"), pipeline.outputs["DestinationBucket"]
@@ -127,8 +126,7 @@ def test_archive_by_the_state_machine(pipeline: DeployedPipeline) -> None:
     tuning = {"max_direct_members": 0, "max_few_tasks": 0, "batch_members": 100}
     entries, key = members_of(450), "machine.zip"
     with with_all_variables(pipeline, {Variable.TUNING.value: json.dumps(tuning)}):
-        pipeline.put(key, build(*entries))
-        report = pipeline.wait(key)
+        report = pipeline.extract(key, build(*entries))
     assert (report.verdict, report.extracted, report.rounds) == (Verdict.COMPLETED, 450, 1)
     assert pipeline.members("machine/") == {f"machine/{name_of(e)}": e.content for e in entries}
     name = pipeline.outputs["StateMachineArn"].replace(":stateMachine:", ":execution:")
@@ -140,8 +138,7 @@ def test_archive_by_the_state_machine(pipeline: DeployedPipeline) -> None:
 def test_large_directory_is_planned_by_the_state_machine(pipeline: DeployedPipeline) -> None:
     """What the intake function did not read whole is read by the state Plan."""
     with with_all_variables(pipeline, {Variable.TUNING.value: json.dumps({"tail_bytes": 4_096})}):
-        pipeline.put("directory.zip", build(*members_of(200)))
-        report = pipeline.wait("directory.zip")
+        report = pipeline.extract("directory.zip", build(*members_of(200)))
     assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 200)
     assert report.run.replace("/", "-") in executions(pipeline)
 
@@ -155,8 +152,7 @@ def test_huge_members_go_through_the_state_machine(
     tuning = {"split_from": 8 * MIB, "segment_bytes": 4 * MIB, "part_bytes": 5 * MIB}
     tuning |= {"max_few_tasks": 0}
     with with_all_variables(pipeline, {Variable.TUNING.value: json.dumps(tuning)}):
-        pipeline.put(key, path.read_bytes())
-        report = pipeline.wait(key)
+        report = pipeline.extract(key, path.read_bytes())
     plan = pipeline.plan(report.run)
     assert plan is not None
     assert plan.kinds == {"scan": 1, "copy": 1, "batch": 100}
@@ -169,8 +165,7 @@ def test_rejected_archive(
 ) -> None:
     """A file that is no archive is reported and announced, starts nothing and waits nowhere."""
     before = executions(pipeline)
-    pipeline.put("rejected.zip", b"this is no archive")
-    report = pipeline.wait("rejected.zip")
+    report = pipeline.extract("rejected.zip", b"this is no archive")
     assert report.verdict is Verdict.REJECTED
     assert announced(report.run)["detail-type"] == "Archive Rejected"
     assert announced(report.run)["detail"]["reason"] == report.reason
@@ -184,8 +179,7 @@ def test_split_archive_whose_parts_come_late(pipeline: DeployedPipeline) -> None
     entries = members_of(12)
     *parts, last = build_split(*entries, sizes=[1_500, 1_500])
     assert len(parts) == 2
-    pipeline.put("set/photos.zip", last)
-    refused = pipeline.wait("set/photos.zip")
+    refused = pipeline.extract("set/photos.zip", last)
     assert (refused.verdict, refused.reason) == (Verdict.REJECTED, "part-missing")
     assert "photos.z01" in str(refused.message)
     for number, part in enumerate(parts, 1):
@@ -208,8 +202,7 @@ def test_poison_member(pipeline: DeployedPipeline, how: str) -> None:
     good = members_of(20)
     bad = Entry("bad.txt", b"not what the directory says", central={"crc32": 1}, local={"crc32": 1})
     with with_variables(pipeline, "intake", STATE_MACHINE if how == "machine" else {}):
-        pipeline.put(f"poison-{how}.zip", build(*good[:10], bad, *good[10:]))
-        report = pipeline.wait(f"poison-{how}.zip")
+        report = pipeline.extract(f"poison-{how}.zip", build(*good[:10], bad, *good[10:]))
     assert report.verdict is Verdict.COMPLETED_WITH_ERRORS
     assert (report.extracted, report.failed) == (20, 1)
     assert [failure.key for failure in report.failures] == [f"poison-{how}/bad.txt"]
@@ -245,8 +238,7 @@ def test_event_of_a_deleted_object(pipeline: DeployedPipeline) -> None:
 def test_key_with_spaces_and_unicode(pipeline: DeployedPipeline) -> None:
     """A key with any characters arrives unchanged."""
     key = "in coming/año +100% & so/日本 größe 1.zip"
-    pipeline.put(key, build(Entry("a b/ü.txt", b"text")))
-    assert pipeline.wait(key).verdict is Verdict.COMPLETED
+    assert pipeline.extract(key, build(Entry("a b/ü.txt", b"text"))).verdict is Verdict.COMPLETED
     stem = key.rsplit("/", 1)[-1].removesuffix(".zip")
     assert pipeline.members(f"{stem}/") == {f"{stem}/a b/ü.txt": b"text"}
 
@@ -254,8 +246,7 @@ def test_key_with_spaces_and_unicode(pipeline: DeployedPipeline) -> None:
 def test_notification_of_s3_itself(pipeline: DeployedPipeline) -> None:
     """S3's own notification is understood too, its key URL-encoded; its test event is ignored."""
     key = "other way/a + b.zip"
-    pipeline.put(key, build(Entry("a.txt", b"text")))
-    pipeline.wait(key)
+    pipeline.extract(key, build(Entry("a.txt", b"text")))
     notification = {
         "Records": [
             {
@@ -276,16 +267,14 @@ def test_notification_of_s3_itself(pipeline: DeployedPipeline) -> None:
 
 def test_empty_archive(pipeline: DeployedPipeline) -> None:
     """An archive without members is complete at once."""
-    pipeline.put("empty.zip", build())
-    report = pipeline.wait("empty.zip")
+    report = pipeline.extract("empty.zip", build())
     assert (report.verdict, report.members, report.tasks) == (Verdict.COMPLETED, 0, 0)
 
 
 def test_archives_and_tasks_are_measured(pipeline: DeployedPipeline) -> None:
     """Each archive and each task is measured, by service and environment alone."""
     with with_variables(pipeline, "intake", STATE_MACHINE):
-        pipeline.put("measured.zip", build(*members_of(12)))
-        run = pipeline.wait("measured.zip").run
+        run = pipeline.extract("measured.zip", build(*members_of(12))).run
 
     def lines() -> list[dict[str, Any]]:
         return [line for line in pipeline.metrics() if line.get("run") == run]
@@ -307,8 +296,7 @@ def test_local_run_gives_the_same_report(pipeline: DeployedPipeline, tmp_path: P
     """`s3unzip run` and the deployed pipeline say the same of the same archive."""
     wrong = {"crc32": 1}
     bad = Entry("bad.txt", b"not what the directory says", central=wrong, local=wrong)
-    pipeline.put("same.zip", build(*members_of(40), bad, Entry("folder/")))
-    deployed = pipeline.wait("same.zip")
+    deployed = pipeline.extract("same.zip", build(*members_of(40), bad, Entry("folder/")))
     outputs = pipeline.outputs
     source = f"s3://{outputs['IngestBucket']}/same.zip"
     destination = f"s3://{outputs['DestinationBucket']}/local"
@@ -333,8 +321,7 @@ def test_run_above_the_cost_limit(
 ) -> None:
     """A run whose estimate is above the environment's limit is refused before its first PUT."""
     with with_variables(pipeline, "intake", {Variable.MAX_COST.value: "0.000001"}):
-        pipeline.put("dear.zip", build(*members_of(50)))
-        report = pipeline.wait("dear.zip")
+        report = pipeline.extract("dear.zip", build(*members_of(50)))
         event = announced(report.run)  # else the change back could end the function before it
     assert (report.verdict, report.reason) == (Verdict.REJECTED, "budget")
     assert event["detail-type"] == "Archive Rejected"
