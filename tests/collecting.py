@@ -26,7 +26,6 @@ FIRST = (
     "contract/test_s3_faults.py",
     "simulation/",
     "unit/stores/test_clients.py",
-    "unit/zip/test_differential.py",
     "unit/operate/",
     "corpus/",
     "docs/",

@@ -30,7 +30,7 @@ def make_archive(
 ) -> bytes:
     """Return an archive of `small` members of about `size` bytes, and of some large ones.
 
-    The large ones are a stream of 2 MiB, a stored copy of 6 MiB and a deflated
+    The large ones are a stream of 2 MiB, a stored copy of 11 MiB and a deflated
     member of 12 MiB that is split; an empty one comes with them. The same
     names have other bytes under another `seed`.
     """
@@ -45,7 +45,7 @@ def make_archive(
     if large:
         entries += [
             Entry("stream.txt", text(2 * MIB), DEFLATE),
-            Entry("stored.bin", dice.randbytes(6 * MIB)),
+            Entry("stored.bin", dice.randbytes(11 * MIB)),
             Entry("split.log", 12 * log_lines(MIB, seed), DEFLATE),
             Entry("empty"),
         ]

@@ -8,16 +8,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import pytest
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from s3unzip.local.extra import clear_extra
 from s3unzip.model import OnConflict, Options, Report, Verdict
 from s3unzip.runs.records import RunRecords
+from s3unzip.settings import MIB, Tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.ports import ListedObject
 from tests.faults.archives import TUNING, make_archive
 from tests.faults.proxy import Act, Record, Rule
-from tests.faults.world import DESTINATION, World
+from tests.faults.world import DESTINATION, World, expected_listing
 
 OF_RECORDS = {"get", "put", "list", "delete"}
 NOT_REQUESTS = {"retries", "throttled"}
@@ -64,11 +65,14 @@ def agree(report: Report, found: dict[str, int]) -> bool:
 def test_counts_of_every_kind_of_task(
     world: World, small: int, kinds: set[str], *, large: bool
 ) -> None:
-    """Plan, scans, link, tasks and report are all counted, in every process."""
-    world.put_archive(make_archive(small=small, large=large))
-    report = world.run(processes=2)
+    """Plan, scans, link, copies of two tasks and report are counted; every object is right."""
+    archive = make_archive(small=small, large=large)
+    world.put_archive(archive)
+    report = world.run(processes=2, tuning=replace(TUNING, copy_task_bytes=6 * MIB))
     assert report.verdict is Verdict.COMPLETED
     assert agree(report, seen(world))
+    assert world.listing() == expected_listing(archive)
+    assert world.uploads() == 0
     summary = RunRecords.open(world.maker()(LocalClock()).stores, report.run).read_plan()
     assert set(summary.kinds) == kinds
 
@@ -76,7 +80,7 @@ def test_counts_of_every_kind_of_task(
 def test_counts_of_a_run_that_finds_all_unchanged(world: World) -> None:
     """Pages of LIST and HEADs are counted one by one; no member is written again."""
     world.put_archive(make_archive(small=1_100, large=False, size=60))
-    tuning = TUNING.__class__(batch_members=5_000, max_workers=1)
+    tuning = Tuning(batch_members=5_000, max_workers=1)
     world.run(tuning=tuning)
     world.proxy.take_records()
     report = world.run(options=Options(on_conflict=OnConflict.SKIP_UNCHANGED), tuning=tuning)

@@ -246,25 +246,6 @@ def test_failed_members_again_meets_a_fault(error: S3UnzipError, reason: str, me
     assert world.contents() == expected(named(1, 1))
 
 
-@pytest.mark.parametrize("tuning", [{}, {"batch_members": 1}, {"small_member": 6}], ids=str)
-def test_one_of_two_overlapping_members_is_written_however_work_is_cut(
-    tuning: dict[str, float],
-) -> None:
-    """Only the local header tells; the one that passes its bound is refused, however work is cut.
-
-    Its extra field, which the directory does not know of, moves the data into the next member.
-    """
-    extra = b"\x99\x99\0\0"
-    first = Entry("a", b"datPK\x03\x04", data=extra + b"dat", local={"extra_length": len(extra)})
-    for more, written in (([], {}), ([Entry("c", b"!")], {"c": b"!"})):
-        world = World()
-        world.tune(**tuning)
-        report = world.run(build(first, Entry("b", b"hello"), *more))
-        assert report.reasons == {"overlap": 1}
-        assert report.failures[0].key == "archive/a"
-        assert world.contents() == {"b": b"hello", **written}
-
-
 def test_a_run_is_the_same_for_the_same_request(world: World) -> None:
     """The id depends on archive version, destination and options, and on nothing else."""
     archive = build(*entries(3))
