@@ -117,8 +117,8 @@ def test_all_options_are_repeated() -> None:
     )
     assert repeat_command(failed(options=options)) == (
         "s3unzip run 's3://in/my archive.zip' s3://out/to/ --on-conflict never "
-        "--key-template 'a b/{member}' --include '*.csv' --include x --exclude y --member n "
-        "--strip-components 1 --limit 3 --encoding cp437 --as-gzip suffix --nested 2 "
-        "--lenient --marker --storage-class GLACIER_IR --cache-control no-store "
+        "--key-template 'a b/{member}' --include '*.csv' --include x --exclude y "
+        "--strip-components 1 --member n --limit 3 --lenient --encoding cp437 --as-gzip suffix "
+        "--nested 2 --marker --storage-class GLACIER_IR --cache-control no-store "
         "--content-type '*=a/b' --metadata m=1 --tag t=2 --acl private"
     )
