@@ -95,7 +95,7 @@ class LimitedSource(ArchiveSource):
         """Return the current version."""
         return self._source.stat(location)
 
-    def pinned(self, location: Location, pin: Pin) -> LimitedArchive:
+    def open(self, location: Location, pin: Pin) -> LimitedArchive:
         """Return the reader."""
         return LimitedArchive(self._source.pinned(location, pin), self._link)
 

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from s3unzip.settings import Tuning
-from s3unzip.stores.calls import Calls, FaultBudget
+from s3unzip.stores.calls import FIRST_CALLS, Calls, FaultBudget
 from s3unzip.zip import Policy
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ class Context(Struct, frozen=True):
     reached: Reached | None = None  # how its stores are, for records and commands
     max_cost: float | None = None  # dollars that a run may cost by its estimate
     faults: FaultBudget | None = None  # of all its calls; None: one is made
+    first_calls: int = FIRST_CALLS  # paced requests at once, at the beginning of a step
     uploads: UploadNotes | None = None  # None: as on AWS, whoever drops uploads goes by their keys
 
     def __post_init__(self) -> None:
@@ -106,4 +107,10 @@ class Context(Struct, frozen=True):
     def calls(self) -> Calls:
         """Return the counted, retried calls of one step."""
         tuning = self.tuning
-        return Calls(self.clock, tuning.retry_seconds, tuning.puts_in_flight, faults=self.faults)
+        return Calls(
+            self.clock,
+            tuning.retry_seconds,
+            tuning.puts_in_flight,
+            first=self.first_calls,
+            faults=self.faults,
+        )

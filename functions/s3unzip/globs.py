@@ -22,6 +22,7 @@ from s3unzip.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+WILDCARDS = frozenset("*?[")
 MAX_TRANSITIONS = 20_000  # that an automaton keeps: about 2 MB
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|.", re.DOTALL)
 _ANY_FOLDER = "**/"
@@ -34,6 +35,11 @@ class Glob(Protocol):
 
     def match(self, path: str, /) -> object:
         """Return something true if the pattern fits the whole path."""
+
+
+def has_wildcards(text: str) -> bool:
+    """Return whether `text` is a glob, and no name."""
+    return not WILDCARDS.isdisjoint(text)
 
 
 @lru_cache(maxsize=4096)

@@ -78,7 +78,7 @@ class Location(Struct, frozen=True):
     key: str  # key, absolute path, or path with query
 
     def __str__(self) -> str:
-        if not self.bucket:
+        if self.store.shows_key:
             return self.key or self.scheme
         shown = self.public
         return f"{shown.scheme}://{shown.bucket}/{shown.key}"

@@ -12,6 +12,7 @@ class StoreKind(Struct, frozen=True):
     """What all stores of one scheme can do."""
 
     is_local: bool = False  # files of this machine; no request is sent
+    shows_key: bool = False  # a location is shown by its key alone
     is_url: bool = False  # the key is the path of a URL, with a query that may be secret
     has_folders: bool = False  # no key is both a file and a folder
     has_prefixes: bool = False  # a key that ends in a slash is a prefix, not an object
@@ -38,6 +39,7 @@ STORE_KINDS = {
     ),
     "file": StoreKind(
         is_local=True,
+        shows_key=True,
         has_folders=True,
         keeps_properties=False,
         takes_members=True,
@@ -46,7 +48,7 @@ STORE_KINDS = {
     "http": _WEB,
     "https": _WEB,
     "reader": StoreKind(has_neighbours=False),  # an open file of the caller
-    "nowhere": StoreKind(),  # forgets what is written
+    "nowhere": StoreKind(shows_key=True),  # forgets what is written
 }
 _OTHER = StoreKind()
 

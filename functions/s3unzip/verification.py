@@ -28,7 +28,7 @@ from s3unzip.errors import S3UnzipError, StorageError, UnorderedListError
 from s3unzip.extraction.comparison import read_stored
 from s3unzip.extraction.forms import stored_size
 from s3unzip.model import Location, Pin, Request, Requests, Run
-from s3unzip.planning.plan import Reading, read_archive
+from s3unzip.planning.reading import Reading, read_archive
 from s3unzip.planning.select import parse_template
 from s3unzip.runs.records import RunRecords
 from s3unzip.stores.ahead import map_ahead

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from s3unzip.errors import NotFoundError, SourceChangedError
-from s3unzip.planning.plan import read_whole_tail
 from s3unzip.stores.calls import Calls
+from s3unzip.stores.split_archives import read_whole_tail
 from s3unzip.zip import ByteRange
 from tests.contract.places import Place
 from tests.support.memory import ManualClock
@@ -79,7 +79,7 @@ def test_the_parts_of_a_split_archive(place: Place) -> None:
         for name, part in zip(part_names("a", len(parts)), parts, strict=True)
     ]
     calls = Calls(ManualClock(), 1.0, 4)
-    tail = read_whole_tail(place.source, wheres[-1], 1_000, 10, calls)
+    tail = read_whole_tail(place.source, wheres[-1], calls, length=1_000, max_parts=10)
     assert tail.refusal is None
     whole = b"".join(parts)
     assert tail.pin.size == len(whole)
@@ -93,7 +93,7 @@ def test_the_parts_of_a_split_archive(place: Place) -> None:
     with pytest.raises(SourceChangedError, match=r"a\.z02"):
         archive.read(ByteRange(2_999, 3_001))
     place.destination.delete([wheres[0].key])
-    missing = read_whole_tail(place.source, wheres[-1], 1_000, 10, calls).refusal
+    missing = read_whole_tail(place.source, wheres[-1], calls, length=1_000, max_parts=10).refusal
     assert missing is not None
     assert missing.message == "a.z01, part 1 of 3"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Pin
+from s3unzip.stores.archives import ArchiveView
 from s3unzip.stores.calls import Calls, Kind
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.memory import MemoryRunStore
@@ -78,8 +79,9 @@ class Simulated:
 class SimulatedSource(Simulated):
     """Archives in the ingest bucket, or at the destination where they are nested."""
 
-    def pinned(self, location: Location, pin: Pin) -> SimulatedArchive:
-        return SimulatedArchive(self._world, self._inner.open(location, pin))  # type: ignore[attr-defined]  # a MemorySource
+    def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> ArchiveView:
+        reader = SimulatedArchive(self._world, self._inner.open(location, pin))  # type: ignore[attr-defined]  # a MemorySource
+        return ArchiveView([reader], [pin.size], end)
 
     def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
         """Tell of an archive that is deleted."""

@@ -206,7 +206,7 @@ class MemoryBucket:
         return [part for _, (part, _) in sorted(self._pending(upload).parts.items())]
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
-        return self._copies
+        return self._copies and not pin.parts
 
     def _stored(self, key: str) -> Stored:
         try:

@@ -14,7 +14,7 @@ from s3unzip.estimate import Estimate, check_budget, estimate, estimate_archive
 from s3unzip.figures import show_dollars
 from s3unzip.model import Location, Options, Request, Requests, Task, TaskKind
 from s3unzip.object_properties import ObjectProperties
-from s3unzip.planning.cut import TaskCutter, choose_workers, order_tasks
+from s3unzip.planning.cut import Load, TaskCutter, choose_workers, order_tasks
 from s3unzip.platforms import Platform, aws, local
 from s3unzip.pricing import Work, price
 from s3unzip.settings import MIB, Tuning
@@ -68,7 +68,7 @@ ARCHIVES = {
 @cache
 def cut(*groups: Group) -> list[Task]:
     """Return the planner's tasks for an archive with such members."""
-    totals = (
+    totals = Load(
         sum(one.members for one in groups),
         sum(one.members * one.compressed for one in groups),
         sum(one.members * one.size for one in groups),

@@ -19,6 +19,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from heapq import merge
 from operator import attrgetter
 from typing import IO, Self
@@ -29,7 +30,7 @@ from s3unzip.errors import MemberError, NotFoundError
 from s3unzip.extraction.member_data import open_local
 from s3unzip.finding import Finding
 from s3unzip.model import Location, Options, Request
-from s3unzip.planning.plan import Reading, read_directory, read_tail
+from s3unzip.planning.reading import Reading, read_directory, read_tail
 from s3unzip.planning.select import PATHS
 from s3unzip.stores.ahead import read_ahead
 from s3unzip.stores.clock import LocalClock
@@ -336,12 +337,8 @@ def open_in(
     """Return the archive at `location` of `source`."""
     calls = context.calls()
     tail = read_tail(source, location, context, calls)
-    version = source.pinned(location, tail.pin)
     request = Request(location, NOWHERE, options)
-    reading = read_directory(version, tail, request, context, calls, PATHS)
-
-    def read(want: ByteRange) -> bytes:
-        return calls.run("get", lambda: version.read(want))
-
+    reading = read_directory(source, tail, request, context, calls=calls, template=PATHS)
+    read = partial(calls.read, source.pinned(location, tail.pin))
     judge_selection(options, warn)(reading)
     return Archive(location, reading, read, context)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from s3unzip.contradictions import check_after_success
 from s3unzip.errors import UsageError
 from s3unzip.model import AfterSuccess, Location, Options, SourceAction
-from s3unzip.planning.plan import Reading
+from s3unzip.planning.reading import Reading
 from s3unzip.planning.select import check_selection
 from s3unzip.stores.config import StoreConfig
 from s3unzip.zip import Limits, Policy

@@ -55,7 +55,7 @@ from s3unzip.model import (
     execution_name,
     run_id,
 )
-from s3unzip.planning.plan import read_tail
+from s3unzip.planning.reading import read_tail
 from s3unzip.runs.records import RUNS, RunRecords, round_name
 from s3unzip.settling.nested import has_nested, nested_requests
 from s3unzip.settling.source_actions import finish_source

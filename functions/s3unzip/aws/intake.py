@@ -25,14 +25,13 @@ The rules:
 
 import random
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from botocore.exceptions import BotoCoreError, ClientError
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from s3unzip import errors
 from s3unzip.aws.environment import LambdaConfig, open_client, open_worker
@@ -60,7 +59,7 @@ from s3unzip.model import (
     run_id,
     run_stem,
 )
-from s3unzip.planning.plan import disks_of, read_tail
+from s3unzip.planning.reading import read_tail
 from s3unzip.rates import DIRECT_MEMBER_BYTES
 from s3unzip.runs.records import OUTCOMES, PAGE, REPORT, RecordedReport, RunRecords
 from s3unzip.settings import Tuning
@@ -76,12 +75,11 @@ from s3unzip.settling.loop import (
 )
 from s3unzip.settling.nested import has_nested
 from s3unzip.settling.verdicts import may_replace, write_verdict
-from s3unzip.stores import ports
 from s3unzip.stores.ahead import map_ahead
-from s3unzip.stores.calls import Calls, Store
-from s3unzip.stores.memory import HeldArchive, HeldStores, MemoryRunStore
-from s3unzip.stores.ports import Buffer, Tail
-from s3unzip.zip import ByteRange, locate_directory
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.held import HeldStores
+from s3unzip.stores.memory import MemoryRunStore
+from s3unzip.stores.ports import Tail
 
 FIRST_WAIT = 15  # seconds before the second attempt of a message
 MAX_WAIT = 110  # a fault is retried within 2 minutes
@@ -158,7 +156,7 @@ def take_archive(
     if put.scan is not None and not admit(request.source, put.scan):
         return
     is_new = attempts == 1 and time.time() - (request.event_time or 0) < NEW_SECONDS
-    calls = _open_calls(context)
+    calls = context.calls()
     source = context.stores.source(request.source)
     run = None
     try:
@@ -277,38 +275,12 @@ def _repeat_ends(
 def _count_held(tail: Tail, context: Context) -> int | None:
     """Return how many members the directory in an archive's last bytes has; None: not all there."""
     try:
-        next(locate_directory(tail.data, tail.pin.size, context.policy, disks_of(tail.pin)))
+        next(tail.locate_directory(context.policy))
     except StopIteration as done:
         return None if done.value.missing.length else done.value.entries
     except errors.RejectedError:  # the plan says so again, and how
         return 0
     return None  # it asks for what is before these bytes
-
-
-class _HeldCalls(Calls):
-    """Calls of a step that does not count what is read from memory."""
-
-    def stream(
-        self, archive: ports.PinnedArchive, want: ByteRange, store: Store = "source"
-    ) -> Iterator[Buffer]:
-        """Yield the bytes of `want`."""
-        if isinstance(archive, HeldArchive) and archive.holds(want):
-            yield from archive.stream(want)
-        else:
-            yield from super().stream(archive, want, store)
-
-
-class _SmallContext(Context, frozen=True):
-    """The context of a run in memory."""
-
-    def calls(self) -> _HeldCalls:
-        """Return the counted, retried calls of one step."""
-        return _open_calls(self)
-
-
-def _open_calls(context: Context) -> _HeldCalls:
-    tuning = context.tuning
-    return _HeldCalls(context.clock, tuning.retry_seconds, tuning.puts_in_flight, FIRST_PUTS)
 
 
 class _SmallRun:
@@ -321,8 +293,9 @@ class _SmallRun:
         self._memory = MemoryRunStore()
         stores = HeldStores(context.stores, tail, self._memory)
         platform = context.platform and replace(context.platform, direct=True)
-        changed = {"tuning": tuning, "stores": stores, "platform": platform}
-        self.context = _SmallContext(**(asdict(context) | changed))
+        self.context = replace(
+            context, tuning=tuning, stores=stores, platform=platform, first_calls=FIRST_PUTS
+        )
         self.records = RunRecords(self._memory)
 
     def begin(self, request: Request, calls: Calls) -> Settled:

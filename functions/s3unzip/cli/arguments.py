@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from s3unzip.contradictions import check_access
 from s3unzip.errors import UsageError
+from s3unzip.globs import has_wildcards
 from s3unzip.local.processors import available_processors
 from s3unzip.model import Location, Options
 from s3unzip.object_properties import ObjectProperties
@@ -323,7 +324,7 @@ def _ask_password(name: str) -> bytes:
 
 def globs_of(names: Iterable[str]) -> tuple[str, ...]:
     """Return globs for names, folders and globs that were given as arguments."""
-    return tuple(name if set(name) & set("*?[") else f"/{name}" for name in names)
+    return tuple(name if has_wildcards(name) else f"/{name}" for name in names)
 
 
 def _read_pairs(row: OptionRow, texts: Iterable[str]) -> dict[str, str]:

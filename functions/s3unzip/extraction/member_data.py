@@ -52,7 +52,7 @@ class MemberData(Struct, frozen=True):
         trailing = b""
         if start < member.stop:
             trailing_range = ByteRange(start, min(member.stop, start + AFTER_LENGTH))
-            trailing = self.step.calls.run("get", lambda: self.step.archive.read(trailing_range))
+            trailing = self.step.calls.read(self.step.archive, trailing_range)
         self.step.warnings.update(close_member(member, self.opened, trailing))
 
 
@@ -69,7 +69,7 @@ def open_data(step: Step, row: PlannedMember) -> MemberData:
 
     def read(byte_range: ByteRange) -> bytes:
         step.bytes_read += byte_range.length
-        return step.calls.run("get", lambda: step.archive.read(byte_range))
+        return step.calls.read(step.archive, byte_range)
 
     opened = open_local(row.member, read, step.context.policy)
     step.warnings.update(opened.warnings)

@@ -9,7 +9,8 @@ from s3unzip.context import Context
 from s3unzip.explanations import describe
 from s3unzip.extraction.unchanged import find_unchanged
 from s3unzip.model import OnConflict, PlannedMember, Request
-from s3unzip.planning.plan import Reading, check_request, read_archive
+from s3unzip.planning.plan import check_request
+from s3unzip.planning.reading import Reading, read_archive
 from s3unzip.planning.select import MARKER, parse_template
 from s3unzip.stores.listing import list_pages
 

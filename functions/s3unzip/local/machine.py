@@ -40,7 +40,8 @@ from s3unzip.model import (
     Verdict,
     run_id,
 )
-from s3unzip.planning.plan import Plan, Reading, read_tail
+from s3unzip.planning.plan import Plan
+from s3unzip.planning.reading import Reading, read_tail
 from s3unzip.platforms import Platform, local
 from s3unzip.pricing import Job
 from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords, count_progress

@@ -42,13 +42,13 @@ from s3unzip.globs import compile_glob
 from s3unzip.model import Location, SourceState, Verdict, check_same_archive, run_id
 from s3unzip.operate.control_plane import asking
 from s3unzip.operate.runs import RUNNING, DeployedRuns
-from s3unzip.planning.plan import read_whole_tail
 from s3unzip.settling.loop import look_up_run
 from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.listing import bound_pages
 from s3unzip.stores.locations import parse_source, split_bucket
+from s3unzip.stores.split_archives import read_whole_tail
 from s3unzip.zip import TAIL_LENGTH
 
 if TYPE_CHECKING:
@@ -335,7 +335,7 @@ def _read_whole(runs: DeployedRuns, source: Location, stat: Tail) -> Tail:
     store = runs.stores.source(source)
     try:
         max_parts = defaults.limits.parts
-        return read_whole_tail(store, source, length=TAIL_LENGTH, max_parts=max_parts, calls=calls)
+        return read_whole_tail(store, source, calls, length=TAIL_LENGTH, max_parts=max_parts)
     except NotFoundError:
         raise
     except StorageError:

@@ -9,12 +9,14 @@ several. Nothing here reads or writes.
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from s3unzip.model import Task, TaskKind
 from s3unzip.settings import MIB, Tuning
 from s3unzip.zip import Member
 
-STORED, DEFLATED = 0, 8
+STORED = 0  # methods, APPNOTE 4.4.5
+DEFLATED = 8
 ENCRYPTED = 0x1  # general purpose bit 0, APPNOTE 4.4.4
 MAX_SEGMENTS = 1_000  # of one member; a multipart upload has 10,000 parts for them
 FEW_SEGMENTS = 16  # scans and slices of so many fit into inline Maps, beside 40 other tasks
@@ -24,13 +26,21 @@ MAP_SECONDS = 7.0  # start and end of a Distributed Map; an assumption
 INLINE_SPARE = 1.05  # batches end at whole members, so some stay below the share
 
 
-def small_seconds(members: int, bytes_in: int, bytes_out: int, tuning: Tuning) -> float:
-    """Forecast the seconds that one worker needs for so many small members."""
+class Load(NamedTuple):
+    """What members add up to."""
+
+    members: int
+    bytes_in: int  # compressed
+    bytes_out: int
+
+
+def small_seconds(load: Load, tuning: Tuning) -> float:
+    """Return the seconds that one worker needs for small members, about."""
     return max(
-        members * tuning.put_seconds / tuning.puts_in_flight,
-        members * tuning.member_seconds,
-        bytes_in / tuning.worker_bandwidth,
-        bytes_out / tuning.worker_bandwidth,
+        load.members * tuning.put_seconds / tuning.puts_in_flight,
+        load.members * tuning.member_seconds,
+        load.bytes_in / tuning.worker_bandwidth,
+        load.bytes_out / tuning.worker_bandwidth,
     )
 
 
@@ -66,44 +76,24 @@ class TaskCutter:
 
     Args:
         tuning: the sizes to cut by.
-        work: members, bytes in and bytes out of all: a small archive is still spread.
+        work: of all members, because a small archive is spread over the workers, too.
         copies: whether the destination can copy from the source.
         inflates: whether members are inflated; False keeps them compressed.
     """
 
-    def __init__(
-        self, tuning: Tuning, work: tuple[int, int, int], *, copies: bool, inflates: bool = True
-    ) -> None:
+    def __init__(self, tuning: Tuning, work: Load, *, copies: bool, inflates: bool = True) -> None:
         self.work = work
         self._tuning = tuning
         self._copies = copies
         self._inflates = inflates
-        whole = small_seconds(*work, tuning)
-        workers = _paid_workers(whole, tuning)
-        turns = 4 * workers if workers > 1 else 1  # the last tasks of several end at about one time
-        share = max(whole / turns, _inline_share(whole, tuning))
-        self._segment = _segment_length(work[1], tuning)
-        self._seconds = min(tuning.batch_seconds, max(tuning.batch_min_seconds, share))
-        # One member adds to each of the four sums; each sum has its own bound.
-        self._max_members = max(
-            1,
-            min(
-                tuning.batch_members,
-                int(self._seconds * tuning.puts_in_flight / tuning.put_seconds),
-                int(self._seconds / tuning.member_seconds),
-            ),
-        )
-        moved = int(self._seconds * tuning.worker_bandwidth)
-        self._max_in = min(tuning.batch_bytes, moved)
-        self._max_out = min(tuning.batch_output, moved)
+        self._segment = _segment_length(work.bytes_in, tuning)
+        self._max_batch = _choose_max_batch(work, tuning)
         self.tasks: list[Task] = []
         self.copies: list[Task] = []  # slices of stored members that are copied over several tasks
         self.members_by_kind: Counter[TaskKind] = Counter()
         self._batches = 0
+        self._batch = Load(0, 0, 0)  # the one that is not full yet
         self._row_start = 0
-        self._members = 0
-        self._in = 0
-        self._out = 0
         self._start = 0
         self._stop = 0
 
@@ -114,11 +104,12 @@ class TaskCutter:
             starts: where the row of each begins in members.jsonl, and where the last one ends.
         """
         large = self._tuning.small_member
-        max_members, max_in, max_out = self._max_members, self._max_in, self._max_out
-        members, bytes_in, bytes_out = self._members, self._in, self._out
+        max_members, max_in, max_out = self._max_batch
+        members, bytes_in, bytes_out = self._batch
         # The sums are local variables, because this loop runs once for each member.
-        for place, member in enumerate(added):
-            compressed, size = member.compressed_size, member.size
+        for index, member in enumerate(added):
+            compressed = member.compressed_size
+            size = member.size
             is_large = size >= large or compressed >= large
             if is_large or (
                 members
@@ -128,11 +119,11 @@ class TaskCutter:
                     or bytes_out + size > max_out
                 )
             ):
-                self._members, self._in, self._out = members, bytes_in, bytes_out
-                self.finish(starts[place])
+                self._batch = Load(members, bytes_in, bytes_out)
+                self.finish(starts[index])
                 if is_large:
-                    self._add_large(member, (starts[place], starts[place + 1]))
-                self._row_start = starts[place + is_large]
+                    self._add_large(member, (starts[index], starts[index + 1]))
+                self._row_start = starts[index + is_large]
                 members = bytes_in = bytes_out = 0
             if not is_large:
                 if not members:
@@ -141,66 +132,71 @@ class TaskCutter:
                 members += 1
                 bytes_in += compressed
                 bytes_out += size
-        self._members, self._in, self._out = members, bytes_in, bytes_out
+        self._batch = Load(members, bytes_in, bytes_out)
 
     def finish(self, row_stop: int) -> None:
         """Close the batch, the last one at the end; `row_stop` is where its rows end."""
-        if not self._members:
+        batch = self._batch
+        if not batch.members:
             return
-        seconds = small_seconds(self._members, self._in, self._out, self._tuning)
         self.tasks.append(
             Task(
                 id=f"batch-{self._batches:07d}",
                 kind=TaskKind.BATCH,
                 rows=(self._row_start, row_stop),
-                members=self._members,
+                members=batch.members,
                 span=(self._start, self._stop),
-                size=self._out,
-                seconds=round(TASK_OVERHEAD + seconds, 3),
+                size=batch.bytes_out,
+                seconds=round(TASK_OVERHEAD + small_seconds(batch, self._tuning), 3),
             )
         )
         self._batches += 1
-        self.members_by_kind[TaskKind.BATCH] += self._members
+        self.members_by_kind[TaskKind.BATCH] += batch.members
 
     def _add_large(self, member: Member, rows: tuple[int, int]) -> None:
-        index, compressed, size = member.index, member.compressed_size, member.size
-        tuning = self._tuning
-        kind, slices = self._way(compressed, size, member.method, member.flags)
+        """Cut a large member into one task or several."""
+        kind, slices = self._choose_kind(member)
         self.members_by_kind[kind] += 1
+        is_sliced = len(slices) > 1
+        tasks = self.copies if is_sliced and kind is TaskKind.COPY else self.tasks
         for part, (start, stop) in enumerate(slices):
-            share = size * (stop - start) // max(1, compressed)
-            moved = max(stop - start, share)
+            task_id = f"{kind}-{member.index:08d}"
+            if is_sliced:
+                task_id += f"-{part:04d}"
+            length = stop - start
+            share = member.size * length // max(1, member.compressed_size)
+            moved = max(length, share)
             if kind is TaskKind.COPY:  # S3 copies parts at about the rate of uploads, in parallel
-                moved = (stop - start) // tuning.parts_in_flight
-            task = Task(
-                id=f"{kind}-{index:08d}" + (f"-{part:04d}" if len(slices) > 1 else ""),
-                kind=kind,
-                rows=rows,
-                members=1,
-                span=(start, stop),
-                size=share,
-                seconds=round(TASK_OVERHEAD + moved / tuning.worker_bandwidth, 3),
-                part=part,
-                parts=len(slices),
+                moved = length // self._tuning.parts_in_flight
+            tasks.append(
+                Task(
+                    id=task_id,
+                    kind=kind,
+                    rows=rows,
+                    members=1,
+                    span=(start, stop),
+                    size=share,
+                    seconds=round(TASK_OVERHEAD + moved / self._tuning.worker_bandwidth, 3),
+                    part=part,
+                    parts=len(slices),
+                )
             )
-            is_slice = kind is TaskKind.COPY and len(slices) > 1
-            (self.copies if is_slice else self.tasks).append(task)
 
-    def _way(
-        self, compressed: int, size: int, method: int, flags: int
-    ) -> tuple[TaskKind, list[tuple[int, int]]]:
+    def _choose_kind(self, member: Member) -> tuple[TaskKind, list[tuple[int, int]]]:
         """Return how a large member is extracted, and the slices of its compressed data."""
         tuning = self._tuning
-        plain = self._inflates and not flags & ENCRYPTED
+        compressed = member.compressed_size
+        is_whole = not self._inflates or member.flags & ENCRYPTED  # one worker reads all of it
+        if is_whole:
+            return TaskKind.STREAM, [(0, compressed)]
         if (
-            plain
-            and method == STORED
-            and size == compressed
+            member.method == STORED
+            and member.size == compressed
             and self._copies
-            and size >= tuning.copy_from
+            and member.size >= tuning.copy_from
         ):
             return TaskKind.COPY, _slices(compressed, tuning.copy_task_bytes)
-        if plain and method == DEFLATED and compressed >= tuning.split_from:
+        if member.method == DEFLATED and compressed >= tuning.split_from:
             max_length = max(self._segment, math.ceil(compressed / MAX_SEGMENTS))
             slices = _slices(compressed, max_length)
             if len(slices) > 1:
@@ -208,25 +204,42 @@ class TaskCutter:
         return TaskKind.STREAM, [(0, compressed)]
 
 
+def _choose_max_batch(work: Load, tuning: Tuning) -> Load:
+    """Return the bounds of a batch: each sum of its members has its own."""
+    whole = small_seconds(work, tuning)
+    share = max(whole / (4 * tuning.max_workers), _inline_share(whole, tuning))
+    seconds = min(tuning.batch_seconds, max(tuning.batch_min_seconds, share))
+    members = min(
+        tuning.batch_members,
+        int(seconds * tuning.puts_in_flight / tuning.put_seconds),
+        int(seconds / tuning.member_seconds),
+    )
+    moved = int(seconds * tuning.worker_bandwidth)
+    return Load(
+        max(1, members),
+        bytes_in=min(tuning.batch_bytes, moved),
+        bytes_out=min(tuning.batch_output, moved),
+    )
+
+
 def _slices(length: int, max_length: int) -> list[tuple[int, int]]:
-    """Cut [0, length) into equal slices of at most `most` bytes."""
+    """Cut [0, length) into equal slices of at most `max_length` bytes."""
     count = max(1, math.ceil(length / max_length))
-    step = math.ceil(length / count)
-    return [(at, min(at + step, length)) for at in range(0, max(1, length), max(1, step))]
+    width = max(1, math.ceil(length / count))
+    return [(start, min(start + width, length)) for start in range(0, max(1, length), width)]
 
 
 def order_tasks(tasks: Iterable[Task]) -> list[Task]:
     """Return the order in which tasks start.
 
-    The longest first, for they decide when the run ends; batches then spread,
-    because neighbours in the archive are siblings in the bucket and would all
-    ask one partition of the destination at once.
+    Longest first: they determine when the run ends. Batches spread, because neighbours in the
+    archive are siblings in the bucket: at once they would all use one partition of the destination.
     """
     large = [task for task in tasks if task.kind is not TaskKind.BATCH]
     batches = [task for task in tasks if task.kind is TaskKind.BATCH]
     large.sort(key=lambda task: -task.seconds)
     width = max(1, math.isqrt(len(batches)))
-    spread = [batches[at] for first in range(width) for at in range(first, len(batches), width)]
+    spread = [batch for first in range(width) for batch in batches[first::width]]
     return large + spread
 
 

@@ -3,7 +3,7 @@
 import difflib
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from s3unzip.errors import NothingSelectedError, UsageError
-from s3unzip.globs import compile_glob, compile_name
+from s3unzip.globs import compile_glob, compile_name, has_wildcards
 from s3unzip.model import (
     KEY_FIELD,
     MEMBER_FIELDS,
@@ -38,7 +38,7 @@ class KeyTemplate(Struct, frozen=True):
     """
 
     prefix: str
-    rest: str  # "{member}" in nearly every run
+    fields: str  # "{member}" in nearly every run
     archive: dict[str, str]  # values of the archive's fields
     ending: str = ""  # ".gz" where members are kept compressed
     strip: int = 0  # leading folders of the path that are left out
@@ -46,7 +46,7 @@ class KeyTemplate(Struct, frozen=True):
     @property
     def plain(self) -> bool:
         """Whether a key is just the prefix and the path."""
-        return self.rest == "{member}" and not self.ending and not self.strip
+        return self.fields == "{member}" and not self.ending and not self.strip
 
     @property
     def marker(self) -> str:
@@ -64,7 +64,7 @@ class KeyTemplate(Struct, frozen=True):
         all of its path is left out.
         """
         parts = path.strip("/").split("/", self.strip)
-        if self.rest != "{member}" or len(parts) <= self.strip:
+        if self.fields != "{member}" or len(parts) <= self.strip:
             return None
         return self.prefix + parts[-1]
 
@@ -75,8 +75,8 @@ class KeyTemplate(Struct, frozen=True):
         folder, name = posixpath.split(path)
         stem, suffix = posixpath.splitext(name)
         member = {"member": path, "dir": folder, "name": name, "stem": stem, "suffix": suffix}
-        rest = _fill(self.rest, self.archive | member)
-        return self.prefix + re.sub(r"/{2,}", "/", rest).lstrip("/") + self.ending
+        suffix_key = _fill(self.fields, self.archive | member)
+        return self.prefix + re.sub(r"/{2,}", "/", suffix_key).lstrip("/") + self.ending
 
 
 PATHS = KeyTemplate("", "{member}", {})  # each member's key is its path
@@ -100,7 +100,11 @@ def parse_template(request: Request) -> KeyTemplate:
     # A bucket's keys are whole, and so are a folder's: paths that begin with the folder's.
     base = request.destination.key
     return KeyTemplate(
-        base + prefix.lstrip("/"), text[cut:], archive, ending, request.options.strip_components
+        base + prefix.lstrip("/"),
+        text[cut:],
+        archive,
+        ending=ending,
+        strip=request.options.strip_components,
     )
 
 
@@ -127,9 +131,8 @@ class Unmatched(NamedTuple):
     @property
     def is_name(self) -> bool:
         """Whether exactly one member was meant."""
-        return self.option == "--member" or (
-            self.pattern.startswith("/") and not set(self.pattern) & set("*?[")
-        )
+        is_rooted_name = self.pattern.startswith("/") and not has_wildcards(self.pattern)
+        return self.option == "--member" or is_rooted_name
 
     def __str__(self) -> str:
         near = f"; near: {', '.join(map(repr, self.near))}" if self.near else ""
@@ -139,7 +142,7 @@ class Unmatched(NamedTuple):
 
 
 def selector(options: Options) -> Callable[[str], bool] | None:
-    """Return the function that says whether a path is wanted; None: all are."""
+    """Return the function that says whether a path is selected; None: all paths are."""
     strip = options.strip_components
     if not (options.include or options.exclude or options.names or strip):
         return None
@@ -147,14 +150,22 @@ def selector(options: Options) -> Callable[[str], bool] | None:
     exclude = [compile_name(pattern) for pattern in options.exclude]
     names = frozenset(options.names)
 
-    def wanted(path: str) -> bool:
+    def is_selected(path: str) -> bool:
         if (names and path not in names) or path.count("/") < strip:
             return False
         if include and not any(pattern.match(path) for pattern in include):
             return False
         return not any(pattern.match(path) for pattern in exclude)
 
-    return wanted
+    return is_selected
+
+
+def makes_folders(options: Options) -> bool:
+    """Return whether a run into a folder makes the folders that the archive lists.
+
+    Names and a limit select members, so no folder is made for its own sake.
+    """
+    return not options.names and options.limit is None
 
 
 def find_unmatched(
@@ -166,11 +177,10 @@ def find_unmatched(
         paths: gives the names of all members, as often as it is called.
         selected: members that were selected.
     """
-    found = []
     missing = set(options.names)
     if missing:
         missing.difference_update(paths())
-    found += [
+    unmatched = [
         Unmatched("--member", name, _near(name, paths()))
         for name in options.names
         if name in missing
@@ -179,47 +189,50 @@ def find_unmatched(
         for pattern in options.include:
             fits = compile_name(pattern).match
             if not any(map(fits, paths())):
-                found.append(Unmatched("--include", pattern, _near_glob(pattern, paths)))
-    return tuple(found)
+                unmatched.append(Unmatched("--include", pattern, _near_glob(pattern, paths)))
+    return tuple(unmatched)
 
 
 def check_selection(
-    unmatched: Iterable[Unmatched], options: Options, selected: int, excluded: int
+    unmatched: Sequence[Unmatched], options: Options, selected: int, excluded: int
 ) -> list[str]:
-    """Return warnings about what was asked for in vain; refuse a selection of nothing.
+    """Return warnings about names and globs without a member; refuse a selection of nothing.
 
     Args:
-        unmatched: as `find_unmatched` found it.
+        unmatched: as `find_unmatched` returned it.
         selected: members that were selected.
         excluded: members that were not.
+
+    Raises:
+        NothingSelectedError: a name has no member, or nothing is selected.
     """
-    missing = list(unmatched)
-    wrong = [one for one in missing if one.is_name] or (missing if not selected else [])
-    if wrong:
-        raise NothingSelectedError("; ".join(map(str, wrong)) + "; s3unzip ls lists them all")
+    refused = [request for request in unmatched if request.is_name]
+    if not refused and not selected:
+        refused = list(unmatched)
+    if refused:
+        raise NothingSelectedError("; ".join(map(str, refused)) + "; s3unzip ls lists them all")
     if not selected and excluded:
         globs = " ".join(f"--exclude {pattern}" for pattern in options.exclude)
         why = f"all {excluded:,} members are excluded by {globs or 'the options'}"
         raise NothingSelectedError(f"nothing is selected: {why}")
-    return [str(one) for one in missing]
+    return list(map(str, unmatched))
 
 
 def _near(name: str, paths: Iterable[str]) -> tuple[str, ...]:
     """Return names that `name` may stand for: by upper and lower case, or by few letters."""
-    known = list(islice(paths, MAX_COMPARED))
+    compared = list(islice(paths, MAX_COMPARED))
     low = name.lower()
-    ends = [path for path in known if path.lower() == low or path.lower().endswith("/" + low)]
+    ends = [path for path in compared if path.lower() == low or path.lower().endswith("/" + low)]
     if ends:
         return tuple(ends[:MAX_NEAR])
-    by_low = {path.lower(): path for path in known[: MAX_PAIRS // max(1, len(low) ** 2)]}
-    return tuple(by_low[one] for one in difflib.get_close_matches(low, by_low, MAX_NEAR))
+    by_low = {path.lower(): path for path in compared[: MAX_PAIRS // max(1, len(low) ** 2)]}
+    return tuple(map(by_low.__getitem__, difflib.get_close_matches(low, by_low, MAX_NEAR)))
 
 
 def _near_glob(pattern: str, paths: Callable[[], Iterable[str]]) -> tuple[str, ...]:
     """Return names that `pattern` may stand for."""
     fits = compile_glob(pattern, any_case=True).match
-    found: Iterator[str] = filter(fits, paths())
-    near = tuple(islice(found, MAX_NEAR))
+    near = tuple(islice(filter(fits, paths()), MAX_NEAR))
     return near or _near(pattern.strip("*?").lstrip("/"), paths()) or _near_suffix(pattern, paths())
 
 
@@ -229,5 +242,7 @@ def _near_suffix(pattern: str, paths: Iterable[str]) -> tuple[str, ...]:
     by_suffix: dict[str, list[str]] = {}
     for path in islice(paths, MAX_COMPARED):
         by_suffix.setdefault(PurePosixPath(path).suffix, []).append(path)
-    like = difflib.get_close_matches(suffix, filter(None, by_suffix), 1) if suffix else []
-    return tuple(by_suffix[like[0]][:MAX_NEAR]) if like else ()
+    if not suffix:
+        return ()
+    like = difflib.get_close_matches(suffix, filter(None, by_suffix), 1)
+    return tuple(path for close in like for path in by_suffix[close][:MAX_NEAR])

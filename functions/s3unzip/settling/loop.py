@@ -55,7 +55,8 @@ from s3unzip.model import (
     run_id,
 )
 from s3unzip.planning.cut import choose_workers, order_tasks
-from s3unzip.planning.plan import Plan, Reading, make_plan, read_tail
+from s3unzip.planning.plan import Plan, make_plan
+from s3unzip.planning.reading import Reading, read_tail
 from s3unzip.runs.records import (
     MEMBER,
     PAGE,
@@ -135,7 +136,14 @@ def begin(
     else:
         if known.run is not None and (begins_anew or records.list_outcomes()):
             records.forget(keep=(REPORT, PAGE))
-        plan = make_plan(request, run, current.tail, records, context, calls, check)
+        plan = make_plan(
+            request,
+            current.tail,
+            records=records,
+            context=context,
+            calls=calls,
+            check=check,
+        )
         if isinstance(plan, Plan):
             settled = _write_plan(plan, records, context, calls, planned)
             if begins_anew:
@@ -278,7 +286,7 @@ def resume(
     plan = recorded.plan or records.read_plan()
     step = Step(plan.run, "resume", context, calls)
     if failed:
-        step.calls.run("get", lambda: step.archive.read(ByteRange(0, 1)))  # it is still there
+        step.calls.read(step.archive, ByteRange(0, 1))  # it is still there
     records.delete_stop()
     try:
         if failed:

@@ -1,20 +1,28 @@
-"""Archives of one object or of several, and what all sources have in common."""
+"""Archives as their readers see them: one address space, whatever the store keeps of it.
+
+A source opens each part of an archive as an `ObjectReader`. `ArchiveView` joins the readers, and
+the end of the archive where somebody has read it before.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
+from typing import NamedTuple
 
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import count_request
-from s3unzip.stores.locations import locate_part
-from s3unzip.stores.ports import Buffer, PinnedArchive, Tail
+from s3unzip.stores.part_names import locate_parts
+from s3unzip.stores.ports import Buffer, ObjectReader, Tail
 from s3unzip.zip import ByteRange
+
+UNBOUNDED = sys.maxsize  # the store refuses what lies behind the end of an archive
 
 
 class ArchiveSource:
-    """What sources have in common: archives of several parts, and a refusal to change any."""
+    """What all sources have in common: how they read archives, and a refusal to change any."""
 
     def stat(self, location: Location) -> Tail:
         """Return what is there now, as a tail without bytes, with one request."""
@@ -24,7 +32,7 @@ class ArchiveSource:
         """Return the version that is there now, with one request."""
         return self.stat(location).pin
 
-    def open(self, location: Location, pin: Pin) -> PinnedArchive:
+    def open(self, location: Location, pin: Pin) -> ObjectReader:
         """Return a reader of that version of the one object at `location`."""
         raise NotImplementedError
 
@@ -33,26 +41,22 @@ class ArchiveSource:
         count_request("head")
         current = self.stat(location)
         size = current.pin.size
-        want = ByteRange(max(0, size - length), size)
-        return current._replace(data=self.open(location, current.pin).read(want))
+        end = ByteRange(max(0, size - length), size)
+        return current._replace(data=self.open(location, current.pin).read(end))
 
-    def pinned(self, location: Location, pin: Pin) -> PinnedArchive:
+    def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> ArchiveView:
         """Return a reader of exactly that version, of every part."""
         if not pin.parts:
-            return self.open(location, pin)
-        archives = []
-        for number, part in enumerate(pin.parts, 1):
-            where = locate_part(location, number, len(pin.parts))
-            if where is None:
-                raise UsageError(f"{location}: the name does not say where the other parts are")
-            archives.append(self.open(where, part))
-        return JoinedArchive(archives, [part.size for part in pin.parts])
+            return ArchiveView([self.open(location, pin)], [pin.size], end)
+        locations = locate_parts(location, len(pin.parts))
+        readers = [self.open(*part) for part in zip(locations, pin.parts, strict=True)]
+        return ArchiveView(readers, [part.size for part in pin.parts], end)
 
     def delete(self, location: Location, pin: Pin) -> None:  # noqa: ARG002 - of the port
         """Refuse."""
         raise UsageError(f"{location.public}: only s3:// objects and files can be changed")
 
-    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - likewise
+    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - of the port
         """Refuse."""
         self.delete(location, pin)
 
@@ -61,27 +65,74 @@ class ArchiveSource:
         return {}
 
 
-class JoinedArchive:
-    """Several archives in one address space: each begins where the one before it ends."""
+class _Extent(NamedTuple):
+    """The bytes of an archive that one reader has: offsets of the archive."""
 
-    def __init__(self, archives: Sequence[PinnedArchive], sizes: Sequence[int]) -> None:
-        self._archives = archives
-        self._starts = [0, *accumulate(sizes)]
+    reader: ObjectReader
+    start: int
+    stop: int
+
+
+class ArchiveView:
+    """One version of an archive: each part begins where the part before it ends.
+
+    Reading sends one request for each part that has some of the bytes, and none for bytes in
+    memory.
+
+    Args:
+        readers: of the parts, in order.
+        sizes: of the parts, in bytes.
+        end: the last bytes of the archive, which are in memory.
+    """
+
+    def __init__(
+        self, readers: Sequence[ObjectReader], sizes: Sequence[int], end: bytes = b""
+    ) -> None:
+        *starts, size = accumulate(sizes, initial=0)
+        self._memory_start = size - len(end) if end else UNBOUNDED
+        stops = [*starts[1:], UNBOUNDED]
+        self._extents = [
+            _Extent(reader, start, min(stop, self._memory_start))
+            for reader, start, stop in zip(readers, starts, stops, strict=True)
+        ]
+        if end:
+            self._extents.append(_Extent(_BytesReader(end), self._memory_start, UNBOUNDED))
+
+    def holds(self, want: ByteRange) -> bool:
+        """Return whether all of `want` is in memory."""
+        return want.start >= self._memory_start
 
     def read(self, want: ByteRange) -> bytes:
-        """Return exactly the bytes of `want`, with one request for each part that has some."""
-        return b"".join(archive.read(own) for archive, own in self._owners(want))
+        """Return exactly the bytes of `want`."""
+        return b"".join(reader.read(span) for reader, span in self._divide(want))
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield the bytes of `want` in pieces, with one request for each part that has some."""
-        for archive, own in self._owners(want):
-            yield from archive.stream(own)
+        """Yield the bytes of `want` in pieces."""
+        for reader, span in self._divide(want):
+            yield from reader.stream(span)
 
-    def _owners(self, want: ByteRange) -> Iterator[tuple[PinnedArchive, ByteRange]]:
-        """Yield the parts that have bytes of `want`, and the range in each of them."""
-        for archive, (begin, end) in zip(self._archives, pairwise(self._starts), strict=True):
-            start, stop = max(want.start, begin), min(want.stop, end)
-            if start < stop:
-                if start > want.start:
-                    count_request("get")
-                yield archive, ByteRange(start - begin, stop - begin)
+    def _divide(self, want: ByteRange) -> Iterator[tuple[ObjectReader, ByteRange]]:
+        """Yield the readers that have bytes of `want`, each with its own range."""
+        for extent in self._extents:
+            start = max(want.start, extent.start)
+            stop = min(want.stop, extent.stop)
+            if start >= stop:
+                continue
+            if want.start < start < self._memory_start:
+                count_request("get")
+            yield extent.reader, ByteRange(start - extent.start, stop - extent.start)
+
+
+class _BytesReader:
+    """Bytes in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, want: ByteRange) -> bytes:
+        """Return the bytes of `want`."""
+        return self._data[want.start : want.stop]
+
+    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+        """Yield the bytes of `want`, without a copy."""
+        yield memoryview(self._data)[want.start : want.stop]

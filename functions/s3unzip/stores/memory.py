@@ -15,17 +15,13 @@ from s3unzip.errors import (
     UnreadableRecordError,
 )
 from s3unzip.model import Location, Part, Pin
-from s3unzip.stores import Stores
 from s3unzip.stores.archives import ArchiveSource
-from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import (
     PIECE,
     Buffer,
     ListPage,
     ObjectFacts,
     PartLimits,
-    PinnedArchive,
-    Source,
     Tail,
     Upload,
 )
@@ -186,65 +182,3 @@ class MemoryRunStore:
         """Delete the objects; nothing happens if they are gone."""
         for name in names:
             self.objects.pop(name, None)
-
-
-class HeldArchive:
-    """One pinned version of an archive, read from memory as far as it is held."""
-
-    def __init__(self, archive: PinnedArchive, tail: Tail) -> None:
-        self._archive = archive
-        self._data = memoryview(tail.data)
-        self._start = tail.pin.size - len(tail.data)
-
-    def holds(self, want: ByteRange) -> bool:
-        """Say whether all of `want` is in memory."""
-        return want.start >= self._start
-
-    def read(self, want: ByteRange) -> bytes:
-        """Return exactly the bytes of `want`, with one request at most."""
-        return bytes(self._held(want)) if self.holds(want) else self._archive.read(want)
-
-    def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield the bytes of `want` in pieces, with one request at most."""
-        if not self.holds(want):
-            yield from self._archive.stream(want._replace(stop=min(want.stop, self._start)))
-        if want.stop > self._start:
-            yield self._held(ByteRange(max(want.start, self._start), want.stop))
-
-    def _held(self, want: ByteRange) -> memoryview:
-        return self._data[want.start - self._start : want.stop - self._start]
-
-
-class HeldSource:
-    """A source of one archive whose tail was read before."""
-
-    def __init__(self, source: Source, tail: Tail) -> None:
-        self._source, self._tail = source, tail
-        self.stat = source.stat
-        self.head = source.head
-        self.delete = source.delete
-        self.tag = source.tag
-
-    def tail(self, location: Location, length: int) -> Tail:  # noqa: ARG002 - of the port
-        """Return the tail that is held, however long it is."""
-        return self._tail
-
-    def pinned(self, location: Location, pin: Pin) -> HeldArchive:
-        """Return a reader of exactly that version."""
-        return HeldArchive(self._source.pinned(location, pin), self._tail)
-
-
-class HeldStores:
-    """The stores of one small run: its archive's tail and its records are in memory."""
-
-    def __init__(self, stores: Stores, tail: Tail, records: MemoryRunStore) -> None:
-        self._stores, self._tail, self._records = stores, tail, records
-        self.destination = stores.destination
-
-    def source(self, location: Location) -> HeldSource:
-        """Return the adapter that reads the archive."""
-        return HeldSource(self._stores.source(location), self._tail)
-
-    def run_store(self, run: str, calls: Calls | None = None) -> MemoryRunStore:  # noqa: ARG002 - of the port
-        """Return the records of the run, whatever its name: there is one."""
-        return self._records

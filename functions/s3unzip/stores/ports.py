@@ -23,7 +23,8 @@ from msgspec import Struct
 
 from s3unzip.finding import Finding
 from s3unzip.model import Location, Part, Pin
-from s3unzip.zip import ByteRange
+from s3unzip.zip import ByteRange, Disks, Policy, Reads, locate_directory
+from s3unzip.zip.directory import DirectoryLocation
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 PIECE = 1024**2  # bytes of a streamed piece
@@ -62,9 +63,18 @@ class Tail(NamedTuple):
     modified: float | None = None  # Unix seconds, if the store tells it
     refusal: Finding | None = None  # why the parts of a split archive could not be joined
 
+    def locate_directory(self, policy: Policy) -> Reads[DirectoryLocation]:
+        """Return the search of the central directory, which may ask for earlier bytes.
 
-class PinnedArchive(Protocol):
-    """One pinned version of an archive."""
+        Raises:
+            RejectedError: the archive has no directory, a broken one, or two.
+        """
+        disks = Disks([part.size for part in self.pin.parts or ()])
+        return locate_directory(self.data, self.pin.size, policy, disks)
+
+
+class ObjectReader(Protocol):
+    """Reads one version of one object."""
 
     def read(self, want: ByteRange) -> bytes:
         """Return exactly the bytes of `want`, with one request."""
@@ -75,6 +85,16 @@ class PinnedArchive(Protocol):
         A broken body raises `ServiceFaultError`; the caller resumes with a new
         range at the byte after the last it was given.
         """
+
+
+class PinnedArchive(ObjectReader, Protocol):
+    """Reads one version of an archive, of all its parts.
+
+    Each part that has some of the bytes is one more request; adapters count it.
+    """
+
+    def holds(self, want: ByteRange) -> bool:
+        """Return whether `want` is in memory, so that reading it sends no request."""
 
 
 class Source(Protocol):
@@ -89,8 +109,12 @@ class Source(Protocol):
     def head(self, location: Location) -> Pin:
         """Return the version that is there now, with one request."""
 
-    def pinned(self, location: Location, pin: Pin) -> PinnedArchive:
-        """Return a reader of exactly that version; no request."""
+    def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> PinnedArchive:
+        """Return a reader of exactly that version; no request.
+
+        Args:
+            end: the last bytes of that version, if somebody has read them.
+        """
 
     def delete(self, location: Location, pin: Pin) -> None:
         """Delete the version and no other; nothing happens if it is gone.

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from s3unzip.model import TaskKind
 from s3unzip.planning.cut import (
     TASK_OVERHEAD,
+    Load,
     TaskCutter,
     choose_workers,
     order_tasks,
@@ -58,7 +59,7 @@ def cut(
 ) -> TaskCutter:
     """Cut members, handed over a few at a time; rows are 10 bytes each."""
     rows = rows_of(members)
-    work = (len(rows), sum(r.compressed_size for r in rows), sum(r.size for r in rows))
+    work = Load(len(rows), sum(r.compressed_size for r in rows), sum(r.size for r in rows))
     cutter = TaskCutter(tuning, work, copies=copies)
     for first in range(0, len(rows), step):
         last = min(first + step, len(rows))
@@ -183,7 +184,7 @@ def test_tasks_are_forecast_with_their_start() -> None:
         cut([member], tuning).tasks[0]
         for member in [(500, 900, 8), (4_000, 3_000, 12), (2_800, 2_800, 0)]
     )
-    assert batch.seconds == round(TASK_OVERHEAD + small_seconds(1, 500, 900, tuning), 3)
+    assert batch.seconds == round(TASK_OVERHEAD + small_seconds(Load(1, 500, 900), tuning), 3)
     assert stream.seconds == pytest.approx(TASK_OVERHEAD + 4.0)
     assert copy.seconds == pytest.approx(TASK_OVERHEAD + 0.7)
     slices = cut([(9_000, 9_000, 0)], tuning).copies

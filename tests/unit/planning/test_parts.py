@@ -6,9 +6,9 @@ import pytest
 from msgspec import structs
 
 from s3unzip.model import Location, Pin, Report, Request, Verdict, decode, encode, run_id
-from s3unzip.planning.plan import read_whole_tail
 from s3unzip.settling.loop import begin
 from s3unzip.stores.ports import ObjectFacts
+from s3unzip.stores.split_archives import read_whole_tail
 from s3unzip.zip import Limits, Policy
 from tests.support.runs import OUT, World
 from tests.support.split_zips import build_split, cut_pieces, part_names
@@ -163,7 +163,7 @@ def test_a_reader_has_no_parts_beside_it(world: World) -> None:
     request = fill(world, SPLIT, NAMES)
     source = world.buckets.source(request.source)
     reader = structs.replace(request.source, scheme="reader")
-    tail = read_whole_tail(source, reader, 1_000, 500, world.context.calls())
+    tail = read_whole_tail(source, reader, world.context.calls(), length=1_000, max_parts=500)
     assert tail.refusal is not None
     assert tail.refusal.code == "part-missing"
 

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from s3unzip.errors import ServiceFaultError, ThrottledError
+from s3unzip.stores.archives import ArchiveView
 from s3unzip.stores.calls import (
     CUT,
     FIRST_DELAY,
@@ -236,7 +237,9 @@ class Broken:
 def test_a_broken_body_goes_on_where_it_broke(times: int) -> None:
     """No byte comes twice, and nothing is asked for once the last one has come."""
     archive, calls = Broken(times), Calls(ManualClock(), 60.0, 4)
-    assert b"".join(calls.stream(archive, ByteRange(10, 20))) == bytes(range(10, 20))
+    assert b"".join(calls.stream(ArchiveView([archive], [20]), ByteRange(10, 20))) == bytes(
+        range(10, 20)
+    )
     assert archive.wanted == [ByteRange(10 + 3 * n, 20) for n in range(times + 1)]
     assert (calls.requests.get, calls.requests.retries) == (times + 1, times)
 

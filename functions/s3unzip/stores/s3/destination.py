@@ -449,7 +449,8 @@ class S3Destination:
     def copies_from(self, source: Location, pin: Pin) -> bool:
         """Return whether `copy_part` can copy from that source, pinned to its ETag or version."""
         reads = self._copies and self._session.copies and source.scheme == "s3"
-        return reads and pin.size > COPY_FROM and date_of(pin) is None
+        # No request copies from two objects.
+        return reads and not pin.parts and pin.size > COPY_FROM and date_of(pin) is None
 
     def _explaining(self, action: str, key: str = "") -> AbstractContextManager[None]:
         return self._session.explaining(Call(action, self._bucket, key))

@@ -1,0 +1,191 @@
+"""Read the directory of an archive, and select the members that a run extracts.
+
+One suffix GET returns the tail, the size and the version of the archive. The tail of a small
+archive has the whole directory. A larger directory is read in parallel ranges of that version, and
+parsed as it arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from s3unzip.context import Context
+from s3unzip.errors import RejectedError
+from s3unzip.model import Budget, Location, Options, Pin, Request
+from s3unzip.planning.select import (
+    KeyTemplate,
+    Unmatched,
+    find_unmatched,
+    makes_folders,
+    parse_template,
+    selector,
+)
+from s3unzip.stores.ahead import read_ahead
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.ports import PinnedArchive, Source, Tail
+from s3unzip.stores.split_archives import blaming_parts, check_parts, read_whole_tail
+from s3unzip.zip import (
+    ByteRange,
+    DirectoryReader,
+    Index,
+    Member,
+    Members,
+    Policy,
+    RefusedMember,
+    Selection,
+    drive,
+    inspect_prefix,
+)
+from s3unzip.zip.directory import DirectoryLocation
+
+
+class Reading(Struct, frozen=True):
+    """An archive's version and directory, and the members that the options select."""
+
+    pin: Pin
+    index: Index
+    template: KeyTemplate
+    bytes_read: int
+    unmatched: tuple[Unmatched, ...] = ()  # what the options ask for in vain
+
+    @property
+    def selected(self) -> Members[Member]:
+        """The members to extract, by their offsets."""
+        return self.index.selected
+
+    @property
+    def failures(self) -> Members[RefusedMember]:
+        """The members that the options ask for, and that fail by the directory alone."""
+        return self.index.failures
+
+    @property
+    def excluded(self) -> int:
+        """How many members are left out: by the options, or because a later one has their key."""
+        return self.index.excluded
+
+
+class _CountedReader:
+    """Reads ranges of an archive, and counts their bytes."""
+
+    def __init__(self, archive: PinnedArchive, calls: Calls, bytes_read: int) -> None:
+        self._archive = archive
+        self._calls = calls
+        self.bytes_read = bytes_read
+
+    def read(self, want: ByteRange) -> bytes:
+        """Return the bytes of `want`."""
+        data = self._calls.read(self._archive, want)
+        self.bytes_read += len(data)
+        return data
+
+
+def read_tail(source: Source, location: Location, context: Context, calls: Calls) -> Tail:
+    """Read the end of an archive, and learn which version it is."""
+    length = context.tuning.tail_bytes
+    max_parts = context.policy.limits.parts
+    return read_whole_tail(source, location, calls, length=length, max_parts=max_parts)
+
+
+def read_archive(request: Request, context: Context, calls: Calls) -> Reading:
+    """Read and check the directory of the archive of `request`."""
+    source = context.stores.source(request.source)
+    tail = read_tail(source, request.source, context, calls)
+    return read_directory(source, tail, request, context, calls=calls)
+
+
+def read_directory(
+    source: Source,
+    tail: Tail,
+    request: Request,
+    context: Context,
+    *,
+    calls: Calls,
+    template: KeyTemplate | None = None,
+) -> Reading:
+    """Read and check the directory of the archive that ends in `tail`.
+
+    Args:
+        source: has the archive of `request`.
+        template: makes the keys, which are checked against each other. None: as the options say.
+
+    Raises:
+        RejectedError: the archive is refused.
+    """
+    if tail.refusal is not None:
+        raise RejectedError(tail.refusal)
+    template = template or parse_template(request)
+    reader = _CountedReader(source.pinned(request.source, tail.pin), calls, len(tail.data))
+    policy = _narrow(context.policy, request.options.nested_budget)
+    location = drive(tail.locate_directory(policy), reader.read)
+    directory = DirectoryReader(location, policy, _select(request, template))
+    tuning = context.tuning
+    missing = read_ahead(
+        reader.read, location.missing, tuning.directory_piece, tuning.directory_readers
+    )
+    index = _read_index(directory, location, missing, reader)
+    check_parts(index.members, location.disks, reader.read, request.source)
+    index.warnings.update(drive(inspect_prefix(tail.data, location, index.first), reader.read))
+    return Reading(
+        pin=tail.pin,
+        index=index,
+        template=template,
+        bytes_read=reader.bytes_read,
+        unmatched=find_unmatched(request.options, lambda: index.paths, len(index.selected)),
+    )
+
+
+def _read_index(
+    directory: DirectoryReader,
+    location: DirectoryLocation,
+    missing: Iterator[bytes],
+    reader: _CountedReader,
+) -> Index:
+    """Return the members of a directory whose end is in memory and whose beginning is `missing`."""
+    with blaming_parts(location.disks):
+        for data in chain(missing, (location.held,)):
+            directory.feed(data)
+        return drive(directory.finish(), reader.read)
+
+
+def _select(request: Request, template: KeyTemplate) -> Selection:
+    """Return which members are extracted, and to which keys."""
+    options = request.options
+    selection = Selection(
+        template.key_of(),
+        template.marker if options.marker else None,
+        selector(options),
+        options.limit,
+    )
+    if not request.destination.store.has_folders:
+        return selection
+    folder_key = template.folder_key if makes_folders(options) else lambda _: None
+    return selection._replace(folder_key=folder_key)
+
+
+def _narrow(policy: Policy, budget: Budget | None) -> Policy:
+    """Return the policy for an archive that must stay within `budget`."""
+    if budget is None:
+        return policy
+    members = min(policy.limits.members, budget.members)
+    total_size = min(policy.limits.total_size, budget.size)
+    limits = replace(policy.limits, members=members, total_size=total_size)
+    return replace(policy, limits=limits)
+
+
+def folder_keys(reading: Reading, options: Options) -> Iterator[str]:
+    """Yield the keys of the folders that the archive lists and the options select.
+
+    Globs are compared with the name as the archive has it, with a slash at its end.
+    """
+    if not makes_folders(options):
+        return
+    is_selected = selector(options)
+    for path in reading.index.folders:
+        name = path.rstrip("/") + "/"
+        key = reading.template.folder_key(name)
+        if key is not None and (is_selected is None or is_selected(name)):
+            yield key

@@ -1,0 +1,201 @@
+"""Archives of several parts: find the parts, pin each, and check that they fit together.
+
+Rules:
+
+* An archive has one name: that of its last part, or of its first piece (`part_names`).
+* Each part is pinned to its own version. The pin of the archive has the sizes added up, and ETag
+  and version of the part that the location names.
+* If a part is missing, or there are too many, the tail has a refusal. It is no error, because the
+  run needs an id and a report.
+* A part of another size shifts all parts behind it. `check_parts` and `blaming_parts` find that in
+  the directory, and say it in words about parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from s3unzip.errors import NotFoundError, RejectedError
+from s3unzip.finding import Finding
+from s3unzip.model import Location, Pin
+from s3unzip.stores.ahead import map_ahead
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.part_names import (
+    first_piece_name,
+    is_first_piece,
+    last_part_name,
+    locate_part,
+    part_name,
+)
+from s3unzip.stores.ports import Source, Tail
+from s3unzip.zip import (
+    Boundary,
+    ByteRange,
+    Disks,
+    Member,
+    count_disks,
+    find_boundaries,
+    find_data_stop,
+)
+from s3unzip.zip.records import EOCD_SIGNATURE, LOCAL_LENGTH, LOCAL_SIGNATURE
+
+PARTS_AT_ONCE = 16
+SHIFTED = frozenset({"overlap", "member-out-of-bounds"})  # codes that a part of another size causes
+
+
+def read_whole_tail(
+    source: Source, location: Location, calls: Calls, *, length: int, max_parts: int
+) -> Tail:
+    """Return the last `length` bytes and the pin of an archive, of all its parts."""
+    parts = _Parts(source, location, calls, max_parts)
+    if is_first_piece(location):
+        return parts.read_pieces(length)
+    tail = calls.run("get", lambda: source.tail(location, length))
+    count = count_disks(tail.data)
+    if count > 1 and not tail.pin.parts and tail.refusal is None:
+        return parts.join(tail, count)
+    if EOCD_SIGNATURE in tail.data:
+        return tail
+    if last := last_part_name(location):
+        return _refuse(tail, "multi-disk", f"give its last part as the archive: {last}")
+    if first := first_piece_name(location):
+        return _refuse(tail, "multi-disk", f"give its first piece as the archive: {first}")
+    return tail
+
+
+def _refuse(tail: Tail, code: str, message: str) -> Tail:
+    return tail._replace(refusal=Finding(code, message))
+
+
+class _Parts(Struct, frozen=True):
+    """The parts of the archive at `location`."""
+
+    source: Source
+    location: Location
+    calls: Calls
+    max_parts: int
+
+    def join(self, tail: Tail, count: int) -> Tail:
+        """Return the tail of a split archive of `count` parts; `tail` is that of its last part."""
+        if count > self.max_parts:
+            message = f"{count:,} parts, the limit is {self.max_parts:,}"
+            return _refuse(tail, "too-many-parts", message)
+        if locate_part(self.location, 1, count) is None:
+            message = f"it has {count:,} parts; name it NAME.zip, beside NAME.z01 and the others"
+            return _refuse(tail, "part-missing", message)
+        numbers = range(1, count)
+        parts = list(map_ahead(lambda number: self._find(number, count), numbers, PARTS_AT_ONCE))
+        missing = [number for number, part in zip(numbers, parts, strict=True) if part is None]
+        if missing:
+            message = f"{_name_part(self.location, missing[0], count)}, part {missing[0]:,}"
+            message += f" of {count:,}"
+            if len(missing) > 1:
+                message += f", and {len(missing) - 1:,} more"
+            return _refuse(tail, "part-missing", message)
+        pins = [part.pin for part in parts if part is not None]
+        return tail._replace(pin=_join_pins([*pins, tail.pin], tail.pin))
+
+    def read_pieces(self, length: int) -> Tail:
+        """Return the tail of an archive that was cut into pieces; the first piece is named."""
+        pieces = list(self._find_pieces())
+        pin = _join_pins([piece.pin for piece in pieces], pieces[0].pin)
+        archive = self.source.pinned(self.location, pin)
+        end = ByteRange(max(0, pin.size - length), pin.size)
+        dates = [piece.modified for piece in pieces if piece.modified is not None]
+        data = self.calls.run("get", lambda: archive.read(end))
+        tail = Tail(data, pin, max(dates, default=None))
+        if len(pieces) > self.max_parts:
+            message = f"more than {self.max_parts:,} parts, the limit"
+            return _refuse(tail, "too-many-parts", message)
+        signature = ByteRange(0, min(len(LOCAL_SIGNATURE), pin.size))
+        begins = self.calls.run("get", lambda: archive.read(signature))
+        if begins == LOCAL_SIGNATURE and EOCD_SIGNATURE not in data:
+            next_name = _name_part(self.location, len(pieces) + 1, len(pieces) + 1)
+            message = f"{next_name}, after {len(pieces):,} without the archive's end"
+            return _refuse(tail, "part-missing", message)
+        return tail
+
+    def _find_pieces(self) -> Iterator[Tail]:
+        """Yield the pieces that are there, at most one more than the limit."""
+        yield self.calls.run("head", lambda: self.source.stat(self.location))
+        numbers = range(2, self.max_parts + 2)
+        for piece in map_ahead(
+            lambda number: self._find(number, number + 1), numbers, PARTS_AT_ONCE
+        ):
+            if piece is None:
+                return
+            yield piece
+
+    def _find(self, number: int, count: int) -> Tail | None:
+        """Return part `number`, as a tail without bytes; None if it is not there."""
+        part = locate_part(self.location, number, count)
+        if part is None:
+            return None
+        try:
+            return self.calls.run("head", lambda: self.source.stat(part))
+        except NotFoundError:
+            return None
+
+
+def _join_pins(pins: Sequence[Pin], named: Pin) -> Pin:
+    if len(pins) == 1:
+        return named
+    return replace(named, size=sum(pin.size for pin in pins), parts=tuple(pins))
+
+
+def _name_part(location: Location, number: int, count: int) -> str:
+    part = locate_part(location, number, count)
+    return "" if part is None else part_name(part)
+
+
+@contextmanager
+def blaming_parts(disks: Disks) -> Iterator[None]:
+    """Say of members that overlap that a part has another size, if the archive has parts."""
+    try:
+        yield
+    except RejectedError as refusal:
+        finding = refusal.finding
+        if not disks.is_split or finding.code not in SHIFTED:
+            raise
+        message = f"by the sizes of the parts, {finding.message}"
+        raise RejectedError(replace(finding, code="part-wrong", message=message)) from None
+
+
+def check_parts(
+    members: Sequence[Member],
+    disks: Disks,
+    read: Callable[[ByteRange], bytes],
+    location: Location,
+) -> None:
+    """Check that each part has a member where the directory says that its first one is.
+
+    The member before that one must end before it. Reads two local headers for each part on which a
+    member begins.
+    """
+    if not disks.is_split:
+        return
+    boundaries = list(find_boundaries(members, disks))
+    faults = map_ahead(lambda boundary: _judge(boundary, disks, read), boundaries, PARTS_AT_ONCE)
+    for boundary, fault in zip(boundaries, faults, strict=True):
+        if fault is not None:
+            name = _name_part(location, boundary.disk + 1, disks.last + 1)
+            raise RejectedError(Finding("part-wrong", f"{name} {fault}"))
+
+
+def _judge(boundary: Boundary, disks: Disks, read: Callable[[ByteRange], bytes]) -> str | None:
+    """Return what is wrong with a part, in words that follow its name; None: nothing is."""
+    offset = boundary.first.offset
+    if read(ByteRange(offset, offset + len(LOCAL_SIGNATURE))) != LOCAL_SIGNATURE:
+        return f"has no member at byte {offset - disks.starts[boundary.disk]:,}"
+    previous = boundary.previous
+    if previous is None or previous.stop - previous.offset < LOCAL_LENGTH:
+        return None
+    header = read(ByteRange(previous.offset, previous.offset + LOCAL_LENGTH))
+    excess = find_data_stop(previous, header) - previous.stop
+    if excess <= 0:
+        return None
+    return f"begins {excess:,} bytes before the end of the member before it"
