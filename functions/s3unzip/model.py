@@ -7,7 +7,6 @@ data that an outcome has.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import threading
 from datetime import UTC, datetime
@@ -369,6 +368,8 @@ def run_id(request: Request, pin: Pin, modified: float | None) -> str:
         pin: the version of the archive.
         modified: the archive's Last-Modified in Unix seconds, which in S3 is when it was put.
     """
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which few need
+
     identity = encode((request.source, pin, request.destination, request.options))
     identity += (request.again or "").encode()
     digest = hashlib.sha256(identity).hexdigest()[:DIGEST_DIGITS]

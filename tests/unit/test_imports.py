@@ -2,8 +2,11 @@
 
 import ast
 import inspect
+import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -11,13 +14,98 @@ import pytest
 import s3unzip
 import s3unzip.deflate
 import s3unzip.zip
+from s3unzip.stores.ports import ObjectFacts
+from tests.support.memory_server import MemoryS3, run_memory_s3
+from tests.support.zips import Entry, build
 
 
-def loaded_by(statement: str) -> set[str]:
+def loaded_by(statement: str, variables: Mapping[str, str] | None = None) -> set[str]:
     """Return the modules that a new interpreter has loaded after `statement`."""
-    code = f"{statement}; import sys; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    return set(done.stdout.split())
+    code = f"{statement}\nimport sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **(variables or {})},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return set(done.stdout.rpartition("\n")[0].rpartition("\n")[2].split())
+
+
+def loaded_by_command(*words: str, variables: Mapping[str, str] | None = None) -> set[str]:
+    """Return the modules that a command has loaded at its end."""
+    command = f"""
+import sys
+from s3unzip.cli.__main__ import main
+sys.argv = ["s3unzip", *{words!r}]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+print()
+"""
+    return loaded_by(command, variables)
+
+
+CLIENTS = {"boto3", "botocore.session", "botocore.client", "obstore", "urllib3", "http.client"}
+SHOWS = {"rich", "xml.etree.ElementTree"}
+RARE = {"numpy", "inflate64", "Crypto", "s3unzip.deflate.boundary", "s3unzip.stores.web"}
+RUNS = {"s3unzip.local.workers", "s3unzip.settling.loop", "s3unzip.extraction.batch"}
+AWS = {"aws_lambda_powertools", "s3unzip.operate.runs", "s3unzip.aws.events"}
+COMMAND_LINE = {"click", "s3unzip.cli.main", *SHOWS}
+BOTOCORE = {"boto3", "botocore.session", "botocore.client", "botocore.exceptions"}
+
+
+@pytest.mark.parametrize(
+    ("words", "absent"),
+    [
+        ("--version", {"click", "msgspec", *CLIENTS, *SHOWS, *RARE, *RUNS, *AWS}),
+        ("--help", {"msgspec", *CLIENTS, *SHOWS, *RARE, *RUNS, *AWS}),
+        ("ls a.zip", {"hashlib", "isal", *CLIENTS, *SHOWS, *RARE, *RUNS, *AWS}),
+        ("cat a.zip f", {*CLIENTS, *SHOWS, *RARE, *RUNS, *AWS}),
+        ("run a.zip out -q", {*CLIENTS, *SHOWS, *RARE, *AWS}),
+    ],
+)
+def test_a_command_loads_what_it_uses(
+    words: str, absent: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each module of a list is absent where the command does not need it."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.zip").write_bytes(build(Entry("f", b"1")))
+    variables = {"S3UNZIP_HOME": str(tmp_path / "home")}
+    loaded = loaded_by_command(*words.split(), variables=variables)
+    assert sorted(absent & loaded) == []
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_batches_in_s3_load_no_botocore(workers: str, tmp_path: Path) -> None:
+    """Not in the command, which does the tasks or starts a worker that does them."""
+    s3 = MemoryS3()
+    archive = build(*(Entry(f"f{number}", b"%d" % number) for number in range(40)))
+    s3.create_bucket("from").put("a.zip", archive, ObjectFacts("a/b", {}), if_absent=False)
+    written = s3.create_bucket("out")
+    with run_memory_s3(s3) as url:
+        variables = {
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_ENDPOINT_URL": url,
+            "S3UNZIP_HOME": str(tmp_path),
+            "S3UNZIP_TUNING": '{"batch_members": 5, "min_worker_seconds": 0}',
+        }
+        words = ["run", "s3://from/a.zip", "s3://out", "-q", "-w", workers]
+        loaded = loaded_by_command(*words, variables=variables)
+    assert len(written.objects) == 40
+    assert "obstore" in loaded
+    assert sorted(loaded & {*BOTOCORE, *SHOWS, *RARE, *AWS}) == []
+
+
+@pytest.mark.parametrize("handler", ["intake", "plan", "extract", "settle"])
+def test_a_handler_loads_what_it_uses(handler: str) -> None:
+    """A cold start imports no client of AWS; it is made when the first request needs it."""
+    loaded = loaded_by(f"import s3unzip.aws.{handler}")
+    assert (
+        sorted(loaded & {*CLIENTS, *BOTOCORE, *COMMAND_LINE, *RARE, "s3unzip.local.workers"}) == []
+    )
 
 
 def test_errors_load_neither_core() -> None:
@@ -67,10 +155,10 @@ def test_importing_the_package_loads_nothing() -> None:
 def test_listing_needs_no_aws() -> None:
     """`open_archive` of a file loads neither boto3 nor obstore, nor the worker processes."""
     loaded = loaded_by("import s3unzip; s3unzip.open_archive")
-    assert not loaded & {"boto3", "obstore", "numpy", "click", "s3unzip.local.workers"}
+    assert sorted(loaded & {"boto3", "obstore", "numpy", "click", "s3unzip.local.workers"}) == []
 
 
 def test_workers_import_nothing_that_few_need() -> None:
     """A worker process imports only what most workers need."""
     loaded = loaded_by("import s3unzip.local.workers, s3unzip.stores.s3.destination")
-    assert not loaded & {"click", "rich", "numpy", "inflate64"}
+    assert sorted(loaded & {*BOTOCORE, *COMMAND_LINE, *RARE, "s3unzip.extraction.scan"}) == []

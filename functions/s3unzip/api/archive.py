@@ -40,7 +40,6 @@ from s3unzip.stores.memory import NOWHERE, BinaryReader, ReaderSource
 from s3unzip.stores.open import open_stores
 from s3unzip.stores.ports import Source
 from s3unzip.zip import AFTER_LENGTH, METHODS, ByteRange, Limits, Member, close_member
-from s3unzip.zip.decode import MemberDecoder
 
 WHOLE_BYTES = 1024**2  # a member up to this size is read with one request
 HELD_BYTES = 64 * 1024**2  # of a member that `open` keeps in memory; beyond, in a temporary file
@@ -265,6 +264,8 @@ class Archive(Mapping[str, ArchiveMember]):
         warnings.update(opened.warnings)
         start = member.offset + opened.data_start
         stop = start + member.compressed_size
+        from s3unzip.zip import MemberDecoder  # noqa: PLC0415 - it loads the decompressors
+
         decoder = MemberDecoder(member, policy, opened)
         pieces = read_ahead(read, ByteRange(start, stop), tuning.read_piece, tuning.reads_ahead)
         for piece in decoder.decode(pieces):

@@ -13,7 +13,6 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from botocore.exceptions import BotoCoreError, ClientError
 from msgspec import Struct
 
 from s3unzip import errors
@@ -243,6 +242,8 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
     ``secretsmanager:NAME`` or ``secretsmanager:ARN`` is the secret's whole value; ``...#field`` one
     field of a secret that is a JSON object, as the console makes them.
     """
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - few need it
+
     name, _, field = ref.removeprefix(SCHEME).partition("#")
     if not ref.startswith(SCHEME) or not name:
         raise errors.UsageError(f"password reference {ref!r}: only {SCHEME}NAME is known here")

@@ -30,7 +30,6 @@ from itertools import chain
 from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
-from botocore.exceptions import BotoCoreError, ClientError
 from msgspec.structs import replace
 
 from s3unzip import errors
@@ -135,6 +134,8 @@ def retry_wait(attempts: int, error: Exception) -> int:
 
 def _come_again(receipt: str, seconds: int) -> None:
     """Make a message visible again; without it the queue's own timeout holds."""
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - few need it
+
     queue = open_worker().queue
     try:
         open_client("sqs").change_message_visibility(

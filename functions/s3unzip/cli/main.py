@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 
 import click
 
-from s3unzip import errors
 from s3unzip.cli.terminal import (
     OUTPUT_LOST,
     OutputLostError,
@@ -117,11 +116,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             code = _invoke(sys.argv[1:] if arguments is None else list(arguments))
         sys.stdout.flush()
         code = stopping.exit_code if stopping.heard else code
-    except (KeyboardInterrupt, EOFError, errors.InterruptedRunError) as stopped:
-        said = stopped if isinstance(stopped, errors.InterruptedRunError) else "stopped"
-        code = _say(said, stopping.exit_code)
+    except (KeyboardInterrupt, EOFError):
+        code = _say("stopped", stopping.exit_code)
     except Exception as error:  # noqa: BLE001 - the command line's outermost edge
-        code = _end_badly(error)
+        code = _end_badly(error, stopping)
     sys.exit(code)
 
 
@@ -149,8 +147,12 @@ def explain_mistake(error: click.ClickException) -> str:
     return f"{words} (see {command} --help)"
 
 
-def _end_badly(error: Exception) -> int:
+def _end_badly(error: Exception, stopping: Stopping) -> int:
     """Say what ended the command, if anything is wrong at all; return the exit code."""
+    from s3unzip import errors
+
+    if isinstance(error, errors.InterruptedRunError):
+        return _say(error, stopping.exit_code)
     code: int = getattr(error, "exit_code", INTERNAL_ERROR)
     words: object = error
     if isinstance(error, errors.ArchiveError):

@@ -16,11 +16,28 @@ scans. `crc32_combine` (isal) makes the checksum of the whole from those of the 
 All errors are below `DeflateError` and `SegmentRecordError`.
 """
 
-from isal.isal_zlib import crc32_combine
+from typing import TYPE_CHECKING
 
-from s3unzip.deflate.inflater import WINDOW_SIZE, Arrival, SegmentInflater
-from s3unzip.deflate.link import LinkedSegment, inflate_segment, link_segments
-from s3unzip.deflate.scan import ScannedSegment, SegmentScan
-from s3unzip.deflate.segmentation import Segmentation, Span, cut, segment_span
-from s3unzip.deflate.splitting import locate, scan_segment, split_inflate
 from s3unzip.finding import DeflateError, Finding, SegmentRecordError
+from s3unzip.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from isal.isal_zlib import crc32_combine
+
+    from s3unzip.deflate.inflater import WINDOW_SIZE, Arrival, SegmentInflater
+    from s3unzip.deflate.link import LinkedSegment, inflate_segment, link_segments
+    from s3unzip.deflate.scan import ScannedSegment, SegmentScan
+    from s3unzip.deflate.segmentation import Segmentation, Span, cut, segment_span
+    from s3unzip.deflate.splitting import locate, scan_segment, split_inflate
+else:  # few members are split
+    __getattr__, *_ = lazy_names(
+        __name__,
+        {
+            "isal.isal_zlib": ("crc32_combine",),
+            "s3unzip.deflate.inflater": ("WINDOW_SIZE", "Arrival", "SegmentInflater"),
+            "s3unzip.deflate.link": ("LinkedSegment", "inflate_segment", "link_segments"),
+            "s3unzip.deflate.scan": ("ScannedSegment", "SegmentScan"),
+            "s3unzip.deflate.segmentation": ("Segmentation", "Span", "cut", "segment_span"),
+            "s3unzip.deflate.splitting": ("locate", "scan_segment", "split_inflate"),
+        },
+    )

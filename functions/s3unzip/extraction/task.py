@@ -11,23 +11,20 @@ Rules:
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 
 from s3unzip import errors
 from s3unzip.context import Context
-from s3unzip.extraction.batch import extract_batch
-from s3unzip.extraction.copies import copy_member
-from s3unzip.extraction.scan import scan_member
-from s3unzip.extraction.slices import extract_slice
-from s3unzip.extraction.stream import stream_member
 from s3unzip.model import PlannedMember, Run, Task, TaskKind, TaskReport
 from s3unzip.runs.step import RUN_FAULTS, TaskAttempt, stop_for
 
-WORKERS: dict[TaskKind, Callable[[TaskAttempt, list[PlannedMember]], None]] = {
-    TaskKind.BATCH: extract_batch,
-    TaskKind.STREAM: stream_member,
-    TaskKind.COPY: copy_member,
-    TaskKind.SCAN: scan_member,
-    TaskKind.SLICE: extract_slice,
+# Modules and functions that do the tasks of a kind; few workers do all kinds.
+WORKERS = {
+    TaskKind.BATCH: ("batch", "extract_batch"),
+    TaskKind.STREAM: ("stream", "stream_member"),
+    TaskKind.COPY: ("copies", "copy_member"),
+    TaskKind.SCAN: ("scan", "scan_member"),
+    TaskKind.SLICE: ("slices", "extract_slice"),
 }
 # Errors that end an attempt.
 ATTEMPT_FAULTS: tuple[type[errors.S3UnzipError], ...] = (*RUN_FAULTS, errors.ServiceFaultError)
@@ -85,6 +82,14 @@ def _attempt(attempt: TaskAttempt) -> TaskReport:
     return attempt.write()
 
 
+def _load_worker(kind: TaskKind) -> Callable[[TaskAttempt, list[PlannedMember]], None]:
+    """Return the function that does tasks of a kind."""
+    module, name = WORKERS[kind]
+    function: Callable[[TaskAttempt, list[PlannedMember]], None]
+    function = getattr(import_module(f"s3unzip.extraction.{module}"), name)
+    return function
+
+
 def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """Do the members of `rows` that have no outcome.
 
@@ -95,7 +100,7 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     remaining = [row for row in rows if row.member.index not in done]
     attempt.done_before = sum(row.work for row in rows if row.member.index in done)
     try:
-        WORKERS[attempt.task.kind](attempt, remaining)
+        _load_worker(attempt.task.kind)(attempt, remaining)
     except RUN_FAULTS:
         raise
     except errors.StorageError as refusal:

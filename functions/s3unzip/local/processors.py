@@ -12,7 +12,6 @@ large buffers in the heaps of the threads, where they leave holes. Fixed thresho
 """
 
 import contextlib
-import ctypes
 import os
 
 from s3unzip.settings import MIB
@@ -40,6 +39,8 @@ MAX_KEPT = 64 * MIB  # free at the end of a heap
 
 def tune_allocator() -> None:
     """Keep small buffers, and return large ones to the system; does nothing without glibc."""
+    import ctypes  # noqa: PLC0415 - only workers need it
+
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(MMAP_THRESHOLD, LARGE)

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from s3unzip.context import Context
 from s3unzip.contradictions import check_options
 from s3unzip.errors import RejectedError
-from s3unzip.estimate import estimate
 from s3unzip.explanations import describe
 from s3unzip.figures import show_dollars
 from s3unzip.model import (
@@ -136,6 +135,8 @@ def _refuse_cost(plan: Plan, context: Context) -> Report | None:
     limit = context.max_cost
     if limit is None or context.platform is None:
         return None
+    from s3unzip.estimate import estimate  # noqa: PLC0415 - few need it
+
     summary = plan.summary
     tasks = [*plan.tasks, *plan.copies]
     forecast = estimate(

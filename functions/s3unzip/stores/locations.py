@@ -19,11 +19,12 @@ OTHER_ARNS = {
 }
 ARN = "arn:"  # what a bucket begins with that is an access point
 HOME_ADVICE = "records of runs are kept there: S3UNZIP_HOME names another folder"
+# Patterns are compiled when they are first used: few commands use all.
 # What is typed instead of s3://, and is hardly a path; ./s3:/a is one.
-_MEANT = re.compile(r"(s3:/?|s3//|arn:aws[a-z-]*:s3:::|(?=arn:aws))(?=[^/])", re.IGNORECASE)
-_ARN = re.compile(r"arn:aws[a-z-]*:([a-z0-9-]+):([a-z0-9-]*):(|[0-9]{12}):(.*)\Z", re.DOTALL)
-_ACCESS_POINT = re.compile(r"accesspoint[:/]([a-z0-9-]{3,50})(?:/(.*))?\Z", re.DOTALL)
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.\-_]{1,61}[a-z0-9]\Z", re.IGNORECASE)
+_MEANT = r"(?i)(s3:/?|s3//|arn:aws[a-z-]*:s3:::|(?=arn:aws))(?=[^/])"
+_ARN = r"(?s)arn:aws[a-z-]*:([a-z0-9-]+):([a-z0-9-]*):(|[0-9]{12}):(.*)\Z"
+_ACCESS_POINT = r"(?s)accesspoint[:/]([a-z0-9-]{3,50})(?:/(.*))?\Z"
+_BUCKET = r"(?i)[a-z0-9][a-z0-9.\-_]{1,61}[a-z0-9]\Z"
 
 
 def parse_source(text: str) -> Location:
@@ -63,7 +64,7 @@ def _parse(text: str) -> Location:
     scheme, separator, rest = text.partition("://")
     scheme = scheme.lower()
     if not separator:
-        meant = _MEANT.match(text)
+        meant = re.match(_MEANT, text)
         if meant is not None:
             raise UsageError(f"{text}: no location; did you mean s3://{text[meant.end() :]}?")
         return Location("file", "", absolute_path(text))
@@ -89,10 +90,10 @@ def split_bucket(rest: str) -> tuple[str, str]:
 
     Of the two forms of such an ARN the bucket has the one without a slash.
     """
-    arn = _ARN.match(rest)
+    arn = re.match(_ARN, rest)
     if arn is not None and arn.group(1, 2, 3) == ("s3", "", ""):  # a bucket's
         rest = arn[4]
-    elif arn is not None and (point := _ACCESS_POINT.match(arn[4])) is not None:
+    elif arn is not None and (point := re.match(_ACCESS_POINT, arn[4])) is not None:
         return f"{rest[: arn.start(4)]}accesspoint:{point[1]}", point[2] or ""
     bucket, _, key = rest.partition("/")
     return bucket, key
@@ -101,7 +102,7 @@ def split_bucket(rest: str) -> tuple[str, str]:
 def _check_bucket(text: str, bucket: str) -> None:
     """Refuse what is no bucket, and buckets of a kind that is not supported."""
     kind = next((kind for end, kind in OTHER_BUCKETS.items() if bucket.endswith(end)), None)
-    arn = _ARN.match(bucket)
+    arn = re.match(_ARN, bucket)
     if arn is not None and not arn[2]:
         kind = OTHER_BUCKETS[".mrap"]
     elif arn is not None:
@@ -111,8 +112,8 @@ def _check_bucket(text: str, bucket: str) -> None:
             f"{text}: {kind} is not supported: use a general purpose bucket, or an access "
             "point of one"
         )
-    is_point = arn is not None and arn[1] == "s3" and _ACCESS_POINT.match(arn[4]) is not None
-    if not is_point and not _BUCKET.match(bucket):
+    is_point = arn is not None and arn[1] == "s3" and re.match(_ACCESS_POINT, arn[4]) is not None
+    if not is_point and not re.match(_BUCKET, bucket):
         raise UsageError(
             f"{text}: {bucket!r} is no bucket name (3 to 63 letters, digits, dots, hyphens)"
         )
