@@ -33,7 +33,8 @@ def finding_codes() -> set[str]:
                 ):
                     codes.add(str(code))
                 case ast.Call(
-                    func=ast.Attribute(attr="_fail"), args=[_, ast.Constant(value=str(code)), *_]
+                    func=ast.Attribute(attr="fail_header"),
+                    args=[_, ast.Constant(value=str(code)), *_],
                 ):
                     codes.add(code)
                 case ast.Call(func=ast.Attribute(attr="get"), args=[_, ast.Constant(value=code)]):

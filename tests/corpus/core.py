@@ -19,7 +19,7 @@ from s3unzip.zip import (
     locate_directory,
     open_member,
 )
-from s3unzip.zip.decode import MemberDecoder, decode_whole
+from s3unzip.zip.decode import MemberDecoder, decode_member
 from tests.corpus.labels import MemberResult, Result, extracted
 
 
@@ -68,9 +68,8 @@ def extract_member(raw: bytes, member: Member, policy: Policy, cut: Cut) -> tupl
     stop = start + member.compressed_size
     warnings = {*opened.warnings, *close_member(member, opened, raw[stop : member.stop])}
     if cut.length is None:
-        odd: list[str] = []
-        content = bytes(decode_whole(member, raw[start:stop], policy, opened, odd))
-        return content, warnings.union(odd)
+        decoded = decode_member(member, raw[start:stop], policy, opened)
+        return bytes(decoded.content), warnings.union(decoded.warnings)
     decoder = MemberDecoder(member, policy, opened)
     content = b"".join(map(bytes, decoder.decode(cut.pieces(raw[start:stop]))))
     return content, warnings.union(decoder.warnings)

@@ -18,7 +18,7 @@ from functools import partial
 
 from s3unzip import errors
 from s3unzip.extraction.conflicts import explain_refusal, with_crc
-from s3unzip.extraction.forms import SmallObject, decode_small, stored_size
+from s3unzip.extraction.forms import decode_small, stored_size
 from s3unzip.extraction.metadata import object_metadata
 from s3unzip.extraction.put_pool import PutPool
 from s3unzip.extraction.stream import stream_whole
@@ -34,6 +34,7 @@ from s3unzip.zip import (
     close_member,
     open_member,
 )
+from s3unzip.zip.decode import Decoded
 
 Ready = tuple[PlannedMember, ObjectFacts]  # all that a PUT needs besides the bytes
 
@@ -125,13 +126,13 @@ def _extract_stretch(
             verified = with_crc(row, small.crc32)
             # Not in the pool's thread, which has just woken: there the same code is slower.
             facts = object_metadata(verified.key, verified.member, run)
-            pool.submit((verified, facts), small.body)
+            pool.submit((verified, facts), small.content)
         attempt.bytes_read = bytes_before + window.bytes_read
         attempt.show_progress()
     return oversized
 
 
-def extract_small(attempt: TaskAttempt, row: PlannedMember, window: Window) -> SmallObject:
+def extract_small(attempt: TaskAttempt, row: PlannedMember, window: Window) -> Decoded:
     """Return the verified object of a member.
 
     A member above its own bound is refused. So the decision does not depend on the other members.

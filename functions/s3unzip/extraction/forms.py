@@ -1,13 +1,9 @@
 """The two forms of a member's object: the content as it is, or a gzip file of it."""
 
-from typing import NamedTuple
-
-from isal.isal_zlib import crc32
-
 from s3unzip.model import Options
-from s3unzip.stores.ports import Buffer
 from s3unzip.zip import Member, OpenedMember, Policy
-from s3unzip.zip.decode import GzipMember, MemberDecoder, decode_whole, gzip_length
+from s3unzip.zip.as_gzip import GzipMember, gzip_length
+from s3unzip.zip.decode import Decoded, MemberDecoder, decode_member
 
 
 def stored_size(member: Member, options: Options) -> int:
@@ -37,23 +33,15 @@ def open_content(
     return GzipMember(member, policy, opened, max_size, trust_crc=options.trust_crc)
 
 
-class SmallObject(NamedTuple):
-    """The verified object of a small member."""
-
-    body: Buffer
-    crc32: int  # of the content
-    warnings: list[str]  # codes of tolerated findings
-
-
 def decode_small(
     member: Member, data: memoryview, policy: Policy, opened: OpenedMember, options: Options
-) -> SmallObject:
-    """Return the object of a small member, whose compressed bytes are `data`."""
-    if options.as_gzip is not None:
-        content = open_content(member, policy, opened, options)
-        body = b"".join(content.decode([data]))
-        return SmallObject(body, content.crc32, content.warnings)
-    warnings: list[str] = []
-    plain = decode_whole(member, data, policy, opened, warnings=warnings)
-    crc = member.crc32 if member.declares_crc else crc32(plain)
-    return SmallObject(plain, crc, warnings)
+) -> Decoded:
+    """Return the object of a small member, whose compressed bytes are `data`.
+
+    The CRC-32 is that of the content.
+    """
+    if options.as_gzip is None:
+        return decode_member(member, data, policy, opened)
+    decoder = open_content(member, policy, opened, options)
+    file = b"".join(decoder.decode([data]))
+    return Decoded(file, decoder.crc32, decoder.warnings)

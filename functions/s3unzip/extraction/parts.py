@@ -84,7 +84,7 @@ def check_whole(parts: Iterable[Part], row: PlannedMember) -> PlannedMember:
             f"the directory says {row.member.size} and {row.member.crc32:08x}"
         )
         raise errors.MemberError(row.finding("crc-mismatch", message))
-    return replace(row, member=row.member._replace(size=size))
+    return replace(row, member=replace(row.member, size=size))
 
 
 class PartPlan(NamedTuple):

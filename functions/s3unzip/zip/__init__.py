@@ -3,7 +3,8 @@
 To plan, `locate_directory` finds the central directory, a `DirectoryReader` reads its headers into
 an `Index`, and `inspect_prefix` checks the bytes before the first member. To extract, call
 `open_member`, then `decode_whole` or a `MemberDecoder`, then `close_member`. `CHECKS` lists what is
-refused and why. `Policy` says what a run tolerates. All errors are below `ZipFormatError`.
+refused and why. `Policy` has the limits, and decides the effect of each check. All errors are below
+`ZipFormatError`.
 
 A function that needs bytes returns `Reads`, a generator that yields a `ByteRange` and is sent its
 bytes. `drive` runs it with a function that reads a range:
@@ -20,19 +21,12 @@ from typing import TYPE_CHECKING
 
 from s3unzip.finding import Finding, MemberError, RejectedError, ZipFormatError
 from s3unzip.lazy import lazy_names
+from s3unzip.zip.central import DirectoryReader
 from s3unzip.zip.checks import CHECKS, Action, Check, Limits, Phase, Policy
-from s3unzip.zip.directory import (
-    ONE_DISK,
-    TAIL_LENGTH,
-    Boundary,
-    DirectoryLocation,
-    Disks,
-    count_disks,
-    find_boundaries,
-    inspect_prefix,
-    locate_directory,
-)
-from s3unzip.zip.index import DirectoryReader, Selection
+from s3unzip.zip.directory import DirectoryLocation, inspect_prefix, locate_directory
+from s3unzip.zip.disks import ONE_DISK, Boundary, Disks, find_boundaries
+from s3unzip.zip.eocd import TAIL_LENGTH, count_disks
+from s3unzip.zip.keys import Selection
 from s3unzip.zip.local import (
     AFTER_LENGTH,
     HEAD_LENGTH,
@@ -48,7 +42,11 @@ from s3unzip.zip.records import METHODS
 from s3unzip.zip.values import ByteRange, Cipher, Member, Reads, drive
 
 if TYPE_CHECKING:
-    from s3unzip.zip.decode import GzipMember, MemberDecoder, decode_whole, gzip_length
-else:  # it loads the decompressors, which only a worker needs
-    _DECODE = ("GzipMember", "MemberDecoder", "decode_whole", "gzip_length")
-    __getattr__, *_ = lazy_names(__name__, {"s3unzip.zip.decode": _DECODE})
+    from s3unzip.zip.as_gzip import GzipMember, gzip_length
+    from s3unzip.zip.decode import MemberDecoder, decode_whole
+else:  # they load the decompressors, which only a worker needs
+    _LAZY = {
+        "s3unzip.zip.as_gzip": ("GzipMember", "gzip_length"),
+        "s3unzip.zip.decode": ("MemberDecoder", "decode_whole"),
+    }
+    __getattr__, *_ = lazy_names(__name__, _LAZY)

@@ -1,7 +1,7 @@
-"""The registry of checks: every reason and warning code, and the policy that says what a code does.
+"""The registry of checks: every reason and warning code, and the policy that decides its effect.
 
 Checks are numbered; one check can have several codes. The module that makes a check has its
-details. Check 55 belongs to the source adapters and the parts of a split archive to the planner:
+details. The source adapters make check 55, and the planner checks the parts of a split archive:
 both are only registered here.
 """
 
@@ -14,9 +14,9 @@ MIB = 1 << 20
 GIB = 1 << 30
 TIB = 1 << 40
 
-# A code, the number of its check, three letters, and what was found in a plain sentence. The
-# letters: the bytes that the check needs (Index, Local, Data, Key, Source); what a finding causes
-# (Reject the archive, fail the Member, Warn); what it causes under a lenient policy.
+# A code, the number of its check, three letters, and a plain sentence about the finding. The
+# letters: the bytes that the check needs (Index, Local, Data, Key, Source); the effect of a finding
+# (Reject the archive, fail the Member, Warn); its effect under a lenient policy.
 _TABLE = """\
 no-eocd 1 IRR This is not a ZIP archive, or its end is missing.
 trailing-data 2 IRW Bytes follow the end of the archive.
@@ -155,7 +155,7 @@ class Phase(Enum):
 
 
 class Action(Enum):
-    """What a finding causes."""
+    """The effect of a finding."""
 
     REJECT = "reject"
     MEMBER = "member"
@@ -163,10 +163,10 @@ class Action(Enum):
 
 
 class Check(NamedTuple):
-    """One code: its check's number, when it is seen, what it does, what it says in a sentence.
+    """One code: the number of its check, the bytes that it needs, its effect, a sentence.
 
-    `lenient` is what the code does under a lenient policy; it differs from
-    `default` only for the choices a project may make otherwise.
+    `lenient` is the effect under a lenient policy. It differs from `default` only where projects
+    may choose differently.
     """
 
     code: str
@@ -188,8 +188,14 @@ def _read_table() -> dict[str, Check]:
     checks = {}
     for line in _TABLE.splitlines():
         code, number, letters, sentence = line.split(" ", 3)
-        default, lenient = actions[letters[1]], actions[letters[2]]
-        checks[code] = Check(code, int(number), phases[letters[0]], default, lenient, sentence)
+        checks[code] = Check(
+            code=code,
+            number=int(number),
+            phase=phases[letters[0]],
+            default=actions[letters[1]],
+            lenient=actions[letters[2]],
+            sentence=sentence,
+        )
     return checks
 
 
@@ -225,14 +231,13 @@ class Limits(Struct, frozen=True):
 
 
 class Policy(Struct, frozen=True):
-    """What each finding stops.
+    """The effects of findings, and the limits.
 
-    `lenient` turns the checks that are matters of choice into warnings: a
-    backslash becomes a slash, trailing bytes are ignored, a symbolic link is
-    written as its target's text. `encoding` is used for names that neither say
-    UTF-8 nor are ASCII; without it they are UTF-8 where valid, else cp437.
-    `password` opens encrypted members; without it they fail. It is in no
-    representation, so in no log.
+    `lenient` turns the checks that are matters of choice into warnings: a backslash becomes a
+    slash, trailing bytes are ignored, a symbolic link is written as its target's text. `encoding`
+    is used for names that neither declare UTF-8 nor are ASCII; without it they are UTF-8 if valid,
+    else cp437. `password` opens encrypted members; without it they fail. `repr` leaves it out, so
+    no log has it.
     """
 
     lenient: bool = False
@@ -241,10 +246,11 @@ class Policy(Struct, frozen=True):
     password: bytes | None = None
 
     def __repr__(self) -> str:
-        kept = (name for name in self.__struct_fields__ if name != "password")
-        return f"Policy({', '.join(f'{name}={getattr(self, name)!r}' for name in kept)})"
+        names = (name for name in self.__struct_fields__ if name != "password")
+        return f"Policy({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     def tolerates(self, code: str) -> bool:
         """Return whether `code` is only a warning under this policy."""
         check = CHECKS[code]
-        return (check.lenient if self.lenient else check.default) is Action.WARN
+        action = check.lenient if self.lenient else check.default
+        return action is Action.WARN

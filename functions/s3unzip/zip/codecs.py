@@ -1,10 +1,10 @@
 """The decompressors by method (APPNOTE 4.4.5), each bounded in output and memory.
 
 Call `push` with the next input after `pull` has returned nothing. `pull` returns at most
-`max_length` bytes, and nothing when it needs input or the stream has ended; a stream that is
-corrupt, or wants too much memory, fails the member. `ended` says whether the stream has ended.
-`spare` is the number of bytes pushed after that, or any number above 0 where the library only
-reports that there were some. `decode` checks the size, the CRC-32 and the end of a stream.
+`max_length` bytes, and nothing when it needs input or the stream has ended. A stream that is
+corrupt, or needs too much memory, fails the member. `ended` is True when the stream has ended.
+`spare` is the number of bytes pushed after its end; of Deflate64, any number above 0 if there were
+some. `decode` checks the size, the CRC-32 and the end of a stream.
 """
 
 import lzma
@@ -31,8 +31,8 @@ _ERRORS = (OSError, EOFError, ValueError, lzma.LZMAError, IGZIP_ERROR)
 _DEFLATE64_SLICE = 256
 
 
-# The library's texts begin so; its numbers say nothing to a reader.
-_IGZIP_WORDS = {
+# The library's texts begin with these numbers, which tell a reader nothing.
+_IGZIP_FAULTS = {
     "Error -1": "deflate: a block has an impossible header",
     "Error -2": "deflate: a code stands for nothing",
     "Error -3": "deflate: a match points before the beginning of the data",
@@ -43,16 +43,16 @@ _IGZIP_WORDS = {
 _SLICE = 16 * 1024
 _LONG_SLICE = 64 * 1024  # of a member that can have only one stream
 
-# What the ZIP puts before an LZMA stream (5.8.8).
+# The header of the ZIP before an LZMA stream (5.8.8): version, properties' length, properties.
 _HEADER_LENGTH = 4
 _PROPERTIES_LENGTH = 5
 _UNKNOWN_SIZE = (1 << 64) - 1
-# What liblzma needs beside the dictionary: its probability tables and buffers.
+# Memory of liblzma besides the dictionary: its probability tables and buffers.
 _OVERHEAD = 16 << 20
 _SMALLEST_DICTIONARY = 4096
 _MARKER_ROOM = 64
 
-# RFC 8878, 3.1.1 and 3.1.2: frames, and those that a decoder skips.
+# RFC 8878, 3.1.1 and 3.1.2: frames, and skippable frames.
 _ZSTD_MAGICS = (
     b"\x28\xb5\x2f\xfd",
     *(bytes((low,)) + b"\x2a\x4d\x18" for low in range(0x50, 0x60)),
@@ -63,14 +63,14 @@ class Uncompressed:
     """No compression (method 0): the stream ends where the directory says."""
 
     def __init__(self, member: Member, _: Policy) -> None:
-        self._left = member.compressed_size
+        self._input_left = member.compressed_size
         self._data = memoryview(b"")
         self.spare = 0
 
     @property
     def ended(self) -> bool:
         """Whether every declared byte has come."""
-        return self._left == 0
+        return self._input_left == 0
 
     def push(self, data: Buffer) -> None:
         """Take the next input, which is the output."""
@@ -78,14 +78,15 @@ class Uncompressed:
 
     def pull(self, max_length: int) -> Buffer:
         """Return a view of up to `max_length` bytes."""
-        piece, self._data = self._data[:max_length], self._data[max_length:]
-        self._left -= len(piece)
-        return piece
+        output = self._data[:max_length]
+        self._data = self._data[max_length:]
+        self._input_left -= len(output)
+        return output
 
 
 def explain_igzip(error: Exception) -> str:
     """Return in words what is wrong with a deflate stream (RFC 1951)."""
-    return _IGZIP_WORDS.get(str(error)[:8], f"deflate: {error}")
+    return _IGZIP_FAULTS.get(str(error)[:8], f"deflate: {error}")
 
 
 class Deflate64:
@@ -101,7 +102,7 @@ class Deflate64:
 
         self._member = member
         self._stream = inflate64.Inflater()
-        self._left = member.compressed_size
+        self._input_left = member.compressed_size
         self._data = memoryview(b"")
         self._output = memoryview(b"")
         self.spare = 0
@@ -119,22 +120,24 @@ class Deflate64:
     def pull(self, max_length: int) -> Buffer:
         """Return up to `max_length` bytes."""
         while not (self._output or self._stream.eof):
-            length = min(_DEFLATE64_SLICE, max(1, self._left - 1))
+            length = min(_DEFLATE64_SLICE, max(1, self._input_left - 1))
             if len(self._data) < length:
                 break
-            taken, self._data = self._data[:length], self._data[length:]
-            self._left -= len(taken)
+            chunk = bytes(self._data[:length])
+            self._data = self._data[length:]
+            self._input_left -= length
             try:
-                self._output = memoryview(self._stream.inflate(bytes(taken)))
+                self._output = memoryview(self._stream.inflate(chunk))
             except (ValueError, EOFError) as error:
                 self._member.fail("corrupt-stream", f"deflate64: {error}")
             self._count_spare()
-        piece, self._output = self._output[:max_length], self._output[max_length:]
-        return piece
+        output = self._output[:max_length]
+        self._output = self._output[max_length:]
+        return output
 
     def _count_spare(self) -> None:
         if self._stream.eof:
-            self.spare = self._left
+            self.spare = self._input_left
             self._data = memoryview(b"")
 
 
@@ -179,13 +182,17 @@ class Chain:
         magics: tuple[bytes, ...] = (),
         padding: bytes = b"",
     ) -> None:
-        self._member, self._start, self._magics, self._padding = member, start, magics, padding
+        self._member = member
+        self._start = start
+        self._magics = magics
+        self._magic_length = len(magics[0]) if magics else 0
+        self._padding = padding
         self._slice = _SLICE if magics else _LONG_SLICE
         self._stream = start()
-        self._data = memoryview(b"")  # what no stream was given
-        self._given = memoryview(b"")  # that, and before it the last slice that one was given
+        self._data = memoryview(b"")  # input that no stream has got
+        self._last_slice = memoryview(b"")  # the last input of a stream, then `_data`
         self._between = b""  # the beginning of a magic, or of padding
-        self._late = 0
+        self._late = 0  # bytes of input after the last stream
 
     @property
     def ended(self) -> bool:
@@ -201,56 +208,58 @@ class Chain:
         """Take the next input."""
         if self._late:
             self._late += len(data)
-        elif self._between:
-            self._data, self._between = memoryview(b"".join((self._between, data))), b""
-        else:
-            self._data = memoryview(data)
+            return
+        self._data = memoryview(b"".join((self._between, data)) if self._between else data)
+        self._between = b""
 
     def pull(self, max_length: int) -> Buffer:
         """Return up to `max_length` bytes."""
         while not self._stream.eof or self._next_stream():
             if self._stream.needs_input and not self._data:
                 break
-            piece = self._decompress(max_length)
-            if piece:
-                return piece
+            output = self._decompress(max_length)
+            if output:
+                return output
         return b""
 
     def _decompress(self, max_length: int) -> Buffer:
-        taken = memoryview(b"")
+        """Give the stream its next slice of input, if it needs one; return its output."""
+        chunk = memoryview(b"")
         if self._stream.needs_input:
-            self._given, taken = self._data, self._data[: self._slice]
+            self._last_slice = self._data
+            chunk = self._data[: self._slice]
             self._data = self._data[self._slice :]
         try:
-            piece = self._stream.decompress(taken, max_length)
+            output = self._stream.decompress(chunk, max_length)
         except _ERRORS as error:
             _fail(self._member, error)
         if self._stream.eof:
-            # A stream takes all of one slice before the next: what it left is of the last.
-            slice_length = len(self._given) - len(self._data)
-            self._data = self._given[slice_length - len(self._stream.unused_data) :]
-        return piece
+            # A stream uses a whole slice before the next one: its unused bytes are of the last.
+            slice_length = len(self._last_slice) - len(self._data)
+            self._data = self._last_slice[slice_length - len(self._stream.unused_data) :]
+        return output
 
     def _next_stream(self) -> bool:
-        """Begin another stream if its magic follows; otherwise the rest is spare."""
+        """Begin another stream if its magic follows; otherwise all further input is spare."""
         while self._padding and self._data[: len(self._padding)] == self._padding:
             self._data = self._data[len(self._padding) :]
-        length, magic = len(self._data), len(self._magics[0]) if self._magics else 0
-        if self._data[:magic] in self._magics:
+        if self._data[: self._magic_length] in self._magics:
             self._stream = self._start()
             return True
-        data, self._data = self._data, memoryview(b"")
-        if length < magic:
-            self._between = bytes(data)
+        if len(self._data) < self._magic_length:
+            self._between = bytes(self._data)
         else:
-            self._late += length
+            self._late += len(self._data)
+        self._data = memoryview(b"")
         return False
 
 
 def _fail(member: Member, error: Exception) -> NoReturn:
+    """Fail a member for an error of a decompressor."""
+    if isinstance(error, IGZIP_ERROR):
+        member.fail("corrupt-stream", explain_igzip(error))
     code = "memory-bound" if "emory" in str(error) else "corrupt-stream"
-    words = f"{records.METHODS[member.method].lower()}: {error}"
-    member.fail(code, explain_igzip(error) if isinstance(error, IGZIP_ERROR) else words)
+    member.fail(code, f"{records.METHODS[member.method].lower()}: {error}")
 
 
 class Lzma:
@@ -264,12 +273,13 @@ class Lzma:
     def __init__(self, member: Member, policy: Policy) -> None:
         self._member = member
         self._has_marker = bool(member.flags & records.FLAG_LZMA_EOS)
-        self._size = self._left = member.size
-        self._unseen = member.compressed_size
+        self._size = member.size
+        self._output_left = member.size
+        self._input_left = member.compressed_size
         self._limit = policy.limits.decoder_memory
         self._stream: lzma.LZMADecompressor | None = None
         self._data: Buffer = b""
-        self._late = 0
+        self._late = 0  # bytes of input after the stream
 
     @property
     def ended(self) -> bool:
@@ -285,7 +295,7 @@ class Lzma:
 
     def push(self, data: Buffer) -> None:
         """Take the next input."""
-        self._unseen -= len(data)
+        self._input_left -= len(data)
         if self.ended:
             self._late += len(data)
         else:
@@ -294,43 +304,44 @@ class Lzma:
     def pull(self, max_length: int) -> Buffer:
         """Return up to `max_length` bytes.
 
-        Some writers add an end marker to a stream of known size. liblzma accepts it, unless its
-        input is cut inside the marker. So the last byte of output is pulled alone, when the input
-        after it is there.
+        Some writers add an end marker to a stream of declared size. liblzma accepts it, unless its
+        input is cut inside the marker. So the last byte of output is pulled separately, after its
+        trailing input has arrived.
         """
         if self._stream is None:
             self._stream = self._start()
         if self._stream is None or self._stream.eof:
             return b""
         if not self._has_marker:
-            if self._left > 1:
-                max_length = min(max_length, self._left - 1)
-            elif self._unseen > 0 and len(self._data) < _MARKER_ROOM:
+            if self._output_left > 1:
+                max_length = min(max_length, self._output_left - 1)
+            elif self._input_left > 0 and len(self._data) < _MARKER_ROOM:
                 return b""
         if self._stream.needs_input and not self._data:
             return b""
-        data, self._data = self._data, b""
         try:
-            piece = self._stream.decompress(data, max_length)
+            output = self._stream.decompress(self._data, max_length)
         except (lzma.LZMAError, EOFError) as error:
             _fail(self._member, error)
-        self._left -= len(piece)
-        return piece
+        self._data = b""
+        self._output_left -= len(output)
+        return output
 
     def _start(self) -> lzma.LZMADecompressor | None:
+        """Read the ZIP's header and write that of `.lzma`; None: more input is needed."""
         length = _HEADER_LENGTH + _PROPERTIES_LENGTH
         if len(self._data) < length:
             return None
-        head = bytes(self._data[:length])
-        if int.from_bytes(head[2:4], "little") != _PROPERTIES_LENGTH:
-            self._member.fail("corrupt-stream", f"lzma: odd properties {head.hex()}")
-        dictionary = int.from_bytes(head[5:9], "little")
+        properties = bytes(self._data[:length])
+        if int.from_bytes(properties[2:4], "little") != _PROPERTIES_LENGTH:
+            self._member.fail("corrupt-stream", f"lzma: odd properties {properties.hex()}")
+        dictionary = int.from_bytes(properties[5:9], "little")
         dictionary = min(dictionary, max(self._size, _SMALLEST_DICTIONARY))
         if dictionary > self._limit:
             message = f"lzma: a dictionary of {dictionary} bytes, the limit is {self._limit}"
             self._member.fail("memory-bound", message)
-        known = _UNKNOWN_SIZE if self._has_marker else self._size
-        header = head[4:5] + dictionary.to_bytes(4, "little") + known.to_bytes(8, "little")
+        size = _UNKNOWN_SIZE if self._has_marker else self._size
+        header = properties[4:5] + dictionary.to_bytes(4, "little") + size.to_bytes(8, "little")
         self._data = b"".join((header, self._data[length:]))
         return lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=self._limit + _OVERHEAD)
 

@@ -1,13 +1,12 @@
-"""What a directory holds: members to extract, members that fail, warnings, all in little memory.
+"""The index of an archive: members to extract, members that fail, and warnings, in little memory.
 
 A header takes about 70 bytes and its name; a `Member` is created on demand. Names that are not
-ASCII are kept as UTF-8, because one character outside Latin-1 makes every character of a Python
-string take two or four bytes.
+ASCII are kept as UTF-8: one character outside Latin-1 makes every character of a Python string take
+two or four bytes. A header's number is its position in the directory, from 0.
 """
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -23,15 +22,17 @@ from s3unzip.zip.values import FLAG_WRAPPED, Cipher, Member
 
 M = TypeVar("M")
 
-# What becomes of a header. The first two have a key, and the keys are compared with each other.
-MEMBER, FAILED = 0, 1
-NAMELESS = 2  # it failed, and its name can be no key
+# The kinds of headers. The first two have a key, and the keys are compared with each other.
+MEMBER = 0
+FAILED = 1
+NAMELESS = 2  # it failed, and its name cannot be a key
 FOLDER = 3
 PLACELESS = 4  # a folder that is not made: the destination itself, or its name is too long for keys
 UNSELECTED = 5  # it can be read, and the options do not select it
 DROPPED = 6  # it failed and is not selected, or a later member has its key
 
-_ROW = struct.Struct("<qIHIHB")  # mtime, CRC-32, method, flags, mode, cipher
+_FILE_KINDS = (MEMBER, FAILED, NAMELESS, UNSELECTED, DROPPED)
+
 _NO_TIME = -(1 << 63)
 _CIPHERS = (None, Cipher(), *(Cipher(version, key) for version in (1, 2) for key in (1, 2, 3)))
 _CIPHER_CODES = {cipher: code for code, cipher in enumerate(_CIPHERS)}
@@ -45,12 +46,17 @@ class RefusedMember(NamedTuple):
 
 
 class HeaderTable:
-    """The headers of one directory. The place of a header is its number in the directory."""
+    """The headers of one directory, by their numbers."""
 
     def __init__(self) -> None:
         self._paths: list[str | bytes] = []  # UTF-8 where it is not ASCII
         self._raw_names: list[bytes | None] = []
-        self._rows = bytearray()
+        self._mtimes: array[int] = array("q")
+        self._crcs: array[int] = array("I")
+        self._methods: array[int] = array("H")
+        self._flags: array[int] = array("I")
+        self._modes: array[int] = array("H")  # 0: unknown
+        self._ciphers = bytearray()  # positions in `_CIPHERS`
         self.offsets: array[int] = array("Q")
         self.stops: array[int] = array("Q")  # at first where each header's member ends at least
         self.compressed_sizes: array[int] = array("Q")
@@ -58,173 +64,190 @@ class HeaderTable:
         self.kinds = bytearray()
         self.faults: dict[int, tuple[str, str]] = {}  # code and message of those that failed
 
-    def add(
-        self,
-        kind: int,
-        path: str,
-        raw_name: bytes | None,
-        spot: tuple[int, int, int, int],
-        facts: tuple[int | None, int, int, int, int, Cipher | None],
-    ) -> None:
-        """Append a header.
-
-        `spot` is its offset, least end, compressed size and size; `facts` are its mtime, CRC-32,
-        method, flags, mode (0: unknown) and cipher.
-        """
+    def add(self, kind: int, member: Member) -> None:
+        """Append a header; its member ends at `stop` at least."""
         self.kinds.append(kind)
-        if path.isascii():
-            self._paths.append(path)
-            self._raw_names.append(raw_name)
-        else:  # nearly always a name's bytes are its path in UTF-8: then they are kept once
-            kept = path.encode("utf-8", "surrogatepass")
-            self._paths.append(kept)
-            self._raw_names.append(kept if raw_name == kept else raw_name)
-        self.offsets.append(spot[0])
-        self.stops.append(spot[1])
-        self.compressed_sizes.append(spot[2])
-        self.sizes.append(spot[3])
-        mtime, crc32, method, flags, mode, cipher = facts
-        time = _NO_TIME if mtime is None else mtime
-        self._rows += _ROW.pack(time, crc32, method, flags, mode, _CIPHER_CODES[cipher])
+        if member.path.isascii():
+            self._paths.append(member.path)
+            self._raw_names.append(member.raw_name)
+        else:
+            self._add_unicode(member.path, member.raw_name)
+        self.offsets.append(member.offset)
+        self.stops.append(member.stop)
+        self.compressed_sizes.append(member.compressed_size)
+        self.sizes.append(member.size)
+        self._mtimes.append(_NO_TIME if member.mtime is None else member.mtime)
+        self._crcs.append(member.crc32)
+        self._methods.append(member.method)
+        self._flags.append(member.flags)
+        self._modes.append(member.mode or 0)
+        self._ciphers.append(_CIPHER_CODES[member.cipher])
 
-    def lengthen(self, place: int, longer: int) -> None:
+    def _add_unicode(self, path: str, raw_name: bytes | None) -> None:
+        """Add a name that is not ASCII. Nearly always its bytes are the path in UTF-8."""
+        encoded = _encode(path)
+        self._paths.append(encoded)
+        self._raw_names.append(encoded if raw_name == encoded else raw_name)
+
+    def lengthen(self, number: int, longer: int) -> None:
         """Add to the compressed size of a member whose headers have only the lower 32 bits."""
-        self.compressed_sizes[place] += longer
-        time, crc32, method, flags, mode, cipher = _ROW.unpack_from(self._rows, place * _ROW.size)
-        flags |= FLAG_WRAPPED
-        _ROW.pack_into(self._rows, place * _ROW.size, time, crc32, method, flags, mode, cipher)
+        self.compressed_sizes[number] += longer
+        self._flags[number] |= FLAG_WRAPPED
 
-    def path(self, place: int) -> str:
+    def path(self, number: int) -> str:
         """Return one header's path."""
-        path = self._paths[place]
+        path = self._paths[number]
         return path if isinstance(path, str) else path.decode("utf-8", "surrogatepass")
 
-    def known_name(self, place: int) -> bytes:
-        """Return the name as the archive has it, empty if it is not kept."""
-        raw_name = self._raw_names[place]
+    def raw_name(self, number: int) -> bytes:
+        """Return the name as the archive has it, empty if it was cut."""
+        raw_name = self._raw_names[number]
         if raw_name is not None:
             return raw_name
-        is_kept = self.kinds[place] in (MEMBER, FAILED, FOLDER)
-        return self.path(place).encode("ascii") if is_kept else b""
+        if self.kinds[number] in (MEMBER, FAILED, FOLDER):
+            return self.path(number).encode("ascii")
+        return b""
 
-    def cut_path(self, place: int) -> None:
+    def cut_path(self, number: int) -> None:
         """Keep only the beginning of a name that will not become a key."""
-        cut = cut_name(self.path(place))
-        self._paths[place] = cut if cut.isascii() else cut.encode("utf-8", "surrogatepass")
-        self._raw_names[place] = None
+        cut = cut_name(self.path(number))
+        self._paths[number] = cut if cut.isascii() else _encode(cut)
+        self._raw_names[number] = None
 
-    def leave_out(self, place: int, max_bytes: int) -> None:
+    def leave_out(self, number: int, max_bytes: int) -> None:
         """Note that a header is not selected; keep at most `max_bytes` of its name."""
-        if self.kinds[place] == MEMBER:
-            self.kinds[place] = UNSELECTED
+        if self.kinds[number] == MEMBER:
+            self.kinds[number] = UNSELECTED
         else:
-            self.drop(place)
-        if utf8_length(self.path(place)) > max_bytes:
-            self.cut_path(place)
+            self.drop(number)
+        if utf8_length(self.path(number)) > max_bytes:
+            self.cut_path(number)
 
-    def drop(self, place: int) -> None:
+    def drop(self, number: int) -> None:
         """Note that a header's member is neither extracted nor failed."""
-        self.kinds[place] = DROPPED
-        self.faults.pop(place, None)
+        self.kinds[number] = DROPPED
+        self.faults.pop(number, None)
+
+    def fail_header(self, number: int, code: str, message: str, kind: int = FAILED) -> None:
+        """Fail a member, unless it has failed already."""
+        self.faults.setdefault(number, (code, message))
+        self.kinds[number] = kind
+
+    def numbers(self, *kinds: int) -> Iterator[int]:
+        """Yield the numbers of the headers that are of one of `kinds`."""
+        return (number for number, kind in enumerate(self.kinds) if kind in kinds)
+
+    def paths(self, *kinds: int) -> Iterator[str]:
+        """Yield the paths of the headers that are of one of `kinds`."""
+        return map(self.path, self.numbers(*kinds))
 
     def names_size(self, start: int) -> int:
-        """Return how many bytes the kept names from `start` on have, in UTF-8."""
-        paths, raw_names = self._paths[start:], self._raw_names[start:]
+        """Return how many bytes the names from header `start` on have here, in UTF-8."""
+        paths = self._paths[start:]
+        raw_names = self._raw_names[start:]
         size = sum(map(len, paths))
         if any(raw_names):
             pairs = zip(paths, raw_names, strict=True)
             size += sum(len(raw) for path, raw in pairs if raw is not None and raw is not path)
         return size
 
-    def member(self, place: int) -> Member:
-        """Return the member of the header at `place`."""
-        time, crc32, method, flags, mode, cipher = _ROW.unpack_from(self._rows, place * _ROW.size)
+    def member(self, number: int) -> Member:
+        """Return the member of a header."""
+        mtime = self._mtimes[number]
         return Member(
-            place,
-            self.path(place),
-            self._raw_names[place],
-            self.offsets[place],
-            self.stops[place],
-            self.compressed_sizes[place],
-            self.sizes[place],
-            crc32,
-            method,
-            flags,
-            None if time == _NO_TIME else time,
-            mode or None,
-            _CIPHERS[cipher],
+            index=number,
+            path=self.path(number),
+            raw_name=self._raw_names[number],
+            offset=self.offsets[number],
+            stop=self.stops[number],
+            compressed_size=self.compressed_sizes[number],
+            size=self.sizes[number],
+            crc32=self._crcs[number],
+            method=self._methods[number],
+            flags=self._flags[number],
+            mtime=None if mtime == _NO_TIME else mtime,
+            mode=self._modes[number] or None,
+            cipher=_CIPHERS[self._ciphers[number]],
         )
 
-    def refused(self, place: int) -> RefusedMember:
-        """Return the member of the header at `place`, and why it failed."""
-        member, (code, message) = self.member(place), self.faults[place]
+    def refused(self, number: int) -> RefusedMember:
+        """Return the member of a header that failed, and why."""
+        member = self.member(number)
+        code, message = self.faults[number]
         return RefusedMember(member, Finding(code, message, member.offset, cut_name(member.path)))
 
     def settle(self, start: int) -> Sequence[int]:
-        """Bound each member, before a directory at `start`; return all places by offset."""
-        offsets, stops = self.offsets, self.stops
+        """Bound each member, before a directory at `start`; return all numbers by offset."""
+        offsets = self.offsets
         order: Sequence[int] = range(len(offsets))
         if any(map(gt, offsets, islice(offsets, 1, None))):
             order = array("I", sorted(order, key=offsets.__getitem__))
         bounds = array("Q", map(offsets.__getitem__, islice(order, 1, None)))
         if offsets:
             bounds.append(start)
-        if any(map(gt, map(stops.__getitem__, order), bounds)):
+        if any(map(gt, map(self.stops.__getitem__, order), bounds)):
             self._judge_overlap(order, bounds)
         if isinstance(order, range):
             self.stops = bounds
         else:
-            for place, bound in zip(order, bounds, strict=True):
-                stops[place] = bound
+            for number, bound in zip(order, bounds, strict=True):
+                self.stops[number] = bound
         return order
 
     def _judge_overlap(self, order: Sequence[int], bounds: array[int]) -> None:
         """Refuse members that share bytes; a header that is listed twice ends at one bound."""
         offsets = self.offsets
         for at in range(len(order) - 2, -1, -1):
-            place, following = order[at : at + 2]
-            is_same = offsets[place] == offsets[following]
-            if is_same and self.path(place) == self.path(following):
+            number, next_number = order[at : at + 2]
+            is_same = offsets[number] == offsets[next_number]
+            if is_same and self.path(number) == self.path(next_number):
                 bounds[at] = bounds[at + 1]
         for at, bound in enumerate(bounds):
-            place = order[at]
-            if self.stops[place] > bound:
-                path = cut_name(self.path(place))
+            number = order[at]
+            stop = self.stops[number]
+            if stop > bound:
+                path = cut_name(self.path(number))
                 next_path = cut_name(self.path(order[at + 1]))
-                message = (
-                    f"it ends at {self.stops[place]} or later, {next_path!r} begins at {bound}"
-                )
-                raise RejectedError(Finding("overlap", message, offsets[place], path))
+                message = f"it ends at {stop} or later, {next_path!r} begins at {bound}"
+                raise RejectedError(Finding("overlap", message, offsets[number], path))
+
+
+def _encode(path: str) -> bytes:
+    return path.encode("utf-8", "surrogatepass")
 
 
 class Members(Sequence[M]):
-    """What `make` returns for the headers at some places of a table; created on demand."""
+    """The results of `make` for some headers of a table, by their numbers; made on demand."""
 
-    def __init__(self, table: HeaderTable, places: Sequence[int], make: Callable[[int], M]) -> None:
-        self._table, self._places, self._make = table, places, make
+    def __init__(
+        self, table: HeaderTable, numbers: Sequence[int], make: Callable[[int], M]
+    ) -> None:
+        self._table = table
+        self._numbers = numbers
+        self._make = make
 
-    def _at(self, places: Sequence[int]) -> Members[M]:
-        return Members(self._table, places, self._make)
+    def _of(self, numbers: Sequence[int]) -> Members[M]:
+        return Members(self._table, numbers, self._make)
 
     def in_order(self) -> Members[M]:
         """Return them in the order of the directory."""
-        return self._at(array("I", sorted(self._places)))
+        return self._of(array("I", sorted(self._numbers)))
 
     @property
     def size(self) -> int:
         """The sum of the members' sizes."""
-        return sum(map(self._table.sizes.__getitem__, self._places))
+        return sum(map(self._table.sizes.__getitem__, self._numbers))
 
     @property
     def compressed_size(self) -> int:
         """The sum of the members' compressed sizes."""
-        return sum(map(self._table.compressed_sizes.__getitem__, self._places))
+        return sum(map(self._table.compressed_sizes.__getitem__, self._numbers))
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._numbers)
 
     def __iter__(self) -> Iterator[M]:
-        return map(self._make, self._places)
+        return map(self._make, self._numbers)
 
     @overload
     def __getitem__(self, at: int) -> M: ...
@@ -232,18 +255,18 @@ class Members(Sequence[M]):
     def __getitem__(self, at: slice) -> Members[M]: ...
     def __getitem__(self, at: int | slice) -> M | Members[M]:
         if isinstance(at, slice):
-            return self._at(self._places[at])
-        return self._make(self._places[at])
+            return self._of(self._numbers[at])
+        return self._make(self._numbers[at])
 
 
 class Index(Struct, frozen=True):
     """The checked index of one archive.
 
-    `members` are those that can be read, by offset; `selected` those of them to extract; `failures`
-    those of the selected ones that fail by the index alone, in directory order. `first` is the
-    offset of the first listed item: a local header, or the directory. `warnings` are counted by
-    their codes. `inflation` is how many bytes more than declared each compressed byte may stand
-    for of a member that `is_wrapped`.
+    `members` can be read; they are in the order of their offsets. `selected` are those of them to
+    extract. `failures` are selected members that fail by the index alone, in directory order.
+    `first` is the offset of the first local header; without one, of the directory. `warnings` are
+    counted by their codes. `inflation`: a member that `is_wrapped` may have this many bytes more
+    than it declares for each compressed byte.
     """
 
     table: HeaderTable
@@ -272,11 +295,9 @@ class Index(Struct, frozen=True):
     @property
     def paths(self) -> Iterator[str]:
         """The names of all members, also of those that failed or are not selected."""
-        kinds = enumerate(self.table.kinds)
-        return (self.table.path(place) for place, kind in kinds if kind not in (FOLDER, PLACELESS))
+        return self.table.paths(*_FILE_KINDS)
 
     @property
     def folders(self) -> Iterator[str]:
         """The names of directories; those that are not made are left out."""
-        kinds = enumerate(self.table.kinds)
-        return (self.table.path(place) for place, kind in kinds if kind == FOLDER)
+        return self.table.paths(FOLDER)

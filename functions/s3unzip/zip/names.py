@@ -1,17 +1,14 @@
-"""Member names: bytes to text, text to a safe path, and which keys are one to a file system.
+"""Member names: bytes to text, text to a safe path, and the forms that file systems compare.
 
 Names become S3 keys. The S3 client refuses no key, so only these checks protect a user who later
-downloads the bucket. Keys are compared by hashes, so the memory for a key does not depend on its
-length.
+downloads the bucket.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby, islice
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from s3unzip.zip.checks import Policy
@@ -37,14 +34,12 @@ _HALF_CHARACTER = re.compile(rb"[\x80-\xff]\\")
 # UAX #15, "Stream-Safe Text Format": no text of any language has more non-starters in a
 # row. Normalisation sorts each such run, at a cost of the square of its length.
 MAX_MARKS = 30
-_CHUNK = 8192
-HASH_COST = 100  # bytes of a hash in a set, with room for growing
 # Characters below U+0300 are starters; only longer stretches of others are worth counting.
 _MAYBE_MARKS = re.compile(f"[^\x00-\u02ff]{{{MAX_MARKS + 1}}}")
 
 
 class Name(NamedTuple):
-    """A decoded name: `path` is normalised, `failure` the code that forbids it, if any."""
+    """A decoded name; `path` is normalised, `failure` is the code that forbids it."""
 
     path: str
     is_directory: bool
@@ -53,12 +48,12 @@ class Name(NamedTuple):
 
 
 def show_name(raw: bytes) -> str:
-    """Return a name for messages: it never fails and fits on a line."""
+    """Return a name for messages; any bytes are accepted, and the text fits on a line."""
     return cut_name(raw.decode("utf-8", "backslashreplace"))
 
 
 def cut_name(text: str) -> str:
-    """Return a name's beginning for messages, records and reports: never longer than a line."""
+    """Return the beginning of a name, short enough for messages, records and reports."""
     return text if len(text) <= SHOWN_NAME else f"{text[:SHOWN_NAME]}..."
 
 
@@ -66,10 +61,12 @@ def has_long_marks(text: str) -> bool:
     """Return whether `text` has more than `MAX_MARKS` combining marks in a row."""
     if text.isascii() or not _MAYBE_MARKS.search(text):
         return False
-    run = 0
-    for is_mark in map(unicodedata.combining, text):
-        run = run + 1 if is_mark else 0
-        if run > MAX_MARKS:
+    marks = 0
+    for combining_class in map(unicodedata.combining, text):
+        marks += 1
+        if not combining_class:
+            marks = 0
+        if marks > MAX_MARKS:
             return True
     return False
 
@@ -77,22 +74,27 @@ def has_long_marks(text: str) -> bool:
 def decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str | None]:
     """Return the text of a raw name, and the code of a finding about it.
 
-    Flag bit 11 means UTF-8 (APPNOTE appendix D); ASCII is itself. Else the
-    policy's encoding; without one, UTF-8 if valid (macOS and many others write
-    it without the bit), else cp437. A failure's text is for messages only. A guess does not decide
-    whether a backslash's byte is a separator or half of a character.
+    Flag bit 11 means UTF-8 (APPNOTE appendix D). A name in ASCII needs no encoding. Other names
+    have the policy's encoding; without one they are UTF-8 if valid (macOS and many others write it
+    without the bit), else cp437. If the name cannot be decoded, the text is for messages only. A
+    guess does not decide whether a backslash's byte is a separator or half of a character.
     """
     if raw.isascii():
         return raw.decode("ascii"), None
+    encoding = "utf-8" if is_utf8 else policy.encoding
+    if not encoding:
+        return _guess_name(raw)
     try:
-        if is_utf8 or not policy.encoding:
-            return raw.decode("utf-8"), None if is_utf8 else "name-encoding-guess"
-        return raw.decode(policy.encoding), None
+        return raw.decode(encoding), None
     except UnicodeDecodeError:
-        if is_utf8:
-            return show_name(raw), "name-bad-utf8"
-        if policy.encoding:
-            return show_name(raw), "name-undecodable"
+        return show_name(raw), "name-bad-utf8" if is_utf8 else "name-undecodable"
+
+
+def _guess_name(raw: bytes) -> tuple[str, str]:
+    """Return the text of a name whose encoding is unknown, and the code of the guess."""
+    try:
+        return raw.decode("utf-8"), "name-encoding-guess"
+    except UnicodeDecodeError:
         is_half = _HALF_CHARACTER.search(raw)
         return raw.decode("cp437"), "name-guessed-backslash" if is_half else "name-encoding-guess"
 
@@ -100,8 +102,8 @@ def decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str 
 def check_name(text: str, policy: Policy) -> Name:
     """Check and normalise a decoded name: drop `.` and empty segments, and a drive.
 
-    The path of a name that stands for the destination folder itself is empty, with the failure
-    `name-empty`: an entry that needs no place may have such a name.
+    The path of a name such as ``./`` is empty, with the failure `name-empty`: it is the destination
+    folder itself. A directory may have such a name.
     """
     slashed = text.replace("\\", "/")
     path = slashed.lstrip("/")
@@ -111,7 +113,7 @@ def check_name(text: str, policy: Policy) -> Name:
     warnings: list[str] = []
     if not named:
         return Name("", is_directory, "name-empty", warnings)
-    for code, is_found in (
+    for code, is_faulty in (
         ("name-nul", "\0" in text),
         ("name-backslash", "\\" in text),
         ("name-control-char", _CONTROL.search(text)),
@@ -122,16 +124,21 @@ def check_name(text: str, policy: Policy) -> Name:
         ("name-dotdot", ".." in segments),
         ("name-dot-normalised", "." in segments),
         ("name-empty-component-normalised", "" in segments),
-        ("name-trailing-space-dot", any(one[0] == " " or one[-1] in " ." for one in named)),
+        ("name-trailing-space-dot", any(_is_trimmed(segment) for segment in named)),
     ):
-        if is_found and not policy.tolerates(code):
+        if is_faulty and not policy.tolerates(code):
             return Name(text, is_directory, code, warnings)
-        if is_found:
+        if is_faulty:
             warnings.append(code)
     # A drive is dropped as a leading slash is. A colon in a longer segment is part of the name.
     while named and len(named[0]) == len("C:") and _DRIVE.match(named[0]):
         del named[0]
     return Name("/".join(named), is_directory, None if named else "name-empty", warnings)
+
+
+def _is_trimmed(segment: str) -> bool:
+    """Return whether Windows or a shell would drop the first or the last character."""
+    return segment[0] == " " or segment[-1] in " ."
 
 
 def utf8_length(text: str) -> int:
@@ -155,67 +162,3 @@ def fold_key(key: str) -> str:
 def fold_form(key: str) -> str:
     """Return the form of a key for file systems that ignore only Unicode form."""
     return key if has_long_marks(key) else unicodedata.normalize("NFC", key)
-
-
-class FoldedKeys:
-    """The hashes of all folded keys, and which of them are not unique."""
-
-    def __init__(self) -> None:
-        self._hashes: set[int] = set()
-        self._repeated: set[int] = set()
-
-    def take(self, keys: Sequence[str]) -> None:
-        """Record keys; a collision marks all of them, so that `repeated` compares them."""
-        folds = str.lower if all(map(str.isascii, keys)) else fold_key
-        hashes = list(map(hash, map(folds, keys)))
-        before = len(self._hashes)
-        self._hashes.update(hashes)
-        if len(self._hashes) - before != len(hashes):
-            self._repeated.update(hashes)
-
-    def __contains__(self, key: str) -> bool:
-        return hash(fold_key(key)) in self._hashes
-
-    def repeated(self, keys: Iterable[tuple[int, str]]) -> Iterator[array[int]]:
-        """Yield the places, ascending, of each group of keys that may be one key when folded.
-
-        `keys` are places and keys, as they were taken.
-        """
-        if not self._repeated:
-            return
-        hashes, places = array("q"), array("I")
-        for place, key in keys:
-            mark = hash(fold_key(key))
-            if mark in self._repeated:
-                hashes.append(mark)
-                places.append(place)
-        order = array("I", sorted(range(len(hashes)), key=hashes.__getitem__))
-        for _, group in groupby(order, hashes.__getitem__):
-            found = array("I", map(places.__getitem__, group))
-            if len(found) > 1:
-                yield found
-
-    def folders(self, folders: Iterator[str], memory: int) -> Iterator[int]:
-        """Yield the hashes of folders, and of those above them, that are also keys: folded."""
-        every = hash_folders(folders, memory, fold_key)
-        return (mark for mark in every if mark in self._hashes)
-
-
-def hash_folders(
-    folders: Iterator[str], memory: int, fold: Callable[[str], str] = str
-) -> Iterator[int]:
-    """Yield the hashes of the folders, and of those above them, usually once each.
-
-    They are remembered in up to `memory` bytes; then all are forgotten.
-    """
-    max_hashes = max(1, memory // HASH_COST)
-    seen = set[int]()
-    while chunk := set(islice(folders, _CHUNK)):
-        for folder in chunk:
-            walked = fold(folder)
-            while walked and (mark := hash(walked)) not in seen:
-                if len(seen) >= max_hashes:
-                    seen.clear()
-                seen.add(mark)
-                yield mark
-                walked = walked[: max(0, walked.rfind("/"))]

@@ -1,4 +1,4 @@
-"""What all modules of the ZIP core share: its errors, ranges of bytes, and members.
+"""The values that all modules of the ZIP core share: ranges of bytes, ciphers, members.
 
 A function that needs bytes returns `Reads`, a generator that yields the `ByteRange` it needs, is
 sent exactly those bytes, and returns a value. `drive` runs it with any function that reads a range.
@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import NamedTuple, NoReturn, TypeVar
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from s3unzip.finding import Finding, MemberError, RejectedError
 from s3unzip.zip.checks import Policy
 
 T = TypeVar("T")
 Buffer = bytes | memoryview
 
-WRAP = 1 << 32  # what numbers of 32 bits are modulo
-# Not a flag of APPNOTE, which has 16: the headers may have only the lower 32 bits of the sizes.
+WRAP = 1 << 32  # numbers of 32 bits are modulo this
+# Not one of APPNOTE's 16 flags: the headers may have only the lower 32 bits of the sizes.
 FLAG_WRAPPED = 1 << 17
 
 SHOWN_NAME = 200  # characters of a name in messages
@@ -42,14 +45,14 @@ class ByteRange(NamedTuple):
 Reads = Generator[ByteRange, bytes, T]
 
 
-def drive(steps: Reads[T], read: Callable[[ByteRange], bytes]) -> T:
-    """Run `steps` to its end; answer each range with `read`."""
+def drive(reads: Reads[T], read: Callable[[ByteRange], bytes]) -> T:
+    """Run `reads` to its end; answer each range with `read`."""
     try:
-        want = next(steps)
+        want = next(reads)
         while True:
-            want = steps.send(read(want))
-    except StopIteration as done:
-        value: T = done.value
+            want = reads.send(read(want))
+    except StopIteration as end:
+        value: T = end.value
         return value
 
 
@@ -74,21 +77,19 @@ class Cipher(NamedTuple):
         return self.key_length // 2 + 12 if self.version else 12
 
 
-class Member(NamedTuple):
+class Member(Struct, frozen=True, array_like=True, gc=False):
     """One member to extract, as the central directory describes it.
 
-    `index` is its place in the central directory. `path` is the normalised
-    name; `raw_name` the name's bytes as declared, or None where they are
-    `path` in ASCII. `offset` is the absolute offset of the local header and
-    `stop` the bound that nothing of the member may pass: the next listed local
-    header, or the directory. `method` is that of the compression (APPNOTE 4.4.5), also below a
-    `cipher`. `flags` are the 16 bits of APPNOTE 4.4.4, `records.FLAG_REPARSE` and
-    `FLAG_WRAPPED`: then `size` is a guess, right in its lower 32 bits. `mtime` is Unix
-    seconds (the extended timestamp, else the DOS time taken as UTC) and `mode` Unix mode bits,
-    None if unknown.
+    `index` is its number in the central directory. `path` is the normalised name. `raw_name` is the
+    declared name, None if that is `path` in ASCII. `offset` is the absolute offset of the local
+    header. No byte of the member may lie behind `stop`: there the next listed local header begins,
+    or the directory. `method` is that of the compression (APPNOTE 4.4.5), also below a `cipher`.
+    `flags` are the 16 bits of APPNOTE 4.4.4, `records.FLAG_REPARSE` and `FLAG_WRAPPED`: with the
+    latter, only the lower 32 bits of `size` are certain. `mtime` is in Unix seconds (the extended
+    timestamp, else the DOS time taken as UTC), `mode` has Unix mode bits; None: unknown.
     """
 
-    index: int  # type: ignore[assignment]  # a field of this name hides tuple.index, as meant
+    index: int
     path: str
     raw_name: bytes | None
     offset: int
@@ -129,7 +130,7 @@ class Member(NamedTuple):
     def with_crc(self, crc32: int) -> Member:
         """Return the member as one that declares this CRC-32."""
         cipher = self.cipher and self.cipher._replace(version=min(self.cipher.version, 1))
-        return self._replace(crc32=crc32, cipher=cipher)
+        return replace(self, crc32=crc32, cipher=cipher)
 
     def finding(self, code: str, message: str, at: int | None = None) -> Finding:
         """Return a finding about the member, by default at its local header."""

@@ -24,12 +24,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from s3unzip.zip import records
+from s3unzip.zip.local import is_local_header
 from s3unzip.zip.members import HeaderTable
 from s3unzip.zip.values import WRAP, ByteRange, Reads, reject
 
 UNPROVEN = "offsets-unproven"
-MAX_PROBES = 4_096  # local headers that are looked for
-_EXPANSION = 1_000  # deflate adds so small a part to what it cannot compress
+MAX_PROBES = 4_096  # offsets at which local headers are searched for
+_EXPANSION = 1_000  # deflate adds at most a thousandth to data that it cannot compress
 
 
 def place_after(offset: int, stop: int) -> int:
@@ -55,20 +56,20 @@ def guess_size(size: int, compressed: int) -> int:
 
 
 class _Span(NamedTuple):
-    """Headers from `first` to before `stop`: their first and last one lie so many steps later."""
+    """Headers `first` to before `stop`; those at its ends lie `least` and `most` times later."""
 
     first: int
     stop: int
     least: int
     most: int
 
-    def split(self, place: int, steps: int) -> tuple[_Span, _Span]:
-        """Return both sides of a place whose local header lies so many steps later."""
-        return self._replace(stop=place, most=steps), self._replace(first=place, least=steps)
+    def split(self, number: int, times: int) -> tuple[_Span, _Span]:
+        """Return both sides of a header whose local header lies `times` times 4 GiB later."""
+        return self._replace(stop=number, most=times), self._replace(first=number, least=times)
 
 
 def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
-    """Return by their place the members of 4 GiB or more, and how many times 4 GiB each is longer.
+    """Return the numbers of members of 4 GiB or more, and how many times 4 GiB each is longer.
 
     The offsets of `table` are the least ones, the directory begins at `start`.
 
@@ -78,60 +79,60 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     total = (start - table.stops[-1]) // WRAP
     probes = _Probes(table, start)
     spans = [_Span(0, len(table.offsets), 0, total)]
-    for place in _find_crossings(table):
+    for number in _find_crossings(table):
         span = spans.pop()
-        steps = yield from probes.find(place, range(span.least, total + 1))
-        spans += span.split(place, steps)
-    found: dict[int, int] = {}
+        times = yield from probes.find(number, range(span.least, total + 1))
+        spans += span.split(number, times)
+    longer: dict[int, int] = {}
     while spans:
         span = spans.pop()
         if span.least == span.most:
             continue
         if span.first + 1 == span.stop:
-            found[span.first] = span.most - span.least
+            longer[span.first] = span.most - span.least
             continue
         middle = (span.first + span.stop) // 2
-        steps = yield from probes.find(middle, range(span.least, span.most + 1))
-        spans += span.split(middle, steps)
-    return found
+        times = yield from probes.find(middle, range(span.least, span.most + 1))
+        spans += span.split(middle, times)
+    return longer
 
 
 def _find_crossings(table: HeaderTable) -> Iterator[int]:
-    """Yield the places on both sides of each multiple of 4 GiB, and the last one.
+    """Yield the numbers of headers on both sides of each multiple of 4 GiB, and of the last one.
 
     If the directory is in another order, a local header is missing at one of them.
     """
     heights = [offset // WRAP for offset in table.offsets]
     last = len(heights) - 1
-    for place in range(1, last):
-        if heights[place - 1] != heights[place] or heights[place] != heights[place + 1]:
-            yield place
+    for number in range(1, last):
+        if heights[number - 1] != heights[number] or heights[number] != heights[number + 1]:
+            yield number
     yield last
 
 
 class _Probes:
-    """Looks for local headers at places that are multiples of 4 GiB apart."""
+    """Looks for local headers at offsets that are multiples of 4 GiB apart."""
 
     def __init__(self, table: HeaderTable, start: int) -> None:
         self._table = table
         self._start = start
-        self._left = MAX_PROBES
+        self._probes_left = MAX_PROBES
 
-    def find(self, place: int, steps: range) -> Reads[int]:
-        """Return how many of `steps` after its least offset the local header at `place` lies."""
-        member = self._table.member(place)
-        name = self._table.known_name(place)
-        self._left -= len(steps)
-        if self._left < 0:
+    def find(self, number: int, times: range) -> Reads[int]:
+        """Return by how many of `times` 4 GiB a local header lies after its least offset."""
+        member = self._table.member(number)
+        name = self._table.raw_name(number)
+        self._probes_left -= len(times)
+        if self._probes_left < 0:
             reject(UNPROVEN, f"local headers at more than {MAX_PROBES:,} places", member.offset)
         fitting: list[int] = []
-        for step in steps:
-            at = member.offset + step * WRAP
+        for factor in times:
+            at = member.offset + factor * WRAP
             raw = yield ByteRange(at, min(at + records.LOCAL_LENGTH + len(name), self._start))
-            if records.is_local_header(raw, name):
-                fitting.append(step)
+            if is_local_header(raw, name):
+                fitting.append(factor)
         if len(fitting) != 1:
-            message = f"{len(fitting)} of {len(steps)} places have the header of {member.path!r}"
+            message = f"{len(fitting)} of {len(times)} places have the header of {member.path!r}"
             reject(UNPROVEN, message, member.offset)
         return fitting[0]
 
@@ -139,12 +140,13 @@ class _Probes:
 def stretch(table: HeaderTable, long_members: dict[int, int]) -> Iterator[int]:
     """Give long members their sizes, and those after them their offsets; yield the long ones."""
     shift = 0
-    for place in range(min(long_members, default=0), len(table.offsets)):
-        longer = long_members.get(place, 0) * WRAP
-        table.offsets[place] += shift
-        table.stops[place] += shift + longer
+    for number in range(min(long_members, default=0), len(table.offsets)):
+        longer = long_members.get(number, 0) * WRAP
+        table.offsets[number] += shift
+        table.stops[number] += shift + longer
         shift += longer
         if longer:
-            table.lengthen(place, longer)
-            table.sizes[place] = guess_size(table.sizes[place], table.compressed_sizes[place])
-            yield place
+            table.lengthen(number, longer)
+            compressed = table.compressed_sizes[number]
+            table.sizes[number] = guess_size(table.sizes[number], compressed)
+            yield number

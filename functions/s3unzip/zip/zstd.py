@@ -54,16 +54,16 @@ class Frame:
                 self._output = memoryview(frame.decompress(self._input[start : self._position]))
         except zstandard.ZstdError as error:
             raise ValueError(str(error)) from error
-        piece = self._output[:max_length]
+        output = self._output[:max_length]
         self._output = self._output[max_length:]
-        return piece
+        return output
 
 
 def open_frames(max_window: int) -> Callable[[], Frame]:
-    """Return what begins the next frame of a member; no frame has a window above `max_window`.
+    """Return a function that begins the next frame; no frame has a window above `max_window`.
 
-    All frames share a decoder: to make one takes 8 us, because libzstd asks the processor what it
-    can do, and an empty frame 0.2 us.
+    All frames share a decoder. To make a decoder takes 8 us, because libzstd asks the processor for
+    its features; an empty frame takes 0.2 us.
     """
     decoder = zstandard.ZstdDecompressor(max_window_size=max(MIN_WINDOW, max_window))
     return partial(Frame, decoder)

@@ -102,9 +102,9 @@ def test_no_batch_passes_a_bound(members: list[Size]) -> None:
             if task.kind is TaskKind.BATCH:
                 mine = rows[task.rows[0] // 10 : task.rows[1] // 10]
                 assert task.members == len(mine) <= tuning.batch_members
-                assert task.size == sum(row[6] for row in mine)
+                assert task.size == sum(row.size for row in mine)
                 if len(mine) > 1:  # one member alone is never cut
-                    assert sum(row[5] for row in mine) <= tuning.batch_bytes
+                    assert sum(row.compressed_size for row in mine) <= tuning.batch_bytes
                     assert task.size <= tuning.batch_output
 
 

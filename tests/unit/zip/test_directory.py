@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s3unzip.zip import DirectoryLocation, DirectoryReader, Index, Policy, RejectedError, drive
+from s3unzip.zip import (
+    DirectoryLocation,
+    DirectoryReader,
+    Index,
+    Member,
+    Policy,
+    RejectedError,
+    drive,
+)
 from tests.support.zips import SENTINEL, Entry, extra, unicode_path, zip64_extra
 
 WIDE = 1 << 40
@@ -113,8 +121,19 @@ def codes_of(entry: Entry) -> set[str]:
 def test_fields() -> None:
     """Every field of a plain header comes through, the offset with the prefix."""
     (member,) = read_one(Entry("a/b.txt", b"hello", extra=INFO_ZIP, central={"offset": 7})).members
-    assert member == (
-        *(0, "a/b.txt", None, 12, 1 << 43, 5, 5, 0x3610A686, 0, 0, 1_700_000_000, 0o100644, None),
+    assert member == Member(
+        index=0,
+        path="a/b.txt",
+        raw_name=None,
+        offset=12,
+        stop=1 << 43,
+        compressed_size=5,
+        size=5,
+        crc32=0x3610A686,
+        method=0,
+        flags=0,
+        mtime=1_700_000_000,
+        mode=0o100644,
     )
 
 

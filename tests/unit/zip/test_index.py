@@ -113,7 +113,7 @@ def test_a_header_that_is_listed_twice_is_a_duplicate() -> None:
         (2, 32, 68),
         (3, 68, 100),
     ]
-    index = index_through(raw, Selection(wanted="a".__ne__))
+    index = index_through(raw, Selection(selects="a".__ne__))
     assert [m.path for m in index.selected] == ["0", "1"]
     assert read_index(listed_twice("d/"), Policy(), Cut()).warnings == {"dup-directory": 1}
     for policy in (Policy(), Policy(lenient=True)):  # two headers that share bytes with others
@@ -127,14 +127,14 @@ COLLIDING = (Entry("x/a"), Entry("y/a"), Entry("a"), Entry("A"), Entry("a/b"), E
 @pytest.mark.parametrize(
     ("selection", "selected", "warnings"),
     [
-        (Selection(wanted="x/a".__eq__), ["x/a"], {}),
-        (Selection(last_part, wanted=("x/a", "A").__contains__), ["x/a", "A"], {"case-collision"}),
+        (Selection(selects="x/a".__eq__), ["x/a"], {}),
+        (Selection(last_part, selects=("x/a", "A").__contains__), ["x/a", "A"], {"case-collision"}),
         (Selection(last_part, limit=1), ["x/a"], {}),
-        (Selection(last_part, reserved="a", wanted="b".__lt__), ["x/a", "y/a"], None),
+        (Selection(last_part, reserved="a", selects="b".__lt__), ["x/a", "y/a"], None),
         (Selection(limit=4), ["x/a", "y/a", "a", "A"], {"case-collision"}),
         (Selection(limit=0), [], {}),
         (
-            Selection(wanted=("a", "a/b").__contains__),
+            Selection(selects=("a", "a/b").__contains__),
             ["a", "a/b"],
             {"file-dir-prefix-conflict"},
         ),
@@ -159,9 +159,9 @@ def test_members_that_are_not_selected_collide_with_nothing(
 
 def test_failures_that_are_not_selected_do_not_count() -> None:
     """A member that fails by the directory alone is excluded as any other."""
-    index = index_through(build(*COLLIDING), Selection(wanted="b".__ne__))
+    index = index_through(build(*COLLIDING), Selection(selects="b".__ne__))
     assert (len(index.failures), index.excluded) == (0, 1)
-    index = index_through(build(*COLLIDING), Selection(wanted="b".__eq__))
+    index = index_through(build(*COLLIDING), Selection(selects="b".__eq__))
     assert ([f.finding.code for f in index.failures], index.excluded) == (["encrypted"], 5)
 
 
@@ -289,7 +289,7 @@ def test_raw_names_are_kept_as_they_are() -> None:
 def test_selected_members() -> None:
     """What is selected has its own length, places, slices and sums, in the archive's order."""
     raw = build(Entry("a", b"1"), Entry("b.json", b"22"), Entry("d.json", b"4444"))
-    chosen = index_through(raw, Selection(wanted=lambda path: path.endswith(".json"))).selected
+    chosen = index_through(raw, Selection(selects=lambda path: path.endswith(".json"))).selected
     assert [one.path for one in chosen] == ["b.json", "d.json"]
     assert (len(chosen), chosen[-1].path) == (2, "d.json")
     assert [one.path for one in chosen[1:]] == ["d.json"]

@@ -1,6 +1,7 @@
 """Local headers, descriptors and gaps."""
 
 import pytest
+from msgspec.structs import replace
 
 from s3unzip.errors import MemberError
 from s3unzip.zip import (
@@ -37,7 +38,7 @@ def test_no_room_for_a_header() -> None:
     """A member whose bound leaves no room for a local header fails."""
     raw = build(Entry("a", b"x"))
     with pytest.raises(MemberError, match="lfh-truncated"):
-        open_member(first_of(raw)._replace(stop=20), raw[:20], Policy())
+        open_member(replace(first_of(raw), stop=20), raw[:20], Policy())
 
 
 @pytest.mark.parametrize("form", DESCRIPTORS)
@@ -58,7 +59,7 @@ def test_odd_descriptors() -> None:
     """A bare one whose CRC-32 looks like the signature is no puzzle; nothing is a mismatch."""
     opened = OpenedMember(31, has_descriptor=True)
     member = first_of(build(Entry("a", b"12345", descriptor="bare32")))
-    forged = member._replace(crc32=int.from_bytes(b"PK\x07\x08", "little"))
+    forged = replace(member, crc32=int.from_bytes(b"PK\x07\x08", "little"))
     after = b"PK\x07\x08" + (5).to_bytes(4, "little") * 2
     assert close_member(forged, opened, after) == ["dd-missing-signature"]
     with pytest.raises(MemberError, match=r"dd-mismatch.*nothing"):

@@ -5,7 +5,8 @@ import pytest
 from s3unzip.errors import RejectedError
 from s3unzip.zip import ByteRange, DirectoryLocation, Policy, drive, locate_directory
 from s3unzip.zip.checks import MIB
-from s3unzip.zip.directory import LOOKED, MAX_SEARCHED, inspect_prefix
+from s3unzip.zip.directory import MAX_SEARCHED, inspect_prefix
+from s3unzip.zip.eocd import EOCD_ROOM
 from tests.support.zips import EOCD, LOCAL, Entry, Shape, build, pack_record
 
 MANY = [Entry(f"folder/file-{number:04}", b"x" * 50) for number in range(300)]
@@ -128,8 +129,8 @@ def location(size: int) -> DirectoryLocation:
 @pytest.mark.parametrize(
     ("first", "middle"),
     [
-        *((length, 0) for length in (1, LOOKED, LOOKED + 1, 2 * LOOKED)),
-        (2 * LOOKED + 1, 1),
+        *((length, 0) for length in (1, EOCD_ROOM, EOCD_ROOM + 1, 2 * EOCD_ROOM)),
+        (2 * EOCD_ROOM + 1, 1),
         (63 * MIB, 16),
         (99 * MIB, 16),
     ],
@@ -143,17 +144,17 @@ def test_a_prefix_is_read_within_a_bound(first: int, middle: int) -> None:
         return bytes(want.length)
 
     assert drive(inspect_prefix(b"", location(100 * MIB), first), read) == ["prefix-adjusted"]
-    assert asked.pop(0) == ByteRange(0, min(first, LOOKED))
-    if first > LOOKED:
-        assert asked.pop(0) == ByteRange(max(LOOKED, first - LOOKED), first)
+    assert asked.pop(0) == ByteRange(0, min(first, EOCD_ROOM))
+    if first > EOCD_ROOM:
+        assert asked.pop(0) == ByteRange(max(EOCD_ROOM, first - EOCD_ROOM), first)
     assert len(asked) == middle
     assert sum(want.length for want in asked) == (min(first, MAX_SEARCHED) if middle else 0)
 
 
 def test_an_archive_at_the_end_of_a_prefix_is_found() -> None:
     """Far from the first byte; an archive that begins with its first member is not looked at."""
-    raw = bytes(5 * LOOKED) + local_header()
-    steps = inspect_prefix(b"", location(10 * LOOKED), len(raw))
+    raw = bytes(5 * EOCD_ROOM) + local_header()
+    steps = inspect_prefix(b"", location(10 * EOCD_ROOM), len(raw))
     found = drive(steps, lambda want: raw[want.start : want.stop])
     assert found == ["prefix-adjusted", "hidden-local-header"]
     with pytest.raises(StopIteration):

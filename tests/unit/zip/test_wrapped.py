@@ -1,13 +1,13 @@
 """Archives above 4 GiB without ZIP64: which members they have is proved, or they are refused."""
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import structs
+from msgspec.structs import replace
 
 from s3unzip.errors import MemberError, RejectedError
 from s3unzip.zip import (
@@ -96,7 +96,7 @@ def test_every_member_is_at_its_place(
 ) -> None:
     """Of any lengths in any order: offsets, sizes, headers and descriptors are as written."""
     lengths = [length for length, _ in kinds]
-    files = [replace(make(*lengths)[at], **form) for at, (_, make) in enumerate(kinds)]
+    files = [dataclasses.replace(make(*lengths)[at], **form) for at, (_, make) in enumerate(kinds)]
     archive = build_mac(*files)
     index = read_mac(archive)
     headers = [at for at, piece in archive.pieces.items() if piece.startswith(b"PK\3\4")]
@@ -142,7 +142,7 @@ def repeat_header(archive: Sparse, number: int, distance: int) -> Sparse:
         (repeat_header(build_mac(*TWO), 0, WRAP), "offsets-unproven"),
         (build_mac(*THREE, headers=(2, 1, 0)), "offsets-unproven"),
         (build_mac(*stored(WRAP, 1, 1), headers=(0, 2, 1)), "offsets-unproven"),
-        (build_mac(replace(THREE[0], before=WRAP), shift=-WRAP), "prefix-unadjusted"),
+        (build_mac(dataclasses.replace(THREE[0], before=WRAP), shift=-WRAP), "prefix-unadjusted"),
         (build_mac(*THREE, eocd={"directory_offset": 5}), "offsets-ambiguous"),
         (build_mac(*THREE, eocd={"directory_size": 0xFFFFFFFF}), "zip64-locator-missing"),
     ],
@@ -165,7 +165,7 @@ def test_offsets_without_proof_are_refused(archive: Sparse, code: str) -> None:
 )
 def test_limits_hold_for_the_real_sizes(limits: dict[str, int], codes: set[str]) -> None:
     """A limit is compared with what a member has, not with what its header says."""
-    policy = Policy(limits=structs.replace(Limits(), **limits))
+    policy = Policy(limits=replace(Limits(), **limits))
     assert codes_of(build_mac(*THREE), policy) - {"offsets-wrapped"} == codes
 
 
@@ -185,7 +185,7 @@ def test_a_stream_that_grew_keeps_its_size() -> None:
     """Deflate may be longer than its content: that alone is no sign of 4 GiB more."""
     file = MacFile("a", 4_000_000, filled=5_000_000, method=DEFLATE)
     assert member_of(file).size == 4_000_000
-    assert member_of(replace(file, size=4_000)).size == WRAP + 4_000
+    assert member_of(dataclasses.replace(file, size=4_000)).size == WRAP + 4_000
 
 
 def decode(member: Member, data: bytes, policy: Policy) -> MemberDecoder:
@@ -209,12 +209,12 @@ def test_a_wrapped_size_is_proved_by_the_data() -> None:
     decoder = decode(member, file.data or b"", Policy())
     assert decoder.size == WRAP + 7
     assert decoder.warnings == ["size-wrapped"]
-    small = Policy(limits=structs.replace(Limits(), member_size=GIB))
+    small = Policy(limits=replace(Limits(), member_size=GIB))
     for wrong, code, policy in (
-        (member._replace(size=WRAP + 8), "size-mismatch", Policy()),
-        (member._replace(crc32=1), "crc-mismatch", Policy()),
-        (member._replace(flags=0, size=7), "size-overrun", Policy()),
-        (member._replace(size=7), "bomb-wrapped-size", small),
+        (replace(member, size=WRAP + 8), "size-mismatch", Policy()),
+        (replace(member, crc32=1), "crc-mismatch", Policy()),
+        (replace(member, flags=0, size=7), "size-overrun", Policy()),
+        (replace(member, size=7), "bomb-wrapped-size", small),
     ):
         with pytest.raises(MemberError, match=code):
             decode(wrong, file.data or b"", policy)
@@ -232,4 +232,4 @@ def test_a_wrapped_size_is_proved_by_the_data() -> None:
 )
 def test_which_sizes_may_be_wrapped(change: dict[str, object], is_wrapped: bool) -> None:  # noqa: FBT001
     """Only a deflated member whose bytes can stand for 4 GiB more may declare too little."""
-    assert member_of(replace(deflated("a", WRAP), **change)).is_wrapped == is_wrapped  # type: ignore[arg-type]
+    assert member_of(dataclasses.replace(deflated("a", WRAP), **change)).is_wrapped == is_wrapped  # type: ignore[arg-type]

@@ -1,0 +1,112 @@
+"""Write a member as a gzip file (RFC 1952) without compressing anything.
+
+The stream of a deflated member is copied between a header of 10 bytes and a trailer of 8 bytes, and
+inflated only to check it. Any other member is written as stored blocks (RFC 1951, 3.2.4). So all
+objects of a run are gzip files, and their lengths follow from the directory.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from s3unzip.zip.decode import SPARE_MESSAGE, MemberDecoder
+from s3unzip.zip.records import METHOD_DEFLATE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from s3unzip.zip.checks import Policy
+    from s3unzip.zip.local import OpenedMember
+    from s3unzip.zip.values import Buffer, Member
+
+_HEADER_START = b"\x1f\x8b\x08\0"  # magic, deflate, no flags; the time follows
+_HEADER_END = b"\0\xff"  # neither the effort nor the system is known
+_HEADER_LENGTH = 10
+_TRAILER = struct.Struct("<II")  # CRC-32, size modulo 2^32
+_BLOCK = struct.Struct("<BHH")  # final bit and type 0, length, its complement
+_MAX_BLOCK = 0xFFFF
+
+
+def gzip_length(member: Member) -> int:
+    """Return the length of a member as a gzip file."""
+    frame = _HEADER_LENGTH + _TRAILER.size
+    if _is_copied(member):
+        return frame + member.compressed_size
+    return frame + member.size + _BLOCK.size * max(1, -(-member.size // _MAX_BLOCK))
+
+
+def _is_copied(member: Member) -> bool:
+    """Return whether the member's data is the stream of the file."""
+    return member.method == METHOD_DEFLATE and member.cipher is None
+
+
+class GzipMember(MemberDecoder):
+    """Converts one member to a gzip file.
+
+    With `trust_crc` a deflate stream is not inflated to check it; errors show when the file is
+    unpacked. `crc32` is that of the content, when everything was yielded.
+    """
+
+    def __init__(
+        self,
+        member: Member,
+        policy: Policy,
+        opened: OpenedMember | None = None,
+        max_size: int | None = None,
+        *,
+        trust_crc: bool = False,
+    ) -> None:
+        super().__init__(member, policy, opened, max_size)
+        self._trust = trust_crc
+
+    def decode(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+        """Yield the file; see `MemberDecoder`."""
+        mtime = self._member.mtime or 0
+        if not 0 <= mtime < 1 << 32:
+            mtime = 0  # unknown, by RFC 1952
+        yield _HEADER_START + mtime.to_bytes(4, "little") + _HEADER_END
+        if not _is_copied(self._member):
+            yield from self._store(pieces)
+        elif self._trust:
+            yield from self._copy_unchecked(pieces)
+        else:
+            yield from self._copy(pieces)
+        yield _TRAILER.pack(self.crc32, self._member.size & 0xFFFF_FFFF)
+
+    def _copy(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+        """Yield the stream, and check it."""
+        for data in pieces:
+            for _ in self.feed(data):
+                pass
+            yield data
+        self.finish()
+        if self._codec.spare:  # tolerated elsewhere, but gzip has no place for them
+            self._member.fail("compressed-trailing-bytes", SPARE_MESSAGE)
+
+    def _copy_unchecked(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+        """Yield the stream; compare only its length."""
+        length = 0
+        for data in pieces:
+            length += len(data)
+            yield data
+        self.crc32 = self._member.crc32
+        if length != self._member.compressed_size:
+            message = f"{length} bytes of {self._member.compressed_size}"
+            self._member.fail("stream-truncated", message)
+
+    def _store(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+        """Yield the content as stored blocks, the last one after the content was checked."""
+        content_left = self._member.size
+        waiting = bytearray()
+        for output in super().decode(pieces):
+            waiting += output
+            # The decoder enforces the declared size, which identifies the last block.
+            whole = min(len(waiting), content_left - 1) // _MAX_BLOCK * _MAX_BLOCK
+            for start in range(0, whole, _MAX_BLOCK):
+                yield _BLOCK.pack(0, _MAX_BLOCK, 0)
+                yield bytes(waiting[start : start + _MAX_BLOCK])
+            del waiting[:whole]
+            content_left -= whole
+        yield _BLOCK.pack(1, content_left, content_left ^ _MAX_BLOCK)
+        yield bytes(waiting)

@@ -1,0 +1,433 @@
+"""The end record of an archive (APPNOTE 4.3.16), joined with its ZIP64 records (4.3.14, 4.3.15).
+
+Exactly one end record must end the archive. If the values of the ZIP64 record and of the end record
+differ, the archive has two meanings, and is refused.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from s3unzip.zip.checks import MIB, Policy
+from s3unzip.zip.disks import ONE_DISK, Disks
+from s3unzip.zip.records import (
+    CENTRAL_SIGNATURE,
+    EOCD_LENGTH,
+    EOCD_SIGNATURE,
+    LOCAL_SIGNATURE,
+    MAX_COMMENT,
+    SENTINEL_16,
+    SENTINEL_32,
+    ZIP64_EOCD_SIGNATURE,
+    ZIP64_LOCATOR_SIGNATURE,
+    find_all,
+)
+from s3unzip.zip.values import WRAP, ByteRange, Reads, reject
+
+ZIP64_EOCD_LENGTH = 56
+ZIP64_LOCATOR_LENGTH = 20
+# Bytes that can hold the end record and its longest comment.
+EOCD_ROOM = MAX_COMMENT + EOCD_LENGTH
+# The last bytes that can hold the end record, its longest comment, and the ZIP64 records.
+TAIL_LENGTH = EOCD_ROOM + ZIP64_LOCATOR_LENGTH + ZIP64_EOCD_LENGTH
+
+# 4.3.16 and 4.3.14, from the number of the disk to the offset of the directory.
+_EOCD = Struct("<4xHHHHII")
+_ZIP64_EOCD = Struct("<16xIIQQQQ")
+_ZIP64_LOCATOR = Struct("<4xIQI")  # 4.3.15
+ZIP64_LEAD = 12  # bytes of a ZIP64 end record that its length does not count (4.3.14.1)
+# 7.3.4: of the record of an encrypted directory, its offset and the algorithm.
+_ENCRYPTED_EOCD = Struct("<48xQ18xH")
+_ENCRYPTION_LENGTH = 28  # bytes that it has beyond the plain record, at least
+_ALGORITHMS = range(0x6601, 0x6802)  # 7.2.3.2
+
+# What may follow an archive: some transfers end in a line break, others fill a block with NULs.
+_LINE_BREAKS = (b"\r\n", b"\n")
+MAX_PADDING = MIB  # NULs behind which an end record is searched for
+_NEAR = 4_096  # bytes before the end record that are searched for a misplaced locator
+
+_FOREIGN_LENGTH = 264  # first bytes that identify the formats below
+_TAR_MARK = 257
+
+# First bytes of what people take for a ZIP archive, text in lower case and after spaces:
+# https://www.garykessler.net/library/file_sigs.html and each format's specification.
+_SIGNATURES = (
+    (LOCAL_SIGNATURE, "a ZIP archive"),
+    (b"\x1f\x8b", "gzip"),
+    (b"BZh", "bzip2"),
+    (b"\xfd7zXZ\x00", "xz"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"7z\xbc\xaf\x27\x1c", "7-Zip"),
+    (b"Rar!\x1a\x07", "RAR"),
+    (b"%PDF-", "PDF"),
+    (b"\x7fELF", "a program (ELF)"),
+    (b"MZ", "a Windows program"),
+    (b"\x89PNG", "PNG"),
+    (b"PAR1", "Parquet"),
+    (b"<!doctype html", "a web page (HTML)"),
+    (b"<html", "a web page (HTML)"),
+    (b"<?xml", "XML"),
+    (b"{", "JSON"),
+    (b"[", "JSON"),
+)
+
+
+class EndRecord(NamedTuple):
+    """The values of an end record (4.3.16), or of a ZIP64 end record (4.3.14)."""
+
+    disk: int
+    directory_disk: int
+    disk_entries: int
+    entries: int
+    directory_size: int
+    directory_offset: int
+
+
+_SENTINELS = EndRecord(
+    disk=SENTINEL_16,
+    directory_disk=SENTINEL_16,
+    disk_entries=SENTINEL_16,
+    entries=SENTINEL_16,
+    directory_size=SENTINEL_32,
+    directory_offset=SENTINEL_32,
+)
+# The fields of an end record in messages.
+_FIELD_NAMES = (
+    "disk", "directory disk", "members on this disk", "members", "directory size",
+    "directory offset",
+)  # fmt: skip
+
+
+def read_eocd(data: bytes, at: int) -> EndRecord:
+    """Return the end record at `at`."""
+    return EndRecord._make(_EOCD.unpack_from(data, at))
+
+
+def find_eocd_stop(data: bytes, at: int) -> int:
+    """Return where the end record at `at` ends, with its comment."""
+    return at + EOCD_LENGTH + int.from_bytes(data[at + 20 : at + 22], "little")
+
+
+class _Locator(NamedTuple):
+    """The ZIP64 locator: disk and offset of the ZIP64 end record, number of disks."""
+
+    disk: int
+    offset: int
+    disks: int
+
+
+class DirectoryEnd(NamedTuple):
+    """The record whose values count; its directory must end at `stop`.
+
+    The offset of the directory is absolute. `locator_shift` is the number of bytes by which the
+    ZIP64 locator is too low; None: there is no locator.
+    """
+
+    record: EndRecord
+    stop: int
+    disks: Disks
+    locator_shift: int | None = None
+
+
+class ArchiveBytes:
+    """The archive by absolute offsets: its last bytes, and earlier bytes by request."""
+
+    def __init__(self, tail: bytes, size: int, policy: Policy | None = None) -> None:
+        self.tail = tail
+        self.size = size
+        self.tail_start = size - len(tail)
+        self.policy = policy or Policy()
+        self.warnings: list[str] = []
+
+    def read(self, start: int, stop: int) -> Reads[bytes]:
+        """Return bytes [start, stop) of the archive, none if `start` is negative.
+
+        Refuses an archive that gives fewer.
+        """
+        if start < 0:
+            return b""
+        if start >= self.tail_start:
+            return self.tail[start - self.tail_start : stop - self.tail_start]
+        outside = ByteRange(start, min(stop, self.tail_start))
+        answer = yield outside
+        if len(answer) != outside.length:
+            message = f"wanted {outside.length} bytes at {start}, got {len(answer)}"
+            reject("no-eocd", message, start)
+        return answer + self.tail[: max(0, stop - self.tail_start)]
+
+    def judge(self, code: str, message: str, offset: int) -> None:
+        """Refuse the archive, or note a warning."""
+        if not self.policy.tolerates(code):
+            reject(code, message, offset)
+        self.warnings.append(code)
+
+
+def read_end(archive: ArchiveBytes, disks: Disks) -> Reads[DirectoryEnd]:
+    """Find the end record and its ZIP64 records.
+
+    An end record on disk 0 says that the `disks` are pieces of one disk.
+
+    Raises:
+        RejectedError: there is no end record, or several, or they disagree.
+    """
+    window = yield from _read_window(archive)
+    window_start = archive.size - len(window)
+    at = _find_eocd(archive, window)
+    eocd = read_eocd(window, at - window_start)
+    return (yield from _join_zip64(archive, disks if eocd.disk else ONE_DISK, eocd, at))
+
+
+def _read_window(archive: ArchiveBytes) -> Reads[bytes]:
+    """Return the last bytes of an archive, which have an end record; padding may follow it."""
+    size = archive.size
+    window = yield from archive.read(max(0, size - EOCD_ROOM), size)
+    if not window.strip(b"\0"):
+        window = yield from archive.read(max(0, size - EOCD_ROOM - MAX_PADDING), size)
+    if EOCD_SIGNATURE not in window:
+        first_bytes = yield from archive.read(0, min(size, _FOREIGN_LENGTH))
+        reject("no-eocd", _describe_foreign(first_bytes, size, len(window)))
+    return window
+
+
+def _find_eocd(archive: ArchiveBytes, window: bytes) -> int:
+    """Return the absolute offset of the one end record in `window`, the last bytes."""
+    base = archive.size - len(window)
+    ends = dict(_find_ends(window))
+    padding = _find_padding(window)
+    stops = [stop for stop in ends.values() if padding <= stop <= len(window)]
+    if not stops:
+        return base + _find_eocd_before(archive, window, ends)
+    exact = [at for at, stop in ends.items() if stop == max(stops)]
+    first = base + exact[0]
+    if len(exact) > 1:
+        message = f"end records at {first} and {base + exact[-1]} both end the archive"
+        reject("multiple-eocd", message, first)
+    inner = window.find(EOCD_SIGNATURE, exact[0] + 1)
+    if inner >= 0:
+        message = f"an end record inside the comment of the one at {first}"
+        reject("eocd-signature-in-comment", message, base + inner)
+    if max(stops) != len(window):
+        archive.warnings.append("trailing-padding")
+    return first
+
+
+def _find_eocd_before(archive: ArchiveBytes, window: bytes, ends: dict[int, int]) -> int:
+    """Return the position of the last end record that ends before other bytes of `window`."""
+    base = archive.size - len(window)
+    if not ends:
+        reject("no-eocd", f"no end record in the last {len(window)} bytes")
+    last = max(ends)
+    short = [at for at, stop in ends.items() if stop < len(window)]
+    if not short or (last != short[-1] and not archive.policy.lenient):
+        reject("eocd-comment-truncated", "the comment runs past the end", base + last)
+    stop = ends[short[-1]]
+    message = f"{len(window) - stop} bytes after the end of the archive"
+    archive.judge("trailing-data", message, base + stop)
+    return short[-1]
+
+
+def _find_padding(window: bytes) -> int:
+    """Return where the NULs or the one line break begin at the end of `window`."""
+    for line_break in _LINE_BREAKS:
+        if window.endswith(line_break):
+            return len(window) - len(line_break)
+    return len(window.rstrip(b"\0"))
+
+
+def _find_ends(window: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where each end record begins, and where it ends with its comment."""
+    for at in find_all(window, EOCD_SIGNATURE):
+        if at + EOCD_LENGTH <= len(window):
+            yield at, find_eocd_stop(window, at)
+
+
+def _join_zip64(
+    archive: ArchiveBytes, disks: Disks, eocd: EndRecord, at: int
+) -> Reads[DirectoryEnd]:
+    """Join the end record at `at` with its ZIP64 records, if there are any (4.3.14, 4.3.15)."""
+    needs_zip64 = SENTINEL_32 in (eocd.directory_size, eocd.directory_offset)
+    needs_zip64 |= SENTINEL_16 in eocd[:4]
+    locator_at = at - ZIP64_LOCATOR_LENGTH
+    raw = yield from archive.read(locator_at, at)
+    if not raw.startswith(ZIP64_LOCATOR_SIGNATURE):
+        if needs_zip64:
+            yield from _explain_no_locator(archive, disks, eocd, at)
+        return DirectoryEnd(_place_directory(disks, eocd, at), at, disks)
+    locator = _Locator._make(_ZIP64_LOCATOR.unpack(raw))
+    declared = disks.absolute(locator.disk, locator.offset)
+    directory = disks.absolute(eocd.directory_disk, eocd.directory_offset)
+    if not needs_zip64 and directory + eocd.directory_size > locator_at:
+        yield from _refuse_ambiguous(archive, declared, locator_at)
+        return DirectoryEnd(_place_directory(disks, eocd, at), at, disks)
+    record_at = yield from _find_zip64_record(archive, declared, locator_at)
+    fixed = yield from archive.read(record_at, record_at + ZIP64_EOCD_LENGTH)
+    record = EndRecord._make(_ZIP64_EOCD.unpack(fixed))
+    _compare_zip64(disks, eocd, record, at)
+    if locator.disk > disks.last or max(1, locator.disks) != len(disks.starts):
+        reject("multi-disk", f"the locator speaks of {locator.disks} disks", locator_at)
+    record = _place_directory(disks, record, record_at)
+    return DirectoryEnd(record, record_at, disks, locator_shift=record_at - declared)
+
+
+def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
+    """Check the disk numbers of the record at `at`; return it with an absolute offset.
+
+    It must name its own disk, and one for the directory before it.
+    """
+    disk = record.disk
+    if disk != disks.disk_of(at) or record.directory_disk > disk:
+        reject("multi-disk", f"disk {disk}, directory on disk {record.directory_disk}", at)
+    is_whole = record.directory_disk == disk
+    if record.disk_entries > record.entries or (is_whole and record.disk_entries != record.entries):
+        code = "multi-disk" if disk else "count-mismatch"
+        message = f"{record.disk_entries} of {record.entries} members on disk {disk}"
+        reject(code, message, at)
+    if lack := disks.find_lack(record.directory_disk, record.directory_offset):
+        reject("multi-disk", f"the directory begins on {lack}", at)
+    offset = disks.absolute(record.directory_disk, record.directory_offset)
+    return record._replace(directory_offset=offset)
+
+
+def _refuse_ambiguous(archive: ArchiveBytes, declared: int, locator_at: int) -> Reads[None]:
+    """Refuse a locator inside a directory that needs none, if it leads to a record.
+
+    Otherwise it is the end of a name or comment that looks like a locator.
+    """
+    last_at = locator_at - ZIP64_EOCD_LENGTH
+    for record_at in (declared, last_at):
+        if 0 <= record_at <= last_at:
+            raw = yield from archive.read(record_at, record_at + 4)
+            if raw == ZIP64_EOCD_SIGNATURE:
+                message = f"a directory before {locator_at}, and a ZIP64 record at {record_at}"
+                reject("zip64-ambiguous", message, record_at)
+
+
+def _explain_no_locator(
+    archive: ArchiveBytes, disks: Disks, eocd: EndRecord, at: int
+) -> Reads[None]:
+    """Refuse sentinels without a locator; report a locator that is near but misplaced.
+
+    A count of exactly 65,535 is no sentinel, because writers use ZIP64 only above it: the reader of
+    the headers compares it. The offset is no sentinel, too, if the directory can be there.
+    """
+    near = yield from archive.read(max(0, at - _NEAR), at)
+    if ZIP64_LOCATOR_SIGNATURE in near:
+        reject("zip64-locator-gap", "the ZIP64 locator does not end at the end record", at)
+    start = (at - eocd.directory_size) % WRAP
+    lacks_offset = SENTINEL_32 == eocd.directory_offset != start
+    lacks_disk = max(eocd.disk, eocd.directory_disk) > disks.last
+    if lacks_offset or lacks_disk or eocd.directory_size == SENTINEL_32:
+        reject("zip64-locator-missing", "the end record needs ZIP64, no locator before it", at)
+
+
+def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) -> Reads[int]:
+    """Return where the ZIP64 end record is: it must end at the locator.
+
+    The locator may be short by exactly the prefix. So the record is first looked for right before
+    the locator, then where the locator says.
+    """
+    plain_at = locator_at - ZIP64_EOCD_LENGTH
+    record_at = plain_at
+    raw = yield from archive.read(plain_at, plain_at + ZIP64_LEAD)
+    if declared <= plain_at and not raw.startswith(ZIP64_EOCD_SIGNATURE):
+        record_at = declared
+        raw = yield from archive.read(declared, declared + ZIP64_LEAD)
+    if not raw.startswith(ZIP64_EOCD_SIGNATURE):
+        reject("zip64-locator-mismatch", f"points at {declared}, no record there", locator_at)
+    stop = record_at + ZIP64_LEAD + int.from_bytes(raw[4:ZIP64_LEAD], "little")
+    if record_at == plain_at and stop == locator_at + ZIP64_LEAD:  # libgsf
+        archive.warnings.append("zip64-record-length")
+    elif stop != locator_at:
+        message = f"the record ends at {stop}, its locator begins at {locator_at}"
+        reject("zip64-record-size", message, record_at)
+    if declared > plain_at:
+        message = f"points at {declared}, the record is at {plain_at}"
+        reject("zip64-locator-mismatch", message, locator_at)
+    if record_at < plain_at:
+        yield from _refuse_encrypted(archive, record_at, plain_at)
+        message = f"{plain_at - declared} bytes of extensible data"
+        archive.judge("zip64-extensible-data", message, declared)
+    elif declared < plain_at:
+        raw = yield from archive.read(declared, declared + 4)
+        if raw == ZIP64_EOCD_SIGNATURE:
+            message = f"records at {declared} and {plain_at}"
+            reject("multiple-zip64-eocd", message, declared)
+    return record_at
+
+
+def _refuse_encrypted(archive: ArchiveBytes, record_at: int, plain_at: int) -> Reads[None]:
+    """Refuse an encrypted central directory (7.3.4), because nothing of it can be read.
+
+    The extensible data of other records may look alike, so the directory must not begin as one.
+    """
+    if plain_at - record_at < _ENCRYPTION_LENGTH:
+        return
+    raw = yield from archive.read(record_at, record_at + _ENCRYPTED_EOCD.size)
+    offset, algorithm = _ENCRYPTED_EOCD.unpack(raw)
+    if algorithm not in _ALGORITHMS or offset >= record_at:
+        return
+    begin = yield from archive.read(offset, min(offset + 4, record_at))
+    if begin != CENTRAL_SIGNATURE:
+        reject("encrypted-directory", f"with algorithm 0x{algorithm:04X}", offset)
+
+
+def _compare_zip64(disks: Disks, eocd: EndRecord, record: EndRecord, at: int) -> None:
+    """Refuse an end record whose values are neither sentinels nor those of the ZIP64 record.
+
+    The ZIP64 record may be on another disk: then it has another number and another count.
+    """
+    if disks.is_split and disks.disk_of(at) != record.disk:
+        record = record._replace(disk=disks.last, disk_entries=0)
+    for name, value, sentinel, wide in zip(_FIELD_NAMES, eocd, _SENTINELS, record, strict=True):
+        if value not in (sentinel, wide):
+            message = f"{name} is {value}, in the ZIP64 record {wide}"
+            reject("zip64-eocd-mismatch", message, at)
+
+
+def _describe_foreign(first_bytes: bytes, size: int, searched: int) -> str:
+    """Return in words why a file of `size` bytes is no whole ZIP archive.
+
+    The last `searched` bytes of the file have no end record.
+    """
+    if size == 0:
+        return "the file is empty"
+    where = "it holds" if searched == size else f"its last {searched:,} bytes hold"
+    return f"{where} no end record; the first bytes look like {_guess_format(first_bytes)}"
+
+
+def _guess_format(first_bytes: bytes) -> str:
+    """Return the name of the format that a file seems to have."""
+    if first_bytes[_TAR_MARK:].startswith(b"ustar"):
+        return "tar"
+    text = first_bytes.lstrip()[:15].lower()
+    for signature, name in _SIGNATURES:
+        if first_bytes.startswith(signature) or text.startswith(signature):
+            return name
+    is_text = min(first_bytes) >= ord("\t")
+    return "text" if is_text else "no format that s3unzip knows"
+
+
+def count_disks(tail: bytes) -> int:
+    """Return how many disks the end record in an archive's last bytes declares.
+
+    Returns 1 if there is no end record: `locate_directory` explains it.
+    """
+    window = tail[-EOCD_ROOM:]
+    ends = dict(_find_ends(window))
+    if not ends:
+        return 1
+    exact = [at for at, stop in ends.items() if stop == len(window)]
+    last = max(exact or ends)
+    eocd = read_eocd(window, last)
+    if eocd.disk != SENTINEL_16:
+        return eocd.disk + 1
+    return _count_zip64_disks(tail[: len(tail) - len(window) + last])
+
+
+def _count_zip64_disks(data: bytes) -> int:
+    """Return how many disks the ZIP64 locator at the end of `data` declares; 1 without one."""
+    raw = data[-ZIP64_LOCATOR_LENGTH:]
+    if len(raw) < ZIP64_LOCATOR_LENGTH or not raw.startswith(ZIP64_LOCATOR_SIGNATURE):
+        return 1
+    locator = _Locator._make(_ZIP64_LOCATOR.unpack(raw))
+    return max(1, locator.disks)
