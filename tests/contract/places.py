@@ -19,6 +19,7 @@ from s3unzip.stores.open import open_stores
 from s3unzip.stores.ports import Destination, ListedObject, ObjectFacts, RunStore, Source
 from s3unzip.stores.s3.session import Session
 from tests.support.memory import MemoryStores
+from tests.support.patience import HANG_SECONDS
 from tests.support.servers import HOST
 
 FACTS = ObjectFacts("application/json", {"zip-crc32": "0000000a", "mtime": "1700000000"})
@@ -62,9 +63,9 @@ class Place:
 
 
 def stores_at(url: str, **settings: Any) -> Stores:
-    """Return stores on a scripted S3 that lose patience soon."""
-    seconds = {"connect_seconds": 1.0, "stall_seconds": 0.5, "put_seconds": 0.5}
-    given = {"endpoint_url": url, "slow_seconds": 0.5, **seconds, **settings}
+    """Return stores on a scripted S3; they wait for a server on a busy machine."""
+    patience = dict.fromkeys(("stall_seconds", "put_seconds", "slow_seconds"), HANG_SECONDS)
+    given = {"endpoint_url": url, "connect_seconds": 5.0, **patience, **settings}
     return open_stores(StoreConfig(Location("s3", "work", ""), **given))
 
 

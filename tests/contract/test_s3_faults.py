@@ -76,10 +76,10 @@ def content_range(start: int, stop: int) -> dict[str, str]:
 
 
 @contextmanager
-def answering(answer: Callable[[Asked], Reply]) -> Iterator[Stores]:
+def answering(answer: Callable[[Asked], Reply], **settings: float) -> Iterator[Stores]:
     """Serve `answer` as S3."""
     with HttpServer(answer) as server:
-        yield stores_at(server.url)
+        yield stores_at(server.url, **settings)
 
 
 def one_read(stores: Stores, where: Location = WHERE) -> bytes:
@@ -239,7 +239,8 @@ def test_a_pin_that_no_longer_holds(where: Location, status: int) -> None:
 def test_a_body_that_breaks(where: Location, stall: float) -> None:
     """Half a body, or one that stops coming, is a fault that can be retried where it broke."""
     reply = Reply(206, BODY, content_range(0, 1_000), cut=500, stall=stall)
-    with answering(lambda asked: reply) as stores:
+    soon = {"stall_seconds": 0.5, "put_seconds": 0.5} if stall else {}
+    with answering(lambda asked: reply, **soon) as stores:
         archive = stores.source(where).pinned(where, PIN)
         with pytest.raises(ServiceFaultError):
             archive.read(ByteRange(0, 1_000))
@@ -275,9 +276,8 @@ def test_a_server_that_is_silent(call: str, limit: str) -> None:
             waited_for.append(asked)
         return Reply(200)
 
-    limits = dict.fromkeys(("stall_seconds", "put_seconds", "slow_seconds"), HANG_SECONDS)
     with HttpServer(answer) as server:
-        stores = stores_at(server.url, **limits | {limit: 0.3})
+        stores = stores_at(server.url, **{limit: 0.3})
         try:
             with pytest.raises(ServiceFaultError):
                 CALLS[call](stores)

@@ -22,7 +22,7 @@ NO_URLS += ["http://[::1", "http://a b", "http://a\n", ""]
 
 def ask(url: str, *, by: str, beginning: bool = True) -> S3UnzipError:
     """Ask an endpoint for something; return what it ends with."""
-    stores = stores_at(url, check_reachable=beginning, stall_seconds=5.0)
+    stores = stores_at(url, check_reachable=beginning)
     source, destination = stores.source(WHERE), stores.destination(WHERE)
     calls: dict[str, Callable[[], object]] = {
         "obstore": lambda: source.tail(WHERE, 10),

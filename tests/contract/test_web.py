@@ -30,11 +30,13 @@ QUERY = "token=SECRET"
 
 
 @contextmanager
-def serving(answer: Callable[[Asked], Reply]) -> Iterator[tuple[Location, HttpServer, WebSource]]:
+def serving(
+    answer: Callable[[Asked], Reply], stall_seconds: float = HANG_SECONDS
+) -> Iterator[tuple[Location, HttpServer, WebSource]]:
     """Serve ``a.zip``; yield where it is."""
     with HttpServer(answer) as server:
         host = server.url.removeprefix("http://")
-        source = WebSource(StoreConfig(connect_seconds=1.0, stall_seconds=0.5))
+        source = WebSource(StoreConfig(connect_seconds=5.0, stall_seconds=stall_seconds))
         yield Location("http", host, f"a.zip?{QUERY}"), server, source
 
 
@@ -134,7 +136,7 @@ def test_redirects() -> None:
 )
 def test_a_body_that_breaks(reply: Reply) -> None:
     """Half a body is a fault that can be retried."""
-    with serving(lambda asked: reply) as (where, _, source), pytest.raises(ServiceFaultError):
+    with serving(lambda asked: reply, 0.5) as (where, _, source), pytest.raises(ServiceFaultError):
         source.pinned(where, Pin(10)).read(ByteRange(0, 10))
 
 
@@ -172,7 +174,7 @@ def test_a_silent_server_and_a_closed_port_can_be_retried() -> None:
         over.wait(HANG_SECONDS)
         return Reply(200)
 
-    with serving(silent) as (where, _, source), nobody() as url:
+    with serving(silent, 0.5) as (where, _, source), nobody() as url:
         for location in (where, Location("http", url.removeprefix("http://"), f"a.zip?{QUERY}")):
             with pytest.raises(ServiceFaultError) as caught:
                 source.tail(location, 10)
