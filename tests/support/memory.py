@@ -318,9 +318,10 @@ class ManualClock:
     def __init__(self, remaining: float = float("inf")) -> None:
         self.slept = 0.0
         self.left = remaining
+        self._began = time.time()
 
     def now(self) -> float:
-        return time.time() + self.slept
+        return self._began + self.slept
 
     def sleep(self, seconds: float) -> None:
         self.slept += seconds

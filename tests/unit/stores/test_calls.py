@@ -244,16 +244,9 @@ def test_a_broken_body_goes_on_where_it_broke(times: int) -> None:
     assert (calls.requests.get, calls.requests.retries) == (times + 1, times)
 
 
-class SetClock(ManualClock):
-    """A clock that only its sleeps move."""
-
-    def now(self) -> float:
-        return self.slept
-
-
 def test_the_log_tells_how_long_a_call_took(caplog: pytest.LogCaptureFixture) -> None:
     """At DEBUG, in milliseconds."""
-    clock = SetClock()
+    clock = ManualClock()
     with caplog.at_level(logging.DEBUG, "s3unzip.calls"):
         Calls(clock, 60.0, 4).run("put", lambda: clock.sleep(0.25))
     assert [record.getMessage() for record in caplog.records] == ["put took 250 ms"]
