@@ -23,6 +23,7 @@ from s3unzip.errors import Finding, UsageError, VerdictError
 from s3unzip.globs import compile_glob
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.options import HelpSection, RunOption, bare_type
+from s3unzip.stages import Stage, gives_outcome
 from s3unzip.store_kinds import StoreKind, find_kind
 from s3unzip.zip import Member
 
@@ -494,7 +495,7 @@ class Slice(Struct, frozen=True):
 class Task(Struct, frozen=True, omit_defaults=True):
     """A unit of work for one worker: a line of ``rounds/NN.jsonl``, some hundred bytes."""
 
-    id: str  # "batch-0000012": unique in the run, names its outcomes
+    id: str  # unique in the run, names its outcomes; nobody reads anything else from it
     kind: TaskKind
     rows: tuple[int, int]  # its members: bytes [start, stop) of members.jsonl
     members: int
@@ -504,11 +505,23 @@ class Task(Struct, frozen=True, omit_defaults=True):
     part: int = 0  # of a split member: the number of the segment, or of the slice
     parts: int = 1  # of a split member: its segments, or slices
     slice: Slice | None = None
+    member: int | None = None  # index of the one member of a task that is no batch
+
+    @property
+    def stage(self) -> Stage | None:
+        """The stage of its member that the task is of; None: its members have no stages."""
+        if self.kind is TaskKind.SCAN:
+            return Stage.SCAN
+        if self.slice is not None:
+            return Stage.SLICE
+        if self.parts > 1:  # a copy that is planned: no worker does it
+            return Stage.LINK
+        return Stage.STREAM if self.kind is TaskKind.STREAM else None
 
     @property
     def is_whole(self) -> bool:
         """Whether its members have their outcomes from this task alone."""
-        return self.kind is not TaskKind.SCAN and self.slice is None and self.parts == 1
+        return gives_outcome(self.stage)
 
 
 class Next(Struct, frozen=True, omit_defaults=True):
@@ -526,9 +539,8 @@ class Next(Struct, frozen=True, omit_defaults=True):
     requests: Requests = Requests()  # of the steps between the rounds so far
 
 
-# Of the objects of a run: it rises with each change that an older version would misread.
-RECORDS_FORMAT = 4
-READABLE_FORMATS = (3, 4)  # `run.json` of format 3 does not have the number
+# Of the objects of a run: it rises with each change that another version would misread.
+RECORDS_FORMAT = 5  # the tasks of format 4 do not name their member
 HEADER_BYTES = 128  # around a member's data: its local header, its descriptor
 
 
@@ -572,7 +584,7 @@ class PlanSummary(Struct, frozen=True, omit_defaults=True):
     format: int = 3
     directories: int = 0
     excluded: int = 0  # by the options; if lenient, also where a later member has the key
-    failed: int = 0  # by the plan; listed in outcomes/index.jsonl
+    failed: int = 0  # by the plan; listed in outcomes/plan.jsonl
     selected: int = 0  # members in tasks
     tasks: int = 0  # of the first round
     kinds: dict[str, int] = {}  # members by task kind; of split members: scan
@@ -652,6 +664,8 @@ class TaskReport(Struct, frozen=True, omit_defaults=True):
     warnings: dict[str, int] = {}
     unfinished: int = 0  # members that are left
     fault: str | None = None  # what ended the last attempt too early
+    stage: Stage | None = None  # of the one member, as `Task.stage`
+    member: int | None = None  # index of the one member, as `Task.member`
 
 
 class Stop(Struct, frozen=True):

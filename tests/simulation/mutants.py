@@ -77,21 +77,31 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     ],
     "settling/loop.py": [
         ("stop-stays-when-resumed", "records.delete_stop()", "pass"),
-        ("uploads-never-dropped", "if before.round and stop is None:", "if before.round < 0:"),
-        ("lost-task", "order_tasks(left)", "order_tasks(left)[1:]"),
+        ("uploads-never-dropped", "if state.round and stop is None:", "if state.round < 0:"),
+        (
+            "lost-task",
+            "order_tasks(results.unfinished)",
+            "order_tasks(results.unfinished)[1:]",
+        ),
         ("task-of-the-first-round-forgotten", "write_round(0, tasks)", "write_round(0, tasks[1:])"),
         (
             "plan-before-its-round",
             "    records.write_round(0, tasks)",
             "    records.write_plan(plan.summary)\n    records.write_round(0, tasks)",
         ),
-        ("partial-task-not-left", "elif found is None or not found.complete:", "elif not found:"),
-        ("rounds-without-end", "before.idle + 1", "0"),
-        ("lost-round-not-seen", "            stop = _find_lost(plan, state)", "            pass"),
+        ("rounds-without-end", "state.idle + 1", "0"),
+        ("lost-round-not-seen", "            stop = _find_lost(plan, results)", "            pass"),
         (
             "damaged-run-never-anew",
             "report.reason == RECORD_UNREADABLE",
             "report.reason is EXECUTION_FAILED",
+        ),
+    ],
+    "settling/results.py": [
+        (
+            "partial-task-not-left",
+            "elif outcomes is None or not outcomes.complete:",
+            "elif outcomes is None:",
         ),
     ],
     "settling/verdicts.py": [

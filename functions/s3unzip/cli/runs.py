@@ -26,7 +26,8 @@ from s3unzip.local.locking import LOCK, is_at_work, known_runs
 from s3unzip.model import Outcome, PlanSummary, Report, Status, Stop, Verdict, run_of_execution
 from s3unzip.options import read_options
 from s3unzip.printable import printable
-from s3unzip.runs.records import PAGE, Items, RunRecords, RunSnapshot, RunWatcher, pick_run
+from s3unzip.runs.progress import RunSnapshot, RunWatcher
+from s3unzip.runs.records import PAGE, Items, RunRecords, pick_run
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
@@ -134,7 +135,7 @@ AnyRuns: TypeAlias = "LocalRuns | DeployedRuns"
 class FailedMember(Struct, frozen=True):
     """A line of ``s3unzip show --failures``."""
 
-    task: str  # that the member failed in; "index": the plan
+    task: str  # that the member failed in; "plan": the plan refused it
     outcome: Outcome
 
 
@@ -492,7 +493,7 @@ def _follow(run: str, known: AnyRuns, display: RunDisplay, given: Arguments) -> 
             if display.plan is None:
                 display.planned(seen.summary, gone=max(0.0, time.time() - seen.summary.started))
             display.finished(seen.counts - display.counts)
-            display.failed([failure for _, failure in seen.failures])
+            display.failed(seen.failures)
             display.note = _note(seen.summary, seen, items)
         if state != RUNNING and report is not None:
             return report

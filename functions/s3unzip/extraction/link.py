@@ -101,6 +101,7 @@ def _begin_slices(
             seconds=round(seconds_per_byte * plan.size, 3),
             part=part,
             parts=len(slices),
+            member=row.member.index,
             slice=Slice(
                 upload_id=upload_id,
                 offset=plan.offset,

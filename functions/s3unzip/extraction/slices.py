@@ -81,6 +81,7 @@ def whole_task(task: Task, row: PlannedMember) -> Task:
         span=(0, row.member.compressed_size),
         size=row.member.size,
         seconds=task.seconds * task.parts,
+        member=row.member.index,
     )
 
 

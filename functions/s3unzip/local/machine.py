@@ -44,7 +44,8 @@ from s3unzip.planning.plan import Plan
 from s3unzip.planning.reading import Reading, read_tail
 from s3unzip.platforms import Platform, local
 from s3unzip.pricing import Job
-from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords, count_progress
+from s3unzip.runs.progress import count_progress
+from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords
 from s3unzip.runs.step import STOPPED, Step, stop_for
 from s3unzip.settings import Tuning, machine_tuning, make_tuning
 from s3unzip.settling import loop
@@ -142,8 +143,9 @@ class Machine:
             wanted = plan.summary.bytes_out if inflates else plan.summary.bytes_in
             context.stores.destination(request.destination).check_ready(wanted)
 
-        known = loop.KnownArchive(tail=tail)
-        return self._go_round(loop.begin(request, context, known, calls, checked, fits))
+        archive = loop.KnownArchive(tail=tail)
+        settled = loop.begin(request, context, archive, calls, check=checked, planned=fits)
+        return self._go_round(settled)
 
     def check_cost(self, plan: Plan, max_cost: float) -> None:
         """Refuse a plan whose cost is above `max_cost` dollars (`BudgetError`)."""

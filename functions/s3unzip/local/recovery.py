@@ -23,7 +23,7 @@ from s3unzip.local.locking import was_restarted
 from s3unzip.model import Outcome, Status
 from s3unzip.runs.records import REPORT
 from s3unzip.runs.step import Step
-from s3unzip.settling.loop import forget_outcomes
+from s3unzip.settling.results import forget_outcomes
 from s3unzip.stores.folder import FolderDestination
 from s3unzip.stores.ports import Destination
 

@@ -179,6 +179,7 @@ class TaskCutter:
                     seconds=round(TASK_OVERHEAD + moved / self._tuning.worker_bandwidth, 3),
                     part=part,
                     parts=len(slices),
+                    member=member.index,
                 )
             )
 

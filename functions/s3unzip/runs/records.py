@@ -26,27 +26,21 @@ The rules of the records:
 
 `read_*` methods raise `NotFoundError` where the record is missing, `find_*` methods return None.
 All raise `ServiceFaultError` where the store does not answer.
-
-A `RunWatcher` says what can be known of a run while it goes on: each finished task leaves its
-report as the first line of its outcomes; only that line is read, and the outcomes behind it only
-where members failed.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain
 from typing import Literal, NamedTuple, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip import errors
 from s3unzip.model import (
-    READABLE_FORMATS,
     RECORDS_FORMAT,
     STEM_AT,
     NestedRun,
@@ -54,10 +48,8 @@ from s3unzip.model import (
     PlannedMember,
     PlanSummary,
     Report,
-    Status,
     Stop,
     Task,
-    TaskKind,
     TaskReport,
     Verdict,
     check_same_archive,
@@ -65,6 +57,7 @@ from s3unzip.model import (
     decode_lines,
     encode,
 )
+from s3unzip.stages import gives_outcome
 from s3unzip.stores import Stores
 from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.calls import Calls
@@ -85,7 +78,6 @@ REPORT = "report.json"
 PAGE = "report.html"
 
 RECORD_UNREADABLE = "record-unreadable"  # the reason of a run that begins anew when it goes on
-MEMBER = "member-"  # begins the ids of the outcomes of split members
 PLAN_TASK = "plan"  # the id of the outcomes of members that the plan refuses
 # All but the file by which one machine locks a run. The plan's end comes first: without it there
 # is no plan.
@@ -138,11 +130,10 @@ class RunRecords:
         """Return what the plan found; `UnreadableRecordError` also for one of another version."""
         data = self.store.read(RUN)
         number = self._decode(RUN, data, RecordsFormat).format
-        if number not in READABLE_FORMATS:
-            readable = " and ".join(map(str, READABLE_FORMATS))
+        if number != RECORDS_FORMAT:
             raise errors.UnreadableRecordError(
                 f"{self.run}: another version of s3unzip wrote its records: they have format "
-                f"{number}, this version reads {readable}"
+                f"{number}, this version reads {RECORDS_FORMAT}"
             )
         return self._decode(RUN, data, PlanSummary)
 
@@ -292,9 +283,10 @@ class RunRecords:
             yield task, None if data is None else _parse_outcomes(data)
 
     def each_outcome(self) -> Iterator[tuple[str, Outcome]]:
-        """Yield every outcome on record, with the id of its task."""
-        for task, found in self.read_outcomes(self.list_outcomes()):
-            yield from ((task, outcome) for outcome in (found.outcomes if found else ()))
+        """Yield the outcome of each member on record, with the id of its task."""
+        for task, recorded in self.read_outcomes(self.list_outcomes()):
+            if recorded is not None and gives_outcome(recorded.report.stage):
+                yield from ((task, outcome) for outcome in recorded.outcomes)
 
     def outcome_lines(self) -> Iterator[Outcome]:
         """Yield the outcomes of all tasks; their lines are read, and the tasks' own reports not."""
@@ -461,31 +453,6 @@ def _parse_outcomes(data: bytes) -> TaskOutcomes | None:
     return TaskOutcomes(report, outcomes) if len(outcomes) == counted else None
 
 
-def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = ()) -> Counter[str]:
-    """Return the counts of tasks on record, for the progress.
-
-    A scan has no members of its own, nor has a slice: settling gives the split member its outcome.
-    The slices of a member that is streamed in the end do not count.
-    """
-    counts: Counter[str] = Counter()
-    known = {report.task: report for report in reports}
-    streams = {task.id for task in next_tasks if task.kind is TaskKind.STREAM} | known.keys()
-    for task, report in known.items():
-        kind, member, *part = task.split("-")
-        if kind in {"slice", "copy"} and part and f"stream-{member}" in streams:
-            continue
-        if report.kind is not TaskKind.SCAN:
-            counts.update(
-                extracted=report.extracted,
-                unchanged=report.unchanged,
-                failed=report.failed,
-                bytes_done=report.bytes_done,
-                bytes_written=report.bytes_written,
-            )
-        counts.update(bytes_read=report.bytes_read)
-    return counts
-
-
 def pick_run(name: str, known: Iterable[str], place: str) -> str:
     """Return the one run that begins with a name, or whose archive's name does."""
     found = [run for run in known if run.startswith(name) or run[STEM_AT:].startswith(name)]
@@ -505,66 +472,3 @@ class Items(NamedTuple):
     running: int
     succeeded: int
     failed: int
-
-
-class RunSnapshot(Struct):
-    """What is known of a run by now; counts are of finished tasks."""
-
-    summary: PlanSummary | None = None  # None: the plan is still made
-    rounds: int = 0
-    tasks: int = 0
-    counts: Counter[str] = field(default_factory=Counter)  # as ports.Progress knows them
-    throttled: int = 0
-    retries: int = 0
-    first_object: float | None = None  # Unix seconds
-    failures: list[tuple[str, Outcome]] = field(default_factory=list)  # new ones, with their task
-
-
-class RunWatcher:
-    """Reads one run's records, again and again, and only what is new."""
-
-    def __init__(self, records: RunRecords, listed: int = 20) -> None:
-        self._records = records
-        self._listed = listed  # failures shown at each time
-        self._summary: PlanSummary | None = None
-        self._done: dict[str, TaskReport] = {}
-
-    def read(self) -> RunSnapshot:
-        """Return what is known now; `ServiceFaultError` where the store does not answer."""
-        if self._summary is None:
-            self._summary = self._records.find_plan()
-        if self._summary is None:
-            return RunSnapshot()
-        failures: dict[str, tuple[str, Outcome]] = {}
-        tasks = [
-            task
-            for task in self._records.list_outcomes()
-            if task != PLAN_TASK and task not in self._done
-        ]
-        fresh = map_ahead(self._find_report, tasks, READERS)
-        for task, report in zip(tasks, fresh, strict=True):
-            if report is not None and report.unfinished == 0:
-                self._done[task] = report
-                if report.failed and len(failures) < self._listed:
-                    found = self._records.find_outcomes(task)
-                    outcomes = found.outcomes if found is not None else ()
-                    bad = (one for one in outcomes if one.status is Status.FAILED)
-                    failures |= {one.key: (task, one) for one in islice(bad, self._listed)}
-        reports = self._done.values()
-        firsts = [report.first_object for report in reports if report.first_object is not None]
-        return RunSnapshot(
-            self._summary,
-            rounds=len(self._records.list_rounds()),
-            tasks=sum(not task.startswith(MEMBER) for task in self._done),
-            counts=count_progress(reports),
-            throttled=sum(report.requests.throttled for report in reports),
-            retries=sum(report.requests.retries for report in reports),
-            first_object=min(firsts, default=None),
-            failures=list(failures.values())[: self._listed],
-        )
-
-    def _find_report(self, task: str) -> TaskReport | None:
-        try:
-            return self._records.find_task_report(task)
-        except errors.ServiceFaultError:  # it is read at the next time
-            return None

@@ -190,6 +190,8 @@ class TaskAttempt(Step):
             warnings=dict(self.warnings),
             unfinished=0 if self.has_no_outcome else task.members - len(self.outcomes),
             fault=self.fault,
+            stage=task.stage,
+            member=task.member,
         )
 
     def write(self) -> TaskReport:

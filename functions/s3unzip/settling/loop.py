@@ -20,21 +20,17 @@ The rules of the loop:
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import chain, groupby
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import NamedTuple
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, UnreadableRecordError
 from s3unzip.extraction.link import link_member
-from s3unzip.extraction.slices import finish_member
-from s3unzip.extraction.uploads import abort_uploads
 from s3unzip.model import (
     AfterSuccess,
     Next,
@@ -43,13 +39,10 @@ from s3unzip.model import (
     PlanSummary,
     Report,
     Request,
-    Requests,
     Run,
     Status,
     Stop,
     Task,
-    TaskKind,
-    TaskReport,
     Verdict,
     check_same_archive,
     run_id,
@@ -57,33 +50,31 @@ from s3unzip.model import (
 from s3unzip.planning.cut import choose_workers, order_tasks
 from s3unzip.planning.plan import Plan, make_plan
 from s3unzip.planning.reading import Reading, read_tail
-from s3unzip.runs.records import (
-    MEMBER,
-    PAGE,
-    PLAN_TASK,
-    RECORD_UNREADABLE,
-    REPORT,
-    RunRecords,
-    TaskOutcomes,
-    round_name,
-)
+from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, REPORT, RunRecords, round_name
 from s3unzip.runs.step import RUN_FAULTS, SOURCE_CHANGED, Step, stop_for
-from s3unzip.settling.report import Tally, make_report, write_marker
+from s3unzip.settling.report import make_report, write_marker
+from s3unzip.settling.results import (
+    Results,
+    do_split_members,
+    drop_uploads,
+    forget_outcomes,
+    read_results,
+    record_member,
+)
 from s3unzip.settling.source_actions import source_result
 from s3unzip.settling.verdicts import WrittenVerdict, write_verdict
-from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
 from s3unzip.zip import ByteRange
 
 MAX_IDLE_ROUNDS = 3  # one after the other, in which no task ended
-MEMBERS_AT_ONCE = 8  # split members that are linked or finished
 EXECUTION_FAILED = "execution-failed"  # the reason of a run whose execution failed
+NOTHING_DONE = -1  # tasks before a run that is resumed: its first round is never idle
 NOT_READABLE = "not-readable"  # the reason of a run whose archive the store does not give
 
 
 class Settled(NamedTuple):
-    """What a step of the loop came to."""
+    """What `begin`, `resume` or `settle` came to."""
 
     next: Next
     report: Report | None = None  # of a run that ended
@@ -101,8 +92,9 @@ class KnownArchive(Struct, frozen=True):
 def begin(
     request: Request,
     context: Context,
-    known: KnownArchive | None = None,
+    archive: KnownArchive | None = None,
     calls: Calls | None = None,
+    *,
     check: Callable[[Reading], None] | None = None,
     planned: Callable[[Plan], None] | None = None,
 ) -> Settled:
@@ -110,51 +102,68 @@ def begin(
 
     Args:
         request: the archive, the destination and the options.
-        known: what the caller knows of the archive's version.
+        context: the stores, the clock and the limits.
+        archive: what the caller knows of the archive's version.
         calls: of this step so far; None: it begins here.
-        check, planned: get what was read, and the plan, before it is written; they may raise.
+        check: gets what was read, before anything is written; it may raise.
+        planned: gets the plan, before it is written; it may raise.
     """
-    known = known or KnownArchive()
+    archive = archive or KnownArchive()
     calls = calls or context.calls()
-    since = context.clock.now()
+    began = context.clock.now()
     begins_anew = False
-    if known.run is not None:
-        recorded = look_up_run(RunRecords.open(context.stores, known.run, calls))
-        check_same_archive(known.run, request.source, known.pin, recorded.run)
+    if archive.run is not None:
+        recorded = look_up_run(RunRecords.open(context.stores, archive.run, calls))
+        check_same_archive(archive.run, request.source, archive.pin, recorded.run)
         begins_anew = recorded.begins_anew
         if recorded.plan is not None and not begins_anew:
-            return resume(known.run, context, calls)
+            return resume(archive.run, context, calls)
         report = recorded.report
         if report is not None and report.verdict is not Verdict.FAILED:  # it was refused
-            return Settled(Next(known.run, "done"), report, is_first=False)
-    current = _find_current(request, known, context, calls)
+            return Settled(Next(archive.run, "done"), report, is_first=False)
+    current = _find_current(request, archive, context, calls)
     run = current.run
     records = RunRecords.open(context.stores, run, calls)
     if current.tail is None:
         stop = Stop(Verdict.SOURCE_CHANGED, SOURCE_CHANGED, current.change)
-        refused = _unplanned(request, run, known.pin, stop, context)
-    else:
-        if known.run is not None and (begins_anew or records.list_outcomes()):
-            records.forget(keep=(REPORT, PAGE))
-        plan = make_plan(
-            request,
-            current.tail,
-            records=records,
-            context=context,
-            calls=calls,
-            check=check,
-        )
-        if isinstance(plan, Plan):
-            settled = _write_plan(plan, records, context, calls, planned)
-            if begins_anew:
-                step = Step(plan.summary.run, "plan", context, calls)
-                _drop_uploads(step, read_state(step, plan.summary))
-            return settled
-        refused = plan
-    written = write_verdict(lambda _: refused, records, since, page_for=context)
-    # A run that begins here is the caller's alone: what an earlier one came to is no answer to it.
-    report = refused if known.run is None else written.report
-    return Settled(Next(run, "done"), report, is_first=written.is_first)
+        refusal = _unplanned(request, run, archive.pin, stop, context)
+        return _refuse(refusal, records, context, began, is_callers=archive.run is None)
+    if archive.run is not None and (begins_anew or records.list_outcomes()):
+        records.forget(keep=(REPORT, PAGE))
+    plan = make_plan(
+        request,
+        current.tail,
+        records=records,
+        context=context,
+        calls=calls,
+        check=check,
+    )
+    if not isinstance(plan, Plan):
+        return _refuse(plan, records, context, began, is_callers=archive.run is None)
+    if planned is not None:
+        planned(plan)
+    settled = _write_plan(plan, records, context, calls)
+    if begins_anew:
+        step = Step(plan.summary.run, "plan", context, calls)
+        drop_uploads(step, read_results(step, plan.summary))
+    return settled
+
+
+def _refuse(
+    refusal: Report, records: RunRecords, context: Context, began: float, *, is_callers: bool
+) -> Settled:
+    """End a run that has no plan.
+
+    Args:
+        refusal: its report.
+        records: those of the run.
+        context: the clock and the stores.
+        began: when this step began, in Unix seconds.
+        is_callers: whether nobody else knows of the run. Then an earlier run's report is no answer.
+    """
+    written = write_verdict(lambda _: refusal, records, began, page_for=context)
+    report = refusal if is_callers else written.report
+    return Settled(Next(refusal.run, "done"), report, is_first=written.is_first)
 
 
 class _CurrentArchive(NamedTuple):
@@ -166,18 +175,18 @@ class _CurrentArchive(NamedTuple):
 
 
 def _find_current(
-    request: Request, known: KnownArchive, context: Context, calls: Calls
+    request: Request, archive: KnownArchive, context: Context, calls: Calls
 ) -> _CurrentArchive:
     """Read the end of the archive, and compare its version with the one that the caller knows."""
     source = context.stores.source(request.source)
     try:
-        tail = known.tail or read_tail(source, request.source, context, calls)
+        tail = archive.tail or read_tail(source, request.source, context, calls)
     except NotFoundError as gone:
-        if known.run is None or known.pin is None:
+        if archive.run is None or archive.pin is None:
             raise
-        return _CurrentArchive(known.run, None, str(gone))
-    run = known.run or run_id(request, tail.pin, tail.modified)
-    if known.pin is not None and known.pin != tail.pin:
+        return _CurrentArchive(archive.run, None, str(gone))
+    run = archive.run or run_id(request, tail.pin, tail.modified)
+    if archive.pin is not None and archive.pin != tail.pin:
         newer = "another version is there now; its own event starts its run"
         return _CurrentArchive(run, None, f"{request.source}: {newer}")
     return _CurrentArchive(run, tail)
@@ -187,7 +196,7 @@ class RecordedRun(NamedTuple):
     """What is on record of a run."""
 
     plan: PlanSummary | None  # None: there is none that can be read
-    report: Report | None  # likewise
+    report: Report | None  # None: there is none that can be read
     begins_anew: bool  # whether its records cannot be read
 
     @property
@@ -214,30 +223,17 @@ def _unplanned(request: Request, run: str, pin: Pin | None, stop: Stop, context:
     return Report.of(run, request, pin, stop.verdict, **cause, started=now, finished=now)
 
 
-def _write_plan(
-    plan: Plan,
-    records: RunRecords,
-    context: Context,
-    calls: Calls,
-    planned: Callable[[Plan], None] | None,
-) -> Settled:
-    if planned is not None:
-        planned(plan)
-    run, tasks, done = plan.summary.run, list(plan.tasks), plan.summary.failed
+def _write_plan(plan: Plan, records: RunRecords, context: Context, calls: Calls) -> Settled:
+    """Write the first round and the plan; a run without tasks is settled at once."""
+    run = plan.summary.run
+    tasks = list(plan.tasks)
+    done = plan.summary.failed
     try:
-        for _, found in groupby(plan.copies, key=lambda task: task.rows):
-            group, step = list(found), Step(run, "plan", context, calls)
-            linked = link_member(step, group)
-            if not isinstance(linked, Outcome):
-                tasks += linked
-            elif linked.status is Status.FAILED:  # one task says so, and can be done again
-                size = sum(task.size for task in group)
-                whole = replace(group[0], id=f"copy-{linked.index:08d}", part=0, parts=1)
-                seconds = sum(task.seconds for task in group)
-                tasks.append(replace(whole, span=(0, size), size=size, seconds=seconds))
-            else:
-                keep_outcome(step, linked)
-                done += 1
+        for _, copies in groupby(plan.copies, key=lambda task: task.rows):
+            step = Step(run, "plan", context, calls)
+            linked = _link_copies(step, list(copies))
+            tasks += linked
+            done += not linked
     except RUN_FAULTS as fault:
         records.write_stop(stop_for(fault))
         tasks += plan.copies
@@ -248,6 +244,28 @@ def _write_plan(
     if not tasks:
         return settle(Next(run.id, "few"), context, calls)
     return Settled(replace(_next(records, tasks, 0, context), done=done))
+
+
+def _link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
+    """Return the tasks of a stored member that is copied in slices; none: it has its outcome."""
+    linked = link_member(step, copies)
+    if not isinstance(linked, Outcome):
+        return linked
+    if linked.status is not Status.FAILED:
+        record_member(step, linked)
+        return ()
+    # One task finds the same fault, and can be done again.
+    size = sum(task.size for task in copies)
+    whole = replace(
+        copies[0],
+        id=f"copy-{linked.index:08d}",
+        part=0,
+        parts=1,
+        span=(0, size),
+        size=size,
+        seconds=sum(task.seconds for task in copies),
+    )
+    return [whole]
 
 
 def resume(
@@ -269,89 +287,54 @@ def resume(
     calls = calls or context.calls()
     records = RunRecords.open(context.stores, run, calls)
     recorded = look_up_run(records)
-    before = recorded.run
-    if before is not None and (recorded.plan is None or recorded.begins_anew):
+    earlier = recorded.run
+    if earlier is not None and (recorded.plan is None or recorded.begins_anew):
         # The plan of a small archive was in memory, or the records cannot be read.
-        if isinstance(before, Run):
-            request = before.request
-        else:
-            request = Request(
-                before.source,
-                before.destination,
-                before.options,
-                event_time=before.event_time,
-                after_success=after_success,
-            )
-        return begin(request, context, KnownArchive(run, before.pin), calls)
+        request = _request_of(earlier, after_success)
+        return begin(request, context, KnownArchive(run, earlier.pin), calls)
     plan = recorded.plan or records.read_plan()
     step = Step(plan.run, "resume", context, calls)
     if failed:
-        step.calls.read(step.archive, ByteRange(0, 1))  # it is still there
+        step.calls.read(step.archive, ByteRange(0, 1))  # the archive is there
     records.delete_stop()
     try:
         if failed:
             forget_outcomes(step, lambda outcome: outcome.status is Status.FAILED)
-        state = read_state(step, plan)
-        _drop_uploads(step, state)
+        results = read_results(step, plan)
+        drop_uploads(step, results)
     except UnreadableRecordError as damage:
-        state = read_state(step, plan)
-        state.stop = stop_for(damage)
+        results = read_results(step, plan)
+        results.stop = stop_for(damage)
     number = len(records.list_rounds()) - 1
-    return _go_on(step, plan, state, Next(run, "few", number, done=-1, reopened=failed))
+    resumed = Next(run, "few", number, done=NOTHING_DONE, reopened=failed)
+    return _go_on(step, plan, results, resumed)
 
 
-def _drop_uploads(step: Step, state: RunState) -> None:
-    """Abort the uploads of large members that killed workers left; those of slices are kept."""
-    spans = {task.rows for task in state.large}
-    keys = [row.key for span in sorted(spans) for row in step.read_rows(span)]
-    kept = [*state.left, *state.waiting]
-    abort_uploads(step, keys, {task.slice.upload_id for task in kept if task.slice})
+def _request_of(run: Run | Report, after_success: AfterSuccess | None) -> Request:
+    """Return the request of a run that was planned or reported."""
+    if isinstance(run, Run):
+        return run.request
+    return Request(
+        run.source,
+        run.destination,
+        run.options,
+        event_time=run.event_time,
+        after_success=after_success,
+    )
 
 
-def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
-    """Make some members of each task unfinished, so that the next round does them.
-
-    Returns:
-        How many they are. Members that the plan refused stay as they are.
-    """
-    records = step.records
-    rows = {task.id: task.rows for task in records.tasks()}
-    count = 0
-    for task, recorded in records.read_outcomes(records.list_outcomes()):
-        if recorded is None or task == PLAN_TASK:
-            continue
-        whole = [outcome for outcome in recorded.outcomes if not is_forgotten(outcome)]
-        forgotten = len(recorded.outcomes) - len(whole)
-        count += forgotten
-        if not forgotten:
-            continue
-        if task.startswith(MEMBER):
-            records.delete_outcomes(task)
-            continue
-        indexes = {outcome.index for outcome in whole}
-        done = sum(row.work for row in step.read_rows(rows[task]) if row.member.index in indexes)
-        statuses = Counter(outcome.status for outcome in whole)
-        report = replace(
-            recorded.report,
-            unfinished=recorded.report.unfinished + forgotten,
-            bytes_done=done,
-            **{status.value: statuses[status] for status in Status},
-        )
-        records.write_outcomes(report, whole)
-    return count
-
-
-def settle(step: Next, context: Context, calls: Calls | None = None) -> Settled:
+def settle(state: Next, context: Context, calls: Calls | None = None) -> Settled:
     """Read what a round came to; write the next round, or the report.
 
     Args:
-        step: what `begin` or the last `settle` returned.
+        state: what `begin` or the last `settle` returned.
+        context: the stores, the clock and the limits.
         calls: of this step so far; None: it begins here.
     """
     calls = calls or context.calls()
-    plan = RunRecords.open(context.stores, step.run, calls).require_plan()
-    work = Step(plan.run, "settle", context, calls)
-    return _go_on(work, plan, read_state(work, plan), step)
+    plan = RunRecords.open(context.stores, state.run, calls).require_plan()
+    step = Step(plan.run, "settle", context, calls)
+    return _go_on(step, plan, read_results(step, plan), state)
 
 
 class FailedExecution(Struct, frozen=True):
@@ -383,18 +366,21 @@ def settle_failed(failed: FailedExecution, context: Context) -> Settled | None:
         if failed.request is not None:
             check_same_archive(run, failed.request.source, failed.pin, plan.run)
         step = Step(plan.run, "settle", context, calls)
-        state = read_state(step, plan)
-        stop = state.stop or records.find_stop() or stop
-        report = make_report(step, plan, state.tally, stop, state.left, Requests())
+        results = read_results(step, plan)
+        stop = results.stop or records.find_stop() or stop
+        tally = results.tally
+        report = make_report(step, plan, tally, stop, unfinished=len(results.unfinished))
     elif failed.request is not None:
         report = _unplanned(failed.request, run, failed.pin, stop, context)
     else:
-        known = records.find_report()
-        return None if known is None else Settled(Next(run, "done"), known, is_first=False)
+        recorded = records.find_report()
+        if recorded is None:
+            return None
+        return Settled(Next(run, "done"), recorded, is_first=False)
     report = replace(report, finished=failed.ended)
-    # Of a run that is complete, or has ended otherwise, the report that is there says it.
+    # If the run is complete, or ended otherwise, the report that is there stays.
     since = failed.began if report.verdict is Verdict.FAILED else 0.0
-    written = _write_settled(report, plan, records, context, since)
+    written = _write_settled(report, plan, records, context, since=since)
     return Settled(Next(run, "done"), *written)
 
 
@@ -403,8 +389,8 @@ def _write_settled(
     plan: PlanSummary | None,
     records: RunRecords,
     context: Context,
-    since: float,
     *,
+    since: float,
     reopened: bool = False,
 ) -> WrittenVerdict:
     """Write the verdict of a run, with what is to be done to its archive."""
@@ -417,45 +403,59 @@ def _write_settled(
     return write_verdict(compose, records, since, page_for=context, reopened=reopened)
 
 
-def _go_on(step: Step, plan: PlanSummary, state: RunState, before: Next) -> Settled:
+def _go_on(step: Step, plan: PlanSummary, results: Results, state: Next) -> Settled:
     """Give the next round, or end the run."""
     records = step.records
-    context = step.context
-    stop = state.stop or records.find_stop()
-    left = state.left
-    idle = 0 if state.done > before.done else before.idle + 1
+    stop = results.stop or records.find_stop()
+    idle = 0 if results.done > state.done else state.idle + 1
     if stop is None and idle < MAX_IDLE_ROUNDS:
         try:
-            left = left + _go_on_with_split(step, state)
+            results.unfinished += do_split_members(step, results)
         except RUN_FAULTS as fault:
             stop = stop_for(fault)
             records.write_stop(stop)
         else:
-            if left:
-                number = before.round + 1
-                records.write_round(number, order_tasks(left))
-                done = max(0, state.done)
-                following = _next(records, left, number, context)
-                requests = before.requests + step.calls.requests
-                counts = {"done": done, "idle": idle, "requests": requests}
-                return Settled(replace(following, **counts, reopened=before.reopened))
-            stop = _find_lost(plan, state)
-    if before.round and stop is None:  # something was done again
-        _drop_uploads(step, state)
-    left = left + state.waiting
-    report = make_report(step, plan, state.tally, stop, left, before.requests, before.round + 1)
+            if results.unfinished:
+                return Settled(_write_next_round(step, results, state, idle))
+            stop = _find_lost(plan, results)
+    if state.round and stop is None:  # something was done again
+        drop_uploads(step, results)
+    report = make_report(
+        step,
+        plan,
+        results.tally,
+        stop,
+        unfinished=len(results.unfinished) + len(results.waiting),
+        requests=state.requests,
+        rounds=state.round + 1,
+    )
     if report.verdict is Verdict.COMPLETED and plan.run.options.marker:
         write_marker(step, report)
-    started, reopened = step.started, before.reopened
-    written = _write_settled(report, plan, records, context, started, reopened=reopened)
+    written = _write_settled(
+        report, plan, records, step.context, since=step.started, reopened=state.reopened
+    )
     return Settled(Next(plan.run.id, "done"), *written)
 
 
-def _find_lost(plan: PlanSummary, state: RunState) -> Stop | None:
-    """Return why a run must end of whose members some are in no task that is on record."""
-    lost = plan.failed + plan.selected - state.tally.members
+def _write_next_round(step: Step, results: Results, state: Next, idle: int) -> Next:
+    number = state.round + 1
+    step.records.write_round(number, order_tasks(results.unfinished))
+    return replace(
+        _next(step.records, results.unfinished, number, step.context),
+        done=max(0, results.done),
+        idle=idle,
+        requests=state.requests + step.calls.requests,
+        reopened=state.reopened,
+    )
+
+
+def _find_lost(plan: PlanSummary, results: Results) -> Stop | None:
+    """Return why a run must end if some of its members are in no task that is on record."""
+    lost = plan.failed + plan.selected - results.tally.members
+    if lost <= 0:
+        return None
     message = f"{plan.run.id}: {lost:,} members are in no task: a record of a round is damaged"
-    return Stop(Verdict.FAILED, RECORD_UNREADABLE, message) if lost > 0 else None
+    return Stop(Verdict.FAILED, RECORD_UNREADABLE, message)
 
 
 def _next(records: RunRecords, tasks: Sequence[Task], number: int, context: Context) -> Next:
@@ -464,121 +464,3 @@ def _next(records: RunRecords, tasks: Sequence[Task], number: int, context: Cont
     if len(tasks) <= tuning.max_few_tasks:
         return Next(records.run, "few", number, tuple(tasks), workers=workers)
     return Next(records.run, "many", number, list=round_name(number), workers=workers)
-
-
-# What is on record of a run
-
-
-class RunState(Struct):
-    """What the rounds so far came to."""
-
-    tally: Tally
-    left: list[Task] = field(default_factory=list)  # tasks that have something to do
-    large: list[Task] = field(default_factory=list)  # all but batches
-    scanned: list[list[Task]] = field(default_factory=list)  # of each member: to be linked
-    sliced: list[list[tuple[Task, TaskOutcomes]]] = field(default_factory=list)  # to be finished
-    done: int = 0  # tasks that ended, and members that have an outcome
-    stop: Stop | None = None  # records cannot be read
-
-    @property
-    def waiting(self) -> list[Task]:
-        """The tasks of split members that have ended and lead to others."""
-        scans = [task for tasks in self.scanned for task in tasks]
-        return scans + [task for tasks in self.sliced for task, _ in tasks]
-
-
-def read_state(step: Step, plan: PlanSummary) -> RunState:
-    """Read the outcomes of all tasks of all rounds.
-
-    Where the records of the plan or of a round cannot be read, the state has a stop, and counts the
-    outcomes that can.
-    """
-    listed = step.context.tuning.failures_listed
-    try:
-        return _read_state(step, plan, RunState(Tally(listed)))
-    except UnreadableRecordError as damage:
-        state = RunState(Tally(listed), stop=stop_for(damage))
-    for name, recorded in step.records.read_outcomes(step.records.list_outcomes()):
-        if recorded is not None:
-            state.tally.add_task(recorded.report)
-            is_member = name.startswith(MEMBER) or recorded.report.kind is not TaskKind.SLICE
-            state.tally.add_all(recorded.outcomes if is_member else (), name)
-    return state
-
-
-def _read_state(step: Step, plan: PlanSummary, state: RunState) -> RunState:
-    records = step.records
-    if plan.failed:
-        state.tally.add_all(records.plan_outcomes(), PLAN_TASK)
-    tasks = {task.id: task for task in records.tasks()}
-    state.large = [task for task in tasks.values() if task.kind is not TaskKind.BATCH]
-    known = dict.fromkeys(sorted(records.list_outcomes()))
-    split: dict[tuple[int, int], list[tuple[Task, TaskOutcomes | None]]] = defaultdict(list)
-    streamed = {task.rows for task in tasks.values() if task.kind is TaskKind.STREAM}
-    absent = ((name, None) for name in tasks if name not in known)
-    for name, found in chain(records.read_outcomes(one for one in known if one in tasks), absent):
-        task = tasks[name]
-        if found is not None:
-            state.tally.add_task(found.report)
-            state.done += found.complete
-            if task.is_whole:
-                state.tally.add_all(found.outcomes, name)
-        if not task.is_whole:
-            split[task.rows].append((task, found))
-        elif found is None or not found.complete:
-            state.left.append(task)
-    settled: set[int] = set()
-    for name, found in records.read_outcomes(one for one in known if one.startswith(MEMBER)):
-        if found is not None:
-            settled.update(outcome.index for outcome in found.outcomes)
-            state.tally.add_all(found.outcomes, name)
-    for rows, group in split.items():
-        if rows not in streamed and int(group[0][0].id.split("-")[1]) not in settled:
-            _sort_split(state, group)
-    state.done += state.tally.members
-    return state
-
-
-def _sort_split(state: RunState, group: list[tuple[Task, TaskOutcomes | None]]) -> None:
-    """Say what is next of a split member: its scans, their link, its slices, or its end."""
-    slices = [(task, found) for task, found in group if task.slice is not None]
-    if not slices and group[0][0].kind is TaskKind.COPY:  # a fault stopped the plan
-        state.scanned.append([task for task, _ in group])
-        return
-    current = slices or group
-    left = [task for task, found in current if found is None or not found.complete]
-    if left:
-        state.left += left
-    elif slices:
-        state.sliced.append([(task, found) for task, found in current if found is not None])
-    else:
-        state.scanned.append([task for task, _ in current])
-
-
-# Members that are split over several tasks
-
-
-def _go_on_with_split(step: Step, state: RunState) -> list[Task]:
-    """Link members whose scans are done, finish those whose slices are; return the next tasks."""
-    tasks: list[Task] = []
-    for found in (
-        *map_ahead(partial(link_member, step), state.scanned, MEMBERS_AT_ONCE),
-        *map_ahead(partial(finish_member, step), state.sliced, MEMBERS_AT_ONCE),
-    ):
-        if isinstance(found, Outcome):
-            keep_outcome(step, found)
-            state.done += 1
-            state.tally.add_all((found,), f"{MEMBER}{found.index:08d}")
-            if found.status is Status.EXTRACTED:
-                state.tally.note_first(step.context.clock.now())
-        else:
-            tasks += found
-    return tasks
-
-
-def keep_outcome(step: Step, outcome: Outcome) -> None:
-    """Write the outcome of a member that was split over several tasks."""
-    task = f"{MEMBER}{outcome.index:08d}"
-    count: dict[str, Any] = {outcome.status.value: 1}
-    report = TaskReport(task, TaskKind.SLICE, members=1, started=step.started, **count)
-    step.records.write_outcomes(report, [outcome])

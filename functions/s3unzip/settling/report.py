@@ -4,7 +4,7 @@ Requests are counted up to the writing of the report, which is not among them.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -18,7 +18,6 @@ from s3unzip.model import (
     Requests,
     Status,
     Stop,
-    Task,
     TaskReport,
     Verdict,
     encode,
@@ -28,6 +27,7 @@ from s3unzip.pricing import price_run
 from s3unzip.runs.step import Step
 from s3unzip.stores.ports import ObjectFacts
 
+NO_REQUESTS = Requests()
 TASKS_FAILED = "tasks-failed"  # reason of a run whose tasks did not all end
 
 
@@ -70,8 +70,15 @@ class Tally(Struct):
             reason = outcome.reason or "unknown"
             self.reasons[reason] += 1
             if len(self.failures) < self.listed:
-                message, place = outcome.message or "", (outcome.index, outcome.offset, task)
-                self.failures.append(Failure(outcome.key, reason, message, *place))
+                failure = Failure(
+                    outcome.key,
+                    reason,
+                    outcome.message or "",
+                    index=outcome.index,
+                    offset=outcome.offset,
+                    task=task,
+                )
+                self.failures.append(failure)
 
     @property
     def members(self) -> int:
@@ -79,22 +86,36 @@ class Tally(Struct):
         return self.counts.total()
 
 
-def make_report(  # noqa: PLR0913, PLR0917 - all that a report is made of
+def make_report(  # noqa: PLR0913 - all that a report is made of
     step: Step,
     plan: PlanSummary,
     tally: Tally,
     stop: Stop | None,
-    left: Sequence[Task],
-    requests: Requests,
+    *,
+    unfinished: int,
+    requests: Requests = NO_REQUESTS,
     rounds: int = 0,
 ) -> Report:
     """Return the report of a run that ended.
 
-    `requests` are those of the settling steps before this one.
+    Args:
+        step: settles the run.
+        plan: of the run.
+        tally: the sums over its tasks and members.
+        stop: why it had to end; None: it need not.
+        unfinished: tasks that did not end.
+        requests: those of the earlier settling steps.
+        rounds: that the run had.
     """
     run = plan.run
     missing = plan.failed + plan.selected - tally.members
-    verdict, reason, message = _find_verdict(tally, stop, missing)
+    fault = _find_fault(tally, stop, missing)
+    verdict = Verdict.COMPLETED
+    if fault is not None:
+        verdict = fault.verdict
+    elif tally.counts[Status.FAILED]:
+        verdict = Verdict.COMPLETED_WITH_ERRORS
+    message = fault and fault.message
     if message is None and plan.excluded and not plan.selected:
         message = f"nothing is selected: the options exclude all {plan.excluded:,} members"
     report = Report.of(
@@ -102,7 +123,7 @@ def make_report(  # noqa: PLR0913, PLR0917 - all that a report is made of
         run,
         run.pin,
         verdict,
-        reason=reason,
+        reason=fault and fault.reason,
         message=message,
         members=plan.members,
         directories=plan.directories,
@@ -114,7 +135,7 @@ def make_report(  # noqa: PLR0913, PLR0917 - all that a report is made of
         failures=tuple(tally.failures),
         tasks=plan.tasks,
         workers=plan.workers,
-        tasks_failed=len(left),
+        tasks_failed=unfinished,
         bytes_in=tally.bytes_read + plan.bytes_read,
         bytes_out=tally.bytes_written,
         requests=tally.requests + plan.requests + requests + step.calls.requests,
@@ -129,25 +150,23 @@ def make_report(  # noqa: PLR0913, PLR0917 - all that a report is made of
     return report if cost is None else replace(report, cost=cost.total)
 
 
-def _find_verdict(
-    tally: Tally, stop: Stop | None, missing: int
-) -> tuple[Verdict, str | None, str | None]:
-    if missing and stop is not None:
-        return stop.verdict, stop.reason, stop.message
-    if missing:
-        shown = "1 member has" if missing == 1 else f"{missing:,} members have"
-        cause = tally.fault or "their tasks did not end"
-        return Verdict.FAILED, TASKS_FAILED, f"{shown} no outcome: {cause}"
-    if tally.counts[Status.FAILED]:
-        return Verdict.COMPLETED_WITH_ERRORS, None, None
-    return Verdict.COMPLETED, None, None
+def _find_fault(tally: Tally, stop: Stop | None, missing: int) -> Stop | None:
+    """Return why a run ended before all its members had an outcome; None: all have one."""
+    if not missing:
+        return None
+    if stop is not None:
+        return stop
+    members = "1 member has" if missing == 1 else f"{missing:,} members have"
+    cause = tally.fault or "their tasks did not end"
+    return Stop(Verdict.FAILED, TASKS_FAILED, f"{members} no outcome: {cause}")
 
 
 def write_marker(step: Step, report: Report) -> None:
     """Write the object that says that the run was completed."""
     key = step.run.key_prefix + MARKER
     body = encode({"run": report.run, "verdict": report.verdict, "extracted": report.extracted})
-    facts, chosen = ObjectFacts("application/json", {}), step.run.options.objects
-    if chosen is not None:  # a bucket's policy may refuse objects without them
-        facts = with_properties(facts, chosen)
+    facts = ObjectFacts("application/json", {})
+    properties = step.run.options.objects
+    if properties is not None:  # a bucket's policy may refuse objects without them
+        facts = with_properties(facts, properties)
     step.calls.run("put", lambda: step.destination.put(key, body, facts, if_absent=False))

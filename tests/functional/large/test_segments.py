@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from s3unzip.deflate import ScannedSegment
 from s3unzip.extraction.task import run_task
-from s3unzip.model import OnConflict, Options, Report, TaskKind
+from s3unzip.model import OnConflict, Options, Report, Status, TaskKind
+from s3unzip.runs.progress import RunWatcher
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import begin, settle
 from s3unzip.stores.ports import RunStore
@@ -161,6 +162,11 @@ def test_a_false_boundary_makes_a_stream_of_the_member() -> None:
 
     world, report = run_spoiled(spoil)
     assert world.tasks(report, TaskKind.SLICE)  # the link believed it; extracting found out
+    # The slices that failed are no failed member, neither in the records nor for `watch`.
+    records = world.records(report.run)
+    assert [outcome.status for _, outcome in records.each_outcome()] == [Status.EXTRACTED]
+    snapshot = RunWatcher(records).read()
+    assert (snapshot.counts["failed"], snapshot.failures) == (0, ())
 
 
 def test_two_split_members_and_small_ones_make_one_run() -> None:

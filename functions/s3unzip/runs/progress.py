@@ -1,0 +1,109 @@
+"""The progress of a run, as its records show it while it goes on.
+
+Each finished task leaves its report as the first line of its outcomes. Only that line is read, and
+the outcomes behind it only where members failed. The stage of a report says what it counts for.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import islice
+
+from msgspec import Struct, field
+
+from s3unzip.errors import ServiceFaultError
+from s3unzip.model import Outcome, PlanSummary, Status, Task, TaskReport
+from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords
+from s3unzip.stages import Stage, gives_outcome
+from s3unzip.stores.ahead import map_ahead
+
+
+def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = ()) -> Counter[str]:
+    """Return the counts of tasks on record, for the progress.
+
+    A scan has no members of its own, nor has a slice: settling gives the split member its outcome.
+    The slices of a member that is streamed in the end do not count.
+    """
+    recorded = list(reports)
+    streamed = {report.member for report in recorded if report.stage is Stage.STREAM}
+    streamed |= {task.member for task in next_tasks if task.stage is Stage.STREAM}
+    counts: Counter[str] = Counter()
+    for report in recorded:
+        if report.stage is Stage.SLICE and report.member in streamed:
+            continue
+        counts["bytes_read"] += report.bytes_read
+        if report.stage is not Stage.SCAN:
+            counts.update(bytes_done=report.bytes_done, bytes_written=report.bytes_written)
+        if gives_outcome(report.stage):
+            counts.update(
+                extracted=report.extracted, unchanged=report.unchanged, failed=report.failed
+            )
+    return counts
+
+
+class RunSnapshot(Struct, frozen=True):
+    """The progress of a run; counts are of finished tasks."""
+
+    summary: PlanSummary | None = None  # None: the plan is still made
+    rounds: int = 0
+    tasks: int = 0
+    counts: Counter[str] = field(default_factory=Counter)  # as ports.Progress knows them
+    throttled: int = 0
+    retries: int = 0
+    first_object: float | None = None  # Unix seconds
+    failures: tuple[Outcome, ...] = ()  # new ones
+
+
+class RunWatcher:
+    """Reads one run's records, again and again, and only what is new."""
+
+    def __init__(self, records: RunRecords, listed: int = 20) -> None:
+        self._records = records
+        self._listed = listed  # failures of one reading
+        self._summary: PlanSummary | None = None
+        self._finished: dict[str, TaskReport] = {}
+
+    def read(self) -> RunSnapshot:
+        """Return what is known now; `ServiceFaultError` where the store does not answer."""
+        if self._summary is None:
+            self._summary = self._records.find_plan()
+        if self._summary is None:
+            return RunSnapshot()
+        failures = self._read_new()
+        reports = self._finished.values()
+        times = [report.first_object for report in reports if report.first_object is not None]
+        return RunSnapshot(
+            self._summary,
+            rounds=len(self._records.list_rounds()),
+            tasks=sum(report.stage is not Stage.DONE for report in reports),
+            counts=count_progress(reports),
+            throttled=sum(report.requests.throttled for report in reports),
+            retries=sum(report.requests.retries for report in reports),
+            first_object=min(times, default=None),
+            failures=failures,
+        )
+
+    def _read_new(self) -> tuple[Outcome, ...]:
+        """Read the reports of tasks that have finished; return the first members that failed."""
+        failures: dict[str, Outcome] = {}
+        tasks = [
+            task
+            for task in self._records.list_outcomes()
+            if task != PLAN_TASK and task not in self._finished
+        ]
+        reports = map_ahead(self._find_report, tasks, READERS)
+        for task, report in zip(tasks, reports, strict=True):
+            if report is None or report.unfinished:
+                continue
+            self._finished[task] = report
+            if report.failed and gives_outcome(report.stage) and len(failures) < self._listed:
+                recorded = self._records.find_outcomes(task)
+                outcomes = () if recorded is None else recorded.outcomes
+                failed = (outcome for outcome in outcomes if outcome.status is Status.FAILED)
+                failures |= {outcome.key: outcome for outcome in islice(failed, self._listed)}
+        return tuple(failures.values())[: self._listed]
+
+    def _find_report(self, task: str) -> TaskReport | None:
+        try:
+            return self._records.find_task_report(task)
+        except ServiceFaultError:  # it is read at the next time
+            return None

@@ -1,0 +1,70 @@
+"""The life of a member that is split over several tasks: its stages, and what follows each.
+
+The rules:
+
+1. A member is split if it is huge and deflated (scans, then slices), or stored and copied over
+   several tasks (slices only). Its life is in `LIFE`, and nowhere else.
+2. Workers do the tasks of a stage at once and in any order. The stage ends when all its tasks have
+   ended. Settling does the other stages, one member in one call.
+3. Nobody records a member's stage. `current_stage` derives it from the tasks and their outcomes, so
+   each step may be repeated, late or at once: it derives the stage anew.
+4. A later stage wins: tasks of earlier stages that come late change nothing.
+5. The outcome of a part is not the outcome of its member. A slice has one only if it failed, and
+   then the member is streamed. Members have their outcomes from `STREAM` and `DONE` alone.
+6. A large member that is not split has only the stage `STREAM`. Members of batches, and stored
+   members that one task copies, have no stage.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Stage(StrEnum):
+    """A stage in the life of a split member, the first one first."""
+
+    SCAN = "scan"  # tasks find the member's segments
+    LINK = "link"  # settling links the segments, begins the upload and makes the slices
+    SLICE = "slice"  # tasks upload the slices
+    FINISH = "finish"  # settling compares the slices with the directory and completes the upload
+    STREAM = "stream"  # one task inflates the whole member, because its parts do not make it
+    DONE = "done"  # settling has given the member its outcome
+
+
+class StageRule(NamedTuple):
+    """What is true of one stage."""
+
+    by_tasks: bool  # whether workers do it; else settling
+    gives_outcome: bool  # whether the outcomes that it records are those of the member
+    then: tuple[Stage, ...]  # the stages that may follow
+
+
+LIFE = {
+    Stage.SCAN: StageRule(by_tasks=True, gives_outcome=False, then=(Stage.LINK,)),
+    Stage.LINK: StageRule(
+        by_tasks=False, gives_outcome=False, then=(Stage.SLICE, Stage.STREAM, Stage.DONE)
+    ),
+    Stage.SLICE: StageRule(by_tasks=True, gives_outcome=False, then=(Stage.FINISH,)),
+    Stage.FINISH: StageRule(by_tasks=False, gives_outcome=False, then=(Stage.STREAM, Stage.DONE)),
+    Stage.STREAM: StageRule(by_tasks=True, gives_outcome=True, then=(Stage.DONE,)),
+    Stage.DONE: StageRule(by_tasks=False, gives_outcome=True, then=()),
+}
+_ORDER = tuple(Stage)
+
+
+def current_stage(ended: Mapping[Stage, bool]) -> Stage:
+    """Return the stage of a member.
+
+    Args:
+        ended: the stages that have tasks or an outcome on record; whether all tasks of each ended.
+    """
+    latest = max(ended, key=_ORDER.index)
+    rule = LIFE[latest]
+    if rule.by_tasks and ended[latest]:
+        return rule.then[0]
+    return latest
+
+
+def gives_outcome(stage: Stage | None) -> bool:
+    """Return whether what a task of this stage records are outcomes of members."""
+    return stage is None or LIFE[stage].gives_outcome
