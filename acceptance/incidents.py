@@ -21,7 +21,7 @@ from acceptance.leftovers import MAX_RUNS, list_versions, member_place
 from acceptance.listener import Listener
 from acceptance.site import Mismatch, NotApplicableError, Put, Site
 from s3unzip.cli.deployed import DAY
-from s3unzip.model import AGAIN, OnConflict, Report, Verdict
+from s3unzip.model import FOLLOW_UP_SUFFIX, OnConflict, Report, Verdict
 from s3unzip.planning.select import parse_template
 
 FIRST_MEMBERS = 200  # of a run that must still be active when the case acts, at least
@@ -107,7 +107,7 @@ def do_overwrite(site: Site) -> Done:
 
 def wait_recheck(site: Site, old: Put, new: Put) -> Report | None:
     """Wait for the run that compares the newer archive's members once the older run has ended."""
-    again = replace(new, run=f"{old.run}{AGAIN}")
+    again = replace(new, run=f"{old.run}{FOLLOW_UP_SUFFIX}")
     return site.wait_report(again) if site.runs.state(again.run) is not None else None
 
 

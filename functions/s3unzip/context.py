@@ -95,14 +95,15 @@ class Context(Struct, frozen=True):
     max_cost: float | None = None  # dollars that a run may cost by its estimate
     faults: FaultBudget | None = None  # of all its calls; None: one is made
     first_calls: int = FIRST_CALLS  # paced requests at once, at the beginning of a step
-    uploads: UploadNotes | None = None  # None: as on AWS, whoever drops uploads goes by their keys
+    uploads: UploadNotes | None = None  # None: uploads are identified by their keys, as on AWS
 
     def __post_init__(self) -> None:
         """Make the budget that all calls of this process share."""
         if self.faults is None:
-            seconds, progress = self.tuning.retry_seconds, self.progress
-            made = FaultBudget(seconds, progress.trouble) if progress else FaultBudget(seconds)
-            force_setattr(self, "faults", made)
+            budget = FaultBudget(self.tuning.retry_seconds)
+            if self.progress is not None:
+                budget = FaultBudget(self.tuning.retry_seconds, self.progress.trouble)
+            force_setattr(self, "faults", budget)
 
     def calls(self) -> Calls:
         """Return the counted, retried calls of one step."""

@@ -213,7 +213,7 @@ def advise(code: str, run: str, where: str = "") -> str:
 
 
 def describe(code: str, message: str | None) -> str:
-    """Return what was found in words: the code's sentence, then the fact of this case."""
+    """Return a finding in words: the code's sentence, then the fact of this case."""
     sentence = explain(code).sentence
     if not message or message == sentence:
         return sentence
@@ -223,10 +223,9 @@ def describe(code: str, message: str | None) -> str:
 
 
 def _advice_of(code: str) -> str:
+    if code in _ADVICE:
+        return _ADVICE[code]
     check = CHECKS[code]
-    found = _ADVICE.get(code)
-    if found is not None:
-        return found
     if check.default is Action.WARN:
         return NOTHING_TO_DO
     advice = {Phase.KEY: RENAME, Phase.INDEX: REBUILD}.get(check.phase, NEW_COPY)

@@ -150,8 +150,9 @@ class _State(dict[str, "_State"]):
         self._automaton = automaton
 
     def __missing__(self, character: str) -> _State:
-        following = self[character] = self._automaton.follow(self, character)
-        return following
+        state = self._automaton.follow(self, character)
+        self[character] = state
+        return state
 
 
 class _Automaton:

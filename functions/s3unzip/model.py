@@ -12,12 +12,13 @@ import threading
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
+from operator import add
 from typing import Annotated, Any, Literal, Protocol, TypeVar
 from urllib.parse import unquote
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import fields, force_setattr
+from msgspec.structs import astuple, fields, force_setattr
 
 from s3unzip.errors import Finding, UsageError, VerdictError
 from s3unzip.globs import compile_glob
@@ -244,14 +245,15 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
 
     def __post_init__(self) -> None:
         for option in fields(self):
-            name, kind, value = option.name, option.type, getattr(self, option.name)
+            value = getattr(self, option.name)
             try:
-                force_setattr(self, name, msgspec.convert(value, kind))
+                force_setattr(self, option.name, msgspec.convert(value, option.type))
             except msgspec.ValidationError as error:
-                words = f"option {name}={value!r}: {error}"
-                if isinstance(value, str) and bare_type(kind) == tuple[str, ...]:
-                    words = f"option {name}: give a list of texts, ({value!r},), not one text"
-                raise UsageError(words) from None
+                message = f"option {option.name}={value!r}: {error}"
+                if isinstance(value, str) and bare_type(option.type) == tuple[str, ...]:
+                    advice = f"give a list of texts, ({value!r},), not one text"
+                    message = f"option {option.name}: {advice}"
+                raise UsageError(message) from None
         _check_template(self.key_template)
         for pattern in self.include + self.exclude:
             compile_glob(pattern)
@@ -262,38 +264,40 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
 
 
 def _check_template(text: str) -> None:
+    """Check that the fields of a key template exist, and that they give members different keys."""
     names = set(KEY_FIELD.findall(text))
-    if names - MEMBER_FIELDS - ARCHIVE_FIELDS or re.search(r"[{}]", KEY_FIELD.sub("", text)):
-        known = ", ".join(sorted(MEMBER_FIELDS | ARCHIVE_FIELDS))
-        raise UsageError(f"key template {text!r}: unknown or broken field; known: {known}")
+    key_fields = MEMBER_FIELDS | ARCHIVE_FIELDS
+    if names - key_fields or re.search(r"[{}]", KEY_FIELD.sub("", text)):
+        fields_text = ", ".join(sorted(key_fields))
+        raise UsageError(f"key template {text!r}: unknown or broken field; known: {fields_text}")
     if not names & {"member", "name", "stem"}:
         raise UsageError(f"key template {text!r} gives every member one key: add {{member}}")
 
 
 class SourceAction(StrEnum):
-    """What is done to the archive."""
+    """The action on the archive."""
 
     DELETE = "delete"
     TAG = "tag"
 
 
 class AfterSuccess(Struct, frozen=True, omit_defaults=True):
-    """What is done to the archive when its run is COMPLETED and the report is written.
+    """The action on the archive when its run is COMPLETED and the report is written.
 
-    The rule is no part of a run's identity, because it changes nothing that the run writes.
+    The rule is not a part of a run's identity, because it does not change what the run writes.
     """
 
     action: SourceAction
     tags: dict[str, str] = {}  # of a tag: they are added to the archive's tags
 
     def __post_init__(self) -> None:
-        """Refuse a rule that says too little or too much, by a `ValueError`."""
+        """Raise `ValueError` for an action without its tags, or with tags that are not its."""
         if (self.action is SourceAction.TAG) != bool(self.tags):
             raise ValueError("tags go with the action tag, and with no other")
 
 
 class SourceState(StrEnum):
-    """How far the action came."""
+    """The state of the action."""
 
     PENDING = "pending"  # the report is written, the action is next
     DONE = "done"
@@ -302,7 +306,7 @@ class SourceState(StrEnum):
 
 
 class SourceResult(Struct, frozen=True, omit_defaults=True):
-    """What became of the archive after its run, as the report says it."""
+    """The result of the action on the archive, in the report."""
 
     action: SourceAction
     state: SourceState
@@ -317,7 +321,7 @@ class SourceResult(Struct, frozen=True, omit_defaults=True):
 
 
 def time_of_run(run: str) -> float:
-    """Return when the archive of a run was put, in Unix seconds, as the run's id says it.
+    """Return the time in a run's id, in Unix seconds: when the archive was put.
 
     `ValueError`: it is no id.
     """
@@ -354,15 +358,20 @@ class Run(Struct, frozen=True):
     @property
     def request(self) -> Request:
         """The request by which the run begins anew."""
-        place = (self.source, self.destination, self.options)
-        return Request(*place, self.event_time, self.after_success)
+        return Request(
+            source=self.source,
+            destination=self.destination,
+            options=self.options,
+            event_time=self.event_time,
+            after_success=self.after_success,
+        )
 
 
 def run_id(request: Request, pin: Pin, modified: float | None) -> str:
     """Return the run's id: day, time and stem of the archive, and a hash; ids sort by time.
 
-    The same version gives the same id, so a repeated event starts nothing. Whoever finds records
-    under the id compares their archive with its own: equal hashes may be of two archives.
+    The same version gives the same id, so a repeated event starts nothing. Two archives may have
+    equal hashes: see `check_same_archive`.
 
     Args:
         request: the archive, the destination and the options.
@@ -375,12 +384,12 @@ def run_id(request: Request, pin: Pin, modified: float | None) -> str:
     identity += (request.again or "").encode()
     digest = hashlib.sha256(identity).hexdigest()[:DIGEST_DIGITS]
     put = datetime.fromtimestamp(modified or 0.0, UTC)
-    again = AGAIN if request.again is not None else ""
+    again = "" if request.again is None else FOLLOW_UP_SUFFIX
     return f"{put:%Y-%m-%d/%H%M%S}-{run_stem(request.source)}-{digest}{again}"
 
 
 class OfArchive(Protocol):
-    """What names an archive and its version: a run, a report, the input of an execution."""
+    """A value with an archive and its version: a run, a report, the input of an execution."""
 
     @property
     def source(self) -> Location:
@@ -396,7 +405,7 @@ class OfArchive(Protocol):
 def check_same_archive(
     run: str, source: Location, pin: Pin | None, recorded: OfArchive | None
 ) -> None:
-    """Check that what is on record under the id of a run is of this archive; else `UsageError`."""
+    """Raise `UsageError` if the records under the id of a run are of another archive."""
     if recorded is None:
         return
     is_same = pin is None or recorded.pin is None or recorded.pin == pin
@@ -407,7 +416,8 @@ def check_same_archive(
         )
 
 
-AGAIN = "-again"  # ends the id of the run that follows one whose archive was replaced meanwhile
+# Ends the id of the run that follows one whose archive was replaced meanwhile.
+FOLLOW_UP_SUFFIX = "-again"
 
 
 def execution_name(run: str) -> str:
@@ -418,23 +428,21 @@ def execution_name(run: str) -> str:
 def run_of_execution(name: str) -> str:
     """Return the run of an execution by its name.
 
-    Those that go on with a run end in -r2, -r3, ...; those that look after their ends in -w1, ...
+    Executions that continue a run end in -r2, -r3, ...; those that watch its end in -w1, ...
     """
     return re.sub(r"^(\d{4}-\d\d-\d\d)-", r"\1/", re.sub(r"-[rw]\d+$", "", name))
 
 
 def run_stem(source: Location) -> str:
     """Return the readable part of the ids of an archive's runs."""
-    return (
-        re.sub(r"[^A-Za-z0-9]+", "-", archive_stem(source)).strip("-")[:STEM_CHARACTERS]
-        or "archive"
-    )
+    stem = re.sub(r"[^A-Za-z0-9]+", "-", archive_stem(source)).strip("-")
+    return stem[:STEM_CHARACTERS] or "archive"
 
 
 def archive_stem(source: Location) -> str:
     """Return the archive's last path part without its suffix, ``.zip`` or another one.
 
-    It always names a folder: the suffix stays where nothing, ``.`` or ``..`` would be left.
+    The stem is always the name of a folder: it has its suffix if it were empty, ``.`` or ``..``.
     """
     name = source.name.rstrip("/").rsplit("/", 1)[-1]
     stem = re.sub(r"(\.zip(\.0{2,}1)?|(?<=.)\.[a-z][a-z0-9]{0,9})$", "", name, flags=re.IGNORECASE)
@@ -467,17 +475,17 @@ class Requests(Struct, frozen=True, omit_defaults=True):
         """Requests that AWS prices as PUT, COPY, POST or LIST; abort and delete are free."""
         return self.put + self.create + self.part + self.copy + self.complete + self.list
 
-    def __add__(self, other: Requests) -> Requests:
-        return Requests(*(getattr(self, n) + getattr(other, n) for n in Requests.__struct_fields__))
+    def __add__(self, more: Requests) -> Requests:
+        return Requests(*map(add, astuple(self), astuple(more)))
 
 
 class TaskKind(StrEnum):
-    """How a worker does a task."""
+    """The kind of a task, and so the code that does it."""
 
     BATCH = "batch"  # a contiguous byte range of the archive with many small members
     STREAM = "stream"  # one large member, inflated into a multipart upload
     COPY = "copy"  # one stored member, or a slice of it, copied server-side
-    SCAN = "scan"  # one segment of a huge deflated member: find it, and what it leaves behind
+    SCAN = "scan"  # one segment of a huge deflated member: find it, and the window it leaves
     SLICE = "slice"  # some linked segments of such a member: inflate and upload them
 
 
@@ -525,7 +533,7 @@ class Task(Struct, frozen=True, omit_defaults=True):
 
 
 class Next(Struct, frozen=True, omit_defaults=True):
-    """What comes next in a run: the state of the state machine."""
+    """The next step of a run: the state of the state machine."""
 
     run: str
     next: Literal["few", "many", "done"]
@@ -551,7 +559,7 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
     key: str = ""  # in the file empty where it is the run's key prefix and the member's path
 
     def finding(self, code: str, message: str) -> Finding:
-        """Return what is wrong with the member, with its place in the archive."""
+        """Return a finding about the member, with its offset in the archive."""
         return Finding(code, message, self.member.offset, self.key)
 
     def outcome(self, status: Status, size: int | None = None, etag: str | None = None) -> Outcome:
@@ -561,17 +569,22 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
             size: bytes of the object, if it is not the member's own size.
             etag: of the object, without quotes; None: not known.
         """
-        member = self.member
-        written = member.size if size is None else size
-        return Outcome(member.index, self.key, status, written, member.crc32, etag=etag)
+        return Outcome(
+            index=self.member.index,
+            key=self.key,
+            status=status,
+            size=self.member.size if size is None else size,
+            crc32=self.member.crc32,
+            etag=etag,
+        )
 
     @property
     def work(self) -> int:
-        """Bytes of the archive that the member counts for in the progress of a run."""
+        """The share of the member in the progress of a run, in bytes of the archive."""
         return self.member.compressed_size + HEADER_BYTES
 
     def share_of_work(self, start: int, stop: int) -> int:
-        """Return what bytes [start, stop) of the content count for; all together are `work`."""
+        """Return the part of `work` for bytes [start, stop) of the content."""
         size = max(1, self.member.size)
         return self.work * min(stop, size) // size - self.work * min(start, size) // size
 
@@ -629,8 +642,14 @@ class Outcome(Struct, frozen=True, omit_defaults=True, gc=False):
     @staticmethod
     def failed(index: int, key: str, finding: Finding) -> Outcome:
         """Return the outcome of a member with `finding`."""
-        why = finding.code, finding.message, finding.offset
-        return Outcome(index, key, Status.FAILED, 0, 0, *why)
+        return Outcome(
+            index=index,
+            key=key,
+            status=Status.FAILED,
+            reason=finding.code,
+            message=finding.message,
+            offset=finding.offset,
+        )
 
 
 class Part(Struct, frozen=True, omit_defaults=True):
@@ -669,7 +688,7 @@ class TaskReport(Struct, frozen=True, omit_defaults=True):
 
 
 class Stop(Struct, frozen=True):
-    """Why the whole run must end: ``stop.json``, for which every task looks."""
+    """The reason why the whole run must end: ``stop.json``; every task reads it first."""
 
     verdict: Verdict
     reason: str
@@ -692,7 +711,7 @@ class Verdict(StrEnum):
 
     @property
     def rank(self) -> int:
-        """How much the run achieved: a verdict never takes the place of one of a higher rank."""
+        """The success of the run: a verdict never replaces one of a higher rank."""
         return _RANKS.get(self, 0)
 
 
@@ -763,11 +782,19 @@ class Report(Struct, frozen=True, omit_defaults=True):
 
     @staticmethod
     def of(
-        run: str, what: Request | Run, pin: Pin | None, verdict: Verdict, **known: Any
+        run: str, request: Request | Run, pin: Pin | None, verdict: Verdict, **more: Any
     ) -> Report:
-        """Return the report of a run, with the fields that are `known` besides."""
-        place = what.source.public, pin, what.destination, what.options
-        return Report(run, verdict, *place, event_time=what.event_time, **known)
+        """Return the report of a run; `more` are further fields."""
+        return Report(
+            run=run,
+            verdict=verdict,
+            source=request.source.public,
+            pin=pin,
+            destination=request.destination,
+            options=request.options,
+            event_time=request.event_time,
+            **more,
+        )
 
     @property
     def ok(self) -> bool:
@@ -776,12 +803,12 @@ class Report(Struct, frozen=True, omit_defaults=True):
 
     @property
     def archive_left(self) -> bool:
-        """Whether there is something to do to the archive, for the first time or again."""
-        result = self.after_success
-        return result is not None and result.state in {SourceState.PENDING, SourceState.FAILED}
+        """Whether the action on the archive is to be done, for the first time or again."""
+        source = self.after_success
+        return source is not None and source.state in {SourceState.PENDING, SourceState.FAILED}
 
     def raise_for_verdict(self) -> None:
-        """Do nothing after a complete run."""
+        """Raise `VerdictError` unless the run is COMPLETED."""
         if not self.ok:
             why = self.message or f"{self.failed:,} failed, {self.missing:,} missing"
             raise VerdictError(f"{self.run}: {self.verdict.value}: {why}")

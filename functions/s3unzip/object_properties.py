@@ -1,4 +1,4 @@
-"""What a run sets on its objects besides their content, and what S3 allows of it.
+"""The properties that a run sets on its objects besides their content, and the rules of S3.
 
 Sources: https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-tagging.html ,
 https://docs.aws.amazon.com/AmazonS3/latest/userguide/UsingMetadata.html and
@@ -17,9 +17,9 @@ from s3unzip.globs import compile_glob
 from s3unzip.options import HelpSection, RunOption
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-# What an object of a general purpose bucket can be written as.
+# The storage classes in which an object of a general purpose bucket can be written.
 STORAGE_CLASSES = (
     "STANDARD",
     "STANDARD_IA",
@@ -49,11 +49,15 @@ MAX_TAG_KEY = 128  # characters
 MAX_TAG_VALUE = 256
 TAG_PUNCTUATION = " +-=._:/@"
 MAX_METADATA_BYTES = 2_048  # of all names and values together, in UTF-8
-# The names and longest values of s3unzip-run, zip-crc32, mtime and mode.
-OWN_METADATA_BYTES = 128
-RESERVED_METADATA = frozenset({"s3unzip-run", "zip-crc32", "mtime", "mode"})
-# Headers of HTTP, which clients of S3 take for more than metadata.
-HEADERS = frozenset(
+# The metadata that every run writes.
+RUN_KEY = "s3unzip-run"  # the id of the run that wrote the object; of two, the last
+CRC_KEY = "zip-crc32"  # 8 hex digits: the member's CRC-32 in the directory
+MTIME_KEY = "mtime"  # Unix seconds
+MODE_KEY = "mode"  # Unix permission bits, octal
+RESERVED_METADATA = frozenset({RUN_KEY, CRC_KEY, MTIME_KEY, MODE_KEY})
+OWN_METADATA_BYTES = 128  # of these names and their longest values
+# Headers of HTTP. Clients of S3 do not take them as metadata.
+HTTP_HEADERS = frozenset(
     {
         "cache-control",
         "content-disposition",
@@ -63,7 +67,7 @@ HEADERS = frozenset(
         "storage-class",
     }
 )
-MAX_HEADER = 1_024  # characters of Cache-Control, and of a Content-Type
+MAX_HEADER_VALUE = 1_024  # characters of Cache-Control, and of a Content-Type
 
 _METADATA_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _PRINTABLE = re.compile(r"[!-~](?:[ -~]*[!-~])?")  # ASCII; spaces at the ends would be lost
@@ -74,7 +78,7 @@ _TYPE = re.compile(
 
 
 class ObjectProperties(Struct, frozen=True, omit_defaults=True):
-    """What is set on every object that a run writes to S3, besides its content."""
+    """The properties of every object that a run writes to S3, besides its content."""
 
     storage_class: Annotated[
         str | None,
@@ -122,14 +126,9 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
     ] = None  # a canned one; None: the bucket's rules
 
     def check(self) -> None:
-        """Hold the properties against what S3 allows."""
-        known = self.storage_class
-        if known is not None and known not in STORAGE_CLASSES:
-            raise UsageError(
-                f"storage class {known!r}: unknown; known: {', '.join(STORAGE_CLASSES)}"
-            )
-        if self.acl is not None and self.acl not in CANNED_ACLS:
-            raise UsageError(f"acl {self.acl!r}: unknown; known: {', '.join(CANNED_ACLS)}")
+        """Check the properties by the rules of S3; `UsageError`: S3 would refuse them."""
+        _check_name("storage class", self.storage_class, STORAGE_CLASSES)
+        _check_name("acl", self.acl, CANNED_ACLS)
         if self.cache_control is not None:
             _check_header("cache control", self.cache_control)
         for glob, kind in self.content_types.items():
@@ -138,10 +137,15 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
         _check_tags(self.tags)
 
 
-def _check_header(what: str, value: str) -> None:
-    if not _PRINTABLE.fullmatch(value) or len(value) > MAX_HEADER:
+def _check_name(noun: str, name: str | None, names: Sequence[str]) -> None:
+    if name is not None and name not in names:
+        raise UsageError(f"{noun} {name!r}: unknown; known: {', '.join(names)}")
+
+
+def _check_header(noun: str, value: str) -> None:
+    if not _PRINTABLE.fullmatch(value) or len(value) > MAX_HEADER_VALUE:
         raise UsageError(
-            f"{what} {value[:80]!r}: must be 1 to {MAX_HEADER:,} printable ASCII characters, "
+            f"{noun} {value[:80]!r}: must be 1 to {MAX_HEADER_VALUE:,} printable ASCII characters, "
             "without spaces at its ends"
         )
 
@@ -159,7 +163,7 @@ def _check_metadata(metadata: Mapping[str, str]) -> None:
     for name, value in metadata.items():
         if name.lower() in RESERVED_METADATA:
             raise UsageError(f"metadata {name!r}: s3unzip writes it itself; choose another name")
-        if name.lower() in HEADERS:
+        if name.lower() in HTTP_HEADERS:
             raise UsageError(
                 f"metadata {name!r}: is a header; there are settings for the cache control, the "
                 "content types and the storage class"
@@ -194,10 +198,9 @@ def _check_tags(tags: Mapping[str, str]) -> None:
             )
         if key.lower().startswith("aws:"):
             raise UsageError(f"tag {key!r}: keys that begin with aws: belong to AWS")
-        taken = (one for one in key + value if not one.isalnum())
-        odd = next((one for one in taken if one not in TAG_PUNCTUATION), None)
-        if odd is not None:
+        refused = [c for c in key + value if not c.isalnum() and c not in TAG_PUNCTUATION]
+        if refused:
             raise UsageError(
-                f"tag {key!r}: S3 takes no {odd!r} in a tag; it takes letters, digits, spaces and "
-                "+ - = . _ : / @"
+                f"tag {key!r}: S3 takes no {refused[0]!r} in a tag; it takes letters, digits, "
+                "spaces and + - = . _ : / @"
             )

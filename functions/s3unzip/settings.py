@@ -18,10 +18,10 @@ from s3unzip.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-KIB = 1024
-MIB = 1024 * KIB
-GIB = 1024 * MIB
-TIB = 1024 * GIB
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+TIB = 1 << 40
 
 
 # Variables that libraries read when a function's process starts.
@@ -143,28 +143,32 @@ def machine_tuning(processes: int) -> dict[str, int | float]:
 
 def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tuning:
     """Return `base`, or the defaults, with `changes`."""
-    known = {field.name: field for field in fields(Tuning)}
+    defaults = {field.name: field.default for field in fields(Tuning)}
     values: dict[str, int | float] = {}
     for name, value in changes.items():
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 3, 0.5)
-            others = f"near: {', '.join(near)}" if near else f"known: {', '.join(sorted(known))}"
-            raise UsageError(f"tuning {name!r} is unknown; {others}")
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or value < 0
-            or (value == 0 and name not in MAY_BE_ZERO)
-        ):
-            raise UsageError(f"tuning {name!r} must be a positive number, not {value!r}")
-        if value < MIN_VALUES.get(name, 0):
-            raise UsageError(
-                f"tuning {name!r} must be at least {MIN_VALUES[name]:,}, not {value!r}"
-            )
-        if value > MAX_VALUES.get(name, value):
-            raise UsageError(f"tuning {name!r} must be at most {MAX_VALUES[name]:,}, not {value!r}")
-        values[name] = value if isinstance(known[name].default, float) else int(value)
+        if name not in defaults:
+            near = difflib.get_close_matches(name, defaults, 3, 0.5)
+            names = f"near: {', '.join(near)}" if near else f"known: {', '.join(sorted(defaults))}"
+            raise UsageError(f"tuning {name!r} is unknown; {names}")
+        number = _check_number(name, value)
+        values[name] = number if isinstance(defaults[name], float) else int(number)
     return replace(base or Tuning(), **values)
+
+
+def _check_number(name: str, value: object) -> int | float:
+    """Return the value of a setting; `UsageError`: it is no number, or out of bounds."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or value < 0
+        or (value == 0 and name not in MAY_BE_ZERO)
+    ):
+        raise UsageError(f"tuning {name!r} must be a positive number, not {value!r}")
+    if value < MIN_VALUES.get(name, 0):
+        raise UsageError(f"tuning {name!r} must be at least {MIN_VALUES[name]:,}, not {value!r}")
+    if value > MAX_VALUES.get(name, value):
+        raise UsageError(f"tuning {name!r} must be at most {MAX_VALUES[name]:,}, not {value!r}")
+    return value
 
 
 def spellings(suffix: str) -> tuple[str, ...]:

@@ -5,14 +5,17 @@ from msgspec.structs import replace
 from s3unzip.extraction.media_types import content_type
 from s3unzip.globs import compile_glob
 from s3unzip.model import GzipForm, Run
-from s3unzip.object_properties import ObjectProperties
-from s3unzip.stores.ports import RUN_KEY, ObjectFacts
+from s3unzip.object_properties import (
+    CRC_KEY,
+    MODE_KEY,
+    MTIME_KEY,
+    RUN_KEY,
+    ObjectProperties,
+)
+from s3unzip.stores.ports import ObjectFacts
 from s3unzip.zip import Member
 
-CRC_KEY = "zip-crc32"  # 8 hex digits: the member's CRC-32 in the directory
-MTIME_KEY = "mtime"  # Unix seconds
-MODE_KEY = "mode"  # Unix permission bits, octal
-OWNER_READS = 0o400  # always: some writers give no permission at all, and nobody could read
+OWNER_READS = 0o400  # always set: some writers set no permission, and nobody could read
 
 
 def object_metadata(key: str, member: Member, run: Run) -> ObjectFacts:

@@ -25,7 +25,7 @@ from s3unzip.errors import (
     UsageError,
 )
 from s3unzip.model import (
-    AGAIN,
+    FOLLOW_UP_SUFFIX,
     Location,
     Report,
     execution_name,
@@ -249,7 +249,7 @@ class DeployedRuns:
         stem = f"-{run_stem(source)}"
         days = (put - timedelta(days=1), put)
         runs = [run for day in days for run in self._folders(f"{day:%Y-%m-%d}") if stem in run]
-        return sorted(runs, key=lambda run: (run.endswith(AGAIN), run))
+        return sorted(runs, key=lambda run: (run.endswith(FOLLOW_UP_SUFFIX), run))
 
     def state(self, run: str) -> str | None:
         """Return the state of the run's last execution; None: it never had one."""

@@ -33,12 +33,12 @@ from typing import NamedTuple
 
 from s3unzip import errors
 from s3unzip.model import Part, decode, encode
+from s3unzip.object_properties import MODE_KEY, MTIME_KEY, RUN_KEY
 from s3unzip.stores.files import PRIVATE, explaining, translate_error
 from s3unzip.stores.listing import cut_page
 from s3unzip.stores.open_folders import OpenFolders, explain_folder
 from s3unzip.stores.ports import (
     PIECE,
-    RUN_KEY,
     Buffer,
     ListedObject,
     ListPage,
@@ -172,7 +172,7 @@ class FolderDestination:
         """
         if self._is_private:
             return 0o600
-        bits = int(metadata.get("mode", "0"), 8) & 0o777
+        bits = int(metadata.get(MODE_KEY, "0"), 8) & 0o777
         return bits or 0o666
 
     def _explain_write(self, error: OSError, path: str) -> errors.S3UnzipError:
@@ -335,7 +335,7 @@ class FolderDestination:
         self._folders.get(self.place(key).folder, create=True)
         # The note first: with it the upload is found and dropped.
         note = self.own_place(upload_id + NOTE)
-        owner = {RUN_KEY: facts.metadata.get(RUN_KEY, ""), "mode": "600"}
+        owner = {RUN_KEY: facts.metadata.get(RUN_KEY, ""), MODE_KEY: "600"}
         self.write(note, (encode((key, facts)),), owner)
         root = self._folders.get("", create=True)
         place = self.own_place(upload_id)
@@ -473,7 +473,7 @@ def restore_mode(file: int, mode: int) -> None:
 
 def restore_time(file: int, metadata: Mapping[str, str]) -> None:
     """Give an open file the time of the archive."""
-    mtime = metadata.get("mtime")
+    mtime = metadata.get(MTIME_KEY)
     if mtime is not None:
         os.utime(file, (int(mtime), int(mtime)))
 

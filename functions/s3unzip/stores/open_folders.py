@@ -28,7 +28,7 @@ from s3unzip import errors
 from s3unzip.stores.files import explaining, make_folders, translate_error
 
 # O_PATH (Linux) needs no right to read the folder; elsewhere folders are opened for reading.
-FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 MAX_OPEN = 64  # folders that are kept open, if the process may open enough files
 OPEN_SHARE = 16  # one open folder for so many files that the process may open
 
@@ -114,7 +114,7 @@ class OpenFolders:
         with explaining(self._path):
             if create:
                 make_folders(Path(self._path), self._mode)
-            root = OpenFolder(os.open(self._path, FOLDER))
+            root = OpenFolder(os.open(self._path, FOLDER_FLAGS))
         with self._lock:
             self._every.add(root)
             self._root = root
@@ -137,7 +137,7 @@ class OpenFolders:
 
     def _open_below(self, parent: OpenFolder, name: str, path: str, *, create: bool) -> int:
         try:
-            return os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=parent.file)
+            return os.open(name, FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=parent.file)
         except FileNotFoundError:
             if not create:
                 raise
@@ -149,7 +149,7 @@ class OpenFolders:
             raise
         with suppress(FileExistsError):
             os.mkdir(name, self._mode, dir_fd=parent.file)
-        return os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=parent.file)
+        return os.open(name, FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=parent.file)
 
 
 def choose_max_open() -> int:

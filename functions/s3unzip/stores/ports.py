@@ -133,9 +133,6 @@ class Source(Protocol):
         """Return the tags of the version, with one request."""
 
 
-RUN_KEY = "s3unzip-run"  # of the metadata: the run that wrote the object; of two, the last
-
-
 class ObjectFacts(Struct, frozen=True):
     """What is stored beside an object's bytes."""
 

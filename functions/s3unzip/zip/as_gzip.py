@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 _HEADER_START = b"\x1f\x8b\x08\0"  # magic, deflate, no flags; the time follows
 _HEADER_END = b"\0\xff"  # neither the effort nor the system is known
-_HEADER_LENGTH = 10
+_GZIP_HEADER_LENGTH = 10
 _TRAILER = struct.Struct("<II")  # CRC-32, size modulo 2^32
-_BLOCK = struct.Struct("<BHH")  # final bit and type 0, length, its complement
+_STORED_BLOCK = struct.Struct("<BHH")  # final bit and type 0, length, its complement
 _MAX_BLOCK = 0xFFFF
 
 
 def gzip_length(member: Member) -> int:
     """Return the length of a member as a gzip file."""
-    frame = _HEADER_LENGTH + _TRAILER.size
+    frame = _GZIP_HEADER_LENGTH + _TRAILER.size
     if _is_copied(member):
         return frame + member.compressed_size
-    return frame + member.size + _BLOCK.size * max(1, -(-member.size // _MAX_BLOCK))
+    return frame + member.size + _STORED_BLOCK.size * max(1, -(-member.size // _MAX_BLOCK))
 
 
 def _is_copied(member: Member) -> bool:
@@ -104,9 +104,9 @@ class GzipMember(MemberDecoder):
             # The decoder enforces the declared size, which identifies the last block.
             whole = min(len(waiting), content_left - 1) // _MAX_BLOCK * _MAX_BLOCK
             for start in range(0, whole, _MAX_BLOCK):
-                yield _BLOCK.pack(0, _MAX_BLOCK, 0)
+                yield _STORED_BLOCK.pack(0, _MAX_BLOCK, 0)
                 yield bytes(waiting[start : start + _MAX_BLOCK])
             del waiting[:whole]
             content_left -= whole
-        yield _BLOCK.pack(1, content_left, content_left ^ _MAX_BLOCK)
+        yield _STORED_BLOCK.pack(1, content_left, content_left ^ _MAX_BLOCK)
         yield bytes(waiting)

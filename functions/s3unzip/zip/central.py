@@ -37,9 +37,9 @@ from s3unzip.zip.keys import KeyChecker, Selection
 from s3unzip.zip.members import (
     FAILED,
     FOLDER,
-    MEMBER,
     NAMELESS,
     PLACELESS,
+    SELECTED,
     UNSELECTED,
     HeaderTable,
     Index,
@@ -275,7 +275,7 @@ class DirectoryReader:
             member = self._judge_file(form, extras, member)
         if stop > self._location.start:
             self._refuse_beyond(stop, lacks_value=sizes.lacks_value)
-        kind = MEMBER
+        kind = SELECTED
         if self._failure or is_folder:
             kind = self._note_kind(name, is_folder=is_folder)
         self._table.add(kind, member)
@@ -483,10 +483,10 @@ class DirectoryReader:
         table = self._table
         start = self._location.start
         order = table.settle(start)
-        readable = self._members(order, (MEMBER, UNSELECTED))
+        readable = self._members(order, (SELECTED, UNSELECTED))
         selected = readable
         if UNSELECTED in table.kinds:
-            selected = self._members(order, (MEMBER,))
+            selected = self._members(order, (SELECTED,))
         failed = array("I", sorted(table.faults))
         return Index(
             table=table,
@@ -518,7 +518,7 @@ class DirectoryReader:
             self._wrapped += table.compressed_sizes[number]
             if table.faults.get(number, ("",))[0] == "bomb-ratio":  # by the lower bits
                 del table.faults[number]
-                table.kinds[number] = MEMBER
+                table.kinds[number] = SELECTED
             if table.sizes[number] > limit:
                 message = f"it has at least {table.sizes[number]} bytes, the limit is {limit}"
                 table.fail_header(number, "bomb-member-size", message)

@@ -25,7 +25,7 @@ from s3unzip.zip.values import WRAP, ByteRange, Reads, reject
 
 # Bytes of a prefix that are searched for a whole archive.
 MAX_SEARCHED = 64 * MIB
-_CHUNK = 4 * MIB
+_SEARCH_CHUNK = 4 * MIB
 
 # 8.5.3, 8.5.4: the first bytes of a split archive, and of one that fitted in its first part.
 SPANNING_SIGNATURES = (records.DESCRIPTOR_SIGNATURE, b"PK00")
@@ -247,12 +247,12 @@ def _find_archive(archive: ArchiveBytes, start: int, stop: int) -> Reads[int | N
     """Return the offset of an end record right after its directory; None: there is no archive."""
     overlap = b""
     while start < stop:
-        chunk = yield from archive.read(start, min(stop, start + _CHUNK))
+        chunk = yield from archive.read(start, min(stop, start + _SEARCH_CHUNK))
         data = overlap + chunk
         for at in records.find_all(data, records.EOCD_SIGNATURE):
             if _has_directory(data, at):
                 return start - len(overlap) + at
-        overlap = data[-_CHUNK:]
+        overlap = data[-_SEARCH_CHUNK:]
         start += len(chunk)
     return None
 

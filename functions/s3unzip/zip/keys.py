@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from s3unzip.finding import Finding, RejectedError
 from s3unzip.zip.checks import Policy
-from s3unzip.zip.members import FAILED, FOLDER, MEMBER, NAMELESS, PLACELESS, HeaderTable
+from s3unzip.zip.members import FAILED, FOLDER, NAMELESS, PLACELESS, SELECTED, HeaderTable
 from s3unzip.zip.names import cut_name, fold_form, fold_key, utf8_length
 from s3unzip.zip.values import reject
 
 HASH_COST = 100  # bytes of a hash in a set, with room for growing
-_CHUNK = 8192
+_FOLDERS_AT_ONCE = 8192
 _S3_SPECIAL = "soap"  # some S3 clients cannot address this key
 
 
@@ -89,7 +89,7 @@ def hash_folders(
     """
     max_hashes = max(1, memory // HASH_COST)
     hashes = set[int]()
-    while chunk := set(islice(folders, _CHUNK)):
+    while chunk := set(islice(folders, _FOLDERS_AT_ONCE)):
         for folder in chunk:
             above = fold(folder)
             while above and (mark := hash(above)) not in hashes:
@@ -153,7 +153,7 @@ class KeyChecker:
                 table.fail_header(number, "name-reserved", message)
             keys.append(key)
             if is_selective:
-                self._selected += table.kinds[number] == MEMBER
+                self._selected += table.kinds[number] == SELECTED
         self._folded.take(keys)
         self._add_names(start)
 
@@ -208,7 +208,7 @@ class KeyChecker:
         path_of = self._table.path
         keyed = (
             (number, self._key_of(path_of(number)))
-            for number in self._table.numbers(MEMBER, FAILED)
+            for number in self._table.numbers(SELECTED, FAILED)
         )
         for numbers in self._folded.repeated(keyed):
             last: dict[str, int] = {}  # number of each key
@@ -243,7 +243,7 @@ class KeyChecker:
         Returns:
             The hashes of the folded keys that are also folders.
         """
-        above = (key.rpartition("/")[0] for key in self._keys(MEMBER, FAILED))
+        above = (key.rpartition("/")[0] for key in self._keys(SELECTED, FAILED))
         folders = chain(above, map(self._key_of, self._listed_folders()))
         clashes = set(self._folded.folders(folders, self._limits.folder_memory))
         if clashes:
@@ -271,12 +271,12 @@ class KeyChecker:
         """
         table = self._table
         clashing: dict[int, int] = {}  # numbers by the hashes of their keys
-        for number in table.numbers(MEMBER):
+        for number in table.numbers(SELECTED):
             key = self._key_of(table.path(number))
             if hash(fold_key(key)) in clashes:
                 clashing[hash(key)] = number
         memory = self._limits.folder_memory
-        above = (key.rpartition("/")[0] for key in self._keys(MEMBER))
+        above = (key.rpartition("/")[0] for key in self._keys(SELECTED))
         needed = set(clashing).intersection(hash_folders(above, memory))
         listed = filter(None, map(folder_key, self._listed_folders()))
         folders = needed.union(hash_folders(listed, memory))

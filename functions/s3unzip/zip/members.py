@@ -23,7 +23,7 @@ from s3unzip.zip.values import FLAG_WRAPPED, Cipher, Member
 M = TypeVar("M")
 
 # The kinds of headers. The first two have a key, and the keys are compared with each other.
-MEMBER = 0
+SELECTED = 0  # it can be read, and the options select it
 FAILED = 1
 NAMELESS = 2  # it failed, and its name cannot be a key
 FOLDER = 3
@@ -31,7 +31,7 @@ PLACELESS = 4  # a folder that is not made: the destination itself, or its name 
 UNSELECTED = 5  # it can be read, and the options do not select it
 DROPPED = 6  # it failed and is not selected, or a later member has its key
 
-_FILE_KINDS = (MEMBER, FAILED, NAMELESS, UNSELECTED, DROPPED)
+_FILE_KINDS = (SELECTED, FAILED, NAMELESS, UNSELECTED, DROPPED)
 
 _NO_TIME = -(1 << 63)
 _CIPHERS = (None, Cipher(), *(Cipher(version, key) for version in (1, 2) for key in (1, 2, 3)))
@@ -104,7 +104,7 @@ class HeaderTable:
         raw_name = self._raw_names[number]
         if raw_name is not None:
             return raw_name
-        if self.kinds[number] in (MEMBER, FAILED, FOLDER):
+        if self.kinds[number] in (SELECTED, FAILED, FOLDER):
             return self.path(number).encode("ascii")
         return b""
 
@@ -116,7 +116,7 @@ class HeaderTable:
 
     def leave_out(self, number: int, max_bytes: int) -> None:
         """Note that a header is not selected; keep at most `max_bytes` of its name."""
-        if self.kinds[number] == MEMBER:
+        if self.kinds[number] == SELECTED:
             self.kinds[number] = UNSELECTED
         else:
             self.drop(number)

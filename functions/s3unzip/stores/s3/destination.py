@@ -21,6 +21,7 @@ from s3unzip.errors import (
     UnsupportedError,
 )
 from s3unzip.model import Location, Part, Pin
+from s3unzip.object_properties import CRC_KEY
 from s3unzip.stores.calls import Kind, count_request
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import MAX_PAGES
@@ -55,7 +56,6 @@ DELETE_BATCH = 1_000
 BEGIN_ANEW = frozenset({"ConditionalRequestConflict", "InvalidPart"})
 NO_BULK = frozenset({"MissingContentMD5"})  # the SDKs send a CRC-32 of the list in its place
 COPY_FROM = 5 * 1024**2  # UploadPartCopy takes a range only of a larger source
-CRC = "zip-crc32"  # metadata of each member
 _CRC = re.compile(r"[0-9a-fA-F]{1,8}")
 # Four bytes in base64. Of parts it is "...-3", a checksum of checksums.
 _CHECKSUM = re.compile(r"[A-Za-z0-9+/]{6}==")
@@ -210,7 +210,7 @@ class S3Destination:
         return StoredObject(
             key,
             answer.meta["size"],
-            _declared_crc(answer.attributes.get(CRC, "")),
+            _declared_crc(answer.attributes.get(CRC_KEY, "")),
             unquoted(answer.meta["e_tag"]),
         )
 
@@ -231,7 +231,7 @@ class S3Destination:
         return StoredObject(
             key,
             size,
-            _declared_crc(answer["Metadata"].get(CRC, "")),
+            _declared_crc(answer["Metadata"].get(CRC_KEY, "")),
             unquoted(answer.get("ETag")),
             _crc_of(answer.get("ChecksumCRC32", "")),
         )
