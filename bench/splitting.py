@@ -68,12 +68,6 @@ class LimitedArchive:
     def __init__(self, archive: PinnedArchive, link: Link) -> None:
         self._archive, self._link = archive, link
 
-    def read(self, want: ByteRange) -> bytes:
-        """Return a range after it passed the link."""
-        data = self._archive.read(want)
-        self._link.carry(len(data))
-        return data
-
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         """Yield a range at the speed of the link."""
         for piece in self._archive.stream(want):

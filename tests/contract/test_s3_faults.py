@@ -84,7 +84,7 @@ def answering(answer: Callable[[Asked], Reply], **settings: float) -> Iterator[S
 
 def one_read(stores: Stores, where: Location = WHERE) -> bytes:
     """Read ten bytes of a pinned archive."""
-    return stores.source(where).pinned(where, PIN).read(ByteRange(0, 10))
+    return b"".join(stores.source(where).pinned(where, PIN).stream(ByteRange(0, 10)))
 
 
 def one_put(stores: Stores, key: str = "member", *, if_absent: bool = False) -> None:
@@ -243,12 +243,10 @@ def test_a_body_that_breaks(where: Location, stall: float) -> None:
     with answering(lambda asked: reply, **soon) as stores:
         archive = stores.source(where).pinned(where, PIN)
         with pytest.raises(ServiceFaultError):
-            archive.read(ByteRange(0, 1_000))
+            list(archive.stream(ByteRange(0, 1_000)))
         if not stall:
-            with pytest.raises(ServiceFaultError):
-                list(archive.stream(ByteRange(0, 1_000)))
-            with pytest.raises(ServiceFaultError):
-                stores.source(where).tail(where, 1_000)
+            tail = stores.source(where).tail(where, 1_000)
+            assert (len(tail.data), tail.missing) == (500, 500)
 
 
 def test_a_body_that_ends_early_but_politely() -> None:

@@ -56,8 +56,8 @@ def at(key: str) -> Location:
 READING: dict[str, Callable[[Stores], object]] = {
     "tail": lambda s3: s3.source(at("a.zip")).tail(at("a.zip"), 9),
     "head": lambda s3: s3.source(at("a.zip")).head(at("a.zip")),
-    "range": lambda s3: s3.source(at("a.zip")).pinned(at("a.zip"), PIN).read(WHOLE),
-    "odd key": lambda s3: s3.source(at("a//b")).pinned(at("a//b"), PIN).read(WHOLE),
+    "range": lambda s3: list(s3.source(at("a.zip")).pinned(at("a.zip"), PIN).stream(WHOLE)),
+    "odd key": lambda s3: list(s3.source(at("a//b")).pinned(at("a//b"), PIN).stream(WHOLE)),
 }
 
 

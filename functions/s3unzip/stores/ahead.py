@@ -26,7 +26,7 @@ def stream_ahead(
     """
 
     def read(want: ByteRange) -> list[Buffer]:
-        return calls.run("get", lambda: list(archive.stream(want)))
+        return list(calls.stream(archive, want))
 
     for pieces in read_ahead(read, whole, tuning.read_piece, tuning.reads_ahead):
         for piece in pieces:

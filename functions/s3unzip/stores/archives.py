@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, Pin
-from s3unzip.stores.calls import count_request
+from s3unzip.stores.calls import count_request, read_until_fault
 from s3unzip.stores.part_names import locate_parts
 from s3unzip.stores.ports import Buffer, ObjectReader, Tail
 from s3unzip.zip import ByteRange
 
+TAIL_SECONDS = 60.0  # after which the end of an archive must not come too slowly
 UNBOUNDED = sys.maxsize  # the store refuses what lies behind the end of an archive
 
 
@@ -42,7 +43,8 @@ class ArchiveSource:
         current = self.stat(location)
         size = current.pin.size
         end = ByteRange(max(0, size - length), size)
-        return current._replace(data=self.open(location, current.pin).read(end))
+        data = read_until_fault(self.open(location, current.pin).stream(end), TAIL_SECONDS)
+        return current._replace(data=data, missing=end.length - len(data))
 
     def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> ArchiveView:
         """Return a reader of exactly that version, of every part."""
@@ -102,10 +104,6 @@ class ArchiveView:
         """Return whether all of `want` is in memory."""
         return want.start >= self._memory_start
 
-    def read(self, want: ByteRange) -> bytes:
-        """Return exactly the bytes of `want`."""
-        return b"".join(reader.read(span) for reader, span in self._divide(want))
-
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         """Yield the bytes of `want` in pieces."""
         for reader, span in self._divide(want):
@@ -128,10 +126,6 @@ class _BytesReader:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-
-    def read(self, want: ByteRange) -> bytes:
-        """Return the bytes of `want`."""
-        return self._data[want.start : want.stop]
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         """Yield the bytes of `want`, without a copy."""

@@ -10,19 +10,20 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import partial
 from threading import get_ident
 from typing import Literal, TypeAlias, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from s3unzip.errors import ExpiredKeysError, S3UnzipError, ServiceFaultError, ThrottledError
-from s3unzip.model import Requests
+from s3unzip.model import Location, Requests
 from s3unzip.stores.clock import Clock
-from s3unzip.stores.ports import Buffer, PinnedArchive
+from s3unzip.stores.ports import PIECE, Buffer, PinnedArchive, Source, Tail
 from s3unzip.zip import ByteRange
 
 S = TypeVar("S")
@@ -39,6 +40,8 @@ FIRST_CALLS = 4  # at once, at the beginning
 CUT = 0.7  # of the calls at once that are left after a throttled one
 TELL_AFTER = 2.0  # seconds without a success
 SILENT_AFTER = 1 / 8  # of the budget without an answer
+GATHER_SECONDS = 1.0  # until what came of a piece is passed on
+MIN_RATE = 1024  # bytes a second of a body; a slower store is treated as a silent one
 FORGET = 5  # budgets without a fault, after which the next fault is a first one
 
 
@@ -308,37 +311,95 @@ class Calls:
 
         return self.run(kind, partial(self.pace.run, begin))
 
-    def read(self, archive: PinnedArchive, want: ByteRange) -> bytes:
-        """Return the bytes of `want`; a request is counted only if there is one."""
-        if archive.holds(want):
-            return archive.read(want)
-        return self.run("get", lambda: archive.read(want))
+    def tail(
+        self, source: Source, location: Location, length: int, store: Store = "source"
+    ) -> Tail:
+        """Return the last `length` bytes of an archive; a broken body is resumed."""
+        tail = self.run("get", lambda: source.tail(location, length), store)
+        if not tail.missing:
+            return tail
+        size = tail.pin.size
+        archive = source.pinned(location, tail.pin)
+        rest = self.read(archive, ByteRange(size - tail.missing, size), store)
+        return tail._replace(data=tail.data + rest, missing=0)
+
+    def read(self, archive: PinnedArchive, want: ByteRange, store: Store = "source") -> bytes:
+        """Return the bytes of `want`, as `stream` does."""
+        return b"".join(self.stream(archive, want, store))
 
     def stream(
         self, archive: PinnedArchive, want: ByteRange, store: Store = "source"
     ) -> Iterator[Buffer]:
-        """Yield the bytes of `want`; a broken body is resumed where it broke."""
+        """Yield the bytes of `want` in pieces of about a MiB; a broken body is resumed.
+
+        A request that brings `MIN_RATE` bytes a second is a success, however it ends. A store that
+        sends less for the whole budget ends the call, as a silent one does. Bytes in memory need no
+        request.
+        """
         if archive.holds(want):
             yield from archive.stream(want)
             return
         position = want.start
-        retry = _Retry()
+        progress = _Progress(self._clock.now())
         while position < want.stop:
             self.count("get")
-            began = self._wait_for(store)
             try:
-                for piece in archive.stream(want._replace(start=position)):
+                chunks = archive.stream(want._replace(start=position))
+                for piece in self._gather(chunks, store):
                     position += len(piece)
-                    self._faults.waiting.pop(get_ident(), None)
-                    self._faults.note_success(store, "get", self._clock.now())
+                    self._note_progress(progress, len(piece), store)
+                    paused = self._clock.now()
                     yield piece
-                    retry = _Retry()
-                    began = self._wait_for(store)
+                    progress.since += self._clock.now() - paused
             except ServiceFaultError as fault:
-                if not self._may_retry(retry, (store, "get"), fault, began):
+                if not self._may_retry(progress.retry, (store, "get"), fault, progress.since):
                     raise
-            finally:
-                self._faults.waiting.pop(get_ident(), None)
+
+    def _gather(self, chunks: Iterator[Buffer], store: Store) -> Iterator[Buffer]:
+        """Yield chunks joined to about a MiB; what came before a fault is yielded before it."""
+        gathered: list[Buffer] = []
+        size = 0
+        began = self._wait_for(store)
+        try:
+            while (chunk := self._next(chunks)) is not None:
+                gathered.append(chunk)
+                size += len(chunk)
+                if size >= PIECE or self._clock.now() - began > GATHER_SECONDS:
+                    self._faults.waiting.pop(get_ident(), None)
+                    yield _join(gathered)
+                    gathered = []
+                    size = 0
+                    began = self._wait_for(store)
+        except ServiceFaultError:
+            if gathered:
+                yield _join(gathered)
+            raise
+        finally:
+            self._faults.waiting.pop(get_ident(), None)
+        if gathered:
+            yield _join(gathered)
+
+    def _next(self, chunks: Iterator[Buffer]) -> Buffer | None:
+        """Return the next chunk; None after the last one. Its requests are counted here."""
+        token = _current.set(self)
+        try:
+            return next(chunks, None)
+        finally:
+            _current.reset(token)
+
+    def _note_progress(self, progress: _Progress, size: int, store: Store) -> None:
+        """Note that bytes came; raise a fault if the store was too slow for the whole budget."""
+        faults = self._faults
+        now = self._clock.now()
+        seconds = now - progress.since
+        progress.size += size
+        if progress.size >= MIN_RATE * seconds:
+            faults.note_success(store, "get", now)
+            progress.since = now
+            progress.size = 0
+            progress.retry = _Retry()
+        elif seconds > faults.seconds:
+            raise _too_slow(progress.size, seconds)
 
     def count(self, kind: Kind | Literal["retries", "throttled"]) -> None:
         """Count a request; `run` counts its own."""
@@ -407,3 +468,44 @@ class _Retry(Struct):
 
     attempt: int = 0
     began: float | None = None  # at the first fault
+
+
+class _Progress(Struct):
+    """What came of a body since it last came fast enough."""
+
+    since: float
+    size: int = 0
+    retry: _Retry = field(default_factory=_Retry)
+
+
+def _join(chunks: Sequence[Buffer]) -> Buffer:
+    """Return the bytes of chunks; a single chunk is not copied."""
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _too_slow(size: int, seconds: float) -> ServiceFaultError:
+    """Return the fault of a body that came more slowly than `MIN_RATE`."""
+    return ServiceFaultError(
+        f"only {size:,} bytes came in {seconds:.0f} s, fewer than {MIN_RATE:,} a second"
+    )
+
+
+def read_until_fault(chunks: Iterator[Buffer], seconds: float) -> bytes:
+    """Return a body, or its beginning if it breaks.
+
+    Raises:
+        ServiceFaultError: the body came more slowly than `MIN_RATE`, until it broke or for
+            `seconds`.
+    """
+    began = time.monotonic()
+    body = bytearray()
+    try:
+        for chunk in chunks:
+            body += chunk
+            waited = time.monotonic() - began
+            if waited > seconds and len(body) < MIN_RATE * waited:
+                raise _too_slow(len(body), waited)
+    except ServiceFaultError:
+        if len(body) < MIN_RATE * (time.monotonic() - began):
+            raise
+    return bytes(body)

@@ -163,24 +163,17 @@ class FileArchive:
     def __init__(self, path: str, pin: Pin) -> None:
         self._path, self._pin = path, pin
 
-    def read(self, want: ByteRange) -> bytes:
-        """Return exactly the bytes of `want`."""
-        with self._opened() as file:
-            data = _read(file, want.start, want.stop)
-            self._check(file)
-        if len(data) != want.length:
-            raise errors.StorageError(
-                f"{self._path}: wanted {want.length} bytes at {want.start}, "
-                f"the file is {self._pin.size}"
-            )
-        return data
-
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         """Yield the bytes of `want` in pieces of a MiB."""
         with self._opened() as file:
             for start in range(want.start, want.stop, PIECE):
                 piece = _read(file, start, min(start + PIECE, want.stop))
                 self._check(file)
+                if start + len(piece) < min(start + PIECE, want.stop):
+                    raise errors.StorageError(
+                        f"{self._path}: wanted the bytes up to {want.stop}, "
+                        f"the file is {self._pin.size}"
+                    )
                 yield piece
 
     @contextmanager

@@ -114,9 +114,10 @@ class ReaderSource(ArchiveSource):
         """Return itself."""
         return self
 
-    def read(self, want: ByteRange) -> bytes:
-        """Return exactly the bytes of `want`."""
-        pieces, (start, stop) = [], want
+    def _read(self, want: ByteRange) -> bytes:
+        pieces = []
+        start = want.start
+        stop = want.stop
         with self._lock:
             try:
                 self._reader.seek(start)
@@ -132,7 +133,7 @@ class ReaderSource(ArchiveSource):
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         """Yield the bytes of `want` in pieces of a MiB."""
         for start in range(want.start, want.stop, PIECE):
-            yield self.read(ByteRange(start, min(start + PIECE, want.stop)))
+            yield self._read(ByteRange(start, min(start + PIECE, want.stop)))
 
 
 class MemoryRunStore:

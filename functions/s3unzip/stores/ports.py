@@ -58,10 +58,11 @@ AskForKeys: TypeAlias = Callable[[KeysRequest], Keys | None]
 class Tail(NamedTuple):
     """The end of an archive, and which version it is the end of."""
 
-    data: bytes  # the last len(data) bytes; all of a smaller archive
+    data: bytes  # the last len(data) bytes before `missing`; all of a smaller archive
     pin: Pin
     modified: float | None = None  # Unix seconds, if the store tells it
     refusal: Finding | None = None  # why the parts of a split archive could not be joined
+    missing: int = 0  # bytes at the end that a broken body did not bring; `Calls.tail` reads them
 
     def locate_directory(self, policy: Policy) -> Reads[DirectoryLocation]:
         """Return the search of the central directory, which may ask for earlier bytes.
@@ -76,14 +77,11 @@ class Tail(NamedTuple):
 class ObjectReader(Protocol):
     """Reads one version of one object."""
 
-    def read(self, want: ByteRange) -> bytes:
-        """Return exactly the bytes of `want`, with one request."""
-
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield the bytes of `want` in pieces of at most a few MiB, with one request.
+        """Yield the bytes of `want` as they come, at most a few MiB at once, with one request.
 
-        A broken body raises `ServiceFaultError`; the caller resumes with a new
-        range at the byte after the last it was given.
+        A broken body raises `ServiceFaultError` after the bytes that came; the caller resumes with
+        a new range at the byte after the last it was given.
         """
 
 

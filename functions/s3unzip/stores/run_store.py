@@ -105,7 +105,7 @@ class ObjectRunStore:
     def stream(self, name: str) -> Iterator[bytes]:
         """Yield the object in pieces; a large body that breaks is read on where it broke."""
         where = replace(self._home, key=self._home.key + name)
-        tail = self._run("get", lambda: self._source.tail(where, PART))
+        tail = self._calls.tail(self._source, where, PART, "work")
         before = ByteRange(0, tail.pin.size - len(tail.data))
         # Its version needs no right of its own: the ETag pins it.
         archive = self._source.pinned(where, replace(tail.pin, version_id=None))

@@ -54,7 +54,7 @@ def read_whole_tail(
     parts = _Parts(source, location, calls, max_parts)
     if is_first_piece(location):
         return parts.read_pieces(length)
-    tail = calls.run("get", lambda: source.tail(location, length))
+    tail = calls.tail(source, location, length)
     count = count_disks(tail.data)
     if count > 1 and not tail.pin.parts and tail.refusal is None:
         return parts.join(tail, count)
@@ -106,13 +106,13 @@ class _Parts(Struct, frozen=True):
         archive = self.source.pinned(self.location, pin)
         end = ByteRange(max(0, pin.size - length), pin.size)
         dates = [piece.modified for piece in pieces if piece.modified is not None]
-        data = self.calls.run("get", lambda: archive.read(end))
+        data = self.calls.read(archive, end)
         tail = Tail(data, pin, max(dates, default=None))
         if len(pieces) > self.max_parts:
             message = f"more than {self.max_parts:,} parts, the limit"
             return _refuse(tail, "too-many-parts", message)
         signature = ByteRange(0, min(len(LOCAL_SIGNATURE), pin.size))
-        begins = self.calls.run("get", lambda: archive.read(signature))
+        begins = self.calls.read(archive, signature)
         if begins == LOCAL_SIGNATURE and EOCD_SIGNATURE not in data:
             next_name = _name_part(self.location, len(pieces) + 1, len(pieces) + 1)
             message = f"{next_name}, after {len(pieces):,} without the archive's end"

@@ -38,8 +38,8 @@ from urllib3.util import Url, make_headers, parse_url
 
 from s3unzip import errors
 from s3unzip.model import Location, Pin
-from s3unzip.stores.archives import ArchiveSource
-from s3unzip.stores.calls import count_request
+from s3unzip.stores.archives import TAIL_SECONDS, ArchiveSource
+from s3unzip.stores.calls import count_request, read_until_fault
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.ports import PIECE, Buffer, Tail
 from s3unzip.zip import ByteRange
@@ -54,6 +54,7 @@ PAGES = (b"<!doctype html", b"<html")
 TEXTS = ("text/", "application/json", "application/xml")
 MAX_REFUSAL = 4096  # bytes of a body that was not asked for
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
+BROKEN_ANSWERS = (HTTPError, OverflowError, ValueError)  # the latter two: a chunk's length
 PORTS = {"http": 80, "https": 443}
 # A compressed body would have other ranges.
 HEADERS = {"User-Agent": "s3unzip", "Accept-Encoding": "identity"}
@@ -84,12 +85,15 @@ class WebSource(ArchiveSource):
             if answer.status == 206:
                 span, size = _answered(answer, location)
                 if span == ByteRange(max(0, size - length), size):
-                    data = b"".join(_body(answer, span.length, location))
-                    return Tail(data, Pin(size, _validator(answer)), _modified(answer))
+                    chunks = self.body(answer, span.length, location)
+                    data = read_until_fault(chunks, TAIL_SECONDS)
+                    pin = Pin(size, _validator(answer))
+                    missing = span.length - len(data)
+                    return Tail(data, pin, _modified(answer), missing=missing)
             elif answer.status not in WITHOUT_SUFFIX:
                 raise _refusal(answer, location)
         tail = self.tail_by_size(location, length)
-        if tail.data:
+        if tail.pin.size:
             count_request("get")
         return tail
 
@@ -127,8 +131,23 @@ class WebSource(ArchiveSource):
                 else:  # a body that was not read is not needed
                     answer.close()
                 answer.release_conn()
-        except (HTTPError, OverflowError, ValueError) as error:  # the latter of a chunk's length
+        except BROKEN_ANSWERS as error:
             raise self._fault(error, location) from None
+
+    def body(self, answer: BaseHTTPResponse, length: int, location: Location) -> Iterator[bytes]:
+        """Yield `length` bytes of a body as they come; what follows them is not read."""
+        size = 0
+        try:
+            while size < length:
+                chunk = answer.read1(min(PIECE, length - size), decode_content=False)
+                if not chunk:
+                    break
+                size += len(chunk)
+                yield chunk
+        except BROKEN_ANSWERS as error:
+            raise self._fault(error, location) from None
+        if size < length:
+            raise errors.ServiceFaultError(f"{show(location)}: {size:,} of {length:,} bytes came")
 
     def _follow(
         self, method: str, location: Location, headers: Mapping[str, str]
@@ -212,10 +231,6 @@ class WebArchive:
     def __init__(self, source: WebSource, location: Location, pin: Pin) -> None:
         self._source, self._location, self._pin = source, location, pin
 
-    def read(self, want: ByteRange) -> bytes:
-        """Return exactly the bytes of `want`, with one request."""
-        return b"".join(self.stream(want))
-
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         """Yield the bytes of `want` in pieces, with one request."""
         if not want.length:
@@ -225,7 +240,7 @@ class WebArchive:
             headers["If-Match"] = self._pin.etag
         with self._source.send("GET", self._location, headers) as answer:
             self._check(answer, want)
-            yield from _body(answer, want.length, self._location)
+            yield from self._source.body(answer, want.length, self._location)
 
     def _check(self, answer: BaseHTTPResponse, want: ByteRange) -> None:
         name = show(self._location)
@@ -336,18 +351,6 @@ def _answered(answer: BaseHTTPResponse, location: Location) -> tuple[ByteRange, 
     return ByteRange(int(found[1]), int(found[2]) + 1), int(found[3])
 
 
-def _body(answer: BaseHTTPResponse, length: int, location: Location) -> Iterator[bytes]:
-    """Yield `length` bytes of a body in pieces; what follows them is not read."""
-    left = length
-    while left and (piece := answer.read(min(PIECE, left), decode_content=False)):
-        left -= len(piece)
-        yield piece
-    if left:
-        raise errors.ServiceFaultError(
-            f"{show(location)}: {length - left:,} of {length:,} bytes came"
-        )
-
-
 class Refusal(NamedTuple):
     """What a status means that the same request gets again."""
 
@@ -414,6 +417,6 @@ def _reason(answer: BaseHTTPResponse) -> str:
 
 def _first_bytes(answer: BaseHTTPResponse) -> bytes:
     """Return the beginning of a body that was not asked for; empty if it does not come."""
-    with suppress(HTTPError, OverflowError, ValueError):
+    with suppress(*BROKEN_ANSWERS):
         return answer.read1(MAX_REFUSAL, decode_content=False)
     return b""

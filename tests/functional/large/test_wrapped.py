@@ -41,12 +41,9 @@ class SparseSource(ArchiveSource):
     def open(self, location: Location, pin: Pin) -> "SparseSource":
         return self
 
-    def read(self, want: ByteRange) -> bytes:
-        return self._archive.read(want)
-
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         for start in range(want.start, want.stop, MIB):
-            yield self.read(ByteRange(start, min(start + MIB, want.stop)))
+            yield self._archive.read(ByteRange(start, min(start + MIB, want.stop)))
 
 
 class ForgetfulBucket(MemoryBucket):

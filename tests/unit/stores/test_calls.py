@@ -222,13 +222,10 @@ class Broken:
         self.times = times
         self.wanted: list[ByteRange] = []
 
-    def read(self, want: ByteRange) -> bytes:
-        return bytes(range(want.start, want.stop))
-
     def stream(self, want: ByteRange) -> Iterator[bytes]:
         self.wanted.append(want)
         breaks = len(self.wanted) <= self.times
-        yield self.read(want)[: 3 if breaks else None]
+        yield bytes(range(want.start, want.stop))[: 3 if breaks else None]
         if breaks:
             raise ServiceFaultError("the body broke off")
 
@@ -242,6 +239,40 @@ def test_a_broken_body_goes_on_where_it_broke(times: int) -> None:
     )
     assert archive.wanted == [ByteRange(10 + 3 * n, 20) for n in range(times + 1)]
     assert (calls.requests.get, calls.requests.retries) == (times + 1, times)
+
+
+class Dripping:
+    """An archive of which some bytes come each ten seconds."""
+
+    def __init__(self, clock: ManualClock, size: int) -> None:
+        self._clock = clock
+        self._size = size
+
+    def stream(self, want: ByteRange) -> Iterator[bytes]:
+        for start in range(want.start, want.stop, self._size):
+            self._clock.sleep(10)
+            yield bytes(min(self._size, want.stop - start))
+
+
+def dripping(clock: ManualClock, size: int) -> ArchiveView:
+    """Return an archive of a GB of which `size` bytes come each ten seconds."""
+    return ArchiveView([Dripping(clock, size)], [10**9])
+
+
+def test_a_store_that_sends_less_than_the_floor_is_given_up() -> None:
+    """Bytes that come too slowly end a read as silence does: when the budget is spent."""
+    clock = ManualClock()
+    with pytest.raises(ServiceFaultError, match="fewer than 1,024 a second") as fault:
+        Calls(clock, 60.0, 4).read(dripping(clock, 100), ByteRange(0, 10**9))
+    assert fault.value.gave_up
+    assert 60.0 < clock.slept <= 90.0
+
+
+def test_a_store_that_sends_as_much_as_the_floor_is_read_to_the_end() -> None:
+    """A slow line is no fault, however long the read takes."""
+    clock = ManualClock()
+    assert len(Calls(clock, 60.0, 4).read(dripping(clock, 10_240), ByteRange(0, 10**6))) == 10**6
+    assert clock.slept > 900.0
 
 
 def test_the_log_tells_how_long_a_call_took(caplog: pytest.LogCaptureFixture) -> None:

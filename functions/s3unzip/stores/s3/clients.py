@@ -14,7 +14,7 @@ from botocore.exceptions import HTTPClientError
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
-from s3unzip.stores.ports import PIECE, ListedObject, ListPage
+from s3unzip.stores.ports import ListedObject, ListPage
 from s3unzip.stores.s3.answers import PAGE, unquoted
 from s3unzip.stores.s3.plain_settings import DEFAULT_REGION
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from s3unzip.stores.config import StoreConfig
     from s3unzip.stores.s3.credentials import AwsSession
+
+BODY_PIECE = 64 * 1024  # bytes; botocore loses what came of a piece before a fault
 
 
 class Clients:
@@ -101,7 +103,7 @@ def read_pieces(answer: GetObjectOutputTypeDef) -> Iterator[bytes]:
     """Yield a body."""
     try:
         with closing(answer["Body"]) as body:
-            while piece := body.read(PIECE):
+            while piece := body.read(BODY_PIECE):
                 yield piece
     except HTTPError as error:  # botocore translates most, not all of them
         raise HTTPClientError(error=error) from error

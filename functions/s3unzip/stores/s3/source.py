@@ -24,9 +24,9 @@ import obstore
 
 from s3unzip import errors
 from s3unzip.model import Location, Pin
-from s3unzip.stores.archives import ArchiveSource
-from s3unzip.stores.calls import count_request
-from s3unzip.stores.ports import PIECE, Buffer, Tail
+from s3unzip.stores.archives import TAIL_SECONDS, ArchiveSource
+from s3unzip.stores.calls import count_request, read_until_fault
+from s3unzip.stores.ports import Buffer, Tail
 from s3unzip.stores.s3.errors import Call, read_answer, s3_errors
 from s3unzip.stores.s3.session import Session
 from s3unzip.zip import ByteRange
@@ -55,6 +55,17 @@ def is_odd(key: str) -> bool:
     return _ODD.search(key) is not None
 
 
+def _chunks_of(answer: GetResult, call: Call) -> Iterator[Buffer]:
+    """Yield a body as it comes: obstore loses what came of a larger chunk before a fault."""
+    size = 0
+    try:
+        for chunk in answer.stream(min_chunk_size=1):
+            size += len(chunk)
+            yield memoryview(chunk)
+    except s3_errors():
+        raise errors.ServiceFaultError(f"{call}: the body broke after {size:,} bytes") from None
+
+
 class S3Source(ArchiveSource):
     """Reads archives of any bucket the session can see."""
 
@@ -72,18 +83,19 @@ class S3Source(ArchiveSource):
         try:
             store = self._session.reader(location.bucket)
             answer = obstore.get(store, location.key, options={"range": {"suffix": length}})
-            data = answer.bytes().to_bytes()
+            data = read_until_fault(_chunks_of(answer, call), TAIL_SECONDS)
         except s3_errors() as error:
             if read_answer(error).status not in {416, 501} and not NO_SUFFIX.search(str(error)):
                 raise self._session.understand(error, call) from None
             tail = self.tail_by_size(location, length)
-            if tail.data:
+            if tail.pin.size:
                 count_request("get")
             return tail
         tail = self._described(call, answer.meta)
-        if len(data) != min(length, tail.pin.size):
-            raise errors.ServiceFaultError(f"{call}: {len(data)} of the last {length} bytes came")
-        return tail._replace(data=data)
+        missing = min(length, tail.pin.size) - len(data)
+        if missing < 0:
+            raise errors.ServiceFaultError(f"{call}: more than the last {length:,} bytes came")
+        return tail._replace(data=data, missing=missing)
 
     def stat(self, location: Location) -> Tail:
         """Return what is there now, as a tail without bytes."""
@@ -213,21 +225,8 @@ class S3Archive:
         action = "GetObject" if version is None else "GetObjectVersion"
         return Call(action, self._bucket, self._key, pinned=True)
 
-    def read(self, want: ByteRange) -> bytes:
-        """Return exactly the bytes of `want`, with one request."""
-        if self._odd or not want.length:
-            return b"".join(self.stream(want))
-        version = self._version()
-        call = self._call(version)
-        try:
-            data = self._get(want, version).bytes().to_bytes()
-        except s3_errors() as error:
-            raise self._session.understand(error, call) from None
-        _check_length(call, len(data), want)
-        return data
-
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield the bytes of `want` in pieces of about a MiB, with one request."""
+        """Yield the bytes of `want` as they come, with one request."""
         if not want.length:
             return
         version = self._version()
@@ -247,8 +246,7 @@ class S3Archive:
 
     def _pieces(self, want: ByteRange, version: str | None) -> Iterator[Buffer]:
         if not self._odd:
-            for piece in self._get(want, version).stream(min_chunk_size=PIECE):
-                yield memoryview(piece)
+            yield from _chunks_of(self._get(want, version), self._call(version))
             return
         request: dict[str, Any] = {"Bucket": self._bucket, "Key": self._key}
         request["Range"] = f"bytes={want.start}-{want.stop - 1}"
