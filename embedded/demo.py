@@ -22,7 +22,8 @@ from embedded.deploy import start_aws, synthesize
 from embedded.ministack import EmbeddedAws, EmbeddedAwsError
 from embedded.pipeline import DeployedPipeline
 from infra.bundle import BundleError
-from s3unzip.cli.output import RunDisplay, print_report
+from s3unzip.cli.output import print_report
+from s3unzip.cli.progress import RunDisplay
 from s3unzip.model import Report, Verdict
 from s3unzip.runs.records import RUNS
 

@@ -18,8 +18,8 @@ SELECTING = ("include", "exclude", "names", "limit", "strip_components")
 
 def name_typed(field: str) -> str:
     """Return the name of an option of a run on the command line."""
-    words = {row.field: row.word for row in read_options(Options)}
-    return words.get(field) or field
+    names = {row.field: row.word for row in read_options(Options)}
+    return names.get(field) or field
 
 
 def check_options(options: Options, folder: str | None = None, naming: Naming = name_typed) -> None:
@@ -96,20 +96,20 @@ def check_access(
         destination_elsewhere: the destination, if it is not in S3.
         after_success: what is done to the archive after its run.
     """
-    given = {
+    typed = {
         row.field: row.word for row in read_options(type(access)) if getattr(access, row.field)
     }
     unsigned, payer = (f"--{name}" for name in ("no-sign-request", "request-payer"))
-    if {"unsigned", "request_payer"} <= given.keys():
+    if {"unsigned", "request_payer"} <= typed.keys():
         raise UsageError(f"{unsigned} and {payer}: give one of them, because S3 must know who pays")
-    if after_success and "unsigned" in given:
+    if after_success and "unsigned" in typed:
         raise UsageError(
             f"--after-success: with {unsigned} the archive is reached without credentials, so it "
             "cannot be changed; leave out one of them"
         )
-    if source_elsewhere is not None and {"unsigned", "request_payer"} & given.keys():
+    if source_elsewhere is not None and {"unsigned", "request_payer"} & typed.keys():
         raise UsageError(f"{source_elsewhere}: {unsigned} and {payer} are for S3")
-    writing = [word for field, word in given.items() if field.startswith("destination_")]
+    writing = [word for field, word in typed.items() if field.startswith("destination_")]
     if destination_elsewhere is not None and writing:
         verb = "is" if len(writing) == 1 else "are"
         raise UsageError(f"{destination_elsewhere}: {' and '.join(writing)} {verb} for S3")

@@ -36,7 +36,7 @@ class HelpSection(StrEnum):
 class RunOption(NamedTuple):
     """How an option is typed, explained and limited."""
 
-    words: str = ""  # its names and the placeholder of its value; empty: it is not typed
+    form: str = ""  # its names and the placeholder of its value; empty: it is not typed
     help: str = ""
     section: HelpSection | None = None
     minimum: int = 0  # of a typed number
@@ -57,7 +57,7 @@ class OptionRow(NamedTuple):
     @property
     def word(self) -> str:
         """Its long name on the command line; empty: it is not typed."""
-        return next((word for word in self.option.words.split() if word.startswith("--")), "")
+        return next((word for word in self.option.form.split() if word.startswith("--")), "")
 
     @property
     def parameter(self) -> str:
@@ -90,7 +90,7 @@ def _read_rows(kind: type[Struct]) -> Iterator[OptionRow]:
                 is_made = field.default is NODEFAULT
                 default = field.default_factory() if is_made else field.default
                 bare, optional = _bare(field.type)
-                yield OptionRow(field.name, bare, default, optional, option)
+                yield OptionRow(field.name, bare, default, optional=optional, option=option)
 
 
 def bare_type(kind: Any) -> Any:

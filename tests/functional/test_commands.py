@@ -171,17 +171,27 @@ def test_a_narrow_terminal_cuts_no_cost(program: Program) -> None:
 def test_test_checks_every_member_that_is_selected(program: Program) -> None:
     """Which one is damaged, the reason in words, and exit code 1; of a web server too."""
     sound = program.run("test", "a.zip", "-w", "1")
-    assert (sound.code, sound.err[:5]) == (0, "SOUND")
-    assert "3 members are sound, 0 are not" in sound.err
+    assert (sound.code, sound.out[:5]) == (0, "SOUND")
+    assert "3 members are sound, 0 are not" in sound.out
     with HttpServer(WebFiles({"d.zip": (program.folder / "damaged.zip").read_bytes()})) as web:
         for source in ("damaged.zip", f"{web.url}/d.zip"):
-            program.run("test", source, "-w", "1").ends(
-                1,
-                "3 members are sound, 1 is not",
-                "The data does not have the declared CRC-32. (crc-mismatch)",
-                "bad.txt",
-            )
+            ended = program.run("test", source, "-w", "1")
+            assert ended.code == 1
+            assert ended.out.startswith("NOT SOUND")
+            assert "3 members are sound, 1 is not" in ended.out
+            assert "The data does not have the declared CRC-32. (crc-mismatch)" in ended.out
+            assert "bad.txt" in ended.out
     assert program.run("test", "damaged.zip", "-x", "bad.txt", "-w", "1").code == 0
+
+
+def test_a_quiet_command_names_failures_on_standard_error(program: Program) -> None:
+    """A failed member and the verdict are lines of stderr; a run that is right prints nothing."""
+    for name in ("run", "test"):
+        places = ["damaged.zip", "out"][: 1 + (name == "run")]
+        ended = program.run(name, "-q", *places, "-w", "1")
+        assert (ended.code, ended.out) == (1, "")
+        assert "bad.txt: The data does not have the declared CRC-32" in ended.err
+    assert program.run("run", "-q", "a.zip", "out", "-w", "1").err == ""
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,11 @@ def at_endpoint(
 ) -> StoreConfig:
     """Return how stores are reached, S3 at `endpoint_url` if it is given, by enough connections."""
     config = stores or StoreConfig()
-    url, connections = endpoint_url or config.endpoint_url, max(config.connections, at_once)
-    return replace(config, endpoint_url=url, connections=connections)
+    return replace(
+        config,
+        endpoint_url=endpoint_url or config.endpoint_url,
+        connections=max(config.connections, at_once),
+    )
 
 
 def judge_selection(
@@ -73,10 +76,10 @@ def read_limits() -> Limits:
         changes = msgspec.json.decode(text, type=dict[str, Annotated[int, Meta(gt=0)]])
     except msgspec.MsgspecError as error:
         raise UsageError(f"{LIMITS_VARIABLE}={text}: no JSON object of limits: {error}") from None
-    known = Limits.__struct_fields__
+    limits = Limits.__struct_fields__
     for name in changes:
-        if name not in known:
-            raise UsageError(f"limit {name!r} is unknown; known: {', '.join(known)}")
+        if name not in limits:
+            raise UsageError(f"limit {name!r} is unknown; known: {', '.join(limits)}")
     return Limits(**changes)
 
 
@@ -86,21 +89,21 @@ def parse_after_success(text: str, source: Location, options: Options) -> AfterS
     `UsageError`: it says none, or one that the archive's store cannot do, or an archive would be
     deleted of which only some members are extracted.
     """
-    action, _, rest = text.partition("=")
+    action, _, tag = text.partition("=")
     if not source.store.deletes_archives:
         raise UsageError(
             f"after success: {source.public} is only read; only s3:// archives and files can be "
             "deleted or tagged"
         )
     match action:
-        case "delete" if not rest:
+        case "delete" if not tag:
             rule = AfterSuccess(SourceAction.DELETE)
             check_after_success(rule, options, "--after-success")
             return rule
-        case "tag" if rest:
-            name, equals, value = rest.partition("=")
+        case "tag" if tag:
+            name, equals, value = tag.partition("=")
             if not (name and equals):
-                raise UsageError(f"after success: a tag is NAME=VALUE, not {rest!r}")
+                raise UsageError(f"after success: a tag is NAME=VALUE, not {tag!r}")
             if not source.store.tags_archives:
                 raise UsageError(f"after success: {source} is a file, which has no tags: delete it")
             return AfterSuccess(SourceAction.TAG, tags={name: value})

@@ -55,7 +55,7 @@ DOLLARS = click.FloatRange(min=0.0)
 class Declaration(NamedTuple):
     """How a parameter of commands is typed and explained."""
 
-    words: str  # its names and the placeholder of its value, which may be a choice
+    form: str  # its names and the placeholder of its value, which may be a choice
     help: str
     default: Any = None
     section: HelpSection | None = None
@@ -63,7 +63,7 @@ class Declaration(NamedTuple):
 
 
 def option(
-    words: str,
+    form: str,
     text: str,
     default: Any = None,
     *,
@@ -74,7 +74,7 @@ def option(
 
     A default of () means that it may be given several times, one of False that it is a flag.
     """
-    declaration = Declaration(words, text, default, section, settings)
+    declaration = Declaration(form, text, default, section=section, settings=settings)
     return field(default=default, metadata={"declaration": declaration})
 
 
@@ -139,7 +139,7 @@ class Arguments:
         "--max-cost NUMBER", "Exit with 2 if the estimate is above so many dollars.", type=DOLLARS
     )
     json: bool = option("--json", "Print JSON on stdout.", False)
-    quiet: bool = option("--quiet -q", "No progress, no report.", False)
+    quiet: bool = option("--quiet -q", "No progress, no report; failures only.", False)
     dry_run: bool = option(
         "--dry-run", "List the keys and what would be done; write nothing.", False
     )
@@ -159,7 +159,7 @@ class Arguments:
     failures: bool = option("--failures", "List every failed member.", False)
     html: bool = option("--html", "Open the report page; print where it is.", False)
     failed: bool = option("--failed", "Try the failed members again.", False)
-    every: float = option(
+    interval: float = option(
         "--every NUMBER", "Seconds between two updates.", 1.0, type=click.FloatRange(min=0.1)
     )
     yes: bool = option("--yes -y", "Do not ask before queueing.", False)
@@ -333,7 +333,7 @@ def _read_pairs(row: OptionRow, texts: Iterable[str]) -> dict[str, str]:
     Of types the first glob that matches counts. Other pairs are sorted: another order is the same
     run.
     """
-    is_type = row.option.words.endswith("=TYPE")
+    is_type = row.option.form.endswith("=TYPE")
     form = TYPE if is_type else PAIR
     pairs: dict[str, str] = {}
     for text in texts:

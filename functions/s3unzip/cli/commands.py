@@ -28,9 +28,10 @@ LEVELS = ("error", "warning", "info", "debug")
 def _declare(row: OptionRow) -> Declaration:
     """Return the declaration of an option of the table."""
     settings: dict[str, Any] = {"envvar": row.option.variable}
-    words, default = row.option.words, row.default
+    form = row.option.form
+    default = row.default
     if row.choices:
-        words = f"{words} <{'|'.join(row.choices)}>"
+        form = f"{form} <{'|'.join(row.choices)}>"
         default = row.default and row.default.value
     elif row.is_mapping:
         default = ()
@@ -38,7 +39,8 @@ def _declare(row: OptionRow) -> Declaration:
         settings["type"] = click.IntRange(min=row.option.minimum)
     elif row.kind is str:
         default = None
-    return Declaration(words, row.option.help, default, row.option.section, settings)
+    section = row.option.section
+    return Declaration(form, row.option.help, default, section=section, settings=settings)
 
 
 def _declarations() -> Iterator[tuple[str, Declaration]]:
@@ -84,7 +86,7 @@ class GroupedCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options below the titles of their sections."""
-        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         for section in (*HelpSection, None):
             records = [
                 option.get_help_record(ctx) for option in options if _section_of(option) is section
@@ -133,9 +135,9 @@ def command(
 def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
     """Return an option or an argument of click, some of its settings changed."""
     declared = DECLARATIONS[name]
-    words = declared.words.split()
-    names = [word for word in words if word.startswith("-")]
-    metavar = next((word for word in words if word not in names), None)
+    form = declared.form.split()
+    names = [part for part in form if part.startswith("-")]
+    metavar = next((part for part in form if part not in names), None)
     default = declared.default
     settings = {"help": declared.help, "metavar": metavar, **declared.settings}
     if metavar is not None and metavar.startswith("<"):

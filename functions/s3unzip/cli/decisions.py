@@ -4,12 +4,16 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from s3unzip.cli.arguments import Arguments
 from s3unzip.cli.printing import print_json, warn
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Location, Request
 from s3unzip.printable import printable, printable_name
+
+if TYPE_CHECKING:
+    from s3unzip.local.dry_run import Decision
 
 
 def list_decisions(arguments: Arguments, request: Request) -> int:
@@ -21,35 +25,44 @@ def list_decisions(arguments: Arguments, request: Request) -> int:
     from s3unzip.stores.clock import LocalClock
     from s3unzip.stores.open import open_stores
 
+    config = arguments.config()
+    deletes = arguments.delete_extra is not None
     policy = make_policy(request.options, arguments.password(), request.destination)
-    config, deletes = arguments.config(), arguments.delete_extra is not None
     context = Context(open_stores(config), LocalClock(), policy)
     if deletes:
         check_extra(request, config.work, context.stores)
     counts: Counter[str] = Counter()
     with asking_for_a_prefix(request.source):
         judge = judge_selection(request.options, warn)
-        for one in decide(request, context, judge, delete_extra=deletes):
-            counts[one.action] += 1
+        for decision in decide(request, context, judge, delete_extra=deletes):
+            counts[decision.action] += 1
             if arguments.json:
-                print_json(one)
-                continue
-            why = f"  {printable(one.message or '')} ({one.reason})" if one.message else ""
-            sys.stdout.write(f"{one.action:9}  {one.size:12,}  {printable_name(one.key)}{why}\n")
+                print_json(decision)
+            else:
+                sys.stdout.write(_decision_line(decision))
     shown = ", ".join(f"{count:,} {action}" for action, count in counts.items())
     sys.stderr.write(f"dry run, nothing is written: {shown or 'no members'}\n")
     return 1 if counts["fail"] or counts["refuse"] else 0
 
 
+def _decision_line(decision: "Decision") -> str:
+    """Return the line of a member or an object."""
+    detail = ""
+    if decision.message:
+        detail = f"  {printable(decision.message)} ({decision.reason})"
+    key = printable_name(decision.key)
+    return f"{decision.action:9}  {decision.size:12,}  {key}{detail}\n"
+
+
 @contextmanager
-def asking_for_a_prefix(where: Location) -> Iterator[None]:
+def asking_for_a_prefix(source: Location) -> Iterator[None]:
     """Ask whether an object that is not there is meant as a prefix."""
     try:
         yield
     except NotFoundError as error:
-        last = where.key.rpartition("/")[2]
-        if not where.store.has_prefixes or "." in last or str(where) not in str(error):
+        name = source.key.rpartition("/")[2]
+        if not source.store.has_prefixes or "." in name or str(source) not in str(error):
             raise
         raise NotFoundError(
-            f"{error}; is it a prefix? then end it with a slash: {where}/"
+            f"{error}; is it a prefix? then end it with a slash: {source}/"
         ) from None

@@ -29,7 +29,7 @@ COMMANDS = {
     "ls": ("look", "List an archive's members; reads only its directory."),
     "cat": ("look", "Write members to stdout, checked; reads only their ranges."),
     "test": ("look", "Decode every member and check its CRC-32; nothing is written."),
-    "verify": ("look", "Compare the objects in DEST with the archive."),
+    "verify": ("verify", "Compare the objects in DEST with the archive."),
     "watch": ("runs", "Follow a run until it ends; the exit code is its verdict's."),
     "runs": ("runs", "List runs, the latest first."),
     "show": ("runs", "Print the report of a run; the exit code is its verdict's."),
@@ -69,8 +69,8 @@ PLAIN = (
 
 def load_command(name: str) -> click.Command:
     """Return the command `name` of `COMMANDS`."""
-    found: click.Command = getattr(import_module(f"s3unzip.cli.{COMMANDS[name][0]}"), name)
-    return found
+    command: click.Command = getattr(import_module(f"s3unzip.cli.{COMMANDS[name][0]}"), name)
+    return command
 
 
 class Program(click.Group):
@@ -137,51 +137,67 @@ def _invoke(arguments: list[str]) -> int:
 
 def explain_mistake(error: click.ClickException) -> str:
     """Return one line: what is wrong, and the command whose help shows what is right."""
-    words = error.format_message().rstrip(".")
-    if isinstance(error, click.exceptions.NoSuchCommand) and error.command_name in OTHER_NAMES:
-        return f"No such command '{error.command_name}'; use: {OTHER_NAMES[error.command_name]}"
+    if isinstance(error, click.exceptions.NoSuchCommand):
+        advice = _name_command(error.command_name)
+        if advice is not None:
+            return f"No such command '{error.command_name}'; use: {advice}"
+    message = error.format_message().rstrip(".")
     for pattern, plain in PLAIN:
-        words = re.sub(pattern, plain, words)
+        message = re.sub(pattern, plain, message)
     context = getattr(error, "ctx", None)
     command = "s3unzip" if context is None else context.command_path
-    return f"{words} (see {command} --help)"
+    return f"{message} (see {command} --help)"
+
+
+def _name_command(name: str) -> str | None:
+    """Return the command that does what `name` was meant to do; None: nobody knows."""
+    if name in OTHER_NAMES:
+        return OTHER_NAMES[name]
+    is_location = "://" in name or name.lower().endswith(".zip")
+    return f"s3unzip run {name} DEST, or s3unzip ls {name}" if is_location else None
 
 
 def _end_badly(error: Exception, stopping: Stopping) -> int:
     """Say what ended the command, if anything is wrong at all; return the exit code."""
     from s3unzip import errors
 
-    if isinstance(error, errors.InterruptedRunError):
-        return _say(error, stopping.exit_code)
-    code: int = getattr(error, "exit_code", INTERNAL_ERROR)
-    words: object = error
-    if isinstance(error, errors.ArchiveError):
-        from s3unzip.cli.output import tell_finding
-
-        sys.stderr.write(f"s3unzip: {tell_finding(error.finding)}\n")
-        return code
     if isinstance(error, BrokenPipeError):  # `s3unzip ls ... | head`
         drop_output()
         return 0
-    if isinstance(error, OSError) and not isinstance(error, OutputLostError):
-        from s3unzip.stores.files import is_known, translate_error
-
-        if is_known(error):
-            words = translate_error(error, str(error.filename or "this machine"))
-            return _say(words, words.exit_code)
-    if isinstance(error, click.ClickException):
-        words = explain_mistake(error)
-    elif isinstance(error, OutputLostError):
+    if isinstance(error, OutputLostError):
         drop_output()
-        words, code = f"standard output: {error.strerror}; not all of it is written", OUTPUT_LOST
-    elif errors.is_out_of_memory(error):
-        words = "no memory left: give fewer --workers, or raise the limit (ulimit -v)"
-        code = errors.ServiceFaultError.exit_code
-    elif not isinstance(error, errors.S3UnzipError):
-        if os.environ.get("S3UNZIP_DEBUG"):
-            traceback.print_exc()
-        words = f"internal error, please report it: {type(error).__name__}: {error}"
-    return _say(words, code)
+        return _say(f"standard output: {error.strerror}; not all of it is written", OUTPUT_LOST)
+    if isinstance(error, click.ClickException):
+        return _say(explain_mistake(error), error.exit_code)
+    if not isinstance(error, errors.S3UnzipError):
+        return _end_unexpectedly(error)
+    if isinstance(error, errors.ArchiveError):
+        from s3unzip.cli.output import describe_finding
+
+        sys.stderr.write(f"s3unzip: {describe_finding(error.finding)}\n")
+        return error.exit_code
+    is_stopped = isinstance(error, errors.InterruptedRunError)
+    return _say(error, stopping.exit_code if is_stopped else error.exit_code)
+
+
+def _end_unexpectedly(error: Exception) -> int:
+    """Say what ended the command: an error of the system, or a bug."""
+    from s3unzip import errors
+    from s3unzip.stores.files import is_known, translate_error
+
+    if isinstance(error, OSError) and is_known(error):
+        failure = translate_error(error, str(error.filename or "this machine"))
+        return _say(failure, failure.exit_code)
+    if errors.is_out_of_memory(error):
+        return _say(
+            "no memory left: give fewer --workers, or raise the limit (ulimit -v)",
+            errors.ServiceFaultError.exit_code,
+        )
+    if os.environ.get("S3UNZIP_DEBUG"):
+        traceback.print_exc()
+    return _say(
+        f"internal error, please report it: {type(error).__name__}: {error}", INTERNAL_ERROR
+    )
 
 
 def _say(message: object, code: int) -> int:

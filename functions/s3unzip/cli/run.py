@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import s3unzip
 from s3unzip.cli.arguments import Arguments
@@ -16,6 +17,9 @@ from s3unzip.model import Location, Request
 from s3unzip.printable import printable_name
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.stores.ports import ListedObject
+
+if TYPE_CHECKING:
+    from s3unzip.cli.output import RunOutput
 
 EXTRA_SHOWN = 10  # keys before the question
 
@@ -54,25 +58,18 @@ def run(arguments: Arguments) -> int:
     )
 
 
-def _extract_one(arguments: Arguments, where: Location, target: Location) -> int:
+def _extract_one(arguments: Arguments, source: Location, destination: Location) -> int:
     """Extract one archive; return the exit code."""
     from s3unzip.cli.output import RunOutput, shown_connections
 
-    arguments.check_places(where, target)
+    arguments.check_places(source, destination)
     if arguments.dry_run:
-        return list_decisions(arguments, Request(where, target, arguments.options()))
-    stores, output = arguments.config(), RunOutput(quiet=arguments.quiet, json=arguments.json)
-    output.reached = shown_connections(stores, where, target)
-    kept: list[str] = []
-
-    def may_delete(found: Sequence[ListedObject]) -> bool:
-        output.stop()
-        why = _ask_about_extra(found, arguments)
-        kept.extend(filter(None, [why]))
-        return why is None
-
-    question = None if arguments.delete_extra is None else may_delete
-    with output, asking_for_a_prefix(where):
+        return list_decisions(arguments, Request(source, destination, arguments.options()))
+    stores = arguments.config()
+    output = RunOutput(quiet=arguments.quiet, json=arguments.json)
+    output.reached = shown_connections(stores, source, destination)
+    question = _ExtraQuestion(arguments, output)
+    with output, asking_for_a_prefix(source):
         report = s3unzip.extract(
             arguments.sources[0],
             arguments.dest,
@@ -84,30 +81,51 @@ def _extract_one(arguments: Arguments, where: Location, target: Location) -> int
             stores=stores,
             progress=output,
             warn=warn,
-            delete_extra=question,
+            delete_extra=None if arguments.delete_extra is None else question.may_delete,
         )
     if report.verdict.exit_code:
         return report.verdict.exit_code
-    if kept or not all(one.is_right for one in output.nested_runs):
+    if question.objections or not all(run.is_right for run in output.nested_runs):
         return 1
     return AccessDeniedError.exit_code if report.archive_left else 0
 
 
-def _ask_about_extra(found: Sequence[ListedObject], arguments: Arguments) -> str | None:
-    """Decide about what is no member, on a terminal by asking; return why it stays, or None."""
-    count = show_count(len(found), "object")
-    size = show_bytes(sum(one.size for one in found))
-    verb = "is no member" if len(found) == 1 else "are no members"
-    what, limit = f"{count} ({size}) {verb} of the archive", arguments.delete_extra or 0
-    why = None
-    if len(found) > limit:
-        why = f"{what}; nothing is deleted, because --delete-extra is {limit:,}"
-    elif sys.stdin.isatty():
-        sys.stderr.write(f"{what}:\n")
-        sys.stderr.writelines(f"  {printable_name(one.key)}\n" for one in found[:EXTRA_SHOWN])
-        if len(found) > EXTRA_SHOWN:
-            sys.stderr.write(f"  and {len(found) - EXTRA_SHOWN:,} more; --dry-run lists them all\n")
-        why = None if confirm("Delete them?") else "nothing is deleted"
-    if why or not arguments.quiet:
-        sys.stderr.write(f"{why or f'deleting {count} ({size})'}\n")
-    return why
+class _ExtraQuestion:
+    """Asks whether to delete what is no member; keeps why it stays."""
+
+    def __init__(self, arguments: Arguments, output: "RunOutput") -> None:
+        self._limit = arguments.delete_extra or 0
+        self._quiet = arguments.quiet
+        self._output = output
+        self.objections: list[str] = []
+
+    def may_delete(self, extra: Sequence[ListedObject]) -> bool:
+        """Decide about `extra`, on a terminal by asking."""
+        self._output.stop()
+        count = show_count(len(extra), "object")
+        size = show_bytes(sum(listed.size for listed in extra))
+        verb = "is no member" if len(extra) == 1 else "are no members"
+        summary = f"{count} ({size}) {verb} of the archive"
+        if len(extra) > self._limit:
+            self._object(
+                f"{summary}; nothing is deleted, because --delete-extra is {self._limit:,}"
+            )
+        elif sys.stdin.isatty() and not _confirm_deleting(summary, extra):
+            self._object("nothing is deleted")
+        elif not self._quiet:
+            sys.stderr.write(f"deleting {count} ({size})\n")
+        return not self.objections
+
+    def _object(self, objection: str) -> None:
+        """Say, and keep, why nothing is deleted."""
+        self.objections.append(objection)
+        sys.stderr.write(f"{objection}\n")
+
+
+def _confirm_deleting(summary: str, extra: Sequence[ListedObject]) -> bool:
+    """Show the first keys, and ask."""
+    sys.stderr.write(f"{summary}:\n")
+    sys.stderr.writelines(f"  {printable_name(listed.key)}\n" for listed in extra[:EXTRA_SHOWN])
+    if len(extra) > EXTRA_SHOWN:
+        sys.stderr.write(f"  and {len(extra) - EXTRA_SHOWN:,} more; --dry-run lists them all\n")
+    return confirm("Delete them?")

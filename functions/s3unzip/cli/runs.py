@@ -17,8 +17,9 @@ from msgspec.structs import replace
 
 from s3unzip.cli.arguments import Arguments
 from s3unzip.cli.commands import PLACES, SERVER, command
-from s3unzip.cli.output import RunDisplay, failed_line, print_report
+from s3unzip.cli.output import print_report
 from s3unzip.cli.printing import print_json, warn, write_table
+from s3unzip.cli.progress import RunDisplay, failed_line
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UnreadableRecordError, UsageError
 from s3unzip.figures import show_count, show_seconds, show_time
@@ -448,7 +449,7 @@ def _print_either(words: str, value: object, *, json: bool) -> None:
         sys.stdout.write(f"{words}\n")
 
 
-@command("run env", SERVER, "every json", run=LATEST)
+@command("run env", SERVER, "interval json", run=LATEST)
 def watch(given: Arguments) -> int:
     """Follow a run until it ends; the exit code is its verdict's.
 
@@ -482,7 +483,7 @@ def _follow(run: str, known: AnyRuns, display: RunDisplay, given: Arguments) -> 
         except ServiceFaultError:
             if now - answered > FAULT_SECONDS:
                 raise
-            time.sleep(given.every)
+            time.sleep(given.interval)
             continue
         line = _progress(run, state, seen, items)
         if given.json and line != printed:
@@ -503,7 +504,7 @@ def _follow(run: str, known: AnyRuns, display: RunDisplay, given: Arguments) -> 
                 raise missing_report(run, known)
             if now - ended > REPORT_SECONDS:
                 raise NotFoundError(f"{run}: its execution ended and left no report")
-        time.sleep(given.every)
+        time.sleep(given.interval)
 
 
 def _progress(run: str, state: str | None, seen: RunSnapshot, items: Items | None) -> RunProgress:

@@ -9,8 +9,9 @@ from s3unzip.api.extraction import check_apart, extract_one, find_archives, make
 from s3unzip.api.options import make_policy
 from s3unzip.cli.arguments import Arguments
 from s3unzip.cli.decisions import list_decisions
-from s3unzip.cli.output import Figures, RunDisplay, print_failures, shown_connections
+from s3unzip.cli.output import print_failures, shown_connections
 from s3unzip.cli.printing import print_json, warn, write_table
+from s3unzip.cli.progress import Figures, RunDisplay
 from s3unzip.errors import InterruptedRunError, S3UnzipError, UsageError
 from s3unzip.figures import show_bytes, show_count
 from s3unzip.local.machine import Machine, open_machine
@@ -47,21 +48,22 @@ class BatchDisplay(RunDisplay):
         """Count an archive; say what is wrong with one that ended without a report."""
         self.ends.append(end)
         if end.error is not None:
-            self.say(_name_once(end))
+            self.report_failure(_name_once(end))
 
     def figures(self) -> Figures:
         """Return what is known now."""
         with self._lock:
-            counts, seconds = Counter(self.counts), max(time.monotonic() - self._since, 1e-3)
+            counts = Counter(self.counts)
+        seconds = max(time.monotonic() - self._since, 1e-3)
         done = counts["extracted"] + counts["unchanged"] + counts["failed"]
         size = counts["bytes_written"]
         return Figures(
             f"{len(self.ends):,}/{self._archives:,} archives",
             len(self.ends) / self._archives,
-            f"{done:,} members",
-            f"{counts['failed']:,} failed",
-            show_bytes(size),
-            f"{done / seconds:,.0f} members/s, {show_bytes(size / seconds)}/s",
+            members=f"{done:,} members",
+            failed=f"{counts['failed']:,} failed",
+            size=show_bytes(size),
+            rate=f"{done / seconds:,.0f} members/s, {show_bytes(size / seconds)}/s",
         )
 
 
@@ -69,30 +71,21 @@ def extract_several(arguments: Arguments) -> int:
     """Extract several archives, each as its own run; return the highest exit code."""
     if arguments.delete_extra:
         raise UsageError("--delete-extra: is for one archive; run them one by one")
-    target, options, stores = (
-        parse_destination(arguments.dest),
-        arguments.options(),
-        arguments.config(),
-    )
-    for word in arguments.sources:
-        scheme, separator, _ = word.partition("://")
-        arguments.check_places(Location(scheme.lower() if separator else "file", "", word), target)
-    found = find_archives(arguments.sources, stores)
-    requests = [make_request(one, target, options, arguments.after_success) for one in found]
+    destination = parse_destination(arguments.dest)
+    options = arguments.options()
+    stores = arguments.config()
+    for text in arguments.sources:
+        scheme, separator, _ = text.partition("://")
+        source = Location(scheme.lower() if separator else "file", "", text)
+        arguments.check_places(source, destination)
+    requests = [
+        make_request(source, destination, options, arguments.after_success)
+        for source in find_archives(arguments.sources, stores)
+    ]
     check_apart(requests)
     if arguments.dry_run:
         return max([list_decisions(arguments, request) for request in requests])
-    policy, tuning = make_policy(options, arguments.password(), target), arguments.tuning()
-    with (
-        BatchDisplay(len(requests), quiet=arguments.quiet) as display,
-        open_machine(stores, policy, tuning, arguments.processes, display) as machine,
-    ):
-        for request in requests:
-            try:
-                display.ended(_end_one(machine, request, display))
-            except (InterruptedRunError, KeyboardInterrupt) as interrupt:
-                raise _interrupted(len(display.ends), len(requests), interrupt) from interrupt
-    batch = Batch(max(one.exit_code for one in display.ends), tuple(display.ends))
+    batch = _extract_all(requests, arguments, stores)
     for end in batch.archives:
         for text in end.warnings:
             warn(f"{end.source}: {text}")
@@ -101,6 +94,24 @@ def extract_several(arguments: Arguments) -> int:
     if not arguments.quiet:
         _print_batch(batch.archives, stores)
     return batch.exit_code
+
+
+def _extract_all(requests: Sequence[Request], arguments: Arguments, stores: StoreConfig) -> Batch:
+    """Extract one archive after the other; return how all ended."""
+    first = requests[0]
+    policy = make_policy(first.options, arguments.password(), first.destination)
+    with (
+        BatchDisplay(len(requests), quiet=arguments.quiet) as display,
+        open_machine(
+            stores, policy, arguments.tuning(), processes=arguments.processes, progress=display
+        ) as machine,
+    ):
+        for request in requests:
+            try:
+                display.ended(_end_one(machine, request, display))
+            except (InterruptedRunError, KeyboardInterrupt) as interrupt:
+                raise _interrupted(len(display.ends), len(requests), interrupt) from interrupt
+    return Batch(max(end.exit_code for end in display.ends), tuple(display.ends))
 
 
 def _end_one(machine: Machine, request: Request, display: BatchDisplay) -> ArchiveEnd:
@@ -115,20 +126,20 @@ def _end_one(machine: Machine, request: Request, display: BatchDisplay) -> Archi
     except S3UnzipError as error:
         return ArchiveEnd(source, error.exit_code, error=str(error))
     inside = tuple(display.inside)
-    code = report.verdict.exit_code or (0 if all(one.is_right for one in inside) else 1)
+    code = report.verdict.exit_code or int(not all(run.is_right for run in inside))
     return ArchiveEnd(source, code, report, nested=inside, warnings=tuple(warnings))
 
 
 def _interrupted(ended: int, archives: int, interrupt: BaseException) -> InterruptedRunError:
     """Return the error that says how to go on."""
     begun = isinstance(interrupt, InterruptedRunError)
-    words = f"stopped: {ended:,} of {archives:,} archives ended"
+    message = f"stopped: {ended:,} of {archives:,} archives ended"
     if begun:
-        words += f"; of the next one: {interrupt}"
-    left = archives - ended - begun
-    if left > 0:
-        words += f"\n{left:,} archives had not begun: start the same command again"
-    return InterruptedRunError(words)
+        message += f"; of the next one: {interrupt}"
+    not_begun = archives - ended - begun
+    if not_begun > 0:
+        message += f"\n{not_begun:,} archives had not begun: start the same command again"
+    return InterruptedRunError(message)
 
 
 def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
@@ -137,19 +148,20 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
     reports = [end.report for end in archives if end.report is not None]
     for report in reports:
         reached = shown_connections(stores, report.source, report.destination)
-        following = next_command(report, None, reached)
-        if report.failed or following:
+        command = next_command(report, None, reached)
+        if report.failed or command:
             sys.stderr.write(f"{printable(str(report.source))}\n")
             print_failures(report, sys.stderr, "")
-        if following:
-            sys.stderr.write(f"  next: {printable(following)}\n")
+        if command:
+            sys.stderr.write(f"  next: {printable(command)}\n")
     done = sum(report.extracted + report.unchanged for report in reports)
     failed = sum(report.failed + report.missing for report in reports)
+    size = sum(report.bytes_out for report in reports)
     right = sum(end.exit_code == 0 for end in archives)
     sys.stderr.write(
         f"{right:,} of {show_count(len(archives), 'archive')} "
         f"{'is' if len(archives) == 1 else 'are'} extracted: "
-        f"{show_count(done, 'member')}, {show_bytes(sum(one.bytes_out for one in reports))}; "
+        f"{show_count(done, 'member')}, {show_bytes(size)}; "
         f"{show_count(failed, 'member')} failed\n"
     )
 
@@ -166,5 +178,5 @@ def _cells(end: ArchiveEnd) -> tuple[str, ...]:
         return ("ERROR", "", "", "", printable(_name_once(end)))
     count = f"{report.extracted + report.unchanged:,}"
     failed = f"{report.failed + report.missing:,}"
-    why = f": {printable(report.message)}" if report.message else ""
-    return (report.verdict.value, count, failed, report.run, printable(end.source) + why)
+    message = f": {printable(report.message)}" if report.message else ""
+    return (report.verdict.value, count, failed, report.run, printable(end.source) + message)

@@ -146,8 +146,8 @@ class Stopping:
             lost = False
             if signal.SIGALRM in self._before:
                 lost = signal.setitimer(signal.ITIMER_REAL, *self._timer)[1] > 0
-            for one, handler in self._before.items():
-                signal.signal(one, handler)
+            for signal_number, handler in self._before.items():
+                signal.signal(signal_number, handler)
             self._before.clear()
             if lost and not _is_handled():
                 raise KeyboardInterrupt

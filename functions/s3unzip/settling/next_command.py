@@ -12,6 +12,7 @@ from s3unzip.options import type_options
 
 PASSWORD = "--password-file FILE"  # noqa: S105 - what to type
 NEW_LINK = "NEW-URL"
+FAILURES_SHOWN = 5  # members that a report names for each reason
 MAX_COMMAND = 2_000  # characters; nobody types a longer one, and a page has room for it
 
 
@@ -25,19 +26,18 @@ def next_command(
         reached: how the run's stores are reached, or the environment; None: as the options'
             defaults say. A run on this machine remembers it, so only a new run needs it.
     """
-    where = in_environment(environment, reached)
+    env_options = in_environment(environment, reached)
     match report.verdict:
         case Verdict.COMPLETED_WITH_ERRORS:
-            return _after_failures(report, environment, reached) or (
-                f"s3unzip show {report.run} --failures{where}"
-            )
+            retry = _after_failures(report, environment, reached)
+            return retry or _list_failures(report, env_options)
         case Verdict.FAILED if find_help(report.reason or "") is Help.RUN_WITH_LINK:
             return _again(report, reached, source=NEW_LINK)
         case Verdict.FAILED:
             may_resume = find_help(report.reason or "") is not Help.RUN_OTHERWISE
-            return f"s3unzip resume {report.run}{where}" if may_resume else None
+            return f"s3unzip resume {report.run}{env_options}" if may_resume else None
         case Verdict.COMPLETED if report.archive_left:
-            return f"s3unzip resume {report.run}{where}"
+            return f"s3unzip resume {report.run}{env_options}"
         case Verdict.SOURCE_CHANGED if not report.source.store.is_local and not environment:
             return _again(report, reached)
         case _:
@@ -53,8 +53,8 @@ def in_environment(environment: str | None, reached: Reached | None = None) -> s
     """
     if not environment:
         return ""
-    words = reached.words() if reached is not None else []
-    return f" {shlex.join(['--env', environment, *words])}"
+    connections = reached.words() if reached is not None else []
+    return f" {shlex.join(['--env', environment, *connections])}"
 
 
 def _after_failures(report: Report, environment: str | None, reached: Reached | None) -> str | None:
@@ -66,6 +66,13 @@ def _after_failures(report: Report, environment: str | None, reached: Reached | 
     if Help.RETRY_WITH_PASSWORD in helps:
         return retry if environment else f"{retry} {PASSWORD}"  # an environment has a secret
     return retry if Help.RETRY in helps else None
+
+
+def _list_failures(report: Report, env_options: str) -> str | None:
+    """Return the command that lists the failed members, None if the report names each of them."""
+    if all(count <= FAILURES_SHOWN for count in report.reasons.values()):
+        return None
+    return f"s3unzip show {report.run} --failures{env_options}"
 
 
 def _again(
@@ -86,9 +93,11 @@ def repeat_command(
         reached: how its stores are reached; None: as the options' defaults say.
         source: what stands for the archive; None: where it was.
     """
-    words = ["s3unzip", "run", source or str(run.source), str(run.destination)]
-    words += [*_option_words(run.options), *(reached.words() if reached is not None else [])]
-    return shlex.join(words)
+    command = ["s3unzip", "run", source or str(run.source), str(run.destination)]
+    command += _option_words(run.options)
+    if reached is not None:
+        command += reached.words()
+    return shlex.join(command)
 
 
 def _option_words(options: Options) -> Iterator[str]:

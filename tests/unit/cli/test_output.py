@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from s3unzip.cli import output
-from s3unzip.cli.output import RunDisplay
+from s3unzip.cli import progress
+from s3unzip.cli.progress import RunDisplay
 from s3unzip.figures import show_bytes, show_count, show_seconds
 from s3unzip.model import HEADER_BYTES, Options, Outcome, Pin, PlanSummary, Run, Status
 from s3unzip.printable import printable, printable_name
@@ -94,7 +94,7 @@ def test_percent_is_work_done_of_all_work(counts: Mapping[str, int], percent: st
     for phase in ("plan", "scan", "link", "report"):
         shown.phase(phase)  # none of them is part of what extraction has done
         now = shown.figures()
-        assert (now.phase, now.share, now.left) == (output.WORDS[phase], None, "")
+        assert (now.phase, now.share, now.remaining) == (progress.TITLES[phase], None, "")
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,12 @@ def test_the_time_left_is_told_when_it_means_something(gone: float, done: int, t
     shown, _ = display(quiet=True, gone=gone)
     shown.figures()
     shown.finished({"bytes_done": WORK // done})
-    assert shown.figures().left.endswith(" left") is told
+    assert shown.figures().remaining.endswith(" left") is told
 
 
 def test_a_log_gets_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Phase, share, members, failures and bytes, again and again, and none after the end."""
-    monkeypatch.setattr(output, "LINE_SECONDS", 0.01)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.01)
     shown, out = display()
     with shown:
         shown.phase("plan")
@@ -126,26 +126,34 @@ def test_a_log_gets_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_failures_are_told_as_they_come(quiet: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001 - a case
-    """The first ones in words with their code, then a hint at the report; quiet says nothing."""
-    monkeypatch.setattr(output, "LINE_SECONDS", 0.01)
+def test_failures_are_printed_as_they_come(quiet: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001 - a case
+    """The first failures are lines with their code, also for a quiet command; then the report."""
+    monkeypatch.setattr(progress, "LINE_SECONDS", 3_600.0)
     shown, out = display(quiet=quiet)
     failures = [
         Outcome(n, f"out/f{n}\x1b", Status.FAILED, reason="crc-mismatch", message="the data has 1")
-        for n in range(output.MAX_FAILURES + 5)
+        for n in range(progress.MAX_FAILURES + 5)
     ]
     with shown:
-        if quiet:
-            shown.phase("extract")
+        shown.phase("extract")
         shown.failed(failures)
     lines = out.getvalue().splitlines()
-    assert len(lines) == (0 if quiet else output.MAX_FAILURES + 1)
-    first = (
+    assert len(lines) == progress.MAX_FAILURES + 1
+    assert lines[0] == (
         "failed: out/f0\\x1b: The data does not have the declared CRC-32: the data has 1 "
         "(crc-mismatch)"
     )
-    ends = [first, "more members failed; the report lists them"]
-    assert lines[:1] + lines[-1:] == ([] if quiet else ends)
+    assert lines[-1] == "more members failed; the report lists them"
+
+
+def test_bytes_are_shown_while_one_member_is_extracted() -> None:
+    """Half of the work of a run without an outcome is half of its bytes, with a rate."""
+    shown, _ = display(quiet=True, gone=60.0)
+    shown.figures()
+    shown.finished({"bytes_done": WORK // 2})
+    figures = shown.figures()
+    assert figures.size == f"{show_bytes(BYTES)} of {show_bytes(2 * BYTES)}"
+    assert not figures.rate.endswith(" 0 B/s")
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 200])

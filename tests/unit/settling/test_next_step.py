@@ -21,8 +21,10 @@ COMMANDS = {
 }
 
 
-def failed(*codes: str, source: Location = SOURCE, options: Options | None = None) -> Report:
-    """Return the report of a run with members that failed."""
+def failed(
+    *codes: str, source: Location = SOURCE, options: Options | None = None, members: int = 6
+) -> Report:
+    """Return the report of a run with `members` that failed for each code."""
     return Report(
         run="run-1",
         verdict=Verdict.COMPLETED_WITH_ERRORS,
@@ -30,7 +32,7 @@ def failed(*codes: str, source: Location = SOURCE, options: Options | None = Non
         pin=None,
         destination=TARGET,
         options=options or Options(),
-        reasons=dict.fromkeys(codes, 1),
+        reasons=dict.fromkeys(codes, members),
     )
 
 
@@ -93,6 +95,12 @@ def test_how_the_stores_are_reached() -> None:
 def test_a_useless_next_command_is_not_printed(options: Options) -> None:
     """No password that was given helps, and nobody types a thousand names: failures are shown."""
     assert next_command(failed("encrypted", options=options)) == "s3unzip show run-1 --failures"
+
+
+def test_failures_that_the_report_names_need_no_command() -> None:
+    """The report names five members of each reason; only more than these are worth a list."""
+    assert next_command(failed("crc-mismatch", members=5)) is None
+    assert next_command(failed("crc-mismatch", members=6)) == "s3unzip show run-1 --failures"
 
 
 def test_all_options_are_repeated() -> None:

@@ -1,0 +1,280 @@
+"""What a command shows of a run while it works, on stderr: live on a terminal, else lines.
+
+The share has one basis: of the compressed bytes of the selected members, those of members that
+have an outcome, and of a large member what has passed. Each byte counts once, however often it is
+read. The bytes shown are that share of the bytes that the run writes.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from s3unzip.cli.terminal import unescaped_errors
+from s3unzip.context import Progress
+from s3unzip.explanations import describe
+from s3unzip.figures import show_bytes, show_seconds
+from s3unzip.printable import printable, printable_lines, printable_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Self
+
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+
+    from s3unzip.model import Outcome, PlanSummary
+
+RATE_SECONDS = 10.0  # the rates shown are means of so long
+LINE_SECONDS = 10.0  # between two lines where there is no terminal
+MIN_SECONDS = 5.0  # of a phase, before the time left means anything
+MIN_SHARE = 0.05  # likewise
+WIDE = 70  # columns from which on bytes and rates are shown
+MAX_FAILURES = 20  # shown as they come; the report counts them all
+EXTRACTING = "extract"
+VERIFYING = "verify"
+TITLES = {
+    "plan": "reading the directory",
+    "scan": "scanning for places to split",
+    "link": "joining what was scanned",
+    EXTRACTING: "extracting",
+    "report": "writing the report",
+    VERIFYING: "reading the central directory, listing the destination ...",
+}
+
+
+def failed_line(outcome: Outcome) -> str:
+    """Return a line about a failed member."""
+    code = outcome.reason or "unknown"
+    message = describe(code, outcome.message).removeprefix(f"{outcome.key}: ")
+    return f"{printable_name(outcome.key)}: {printable(message)} ({code})"
+
+
+class Figures(NamedTuple):
+    """The figures of a phase at one moment, as texts; empty where one means nothing."""
+
+    phase: str
+    share: float | None  # 0 to 1
+    members: str = ""
+    failed: str = ""
+    size: str = ""
+    rate: str = ""
+    remaining: str = ""
+    note: str = ""
+
+    @property
+    def percent(self) -> str:
+        """The share, rounded down: 100 % is all; empty where there is none."""
+        return "" if self.share is None else f"{math.floor(100 * self.share)}%"
+
+    def line(self) -> str:
+        """Return one line for a log."""
+        figures = (self.percent, *self[2:])
+        return f"{self.phase}: {', '.join(filter(None, figures)) or '...'}"
+
+
+class _Moment(NamedTuple):
+    """What was done at one time."""
+
+    time: float  # seconds of the monotonic clock
+    share: float
+    members: int
+
+
+class RunDisplay(Progress):
+    """Shows phase, share, members, failures and the time left.
+
+    The counts come from any thread. One thread draws, or prints lines.
+    """
+
+    def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
+        self._own_console = console
+        self._quiet = quiet
+        self._lock = threading.RLock()
+        self.counts: Counter[str] = Counter()
+        self._history: list[_Moment] = []
+        self.plan: PlanSummary | None = None
+        self._phase = "plan"
+        self._since = time.monotonic()  # of the phase
+        self.note = ""
+        self._trouble = ""
+        self._failures = 0
+        self._live: Live | None = None
+        self._ended = threading.Event()
+        self._lines: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Remove the display from the terminal, print no more lines."""
+        self._ended.set()
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        if self._lines is not None:
+            self._lines.join()
+            self._lines = None
+
+    def phase(self, name: str) -> None:
+        """Show that a phase begins: plan, scan, link, extract, report or verify."""
+        with self._lock:
+            self._phase = name
+            self._since = time.monotonic()
+            self._history.clear()
+        self._start()
+
+    def planned(self, plan: PlanSummary, gone: float = 0.0) -> None:
+        """Show the work ahead of a run that began `gone` seconds ago."""
+        with self._lock:
+            self.counts.clear()
+            self.plan = plan
+            self._phase = EXTRACTING
+            self._since = time.monotonic() - gone
+        self._start()
+
+    def finished(self, counts: Mapping[str, int]) -> None:
+        """Take increments."""
+        with self._lock:
+            self.counts.update(counts)
+
+    def failed(self, outcomes: Sequence[Outcome]) -> None:
+        """Print members that failed, the first few of the run, also for a quiet command."""
+        for outcome in outcomes:
+            self._failures += 1
+            if self._failures <= MAX_FAILURES:
+                self.report_failure(f"failed: {failed_line(outcome)}")
+            elif self._failures == MAX_FAILURES + 1:
+                self.report_failure("more members failed; the report lists them")
+
+    def trouble(self, message: str) -> None:
+        """Print that a store does not answer; each worker reports it, one line is enough."""
+        if message != self._trouble:
+            self._trouble = message
+            self.say(printable(message))
+
+    def say(self, text: str) -> None:
+        """Print a line that stays, unless the command is quiet."""
+        if not self._quiet:
+            self.report_failure(text)
+
+    def report_failure(self, text: str) -> None:
+        """Print a line that stays, also for a quiet command."""
+        from rich.text import Text
+
+        self._console().print(Text(printable_lines(text)), soft_wrap=True)
+
+    def figures(self) -> Figures:
+        """Return the figures of this moment."""
+        with self._lock:
+            counts = Counter(self.counts)
+            plan = self.plan
+            now = time.monotonic()
+            elapsed = max(now - self._since, 1e-3)
+            done = counts["extracted"] + counts["unchanged"] + counts["failed"]
+            if self._phase == VERIFYING and done:
+                return _figures_of_verify(counts, done / elapsed)
+            if plan is None or self._phase != EXTRACTING:
+                return Figures(TITLES.get(self._phase, self._phase), None, note=self.note)
+            share = min(1.0, max(0.0, counts["bytes_done"] / max(1, plan.work)))
+            earlier = self._remember(_Moment(now, share, done))
+        passed = max(now - earlier.time, 1e-3)
+        speed = (share - earlier.share) / passed
+        remaining = ""
+        if speed > 0 and elapsed >= MIN_SECONDS and MIN_SHARE <= share < 1:
+            remaining = f"about {show_seconds((1 - share) / speed)} left"
+        members_rate = f"{(done - earlier.members) / passed:,.0f} members/s"
+        size = plan.bytes_out
+        return Figures(
+            TITLES[EXTRACTING],
+            share,
+            members=f"{done:,}/{plan.selected:,} members",
+            failed=f"{counts['failed']:,} failed",
+            size=f"{show_bytes(share * size)} of {show_bytes(size)}",
+            rate=f"{members_rate}, {show_bytes(speed * size)}/s",
+            remaining=remaining,
+            note=self.note,
+        )
+
+    def _remember(self, moment: _Moment) -> _Moment:
+        """Add a moment to the history; return the one that rates are counted from."""
+        self._history.append(moment)
+        while len(self._history) > 2 and moment.time - self._history[1].time > RATE_SECONDS:
+            self._history.pop(0)
+        return self._history[0]
+
+    def _console(self) -> Console:
+        from rich.console import Console
+
+        if self._own_console is None:
+            self._own_console = Console(file=unescaped_errors(), highlight=False)
+        return self._own_console
+
+    def _start(self) -> None:
+        """Begin to show, on a terminal or in lines."""
+        if self._quiet or self._live is not None or self._lines is not None:
+            return
+        console = self._console()
+        if console.is_terminal and not console.is_dumb_terminal:
+            from rich.live import Live
+
+            self._live = Live(
+                get_renderable=self.draw, console=console, refresh_per_second=5, transient=True
+            )
+            self._live.start()
+            return
+        self._lines = threading.Thread(target=self._print_lines, daemon=True, name="progress")
+        self._lines.start()
+
+    def _print_lines(self) -> None:
+        while not self._ended.wait(LINE_SECONDS):
+            self.say(self.figures().line())
+
+    def draw(self) -> Table:
+        """Draw a bar with its figures; a narrow terminal gets two short lines."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        figures = self.figures()
+        is_wide = self._console().width >= WIDE
+        bar = ProgressBar(
+            total=1.0,
+            completed=figures.share or 0.0,
+            width=24 if is_wide else 10,
+            pulse=figures.share is None,
+        )
+        first_line = Table.grid(padding=(0, 1))
+        first_line.add_row(
+            Text(figures.phase), bar, figures.percent.rjust(4), Text(figures.remaining)
+        )
+        failed = Text(figures.failed, style="red" if self.counts["failed"] else "dim")
+        sizes = (figures.size, figures.rate) if is_wide else ()
+        second_line = Table.grid(padding=(0, 2))
+        second_line.add_row(Text(figures.members), failed, *sizes)
+        lines = Table.grid()
+        lines.add_row(first_line)
+        lines.add_row(second_line)
+        if figures.note:
+            lines.add_row(Text(figures.note, style="dim"))
+        return lines
+
+
+def _figures_of_verify(counts: Mapping[str, int], rate: float) -> Figures:
+    """Return the figures of a comparison; `rate` is in objects a second."""
+    size = counts["bytes_read"]
+    return Figures(
+        "comparing",
+        None,
+        members=f"{counts['extracted']:,} equal",
+        failed=f"{counts['failed']:,} not",
+        size=f"{show_bytes(size)} read" if size else "",
+        rate=f"{rate:,.0f} objects/s",
+    )
