@@ -189,7 +189,8 @@ def deploy(assembly: Assembly, variables: Mapping[str, str]) -> dict[str, str]:
 def _publish(assembly: Assembly, variables: Mapping[str, str]) -> str:
     """Do what `cdk bootstrap` and the publishing of `cdk deploy` do; return the template's URL."""
     parameter = f"/cdk-bootstrap/{QUALIFIER}/version"
-    make_client("ssm", variables).put_parameter(Name=parameter, Value="30", Type="String")
+    put_parameter = make_client("ssm", variables).put_parameter
+    put_parameter(Name=parameter, Value="30", Type="String", Overwrite=True)
     s3 = make_client("s3", variables)
     url = ""
     for path, bucket, key in assembly.assets():

@@ -15,12 +15,19 @@ from embedded.pipeline import DeployedPipeline
 from s3unzip.metric_names import METRICS
 from s3unzip.model import Report, Verdict, decode
 from s3unzip.settings import MIB, Variable
-from tests.e2e.functions import await_value, members_of, with_all_variables, with_variables
+from tests.e2e.functions import (
+    await_value,
+    find_function,
+    members_of,
+    with_all_variables,
+    with_variables,
+)
 from tests.e2e.huge import check, write_archive
 from tests.support.processes import run_command
 from tests.support.split_zips import build_split
 from tests.support.zips import Entry, build
 
+AT_ONCE = 8  # invocations of intake, where many events come
 STATE_MACHINE = {Variable.TUNING.value: json.dumps({"max_direct_members": 0})}
 # Metrics of handovers, of actions after success and of the malware gate.
 UNUSED = {"ArchivesWithheld", "DirectHandovers", "SourcesFinished", "SourcesNotFinished"}
@@ -55,13 +62,16 @@ def name_of(entry: Entry) -> str:
     return entry.raw_name.decode()
 
 
-def put_event(pipeline: DeployedPipeline, key: str, times: int = 1) -> None:
+OLD = "2026-01-01T00:00:00Z"
+
+
+def put_event(pipeline: DeployedPipeline, key: str, times: int = 1, put_at: str = OLD) -> None:
     """Queue EventBridge's event of an archive, as often as wanted, as the rule would."""
     body = json.dumps(
         {
             "source": "aws.s3",
             "detail-type": "Object Created",
-            "time": "2026-01-01T00:00:00Z",
+            "time": put_at,
             "detail": {
                 "bucket": {"name": pipeline.outputs["IngestBucket"]},
                 "object": {"key": key, "size": 1, "etag": "stale", "sequencer": "00"},
@@ -224,6 +234,30 @@ def test_duplicate_events(pipeline: DeployedPipeline) -> None:
     assert report.verdict is Verdict.COMPLETED
     assert len(pipeline.member_keys("five/")) == 30
     assert [run for run in pipeline.runs() if "-five-" in run] == [report.run]
+
+
+def test_a_thousand_events_of_one_archive(pipeline: DeployedPipeline) -> None:
+    """The event source polls as hard as its maximum lets it, which the function may have at once.
+
+    So no message is throttled and counts as received: none is a dead letter, and there is one run.
+    """
+    functions, intake = pipeline.client("lambda"), find_function(pipeline, "intake")["FunctionName"]
+    (source,) = functions.list_event_source_mappings(FunctionName=intake)["EventSourceMappings"]
+    usual = source["ScalingConfig"]
+    update = functions.update_event_source_mapping
+    functions.put_function_concurrency(FunctionName=intake, ReservedConcurrentExecutions=AT_ONCE)
+    update(UUID=source["UUID"], ScalingConfig={"MaximumConcurrency": AT_ONCE})
+    try:
+        pipeline.put("thousand.zip", build(*members_of(3)))
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        for _ in range(100):
+            put_event(pipeline, "thousand.zip", 10, now)
+        wait_until_idle(pipeline)
+    finally:
+        update(UUID=source["UUID"], ScalingConfig=usual)
+        functions.delete_function_concurrency(FunctionName=intake)
+    assert len([run for run in pipeline.runs() if "-thousand-" in run]) == 1
+    assert pipeline.wait("thousand.zip").verdict is Verdict.COMPLETED
 
 
 def test_event_of_a_deleted_object(pipeline: DeployedPipeline) -> None:

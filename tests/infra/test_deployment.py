@@ -10,7 +10,8 @@ from pathlib import Path
 import boto3
 import pytest
 
-from embedded.ministack import PYTHON, EmbeddedAws
+from embedded.deploy import deploy
+from embedded.ministack import PYTHON, EmbeddedAws, EmbeddedAwsError
 from infra import RefusedError
 from infra.account import (
     Account,
@@ -24,7 +25,7 @@ from infra.account import (
 from infra.cdk_cli import COMMAND
 from infra.deployment import Wish, fit_account, main
 from infra.environment import load_environment
-from tests.support.assemblies import BOUNDARY, KMS_KEY, SECRET
+from tests.support.assemblies import BOUNDARY, KMS_KEY, SECRET, for_embedded_aws
 from tests.support.bare import make_checkout, make_machine
 
 REGION = "eu-west-1"
@@ -225,6 +226,16 @@ def test_dev_fits_into_a_new_account(
     account = Account("000000000000", "us-east-1", boto3.Session(region_name="us-east-1"))
     dev = Wish(load_environment("dev"), (), yes=True, archive=None)
     assert fit_account(account, dev) == ["-c", "intake.concurrency=5"]
+
+
+def test_dev_deploys_into_a_new_account(
+    new_account: EmbeddedAws, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Ten invocations at once and 3,008 MB are enough for the stack; those of prod are not."""
+    outputs = deploy(for_embedded_aws(tmp_path_factory, "dev"), new_account.environment)
+    assert outputs["QueueUrl"]
+    with pytest.raises(EmbeddedAwsError, match=r"minimum value of|less than or equal to 3008"):
+        deploy(for_embedded_aws(tmp_path_factory, "prod"), new_account.environment)
 
 
 def test_a_creation_that_nobody_confirmed_is_a_stack(account: Account) -> None:

@@ -362,6 +362,35 @@ def test_each_rule_reaches_its_target(
                     assert (logical, name) in permitted
 
 
+def test_each_queue_has_a_sender_that_may_send(synthesized: Callable[[str], Synthesized]) -> None:
+    """Of each queue of prod somebody knows what comes, and nobody may send without TLS."""
+    made = synthesized("told")
+    policies = _policies(made, "AWS::SQS::QueuePolicy", "Queues")
+    queues = made.resources("AWS::SQS::Queue")
+    targets = [
+        target
+        for rule in made.resources("AWS::Events::Rule").values()
+        for target in rule["Targets"]
+    ]
+    redriven = [queue["RedrivePolicy"] for queue in queues.values() if "RedrivePolicy" in queue]
+    configs = made.resources("AWS::Lambda::EventInvokeConfig").values()
+    destinations = [one["DestinationConfig"]["OnFailure"]["Destination"] for one in configs]
+    senders = {
+        "EventBridge": [target["Arn"] for target in targets],
+        "EventBridge, undelivered": [target["DeadLetterConfig"]["Arn"] for target in targets],
+        "SQS": [policy["deadLetterTargetArn"] for policy in redriven],
+        "Lambda": destinations,
+    }
+    reached = {_reference(arn) for arns in senders.values() for arn in arns}
+    assert queues.keys() <= reached
+    for destination in destinations:
+        sent = ("sqs:SendMessage", f"<{_reference(destination)[:-8]}.Arn>")
+        assert sent in made.rights("settle")
+    for name in queues:
+        denials = [one for one in policies[name] if one["Effect"] == "Deny"]
+        assert [one["Condition"] for one in denials] == [{"Bool": {"aws:SecureTransport": "false"}}]
+
+
 def test_the_event_source_is_the_limit_of_intake(dev: Synthesized, prod: Synthesized) -> None:
     """A reservation without a maximum would let messages count as received while throttled."""
     for made, maximum in ((dev, 100), (prod, 50)):

@@ -21,12 +21,13 @@ PLAN_AND_SETTLES = 7_000  # events: tests/infra/test_workflow.py counts them
 
 
 class Account:
-    """Step Functions, Lambda and S3 of one embedded AWS."""
+    """Step Functions, Lambda, SQS and S3 of one embedded AWS."""
 
     def __init__(self, aws: EmbeddedAws) -> None:
         self.states = make_client("stepfunctions", aws.environment)
         self.s3 = make_client("s3", aws.environment)
         self.functions = make_client("lambda", aws.environment)
+        self.queues = make_client("sqs", aws.environment)
         self._machines = 0
 
     def make(self, **states: dict[str, Any]) -> str:
@@ -36,6 +37,38 @@ class Account:
         name = f"machine-{self._machines}"
         made = self.states.create_state_machine(name=name, definition=definition, roleArn=ROLE)
         return str(made["stateMachineArn"])
+
+    def make_function(self, name: str, code: bytes, *, at_once: int) -> str:
+        """Return the ARN of a function with this code, and so many invocations at once."""
+        function = self.functions.create_function(
+            FunctionName=name,
+            Runtime="python3.13",
+            Role=ROLE,
+            Handler="code.handler",
+            Code={"ZipFile": build(Entry("code.py", code))},
+            Timeout=5,
+        )
+        reserve = self.functions.put_function_concurrency
+        reserve(FunctionName=name, ReservedConcurrentExecutions=at_once)
+        return str(function["FunctionArn"])
+
+    def make_queue(self, name: str, **attributes: str) -> str:
+        """Return the URL of a queue."""
+        return str(self.queues.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"])
+
+    def arn_of(self, queue: str) -> str:
+        """Return the ARN of a queue by its URL."""
+        return self._attribute(queue, "QueueArn")
+
+    def count(self, queue: str) -> int:
+        """Return how many messages a queue holds, in flight or not."""
+        visible = self._attribute(queue, "ApproximateNumberOfMessages")
+        taken = self._attribute(queue, "ApproximateNumberOfMessagesNotVisible")
+        return int(visible) + int(taken)
+
+    def _attribute(self, queue: str, name: str) -> str:
+        answer = self.queues.get_queue_attributes(QueueUrl=queue, AttributeNames=[name])
+        return str(answer["Attributes"][name])
 
     def run(self, machine: str, given: object = None, **named: str) -> dict[str, Any]:
         """Return what DescribeExecution says of an execution that has ended."""
@@ -178,21 +211,33 @@ def test_histories_are_bounded(account: Account) -> None:
     assert newest["events"][0]["id"] == 25_000
 
 
+@pytest.mark.parametrize("limit", [None, 2])
+def test_a_throttled_message_counts_as_received(hurried: Account, limit: int | None) -> None:
+    """A function that may do less than its event source polls for loses healthy messages."""
+    name = f"limit-{limit}"
+    code = b"import time\ndef handler(*_):\n    time.sleep(1)\n    return {}\n"
+    function = hurried.make_function(name, code, at_once=2)
+    dead = hurried.make_queue(f"{name}-dead")
+    redrive = json.dumps({"deadLetterTargetArn": hurried.arn_of(dead), "maxReceiveCount": 1})
+    visible = "6" if limit is None else "600"  # a busy machine loses none that is not throttled
+    queue = hurried.make_queue(name, VisibilityTimeout=visible, RedrivePolicy=redrive)
+    for _ in range(8):
+        hurried.queues.send_message(QueueUrl=queue, MessageBody="{}")
+    scaling = {} if limit is None else {"ScalingConfig": {"MaximumConcurrency": limit}}
+    hurried.functions.create_event_source_mapping(
+        FunctionName=function, EventSourceArn=hurried.arn_of(queue), BatchSize=1, **scaling
+    )
+    for _ in looks():
+        if hurried.count(queue) == 0:
+            break
+    assert (hurried.count(queue), hurried.count(dead) > 0) == (0, limit is None)
+
+
 def test_rounds_without_a_free_worker_fit_into_a_history(hurried: Account) -> None:
     """Two rounds of the shipped inline Map, whose 40 tasks are all refused, to the last retry."""
-    functions = hurried.functions
-    function = functions.create_function(
-        FunctionName="full",
-        Runtime="python3.13",
-        Role=ROLE,
-        Handler="none.handler",
-        Code={"ZipFile": build(Entry("none.py", b""))},
-    )
-    functions.put_function_concurrency(FunctionName="full", ReservedConcurrentExecutions=0)
+    function = hurried.make_function("full", b"", at_once=0)
     few = json.loads(DEFINITION.read_text())["States"]["Few tasks"]
-    few["ItemProcessor"]["States"]["Extract"]["Parameters"]["FunctionName"] = function[
-        "FunctionArn"
-    ]
+    few["ItemProcessor"]["States"]["Extract"]["Parameters"]["FunctionName"] = function
     rounds = {"First": few | {"Next": "Second"}, "Second": few | {"Next": "End"}, "End": PASS}
     given = {"run": "r", "workers": 40, "tasks": [{"id": str(n)} for n in range(40)]}
     ended = hurried.run(hurried.make(**rounds), given)
