@@ -51,6 +51,7 @@ ELSEWHERE: dict[str, Callable[[list[str]], str | None]] = {
     "git ": _no_fault,  # asks the repository's server
     "uv tool install ": _no_fault,  # asks the package index: tests/docs/test_install.py
     "pipx install ": _no_fault,
+    "uv tool uninstall ": _no_fault,
     "uv sync": _no_fault,  # has made the environment of this test
     "uv run python -m ": check_module,  # needs a deployed stack: tests/acceptance
 }
