@@ -4,6 +4,8 @@
 transfer between Regions, free tiers, X-Ray, and the cost of the idle stack.
 """
 
+from typing import NamedTuple
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -24,6 +26,35 @@ class CostLine(Struct, frozen=True):
     dollars: float
 
 
+class BilledUnit(NamedTuple):
+    """A unit that a service bills, and its price in dollars."""
+
+    service: str
+    name: str
+    price: float
+
+    def line(self, item: str, quantity: float) -> CostLine:
+        """Return the line of the bill for `quantity` units."""
+        return CostLine(
+            service=self.service,
+            item=item,
+            quantity=quantity,
+            unit=self.name,
+            dollars=quantity * self.price,
+        )
+
+
+S3_WRITE = BilledUnit("S3", "request", rates.PRICE_S3_WRITE)
+S3_READ = BilledUnit("S3", "request", rates.PRICE_S3_READ)
+LAMBDA_DURATION = BilledUnit("Lambda", "GB-s", rates.PRICE_LAMBDA_GB_SECOND)
+LAMBDA_REQUEST = BilledUnit("Lambda", "request", rates.PRICE_LAMBDA_REQUEST)
+TRANSITION = BilledUnit("Step Functions", "transition", rates.PRICE_STANDARD_TRANSITION)
+SQS_REQUEST = BilledUnit("SQS", "request", rates.PRICE_SQS_REQUEST)
+CUSTOM_EVENT = BilledUnit("EventBridge", "event", rates.PRICE_EVENT)
+S3_EVENT = BilledUnit("EventBridge", "event", rates.PRICE_S3_EVENT)
+LOG_BYTE = BilledUnit("CloudWatch", "byte", rates.PRICE_LOG_BYTE)
+
+
 class Cost(Struct, frozen=True):
     """The bill of one run, in dollars."""
 
@@ -34,7 +65,7 @@ class Cost(Struct, frozen=True):
 
 
 class Work(Struct, frozen=True):
-    """What a run does, as far as it costs money."""
+    """The quantities of a run that cost money."""
 
     members: int  # written
     requests: Requests
@@ -43,7 +74,7 @@ class Work(Struct, frozen=True):
 
 
 def price_run(report: Report, platform: Platform | None) -> Cost | None:
-    """Return the cost of a run from what it counted, None if the platform has no prices."""
+    """Return the cost of a run from its counts, None if the platform has no prices."""
     if platform is None or not platform.costs_money:
         return None
     requests = report.requests
@@ -81,14 +112,13 @@ def _storage_class(job: Job) -> str:
 
 
 def _price_requests(job: Job, work: Work, platform: Platform) -> list[CostLine]:
+    """Return the lines of the requests to S3."""
     requests = work.requests
     lines = []
     if platform.priced_writes:
-        lines.append(
-            _line("S3", "PUT, COPY, POST, LIST", requests.writes, "request", rates.PRICE_S3_WRITE)
-        )
+        lines.append(S3_WRITE.line("PUT, COPY, POST, LIST", requests.writes))
     if platform.priced_reads:
-        lines.append(_line("S3", "GET, HEAD", requests.reads, "request", rates.PRICE_S3_READ))
+        lines.append(S3_READ.line("GET, HEAD", requests.reads))
     storage_class = _storage_class(job)
     surcharge = rates.PRICES_S3_WRITE[storage_class] - rates.PRICE_S3_WRITE
     if platform.priced_writes and surcharge > 0:
@@ -96,37 +126,29 @@ def _price_requests(job: Job, work: Work, platform: Platform) -> list[CostLine]:
         count = min(requests.put, work.members) + requests.complete
         if storage_class not in rates.PARTS_AS_STANDARD:
             count += requests.create + requests.part + requests.copy
-        lines.append(_line("S3", f"more for {storage_class}", count, "request", surcharge))
+        lines.append(S3_WRITE._replace(price=surcharge).line(f"more for {storage_class}", count))
     return lines
 
 
 def _price_functions(job: Job, work: Work, platform: Platform) -> list[CostLine]:
-    """Return what is paid for besides S3: functions, states, messages, events and logs."""
+    """Return the lines besides S3: functions, states, messages, events and logs."""
     if not platform.memory_gb:
         return []
     invocations = 1 if platform.direct else work.tasks + 2  # plan and report
     transitions = 0
     if work.tasks and not platform.direct:
         transitions = rates.TRANSITIONS + rates.TASK_TRANSITIONS * work.tasks
+    events = 1
     # A bucket that sends events for archives sends one for each member that is put into it.
-    shares_bucket = job.source.store.is_billed and job.source.bucket == job.destination.bucket
-    events = 1 + work.members if shares_bucket else 1
-    used = work.seconds * platform.memory_gb
+    if job.source.store.is_billed and job.source.bucket == job.destination.bucket:
+        events += work.members
     logs = invocations * rates.LOG_BYTES + transitions * rates.TRANSITION_LOG_BYTES
     return [
-        _line("Lambda", "duration", used, "GB-s", rates.PRICE_LAMBDA_GB_SECOND),
-        _line("Lambda", "requests", invocations, "request", rates.PRICE_LAMBDA_REQUEST),
-        _line(
-            "Step Functions", "Standard", transitions, "transition", rates.PRICE_STANDARD_TRANSITION
-        ),
-        _line("SQS", "requests", rates.SQS_REQUESTS, "request", rates.PRICE_SQS_REQUEST),
-        _line("EventBridge", "custom events", rates.EVENTS, "event", rates.PRICE_EVENT),
-        _line("EventBridge", "events of S3", events, "event", rates.PRICE_S3_EVENT),
-        _line("CloudWatch", "logs", logs, "byte", rates.PRICE_LOG_BYTE),
+        LAMBDA_DURATION.line("duration", work.seconds * platform.memory_gb),
+        LAMBDA_REQUEST.line("requests", invocations),
+        TRANSITION.line("Standard", transitions),
+        SQS_REQUEST.line("requests", rates.SQS_REQUESTS),
+        CUSTOM_EVENT.line("custom events", rates.EVENTS),
+        S3_EVENT.line("events of S3", events),
+        LOG_BYTE.line("logs", logs),
     ]
-
-
-def _line(  # a row of the bill has five values
-    service: str, item: str, quantity: float, unit: str, unit_price: float
-) -> CostLine:
-    return CostLine(service, item, quantity, unit, quantity * unit_price)

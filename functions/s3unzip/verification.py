@@ -4,8 +4,8 @@ LIST returns keys, sizes and ETags. An object whose ETag is on record needs no f
 the others, HEAD returns a CRC-32. An object that was replaced after a run wrote it is read.
 
 The records of runs have the ETag that the store answered each PUT and Complete with. A run writes
-an object only after it has compared the bytes with the archive's directory, so an object that still
-has that ETag is the very one, whatever its metadata says.
+an object only after it has compared the bytes with the archive's directory. So an object that still
+has that ETag is proved, whatever its metadata says.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import partial
-from operator import attrgetter, eq, itemgetter
-from typing import NamedTuple
+from itertools import chain, pairwise
+from operator import attrgetter, eq
+from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from s3unzip.context import Context, Progress
 from s3unzip.errors import S3UnzipError, StorageError, UnorderedListError
@@ -38,9 +40,10 @@ from s3unzip.stores.ports import ListedObject, StoredObject
 from s3unzip.zip.values import WRAP
 
 LISTS = 16  # ranges of keys that are listed concurrently
-ADVICE = "leave out --objects"
-HANDFUL = 16  # objects that a thread takes at a time
+ORDER_ADVICE = "leave out --objects"
+OBJECTS_OF_A_JOB = 16  # that a thread asks for one after the other
 _KEY = attrgetter("key")
+T = TypeVar("T")
 
 
 class Comparison(StrEnum):
@@ -123,19 +126,19 @@ class Effort(NamedTuple):
     range_keys: int = 4_990  # members of one range of keys: five pages of LIST, and not a sixth
 
 
-class _Expected(NamedTuple):
+class _Expected(Struct, frozen=True, gc=False):
     """One object that should exist."""
 
     key: str
-    size: int
-    crc32: int | None  # None: the archive does not declare it
-    wanted: bool  # False: a member that is not selected; its object does not count as extra
+    size: int = 0
+    crc32: int | None = None  # None: the archive does not declare it
+    is_selected: bool = True  # False: the object of a member that is not selected; it is not extra
     is_wrapped: bool = False  # only the lower 32 bits of the size are known
 
     def fit(self, listed: ListedObject | None) -> _Expected:
-        """Return the object with the size of the listed one, if that can be its own."""
+        """Return the object with the size of the listed one, if the member can have it."""
         if self.is_wrapped and listed is not None and (listed.size - self.size) % WRAP == 0:
-            return self._replace(size=listed.size)
+            return replace(self, size=listed.size)
         return self
 
 
@@ -158,55 +161,57 @@ def verify_objects(
         check: called with what was read of the archive; may raise to stop here.
     """
     started = context.clock.now()
-    known = WrittenObjects() if effort.deep or written is None else written
+    if written is None or effort.deep:
+        written = WrittenObjects()
     calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
     reading = read_archive(request, context, calls)
     if check is not None:
         check(reading)
     expected = _expect(request, reading)
-    objects = _compare_all(_Objects(request, context, effort, each=each), expected, known)
+    results = _Results(effort.listed, each, context.progress or Progress())
+    comparison = _ObjectComparison(request, context, effort, written, results=results)
+    requests = calls.requests
+    try:
+        comparison.compare(expected)
+    except UnorderedListError as error:
+        if each is not None and results.is_begun:
+            message = f"{error}, and objects were told before: {ORDER_ADVICE}"
+            raise StorageError(message) from error
+        requests += comparison.requests
+        # Threads of the first comparison may still be at work: they add to its own results.
+        results = _Results(effort.listed, each, context.progress or Progress())
+        comparison = _ObjectComparison(request, context, effort, written, results=results)
+        comparison.compare_unordered(expected)
     return Verification(
-        verdict=Comparison.DIFFERENT if objects.counts else Comparison.EQUAL,
+        verdict=Comparison.DIFFERENT if results.counts else Comparison.EQUAL,
         source=request.source.public,
         pin=reading.pin,
         destination=request.destination,
         prefix=reading.template.prefix,
         deep=effort.deep,
-        members=sum(member.wanted for member in expected),
+        members=sum(member.is_selected for member in expected),
         refused=len(reading.failures),
-        equal=objects.proofs.total(),
-        proofs={one.value: objects.proofs[one] for one in Proof if objects.proofs[one]},
-        records=tuple(known.runs),
-        counts={kind.value: objects.counts[kind] for kind in Kind if objects.counts[kind]},
-        differences=objects.differences,
-        bytes_read=objects.bytes_read,
-        requests=calls.requests + objects.requests,
+        equal=results.proofs.total(),
+        proofs=results.counted_proofs,
+        records=tuple(written.runs),
+        counts=results.counted_differences,
+        differences=results.differences,
+        bytes_read=results.bytes_read,
+        requests=requests + comparison.requests,
         started=started,
         seconds=round(context.clock.now() - started, 3),
     )
 
 
-def _compare_all(objects: _Objects, expected: list[_Expected], known: WrittenObjects) -> _Objects:
-    """Return the objects once all are compared: others where the store lists in another order."""
-    try:
-        objects.compare(expected, known)
-    except UnorderedListError as error:
-        if objects.were_told:
-            raise StorageError(f"{error}, and objects were told before: {ADVICE}") from error
-        objects = objects.begin_again()
-        objects.compare_unordered(expected, known)
-    return objects
-
-
 def _expect(request: Request, reading: Reading) -> list[_Expected]:
     """Return the objects that the directory declares, by key in UTF-8 order."""
-    key_of, options = reading.template.key_of(), request.options
+    options = request.options
+    key_of = reading.template.key_of()
     expected = [
         _Expected(
             key_of(member.path),
-            stored_size(member, options),
-            member.crc32 if member.declares_crc else None,
-            wanted=True,
+            size=stored_size(member, options),
+            crc32=member.crc32 if member.declares_crc else None,
             is_wrapped=member.is_wrapped and options.as_gzip is None,
         )
         for member in reading.selected
@@ -214,193 +219,229 @@ def _expect(request: Request, reading: Reading) -> list[_Expected]:
     if reading.selected is not reading.index.members:  # their keys may be equal
         keys = {member.key for member in expected}
         unselected = {key_of(member.path) for member in reading.index.members} - keys
-        expected += [_Expected(key, size=0, crc32=None, wanted=False) for key in unselected]
-    expected.sort(key=itemgetter(0))  # code points are in the order of their UTF-8
+        expected += [_Expected(key, is_selected=False) for key in unselected]
+    expected.sort(key=_KEY)  # code points are in the order of their UTF-8
     return expected
 
 
-class _Objects:
-    """The objects of a destination, compared by the listing, by HEAD and by their bytes.
+class _Results:
+    """The results of a comparison; threads add to them.
 
-    Threads add to the counts, and keep the first differences of each kind. The progress gets
-    ``extracted`` (equal), ``failed`` and ``bytes_read``.
+    All are counted; the first differences of each kind are kept. The progress gets ``extracted``
+    (equal), ``failed`` and ``bytes_read``.
     """
+
+    def __init__(
+        self,
+        listed: int,
+        each: Callable[[ComparedObject], object] | None,
+        progress: Progress,
+    ) -> None:
+        self._listed = listed
+        self._each = each
+        self._progress = progress
+        self._lock = threading.Lock()
+        self._first: dict[Kind, list[Difference]] = {kind: [] for kind in Kind}
+        self.counts: Counter[Kind] = Counter()
+        self.proofs: Counter[Proof] = Counter()
+        self.bytes_read = 0
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is a result."""
+        return bool(self.counts or self.proofs)
+
+    @property
+    def counted_proofs(self) -> dict[str, int]:
+        """Equal objects by proof."""
+        return {proof.value: self.proofs[proof] for proof in Proof if self.proofs[proof]}
+
+    @property
+    def counted_differences(self) -> dict[str, int]:
+        """Different objects by kind."""
+        return {kind.value: self.counts[kind] for kind in Kind if self.counts[kind]}
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """The first differences, by kind and key."""
+        return tuple(chain.from_iterable(sorted(self._first[kind], key=_KEY) for kind in Kind))
+
+    def add_different(self, differences: Sequence[Difference]) -> None:
+        """Add objects that differ from their members."""
+        with self._lock:
+            for difference in differences:
+                kind = difference.kind
+                self.counts[kind] += 1
+                if len(self._first[kind]) < self._listed:
+                    self._first[kind].append(difference)
+                if self._each is not None:
+                    self._each(ComparedObject(difference.key, difference=kind))
+        self._progress.finished({"failed": len(differences)})
+
+    def add_equal(self, keys: Sequence[str], proof: Proof) -> None:
+        """Add objects that are equal to their members, by one proof."""
+        with self._lock:
+            self.proofs[proof] += len(keys)
+            if self._each is not None:
+                for key in keys:
+                    self._each(ComparedObject(key, proof=proof))
+        self._progress.finished({"extracted": len(keys)})
+
+    def add_bytes(self, size: int) -> None:
+        """Count the bytes of an object that was read."""
+        with self._lock:
+            self.bytes_read += size
+        self._progress.finished({"bytes_read": size})
+
+
+class _KeyRange(NamedTuple):
+    """Members whose keys are from `first` to before `stop`; other keys there are extra."""
+
+    members: Sequence[_Expected]
+    first: str
+    stop: str
+
+
+class _ObjectComparison:
+    """Compares the objects of a destination by the listing, by HEAD and by their bytes."""
 
     def __init__(
         self,
         request: Request,
         context: Context,
         effort: Effort,
-        each: Callable[[ComparedObject], object] | None,
-        earlier: Requests | None = None,
+        written: WrittenObjects,
+        *,
+        results: _Results,
     ) -> None:
-        self._request = request
-        self._context = context
         self._destination = context.stores.destination(request.destination)
         self._prefix = parse_template(request).prefix
         self._is_gzip = request.options.as_gzip is not None
-        # Without metadata HEAD reads the object.
-        self._head = Proof.METADATA if self._destination.keeps_metadata else Proof.READ
         self._effort = effort
+        self._written = written
+        self._results = results
         self._calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
-        self._earlier = earlier or Requests()
-        self._each = each
-        self._progress = context.progress or Progress()
-        # Of the right size, but the listing does not prove their bytes: without a record of a run,
-        # and written by a run and replaced later.
+        self._list_page = partial(self._calls.paced, "list")
+        # Of the right size, but the listing does not prove their bytes: no run has recorded them,
+        # or they were replaced after a run wrote them.
         self._unrecorded: list[_Expected] = []
         self._replaced: list[_Expected] = []
-        self._has_wrapped = False
-        self._lock = threading.Lock()
-        self._kept: dict[Kind, list[Difference]] = {kind: [] for kind in Kind}
-        self.counts: Counter[Kind] = Counter()
-        self.proofs: Counter[Proof] = Counter()
-        self.bytes_read = 0
 
     @property
     def requests(self) -> Requests:
         """The requests for listings and objects."""
-        return self._earlier + self._calls.requests
+        return self._calls.requests
 
-    @property
-    def were_told(self) -> bool:
-        """Whether the caller was given results."""
-        return self._each is not None and bool(self.counts or self.proofs)
-
-    def begin_again(self) -> _Objects:
-        """Return objects of which none is compared; threads of these may still be at work."""
-        return _Objects(
-            self._request, self._context, self._effort, each=self._each, earlier=self.requests
-        )
-
-    @property
-    def differences(self) -> tuple[Difference, ...]:
-        """The kept differences, by kind and key."""
-        return tuple(one for kind in Kind for one in sorted(self._kept[kind], key=_KEY))
-
-    def _add(self, differences: Sequence[Difference], keys: Sequence[str], proof: Proof) -> None:
-        """Add objects that are not as they should be, and others that are, all by one proof."""
-        with self._lock:
-            for one in differences:
-                self.counts[one.kind] += 1
-                if len(self._kept[one.kind]) < self._effort.listed:
-                    self._kept[one.kind].append(one)
-                if self._each is not None:
-                    self._each(ComparedObject(one.key, difference=one.kind))
-            if keys:
-                self.proofs[proof] += len(keys)
-            if self._each is not None:
-                for key in keys:
-                    self._each(ComparedObject(key, proof=proof))
-        self._progress.finished({"extracted": len(keys), "failed": len(differences)})
-
-    def compare(self, expected: list[_Expected], known: WrittenObjects) -> None:
+    def compare(self, expected: list[_Expected]) -> None:
         """Compare all; `expected` is in the order of the keys.
 
         Ranges of keys are listed concurrently, each from one member's key to another's.
         """
-        self._has_wrapped = any(member.is_wrapped for member in expected)
         size = self._effort.range_keys
         starts = range(0, max(1, len(expected)), size)
         keys = ["", *(expected[at].key for at in starts[1:]), self._prefix + BEYOND]
+        ranges = (
+            _KeyRange(expected[start : start + size], first, stop)
+            for start, (first, stop) in zip(starts, pairwise(keys), strict=True)
+        )
+        self._share(self._compare_range, ranges, LISTS)
+        self._compare_unproved()
 
-        def compare_range(place: int) -> None:
-            members = expected[starts[place] : starts[place] + size]
-            self._compare_range(members, keys[place], keys[place + 1], known)
-
-        self._share(compare_range, range(len(starts)), LISTS)
-        self._compare_listed()
-
-    def compare_unordered(self, expected: list[_Expected], known: WrittenObjects) -> None:
-        """Compare all where the store lists keys in no order; a key may come more than once."""
-        self._has_wrapped = any(member.is_wrapped for member in expected)
+    def compare_unordered(self, expected: list[_Expected]) -> None:
+        """Compare all if the store lists keys in no order; a key may come more than once."""
         members = {member.key: member for member in expected}
-        unseen = dict(members)
-        list_page = partial(self._calls.paced, "list")
-        for page in list_pages(self._destination, self._prefix, list_page):
+        unlisted = dict(members)
+        for page in list_pages(self._destination, self._prefix, self._list_page):
             objects = [
                 listed
                 for listed in page.objects
-                if listed.key in unseen or listed.key not in members
+                if listed.key in unlisted or listed.key not in members
             ]
-            pairs = (unseen.pop(listed.key, None) for listed in objects)
-            self._compare_page([member for member in pairs if member], objects, known)
-        self._compare_page(list(unseen.values()), [], known)
-        self._compare_listed()
+            pairs = (unlisted.pop(listed.key, None) for listed in objects)
+            self._compare_page([member for member in pairs if member], objects)
+        self._compare_page(list(unlisted.values()), [])
+        self._compare_unproved()
 
-    def _compare_listed(self) -> None:
+    def _compare_unproved(self) -> None:
         """Compare the contents of objects that the listing does not prove."""
         self._compare_contents(self._unrecorded, self._read if self._effort.deep else self._ask)
         self._compare_contents(self._replaced, self._read)
 
-    def _share(self, work: Callable[[int], None], places: Sequence[int], threads: int) -> None:
-        """Call `work` for the places in so many threads."""
+    def _share(self, work: Callable[[T], None], jobs: Iterable[T], threads: int) -> None:
+        """Call `work` for each job, in `threads` threads."""
 
-        def work_on(place: int) -> None:
+        def work_on(job: T) -> None:
             try:
-                work(place)
+                work(job)
             except S3UnzipError:
                 self._calls.end()
                 raise
 
         try:
-            for _ in map_ahead(work_on, places, threads, 4 * threads):
+            for _ in map_ahead(work_on, jobs, threads, 4 * threads):
                 pass
         except BaseException:  # Ctrl-C, too: the threads end at their next page
             self._calls.end()
             raise
 
-    def _compare_range(
-        self, members: Sequence[_Expected], first: str, stop: str, known: WrittenObjects
-    ) -> None:
-        """Compare the members before the key `stop` with the listing from `first`."""
+    def _compare_range(self, keys: _KeyRange) -> None:
+        """Compare the members of a range with its listing."""
+        members = keys.members
         start = 0
-        list_page = partial(self._calls.paced, "list")
-        pages = list_pages(self._destination, self._prefix, list_page, first=first, last=stop)
+        pages = list_pages(
+            self._destination, self._prefix, self._list_page, first=keys.first, last=keys.stop
+        )
         for page in pages:
             if self._calls.has_ended:
                 return
             if not page.in_order:
                 raise UnorderedListError(f"{self._prefix}: the store lists keys in another order")
             objects = page.objects
-            if objects and objects[-1].key == stop:  # the first of the next range
+            if objects and objects[-1].key == keys.stop:  # the first of the next range
                 objects = objects[:-1]
             if objects:
                 end = bisect_right(members, objects[-1].key, start, key=_KEY)
-                self._compare_page(members[start:end], objects, known)
+                self._compare_page(members[start:end], objects)
                 start = end
-        self._compare_page(members[start:], [], known)
+        self._compare_page(members[start:], [])
 
-    def _compare_page(
-        self,
-        members: Sequence[_Expected],
-        page: Sequence[ListedObject],
-        known: WrittenObjects,
-    ) -> None:
+    def _compare_page(self, members: Sequence[_Expected], page: Sequence[ListedObject]) -> None:
         """Compare the objects of one page with the members up to the page's last key."""
-        pairs: Iterable[tuple[_Expected | None, ListedObject | None]]
-        pairs = zip(members, page, strict=False)
-        if len(members) != len(page) or not all(map(eq, map(_KEY, members), map(_KEY, page))):
-            ours, theirs = {one.key: one for one in members}, {one.key: one for one in page}
-            pairs = ((ours.get(key), theirs.get(key)) for key in sorted(ours.keys() | theirs))
         differences: list[Difference] = []
         proved: list[str] = []
-        if self._has_wrapped:
-            pairs = [(member and member.fit(listed), listed) for member, listed in pairs]
-        for member, listed in pairs:
-            if member is not None and not member.wanted:
+        for member, listed in _pair(members, page):
+            if member is None:
+                if listed is not None:
+                    differences.append(Difference(listed.key, Kind.EXTRA, found=_show(listed)))
                 continue
-            if member is None or listed is None or listed.size != member.size:
-                differences.append(_compare_sizes(member, listed))
-            elif match := known.match(member.key, member.size, member.crc32, listed.etag):
+            if not member.is_selected:
+                continue
+            if member.is_wrapped:
+                member = member.fit(listed)  # noqa: PLW2901 - the same object, with its size
+            if listed is None or listed.size != member.size:
+                differences.append(_size_difference(member, listed))
+                continue
+            match = self._written.match(member.key, member.size, member.crc32, listed.etag)
+            if match:
                 proved.append(member.key)
+            elif match is None:
+                self._unrecorded.append(member)
             else:
-                (self._unrecorded if match is None else self._replaced).append(member)
-        missing = [one.key for one in differences if one.kind is Kind.MISSING]
-        if missing and self._ask(missing[0]) is not None:
-            raise UnorderedListError(f"{missing[0]}: exists, and the store does not list it there")
-        if differences or proved:
-            self._add(differences, proved, Proof.RECORD)
+                self._replaced.append(member)
+        self._check_listing(differences)
+        if differences:
+            self._results.add_different(differences)
+        if proved:
+            self._results.add_equal(proved, Proof.RECORD)
+
+    def _check_listing(self, differences: Sequence[Difference]) -> None:
+        """Raise `UnorderedListError` if the first object that is not listed exists."""
+        for difference in differences:
+            if difference.kind is Kind.MISSING:
+                if self._ask(difference.key) is not None:
+                    message = f"{difference.key}: exists, and the store does not list it there"
+                    raise UnorderedListError(message)
+                return
 
     def _compare_contents(
         self,
@@ -409,15 +450,17 @@ class _Objects:
     ) -> None:
         """Compare the CRC-32 of objects with the directory, many at once."""
 
-        def compare(start: int) -> None:
-            for member in members[start : start + HANDFUL]:
-                found = _compare_crc(member, look_up(member.key))
-                if isinstance(found, Difference):
-                    self._add([found], [], Proof.RECORD)
+        def compare(some: Sequence[_Expected]) -> None:
+            for member in some:
+                result = _compare_crc(member, look_up(member.key))
+                if isinstance(result, Difference):
+                    self._results.add_different([result])
                 else:
-                    self._add([], [member.key], found)
+                    self._results.add_equal([member.key], result)
 
-        self._share(compare, range(0, len(members), HANDFUL), self._effort.at_once)
+        starts = range(0, len(members), OBJECTS_OF_A_JOB)
+        jobs = (members[start : start + OBJECTS_OF_A_JOB] for start in starts)
+        self._share(compare, jobs, self._effort.at_once)
 
     def _ask(self, key: str) -> tuple[Proof, StoredObject] | None:
         """Return an object by HEAD, None if it does not exist.
@@ -425,12 +468,16 @@ class _Objects:
         The store's own checksum covers the bytes of the object. These are the member's content only
         if the object is not a gzip file; else its writer's metadata count, or the file is read.
         """
-        if self._is_gzip and not self._destination.keeps_metadata:
+        keeps_metadata = self._destination.keeps_metadata
+        if self._is_gzip and not keeps_metadata:
             return self._read(key)
         stored = self._calls.paced("head", partial(self._destination.head, key))
-        if stored is None or stored.checksum is None or self._is_gzip:
-            return None if stored is None else (self._head, stored)
-        return Proof.CHECKSUM, stored._replace(crc32=stored.checksum)
+        if stored is None:
+            return None
+        if stored.checksum is not None and not self._is_gzip:
+            return Proof.CHECKSUM, stored._replace(crc32=stored.checksum)
+        # Without metadata HEAD has read the object.
+        return Proof.METADATA if keeps_metadata else Proof.READ, stored
 
     def _read(self, key: str) -> tuple[Proof, StoredObject] | None:
         """Return an object by its bytes alone, None if it does not exist."""
@@ -438,27 +485,42 @@ class _Objects:
         stored = self._calls.paced("get", read)
         if stored is None:
             return None
-        with self._lock:
-            self.bytes_read += stored.size
-        self._progress.finished({"bytes_read": stored.size})
+        self._results.add_bytes(stored.size)
         return Proof.READ, stored
 
 
-def _compare_sizes(
-    member: _Expected | None, found: ListedObject | StoredObject | None
-) -> Difference:
-    """Return the difference of an object of another size, or where one of the two is missing."""
-    key = member.key if member is not None else found.key if found is not None else ""
-    kind = Kind.EXTRA if member is None else Kind.MISSING if found is None else Kind.SIZE
-    sizes = (None if one is None else f"{one.size} bytes" for one in (member, found))
-    return Difference(key, kind, *sizes)
+def _pair(
+    members: Sequence[_Expected], page: Sequence[ListedObject]
+) -> Iterable[tuple[_Expected | None, ListedObject | None]]:
+    """Pair members and objects by their keys; usually all of them have both."""
+    if len(members) == len(page) and all(map(eq, map(_KEY, members), map(_KEY, page))):
+        return zip(members, page, strict=True)
+    member_of = {member.key: member for member in members}
+    object_of = {listed.key: listed for listed in page}
+    keys = sorted(member_of.keys() | object_of)
+    return ((member_of.get(key), object_of.get(key)) for key in keys)
 
 
-def _compare_crc(member: _Expected, found: tuple[Proof, StoredObject] | None) -> Difference | Proof:
-    """Return what proves the content of an object, or how it differs."""
-    if found is None or found[1].size != member.size:  # changed after the listing
-        return _compare_sizes(member, found and found[1])
-    proof, stored = found
+def _show(sized: _Expected | ListedObject | StoredObject) -> str:
+    return f"{sized.size} bytes"
+
+
+def _size_difference(member: _Expected, stored: ListedObject | StoredObject | None) -> Difference:
+    """Return the difference of an object that is missing, or has another size."""
+    if stored is None:
+        return Difference(member.key, Kind.MISSING, _show(member))
+    return Difference(member.key, Kind.SIZE, _show(member), _show(stored))
+
+
+def _compare_crc(
+    member: _Expected, answer: tuple[Proof, StoredObject] | None
+) -> Difference | Proof:
+    """Return the proof of an object's content, or its difference."""
+    if answer is None:
+        return _size_difference(member, None)
+    proof, stored = answer
+    if stored.size != member.size:  # changed after the listing
+        return _size_difference(member, stored)
     if member.crc32 is None:
         return Proof.SIZE
     expected = f"{member.crc32:08x}"
@@ -479,46 +541,46 @@ class WrittenObjects:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, bytes] = {}
+        self._digests: dict[int, bytes] = {}  # CRC-32 and digest of the ETag, by key and size
         self.runs: list[str] = []  # whose objects these are
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._digests)
 
     def add(self, key: str, size: int, crc32: int, etag: str) -> None:
         """Note one object: its length in bytes, its content's CRC-32, its ETag without quotes."""
-        self._known[hash((key, size))] = crc32.to_bytes(4, "big") + _digest(etag)
+        self._digests[hash((key, size))] = crc32.to_bytes(4, "big") + _digest(etag)
 
     def match(self, key: str, size: int, crc32: int | None, etag: str | None) -> bool | None:
-        """Say whether an object is the one that was written.
+        """Return whether an object is the one that was written.
 
         Args:
-            crc32: what its content should have; None: the archive does not tell it.
+            crc32: the CRC-32 that its content should have; None: the archive does not declare it.
             etag: as the store lists it, without quotes.
 
         Returns:
-            True: it is. False: another one was written. None: nobody knows of such a member.
+            True: it is. False: another one was written. None: no run recorded such a member.
         """
-        known = self._known.get(hash((key, size)))
-        if known is None or (crc32 is not None and known[:4] != crc32.to_bytes(4, "big")):
+        digest = self._digests.get(hash((key, size)))
+        if digest is None or (crc32 is not None and digest[:4] != crc32.to_bytes(4, "big")):
             return None
-        return etag is not None and known[4:] == _digest(etag)
+        return etag is not None and digest[4:] == _digest(etag)
 
 
 def read_written(runs: Iterable[RunRecords], destination: Location) -> WrittenObjects:
-    """Return what runs wrote to the bucket of `destination`.
+    """Return the objects that runs wrote to the bucket of `destination`.
 
     Args:
         runs: the records of the runs, the earliest first; those to other buckets are left out.
-        destination: a prefix in S3; a folder has no ETags, so nothing is read for one.
+        destination: a prefix; if its store has no ETags, nothing is read.
     """
     written = WrittenObjects()
     if not destination.store.has_etags:
         return written
     for records in runs:
         plan = records.find_plan()
-        known = plan.run if plan is not None else records.find_report()  # a small run has no plan
-        if known is None or known.destination.bucket != destination.bucket:
+        run = plan.run if plan is not None else records.find_report()  # a small run has no plan
+        if run is None or run.destination.bucket != destination.bucket:
             continue
         has_etags = False
         for line in records.outcome_lines():
@@ -526,7 +588,7 @@ def read_written(runs: Iterable[RunRecords], destination: Location) -> WrittenOb
                 written.add(line.key, line.size, line.crc32, line.etag)
                 has_etags = True
         if has_etags:
-            written.runs.append(known.id if isinstance(known, Run) else known.run)
+            written.runs.append(run.id if isinstance(run, Run) else run.run)
     return written
 
 
