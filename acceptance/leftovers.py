@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from acceptance.site import Site
 from s3unzip.operate.canary import remove_versions
-from s3unzip.operate.runs import RUNNING
 from s3unzip.runs.records import RUNS
+from s3unzip.runs.run_list import RUNNING
 
 QUIET_SECONDS = 1.0  # seconds without new objects before the set counts as clean
 STOPPED_SECONDS = 10.0  # the same after an execution was stopped: its functions may still run

@@ -17,9 +17,10 @@ from s3unzip.context import Context
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, Pin, Report, Request, run_id
 from s3unzip.operate.doctor import read_password
-from s3unzip.operate.runs import RUNNING, DeployedRuns, find_end
+from s3unzip.operate.runs import DeployedRuns, find_end
 from s3unzip.operate.submit import read_depth
 from s3unzip.planning.select import parse_template
+from s3unzip.runs.run_list import RUNNING
 from s3unzip.settings import GIB, Variable
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig

@@ -12,7 +12,7 @@ from s3unzip.errors import (
     ServiceFaultError,
 )
 from s3unzip.operate.runs import DeployedRuns
-from s3unzip.runs.records import Items
+from s3unzip.runs.run_list import MapCounts
 from s3unzip.stores.config import StoreConfig
 from tests.support.servers import Asked, HttpServer, Reply
 
@@ -84,7 +84,7 @@ def test_a_call_that_is_refused(status: int, code: str, kind: type[S3UnzipError]
     refusal: tuple[int, dict[str, object]] = status, {"__type": code, "message": "because"}
     calls: list[tuple[str, str, Callable[[DeployedRuns], object]]] = [
         ("ListExecutions", "ListExecutions", lambda runs: list(runs.recent(1))),
-        ("ListMapRuns", "ListMapRuns", lambda runs: runs.items(RUN)),
+        ("ListMapRuns", "ListMapRuns", lambda runs: runs.map_counts(RUN)),
         ("StopExecution", "StopExecution", lambda runs: runs.stop(RUN)),
         ("DescribeExecution", "DescribeExecution", lambda runs: runs.state(RUN)),
     ]
@@ -101,10 +101,10 @@ def test_items_are_those_of_the_latest_map() -> None:
     counts = {"pending": 1, "running": 2, "succeeded": 3, "failed": 4, "timedOut": 5, "aborted": 6}
     states: States = {"ListMapRuns": (200, MAPS), "DescribeMapRun": (200, {"itemCounts": counts})}
     with HttpServer(Account(states)) as server:
-        assert runs_at(server).items(RUN) == Items(1, 2, 3, 15)
+        assert runs_at(server).map_counts(RUN) == MapCounts(1, 2, 3, 15)
         assert server.asked[-1].body == b'{"mapRunArn": "new"}'
     with HttpServer(Account({"ListMapRuns": (200, {"mapRuns": []})})) as server:
-        assert runs_at(server).items(RUN) is None
+        assert runs_at(server).map_counts(RUN) is None
 
 
 def test_a_stopped_run_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,7 @@ def test_items_of_the_map(pipeline: DeployedPipeline, monkeypatch: pytest.Monkey
     tuning = json.dumps({"max_direct_members": 0, "max_few_tasks": 0})
     with with_variables(pipeline, "intake", {Variable.TUNING.value: tuning}):
         run = pipeline.extract("counted.zip", build(*members_of(10))).run
-    items = runs.items(run)
+    items = runs.map_counts(run)
     assert items is not None
     assert (items.waiting, items.running, items.succeeded, items.failed) == (0, 0, 1, 0)
 

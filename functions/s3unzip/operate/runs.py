@@ -7,6 +7,7 @@ id; each execution that goes on with it has a name of its own, ``-r2``, ``-r3``,
 
 import itertools
 import json
+import re
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -34,7 +35,8 @@ from s3unzip.model import (
     time_of_run,
 )
 from s3unzip.operate.control_plane import asking
-from s3unzip.runs.records import RUNS, Items, RunRecords, pick_run
+from s3unzip.runs.records import RUNS
+from s3unzip.runs.run_list import RUNNING, MapCounts, RecentRun, RunList
 from s3unzip.settling.loop import look_up_run
 from s3unzip.settling.next_command import in_environment
 from s3unzip.stores.config import StoreConfig
@@ -44,9 +46,7 @@ from s3unzip.stores.s3.credentials import AwsSession
 from s3unzip.stores.s3.session import Session
 
 STACK = "s3unzip-{}"  # as the files in infra/environments name it
-RUNNING = "RUNNING"
 STOPPED = "ABORTED"
-MAX_RUNS = 1_000  # that are searched for the beginning of an id
 STOP_SECONDS = 60.0  # limit of waiting for a stopped execution to end
 
 
@@ -66,16 +66,20 @@ class LastExecution(NamedTuple):
     number: int  # the first is 1
 
 
-class DeployedRuns:
+class DeployedRuns(RunList):
     """The runs of one stack, and what its operator asks of AWS.
 
     Args:
         environment: the name of an environment, or of a stack.
     """
 
+    environment: str
+
     def __init__(self, environment: str, access: StoreConfig) -> None:
         self._endpoint_url = access.endpoint_url
         self.environment = environment
+        self.place = f"in {environment}"
+        self.nothing_yet = f"no run of {environment} has begun yet"
         self._connections = access.typed()
         self._session = AwsSession(access.profile, access.region)
         self._clients: dict[str, Any] = {}
@@ -183,26 +187,31 @@ class DeployedRuns:
         """The options, a space before them, by which a command finds the environment."""
         return in_environment(self.environment, self._connections)
 
-    def records(self, run: str) -> RunRecords:
-        """Return the records of one run."""
-        return RunRecords.open(self.stores, run)
-
-    def recent(self, limit: int) -> Iterator[tuple[str, str, float]]:
+    def recent(self, limit: int) -> Iterator[RecentRun]:
         """Yield runs, the latest archive's first; those at work that have no record yet, too.
 
-        Each with the state of its execution, if it is at work, and its time in Unix seconds.
+        Each with the state of its execution, if it is at work, and its archive's time. Executions
+        that only wait for the functions of one that failed are no work of the run.
         """
         answer = self.ask(
             "states:ListExecutions", stateMachineArn=self._machine, statusFilter=RUNNING
         )
-        running = {run_of_execution(execution["name"]) for execution in answer["executions"]}
+        names = [execution["name"] for execution in answer["executions"]]
+        running = {run_of_execution(name) for name in names if not _is_waiting(name)}
         recorded = (
             run for day in reversed(self._folders("")) for run in reversed(self._folders(day))
         )
         runs = {*running, *itertools.islice(recorded, limit)}
         for run in sorted(runs, reverse=True)[:limit]:
-            state = RUNNING if run in running else ""
-            yield run, state, _time_of(run)
+            yield RecentRun(run, RUNNING if run in running else "", _time_of(run))
+
+    def begun(self, limit: int) -> Iterator[str]:
+        """Yield the ids of runs, the latest archive's first."""
+        return (recent.run for recent in self.recent(limit))
+
+    def has(self, run: str) -> bool:
+        """Return whether a run has an execution; it may have no record yet."""
+        return self.state(run) is not None
 
     def _folders(self, day: str) -> list[str]:
         """Return the days that have runs, or the ids of the runs of one day, in order."""
@@ -217,26 +226,6 @@ class DeployedRuns:
                 for folder in page.get("CommonPrefixes", ())
             ]
         return [folder.removeprefix(root).rstrip("/") for folder in folders]
-
-    def find(self, name: str) -> str:
-        """Return the full id of a run.
-
-        Args:
-            name: ``latest``, an id, the name of an execution, the beginning of an id or of what
-                follows the time in it: the archive's stem.
-        """
-        name = run_of_execution(name)
-        if name == "latest":
-            for latest, *_ in self.recent(1):
-                return latest
-            raise NotFoundError(f"no run of {self.environment} has begun yet")
-        try:
-            recent = (run for run, *_ in self.recent(MAX_RUNS))
-            return pick_run(name, recent, f"in {self.environment}")
-        except NotFoundError:
-            if self.state(name) is None:
-                raise
-            return name
 
     def of_archive(self, source: Location) -> list[str]:
         """Return the ids of the runs of the archive that is at `source` now, the earliest first.
@@ -255,7 +244,7 @@ class DeployedRuns:
         """Return the state of the run's last execution; None: it never had one."""
         return self._last(run).state
 
-    def items(self, run: str) -> Items | None:
+    def map_counts(self, run: str) -> MapCounts | None:
         """Return the item counts of the active Map, None if there is none."""
         execution = self._last(run)
         if execution.state is None:
@@ -266,7 +255,7 @@ class DeployedRuns:
         latest = max(maps, key=itemgetter("startDate"))
         counts = self.ask("states:DescribeMapRun", mapRunArn=latest["mapRunArn"])["itemCounts"]
         lost = counts["failed"] + counts["timedOut"] + counts["aborted"]
-        return Items(counts["pending"], counts["running"], counts["succeeded"], lost)
+        return MapCounts(counts["pending"], counts["running"], counts["succeeded"], lost)
 
     def resume(self, run: str, *, failed: bool = False) -> str:
         """Start an execution that goes on with a run; return its name.
@@ -337,6 +326,11 @@ class DeployedRuns:
             return None
         state: str = answer["status"]
         return state
+
+
+def _is_waiting(execution: str) -> bool:
+    """Return whether an execution waits for the functions of one that failed: ``RUN-w1``."""
+    return re.search(r"-w\d+\Z", execution) is not None
 
 
 def _time_of(run: str) -> float:

@@ -42,7 +42,6 @@ from msgspec.structs import replace
 from s3unzip import errors
 from s3unzip.model import (
     RECORDS_FORMAT,
-    STEM_AT,
     NestedRun,
     Outcome,
     PlannedMember,
@@ -79,9 +78,8 @@ PAGE = "report.html"
 
 RECORD_UNREADABLE = "record-unreadable"  # the reason of a run that begins anew when it goes on
 PLAN_TASK = "plan"  # the id of the outcomes of members that the plan refuses
-# All but the file by which one machine locks a run. The plan's end comes first: without it there
-# is no plan.
-LEFT = (RUN, MEMBERS, FOLDERS, ROUNDS, OUTCOMES, SPLIT, STOP, NESTED, REPORT, PAGE)
+# All records, but not the lock of one machine. `RUN` is first: without it a run has no plan.
+RECORDS = (RUN, MEMBERS, FOLDERS, ROUNDS, OUTCOMES, SPLIT, STOP, NESTED, REPORT, PAGE)
 PIECE = 1024 * 1024  # bytes of lines that are gathered before they are written
 READERS = 32  # records that are read at once
 _ROUND = re.compile(r"rounds/\d\d+\.jsonl")
@@ -215,11 +213,11 @@ class RunRecords:
 
     def tasks(self) -> Iterator[Task]:
         """Yield each task of all rounds once, as the last round has it."""
-        known: set[str] = set()
+        yielded: set[str] = set()
         for number in reversed(self.list_rounds()):
             for task in self.read_round(number):
-                if task.id not in known:
-                    known.add(task.id)
+                if task.id not in yielded:
+                    yielded.add(task.id)
                     yield task
 
     # Outcomes
@@ -379,7 +377,7 @@ class RunRecords:
 
     def forget(self, *, keep: Sequence[str] = ()) -> None:
         """Delete all that is on record of an earlier run of the same archive and options."""
-        prefixes = [prefix for prefix in LEFT if prefix not in keep]
+        prefixes = [prefix for prefix in RECORDS if prefix not in keep]
         names = [name for prefix in prefixes for name in self.store.names(prefix)]
         if names:
             self.store.delete(names)
@@ -432,43 +430,22 @@ def join_lines(values: Iterable[object]) -> Iterator[bytes]:
 
 def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Cut a stream of pieces into its lines, empty ones left out; memory: a piece and a line."""
-    rest = b""
-    for piece in pieces:
-        lines = (rest + piece).split(b"\n")
-        rest = lines.pop()
+    begun_line = b""
+    for data in pieces:
+        lines = (begun_line + data).split(b"\n")
+        begun_line = lines.pop()
         yield from filter(None, lines)
-    if rest:
-        yield rest
+    if begun_line:
+        yield begun_line
 
 
 def _parse_outcomes(data: bytes) -> TaskOutcomes | None:
     """Return what is on record of a task, None where it is damaged: the task is done again."""
-    head, *lines = data.splitlines() or [b""]
+    first_line, *lines = data.splitlines() or [b""]
     try:
-        report = decode(head, TaskReport)
+        report = decode(first_line, TaskReport)
         outcomes = [decode(line, Outcome) for line in lines if line]
     except errors.UsageError:
         return None
     counted = report.extracted + report.unchanged + report.failed
     return TaskOutcomes(report, outcomes) if len(outcomes) == counted else None
-
-
-def pick_run(name: str, known: Iterable[str], place: str) -> str:
-    """Return the one run that begins with a name, or whose archive's name does."""
-    found = [run for run in known if run.startswith(name) or run[STEM_AT:].startswith(name)]
-    if name in found:
-        return name
-    if len(found) > 1:
-        raise errors.UsageError(f"{name}: {len(found)} runs begin with it; see s3unzip runs")
-    for run in found:
-        return run
-    raise errors.NotFoundError(f"{name}: no such run {place}; see s3unzip runs")
-
-
-class Items(NamedTuple):
-    """Items of the Map that is at work, or was last."""
-
-    waiting: int
-    running: int
-    succeeded: int
-    failed: int

@@ -25,6 +25,17 @@ def test_all_runs_are_one_list(site: Site) -> None:
     assert len(list(runs.recent(1))) == 1
 
 
+def test_a_run_that_ended_is_at_work_no_more(site: Site) -> None:
+    """The execution that waits for the functions of a stopped one is not listed as the run."""
+    run = site.begin("a.zip")
+    site.work(run)
+    machine = site.account.outputs["StateMachineArn"]
+    site.account.client("stepfunctions").start_execution(
+        stateMachineArn=machine, name=f"{execution_name(run)}-w1", input="{}"
+    )
+    assert [(recent.run, recent.state) for recent in site.runs.recent(5)] == [(run, "")]
+
+
 def test_a_run_is_found_by_its_beginning(site: Site) -> None:
     """`latest`, an id, an execution's name, the beginning of an id or of the archive's name."""
     runs = site.runs
@@ -81,7 +92,7 @@ def test_a_stopped_run_is_resumed(site: Site) -> None:
     assert (runs.state(run), runs.stop(run), runs.stop(run)) == ("RUNNING", True, False)
     assert runs.state(run) == "ABORTED"
     assert runs.state("2026-01-01/000000-nothing-0") is None
-    assert runs.items("2026-01-01/000000-nothing-0") is None
+    assert runs.map_counts("2026-01-01/000000-nothing-0") is None
     runs.resume(run)
     assert set(site.account.executions()) == {execution_name(run), f"{execution_name(run)}-r2"}
     assert (runs.state(run), find_end(runs, run)) == ("RUNNING", None)

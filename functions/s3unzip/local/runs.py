@@ -1,0 +1,89 @@
+"""The runs that this machine did. They have no executions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from msgspec import convert
+
+from s3unzip.errors import ServiceFaultError, UnreadableRecordError
+from s3unzip.local.locking import LOCK, is_at_work, known_runs
+from s3unzip.model import Stop, Verdict
+from s3unzip.runs.run_list import RUNNING, RecentRun, RunList
+from s3unzip.runs.step import STOPPED
+from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.open import open_stores
+
+ENDED = "ENDED"  # the state of a run that no process is at
+STOP_SECONDS = 60.0  # limit of waiting for a stopped run to end
+
+
+class LocalRuns(RunList):
+    """The runs of this machine; their state is `RUNNING` or `ENDED`."""
+
+    environment = None
+    place = "here"
+    nothing_yet = "there are no runs yet: s3unzip run SRC DEST begins one"
+
+    def __init__(self, config: StoreConfig) -> None:
+        self.work_location = config.work
+        self.stores = open_stores(config)
+
+    def recent(self, limit: int) -> Iterator[RecentRun]:
+        """Yield runs, the latest first; their times are those of their last change."""
+        for run in known_runs(self.work_location)[:limit]:
+            yield RecentRun(run, "", self._folder(run).stat().st_mtime)
+
+    def begun(self, limit: int) -> Iterator[str]:
+        """Yield the runs of which anything is on record; a run has its lock before its plan."""
+        runs = known_runs(self.work_location)
+        return islice(filter(self._has_begun, runs), limit)
+
+    def has(self, run: str) -> bool:
+        """Return whether there is a folder of a run."""
+        return run in known_runs(self.work_location)
+
+    def _has_begun(self, run: str) -> bool:
+        has_records = any(entry.name != LOCK for entry in self._folder(run).iterdir())
+        return has_records or is_at_work(self.work_location.key, run)
+
+    def _folder(self, run: str) -> Path:
+        return Path(self.work_location.key, "runs", run)
+
+    def connections(self, run: str) -> StoreConfig:
+        """Return how the run's stores were reached; a command about the run remembers it."""
+        try:
+            plan = self.records(run).find_plan()
+        except UnreadableRecordError:
+            plan = None
+        return StoreConfig() if plan is None else convert(plan.stores, StoreConfig)
+
+    def state(self, run: str) -> str:
+        """Return `RUNNING` while a process plans the run or works on it; then `ENDED`."""
+        return RUNNING if is_at_work(self.work_location.key, run) else ENDED
+
+    def stop(self, run: str) -> bool:
+        """Stop the run and wait for its end; return False if it had ended.
+
+        Its process sees the stop on record, lets its workers write their outcomes, and writes the
+        report. So this works for a run of any process that has the same records.
+        """
+        records = self.records(run)
+        deadline = time.monotonic() + STOP_SECONDS
+        if self.state(run) != RUNNING:
+            return False
+        while self.state(run) == RUNNING:
+            if records.find_stop() is None:  # a run drops what is on record before it plans
+                message = "the run was stopped by s3unzip abort"
+                records.write_stop(Stop(Verdict.FAILED, STOPPED, message))
+            if time.monotonic() > deadline:
+                raise ServiceFaultError(
+                    f"{run}: still at work after {STOP_SECONDS:.0f} s: it stops when its plan is "
+                    "made; or end its process"
+                )
+            time.sleep(0.1)
+        report = records.find_report()
+        return report is not None and report.reason == STOPPED

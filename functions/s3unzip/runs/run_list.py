@@ -1,0 +1,116 @@
+"""The runs of one place: of this machine, or of a deployed environment.
+
+Commands on runs know a `RunList` only. `local.runs` and `operate.runs` have one each.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from s3unzip.errors import NotFoundError, UsageError
+from s3unzip.model import STEM_AT, Location, run_of_execution
+from s3unzip.runs.records import RunRecords
+
+if TYPE_CHECKING:
+    from s3unzip.stores import Stores
+    from s3unzip.stores.config import StoreConfig
+
+RUNNING = "RUNNING"  # the state of a run that is at work
+MAX_RUNS = 1_000  # that are searched for the beginning of an id
+
+
+class RecentRun(NamedTuple):
+    """A run, as a list of runs has it."""
+
+    run: str
+    state: str  # of its execution while it is at work; else empty
+    time: float  # Unix seconds
+
+
+class MapCounts(NamedTuple):
+    """Items of the Map that is at work, or was last."""
+
+    waiting: int
+    running: int
+    succeeded: int
+    failed: int
+
+
+class RunList(ABC):
+    """The runs of one place."""
+
+    environment: str | None  # None: this machine
+    place: str  # for messages: "here", "in prod"
+    nothing_yet: str  # the message where there is no run
+    work_location: Location
+    stores: Stores
+
+    @property
+    def found_by(self) -> str:
+        """The options, a space before them, by which a command finds the place."""
+        return ""
+
+    def records(self, run: str) -> RunRecords:
+        """Return the records of one run."""
+        return RunRecords.open(self.stores, run)
+
+    def find(self, name: str) -> str:
+        """Return the full id of a run.
+
+        Args:
+            name: ``latest``, an id, the name of an execution, the beginning of an id or of what
+                follows the time in it: the archive's stem.
+        """
+        run = run_of_execution(name)
+        if run == "latest":
+            for latest in self.begun(1):
+                return latest
+            raise NotFoundError(self.nothing_yet)
+        try:
+            return pick_run(run, self.begun(MAX_RUNS), self.place)
+        except NotFoundError:
+            if not self.has(run):
+                raise
+            return run
+
+    @abstractmethod
+    def recent(self, limit: int) -> Iterator[RecentRun]:
+        """Yield runs, the latest first."""
+
+    @abstractmethod
+    def begun(self, limit: int) -> Iterator[str]:
+        """Yield the ids of runs that a name may mean, the latest first."""
+
+    @abstractmethod
+    def has(self, run: str) -> bool:
+        """Return whether there is a run with this id."""
+
+    @abstractmethod
+    def state(self, run: str) -> str | None:
+        """Return `RUNNING` while a run is at work; None: it never was."""
+
+    @abstractmethod
+    def stop(self, run: str) -> bool:
+        """Stop a run and wait for its end; return False if it had ended."""
+
+    @abstractmethod
+    def connections(self, run: str) -> StoreConfig:
+        """Return how the stores of a run are reached."""
+
+    def map_counts(self, run: str) -> MapCounts | None:  # noqa: ARG002 - of a deployed run
+        """Return the item counts of the active Map; None: there is none."""
+        return None
+
+
+def pick_run(name: str, runs: Iterable[str], place: str) -> str:
+    """Return the one run that begins with a name, or whose archive's name does."""
+    matches = [run for run in runs if run.startswith(name) or run[STEM_AT:].startswith(name)]
+    if name in matches:
+        return name
+    if len(matches) > 1:
+        raise UsageError(f"{name}: {len(matches)} runs begin with it; see s3unzip runs")
+    if not matches:
+        raise NotFoundError(f"{name}: no such run {place}; see s3unzip runs")
+    return matches[0]
