@@ -86,6 +86,7 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
             "--storage-class CLASS",
             "Of every object in S3, such as STANDARD_IA.",
             HelpSection.OBJECTS,
+            known_values=STORAGE_CLASSES,
         ),
     ] = None  # None: STANDARD
     cache_control: Annotated[
@@ -122,6 +123,7 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
             "--acl NAME",
             "Canned ACL of every object in S3, such as bucket-owner-full-control.",
             HelpSection.OBJECTS,
+            known_values=CANNED_ACLS,
         ),
     ] = None  # a canned one; None: the bucket's rules
 

@@ -43,6 +43,7 @@ class RunOption(NamedTuple):
     in_file: bool = True  # whether an environment's file may set it, by the name of the field
     maximum_in_file: int | None = None
     variable: str | list[str] | None = None  # of the environment, which also sets it
+    known_values: tuple[str, ...] = ()  # that a shell completes
 
 
 class OptionRow(NamedTuple):

@@ -86,6 +86,48 @@ def test_completion(program: Program, shell: str, line: str) -> None:
     assert program.run().out.split() == ["plain,run", "plain,runs"]
 
 
+@pytest.mark.parametrize(
+    ("line", "answers"),
+    [
+        ("run a", ["file,a"]),
+        ("run a.zip out --password-file sec", ["file,sec"]),
+        ("run a.zip out --storage-class GLACIER", ["plain,GLACIER_IR", "plain,GLACIER"]),
+        ("run a.zip out --on-conflict n", ["plain,never"]),
+        ("plan a.zip --on a", ["plain,aws"]),
+        ("show l", ["plain,latest"]),
+    ],
+)
+def test_completion_of_paths_runs_and_values(
+    program: Program, line: str, answers: list[str]
+) -> None:
+    """The shell completes paths; runs and values are completed by the command."""
+    program.variables |= {"_S3UNZIP_COMPLETE": "bash_complete", "COMP_WORDS": f"s3unzip {line}"}
+    program.variables["COMP_CWORD"] = str(len(line.split()))
+    assert program.run().out.split() == answers
+
+
+def test_mistakes_with_the_order_of_arguments_name_dest(program: Program) -> None:
+    """Members after the folder, and a help of another manner."""
+    (program.folder / "out").mkdir()
+    program.run("run", "a.zip", "out", "a.txt").ends(6, "The last argument is DEST, here a.txt")
+    program.run("help", "run").ends(0).prints("Usage: s3unzip run")
+    (program.folder / "a.7z").write_bytes(b"7z\xbc\xaf\x27\x1c" + bytes(99))
+    program.run("ls", "a.7z").ends(
+        3, "help: This looks like 7-Zip; s3unzip reads ZIP archives only"
+    )
+
+
+def test_a_run_is_listed_and_completed_by_its_id(program: Program) -> None:
+    """The report names the page, and a shell completes the id of the run."""
+    ended = program.extract("a.zip", "out")
+    (page,) = (line.split()[1] for line in ended.err.splitlines() if line.startswith("  page "))
+    assert Path(page).is_file()
+    run = page.split("/runs/")[1].removesuffix("/report.html")
+    program.variables |= {"_S3UNZIP_COMPLETE": "bash_complete", "COMP_CWORD": "2"}
+    program.variables["COMP_WORDS"] = f"s3unzip show {run[:7]}"
+    assert program.run().out.split() == [f"plain,{run}"]
+
+
 def test_run_extracts_and_reports(program: Program) -> None:
     """Files in the folder that the report names, by the stem of any suffix; JSON if asked."""
     (program.folder / "a.zip").rename(program.folder / "app.jar")

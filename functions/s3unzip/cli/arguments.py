@@ -20,6 +20,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
+from s3unzip.cli.completion import complete_from, complete_path, complete_run
 from s3unzip.contradictions import check_access
 from s3unzip.errors import UsageError
 from s3unzip.globs import has_wildcards
@@ -84,15 +85,25 @@ class Arguments:
 
     run_options: Mapping[str, Any] = field(default_factory=dict)  # of the table, by parameter
 
-    src: str = option("SRC", "The archive: s3://bucket/key, a path, http(s)://...")
+    src: str = option(
+        "SRC", "The archive: s3://bucket/key, a path, http(s)://...", shell_complete=complete_path
+    )
     sources: tuple[str, ...] = option(
         "SRC...",
         "Archives: s3://bucket/key, a path, http(s)://...; a folder, a prefix, a glob.",
         (),
+        shell_complete=complete_path,
     )
-    dest: str = option("DEST", "Where members go: s3://bucket/prefix or a folder.", "")
+    dest: str = option(
+        "DEST",
+        "Where members go: s3://bucket/prefix or a folder.",
+        "",
+        shell_complete=complete_path,
+    )
     names: tuple[str, ...] = option("MEMBER...", "Names as ls shows them, folders/ or globs.", ())
-    run: str = option("RUN", "A run's id, the beginning of one, or latest.")
+    run: str = option(
+        "RUN", "A run's id, the beginning of one, or latest.", shell_complete=complete_run
+    )
 
     prefix: str | None = option(
         "--prefix TEXT",
@@ -104,6 +115,7 @@ class Arguments:
         "--password-file FILE",
         f"File with the password of encrypted members; - asks for it; or set {PASSWORD_VARIABLE}.",
         section=HelpSection.ODD,
+        shell_complete=complete_path,
     )
 
     allow: tuple[str, ...] = option(
@@ -143,7 +155,11 @@ class Arguments:
     dry_run: bool = option(
         "--dry-run", "List the keys and what would be done; write nothing.", False
     )
-    platform: str | None = option("--on TEXT", "Estimate for aws or local; default: local.")
+    platform: str | None = option(
+        "--on TEXT",
+        "Estimate for aws or local; default: local.",
+        shell_complete=complete_from(("aws", "local")),
+    )
     deep: bool = option("--deep", "Read every object; trust no record and no stored CRC-32.", False)
     no_records: bool = option("--no-records", "Ignore what runs recorded of the objects.", False)
     listed: int = option(
@@ -153,7 +169,9 @@ class Arguments:
         "--at-once N", "HEADs in flight; with --deep, GETs.", 64, type=click.IntRange(1, 512)
     )
     objects: str | None = option(
-        "--objects FILE", "Write a JSON line for each object: its key and what proves its content."
+        "--objects FILE",
+        "Write a JSON line for each object: its key and what proves its content.",
+        shell_complete=complete_path,
     )
     newest: int = option("--limit N", "How many runs to list.", 50, type=SEVERAL)
     failures: bool = option("--failures", "List every failed member.", False)

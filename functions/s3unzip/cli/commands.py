@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from s3unzip.cli.arguments import Arguments, Declaration
+from s3unzip.cli.completion import complete_from
 from s3unzip.errors import UsageError
 from s3unzip.local import logs
 from s3unzip.model import Options
@@ -28,6 +29,8 @@ LEVELS = ("error", "warning", "info", "debug")
 def _declare(row: OptionRow) -> Declaration:
     """Return the declaration of an option of the table."""
     settings: dict[str, Any] = {"envvar": row.option.variable}
+    if row.option.known_values:
+        settings["shell_complete"] = complete_from(row.option.known_values)
     form = row.option.form
     default = row.default
     if row.choices:

@@ -125,6 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _invoke(arguments: list[str]) -> int:
     """Run a command; return its exit code. Click's own `main` would print a line on Ctrl-C."""
+    if arguments[:1] == ["help"] and arguments[1:2] and arguments[1] in COMMANDS:
+        arguments = [arguments[1], "--help"]
     if COMPLETION in os.environ:
         PROGRAM.main(arguments, "s3unzip", COMPLETION)
     try:
@@ -146,6 +148,8 @@ def explain_mistake(error: click.ClickException) -> str:
         message = re.sub(pattern, plain, message)
     context = getattr(error, "ctx", None)
     command = "s3unzip" if context is None else context.command_path
+    if isinstance(error, click.exceptions.NoSuchOption) and command == "s3unzip":
+        message += "; options follow the command"
     return f"{message} (see {command} --help)"
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from s3unzip.model import NestedRun
     from s3unzip.stores.config import StoreConfig
 
+FOREIGN = re.compile(r"the first bytes look like (?!a ZIP archive|text|no format)(.+)")
+
 
 def print_report(
     report: Report,
@@ -111,7 +113,8 @@ def _print_verdict(report: Report, title: str, out: TextIO) -> None:
 def _print_advice(report: Report, out: TextIO, env_options: str | None) -> None:
     """Print what helps against the reason of a run's end."""
     if report.reason:
-        out.write(f"  help: {_advise(report.reason, report.run, env_options)}\n")
+        advice = _advise_foreign(report.message)
+        out.write(f"  help: {advice or _advise(report.reason, report.run, env_options)}\n")
 
 
 def _advise(code: str, run: str = "", env_options: str | None = None) -> str:
@@ -136,7 +139,17 @@ def describe_finding(finding: Finding) -> str:
     member = f"{printable_name(finding.member)}: " if finding.member is not None else ""
     text = printable(describe(finding.code, finding.message))
     code = _code(finding.code, finding.offset)
-    return f"{member}{text}{code}\n  help: {_advise(finding.code)}"
+    return (
+        f"{member}{text}{code}\n  help: {_advise_foreign(finding.message) or _advise(finding.code)}"
+    )
+
+
+def _advise_foreign(message: str | None) -> str | None:
+    """Return the advice about a file whose first bytes are of another format; None: of none."""
+    match = FOREIGN.search(message or "")
+    if match is None:
+        return None
+    return f"This looks like {match[1]}; s3unzip reads ZIP archives only. Check what SRC names."
 
 
 def _code(code: str | None, offset: int | None = None) -> str:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import s3unzip
@@ -11,11 +12,11 @@ from s3unzip.cli.decisions import asking_for_a_prefix, list_decisions
 from s3unzip.cli.printing import warn
 from s3unzip.cli.terminal import confirm
 from s3unzip.contradictions import check_access
-from s3unzip.errors import AccessDeniedError, UsageError
+from s3unzip.errors import AccessDeniedError, ConflictError, UsageError
 from s3unzip.figures import show_bytes, show_count
 from s3unzip.model import Location, Request
 from s3unzip.printable import printable_name
-from s3unzip.stores.locations import parse_destination, parse_source
+from s3unzip.stores.locations import absolute_path, parse_destination, parse_source
 from s3unzip.stores.ports import ListedObject
 
 if TYPE_CHECKING:
@@ -42,11 +43,7 @@ def run(arguments: Arguments) -> int:
     """
     from s3unzip.api.extraction import names_one
 
-    if not arguments.sources:  # one word is taken as DEST
-        lacks = "Missing argument 'DEST'"
-        if not arguments.dest:
-            lacks = "give an archive, and where its members go: s3unzip run SRC DEST"
-        raise UsageError(f"{lacks} (see s3unzip run --help)")
+    _check_order(arguments)
     config = arguments.config()
     check_access(config, after_success=arguments.after_success)
     if len(arguments.sources) > 1 or not names_one(arguments.sources[0], config):
@@ -56,6 +53,22 @@ def run(arguments: Arguments) -> int:
     return _extract_one(
         arguments, parse_source(arguments.sources[0]), parse_destination(arguments.dest)
     )
+
+
+def _check_order(arguments: Arguments) -> None:
+    """Refuse arguments without a destination, which is the last one; `UsageError`."""
+    if not arguments.sources:  # one argument is taken as DEST
+        if not arguments.dest:
+            raise UsageError(
+                "give an archive, and where its members go: s3unzip run SRC DEST (see s3unzip run "
+                "--help)"
+            )
+        raise UsageError("Missing argument 'DEST' (see s3unzip run --help)")
+    if Path(arguments.dest).is_file():
+        raise ConflictError(
+            f"{absolute_path(arguments.dest)}: a file is where a folder is needed: the last "
+            "argument is DEST"
+        )
 
 
 def _extract_one(arguments: Arguments, source: Location, destination: Location) -> int:

@@ -12,7 +12,7 @@ from s3unzip.cli.decisions import list_decisions
 from s3unzip.cli.output import print_failures, shown_connections
 from s3unzip.cli.printing import print_json, warn, write_table
 from s3unzip.cli.progress import Figures, RunDisplay
-from s3unzip.errors import InterruptedRunError, S3UnzipError, UsageError
+from s3unzip.errors import InterruptedRunError, NotFoundError, S3UnzipError, UsageError
 from s3unzip.figures import show_bytes, show_count
 from s3unzip.local.machine import Machine, open_machine
 from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, PlanSummary, Request
@@ -78,9 +78,17 @@ def extract_several(arguments: Arguments) -> int:
         scheme, separator, _ = text.partition("://")
         source = Location(scheme.lower() if separator else "file", "", text)
         arguments.check_places(source, destination)
+    try:
+        sources = find_archives(arguments.sources, stores)
+    except NotFoundError as error:
+        if len(arguments.sources) == 1:
+            raise
+        raise NotFoundError(
+            f"{error}. The last argument is DEST, here {arguments.dest}; --member NAME extracts "
+            "only some members"
+        ) from None
     requests = [
-        make_request(source, destination, options, arguments.after_success)
-        for source in find_archives(arguments.sources, stores)
+        make_request(source, destination, options, arguments.after_success) for source in sources
     ]
     check_apart(requests)
     if arguments.dry_run:

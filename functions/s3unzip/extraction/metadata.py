@@ -16,6 +16,8 @@ from s3unzip.stores.ports import ObjectFacts
 from s3unzip.zip import Member
 
 OWNER_READS = 0o400  # always set: some writers set no permission, and nobody could read
+# The properties that are stored as they are.
+PASSED_ON = {*ObjectProperties.__struct_fields__} & {*ObjectFacts.__struct_fields__} - {"metadata"}
 
 
 def object_metadata(key: str, member: Member, run: Run) -> ObjectFacts:
@@ -37,14 +39,8 @@ def object_metadata(key: str, member: Member, run: Run) -> ObjectFacts:
 
 def with_properties(facts: ObjectFacts, properties: ObjectProperties) -> ObjectFacts:
     """Return `facts` with the properties of all objects of the run."""
-    return replace(
-        facts,
-        metadata=properties.metadata | facts.metadata,
-        cache_control=properties.cache_control,
-        storage_class=properties.storage_class,
-        tags=properties.tags or None,
-        acl=properties.acl,
-    )
+    values = {name: getattr(properties, name) or None for name in PASSED_ON}
+    return replace(facts, metadata=properties.metadata | facts.metadata, **values)
 
 
 def _declared_type(path: str, properties: ObjectProperties) -> str | None:
