@@ -180,8 +180,7 @@ def do_corrupt(site: Site) -> Done:
 
 def do_refused(site: Site) -> Done:
     """Refuse an archive whose end is missing, and write nothing."""
-    whole = small_archive(FEW)
-    put = site.put("refused", Archive(whole.members, FEW, cut=30))
+    put = site.put("refused", Archive(small_archive(FEW).members, FEW, cut=30))
     report = site.wait_report(put)
     expect(report, Verdict.REJECTED)
     if site.runs.state(put.run) is not None:

@@ -186,8 +186,7 @@ def lose_event(site: Site) -> Put:
         site.wait_idle(quiet=1.0)
         for name, marker in markers.items():
             if not has_records(site, name):
-                key = site.key(name)
-                site.s3.delete_object(Bucket=site.ingest, Key=key, VersionId=marker)
+                site.s3.delete_object(Bucket=site.ingest, Key=site.key(name), VersionId=marker)
                 return site.find(name, archive)
     raise Mismatch("each archive that was deleted at once was planned even earlier")
 
@@ -199,8 +198,7 @@ def has_records(site: Site, name: str) -> bool:
 
 def put_and_delete(site: Site, key: str, archive: Archive) -> str:
     """Put an archive and delete it at once; return the delete marker's version id."""
-    body = b"".join(archive.pieces())
-    site.s3.put_object(Bucket=site.ingest, Key=key, Body=body)
+    site.s3.put_object(Bucket=site.ingest, Key=key, Body=b"".join(archive.pieces()))
     answer = site.s3.delete_object(Bucket=site.ingest, Key=key)
     if not answer.get("DeleteMarker") or answer.get("VersionId") in {None, "null"}:
         raise NotApplicableError("the ingest bucket keeps no versions: no event can be lost safely")

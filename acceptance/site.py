@@ -119,8 +119,7 @@ class Site:
         """Return an existing archive with the id of its run."""
         request = self.request(self.key(name))
         tail = self.runs.stores.source(request.source).tail(request.source, 1)
-        run = run_id(request, tail.pin, tail.modified)
-        return Put(name, archive, request, tail.pin, run)
+        return Put(name, archive, request, tail.pin, run_id(request, tail.pin, tail.modified))
 
     def wait_report(self, put: Put, after: float = 0.0) -> Report:
         """Return the run's report when it has ended.

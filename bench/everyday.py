@@ -162,8 +162,7 @@ def time_direct_run(pipeline: DeployedPipeline, number: int) -> tuple[float, Rep
     run = run_id(request, Pin(len(body), put["ETag"], put.get("VersionId")), modified)
     wait_for(s3, pipeline.outputs["WorkBucket"], f"runs/{run}/report.json")
     seconds = time.perf_counter() - began
-    data = pipeline.read(f"runs/{run}/report.json")
-    report = decode(data or b"", Report)
+    report = decode(pipeline.read(f"runs/{run}/report.json") or b"", Report)
     assert (report.verdict, report.extracted) == (Verdict.COMPLETED, MEMBERS), report
     assert pipeline.status(run) is None, "it was no direct run"
     return seconds, report

@@ -35,8 +35,7 @@ def main(arguments: list[str]) -> int:
 
 def _reap() -> list[resource.struct_rusage]:
     usages = []
-    children = Path(f"/proc/self/task/{os.getpid()}/children")
-    for pid in children.read_text().split():
+    for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
         with contextlib.suppress(ChildProcessError):
             usages.append(os.wait4(int(pid), 0)[2])
     return usages

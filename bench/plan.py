@@ -57,8 +57,7 @@ def plan(source: str, work: str, include: tuple[str, ...]) -> None:
     from s3unzip.stores.locations import parse_destination, parse_source  # noqa: PLC0415
     from s3unzip.stores.open import open_stores  # noqa: PLC0415
 
-    home = parse_destination(work)
-    context = Context(stores=open_stores(StoreConfig(home)), clock=LocalClock())
+    context = Context(stores=open_stores(StoreConfig(parse_destination(work))), clock=LocalClock())
     target = parse_destination(f"{work}/out")
     request = Request(parse_source(source), target, Options(include=include))
     plans: list[Plan] = []

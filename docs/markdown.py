@@ -36,8 +36,7 @@ def show_amount(default: str | None) -> str:
     for name, unit in {"KIB": "KiB", "MIB": "MiB", "GIB": "GiB", "TIB": "TiB"}.items():
         text = text.replace(name, unit)
     if text.replace(".", "", 1).isdigit():
-        number = float(text)
-        return f"{int(text):,}" if text.isdigit() else f"{number:g}"
+        return f"{int(text):,}" if text.isdigit() else f"{float(text):g}"
     if text in {"True", "False"}:
         return text.lower()
     member = re.fullmatch(r"[A-Z]\w+\.([A-Z_]+)", text)  # of an enumeration

@@ -85,8 +85,7 @@ def _flat(option: str) -> str:
 
 def _without(text: str, known: set[str]) -> str:
     """Return the help of a command; of options that `run` has too only the names."""
-    options = OPTION.findall(text)
-    shared = [option for option in options if _flat(option) in known]
+    shared = [option for option in OPTION.findall(text) if _flat(option) in known]
     for option in shared:
         text = text.replace(option, "", 1)
     names = ", ".join(re.findall(r"--[a-z-]+", option)[0] for option in shared)

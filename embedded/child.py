@@ -43,8 +43,8 @@ def _list_spaces_as_pluses() -> None:
 
     The pinned MiniStack 1.5.33 writes "%20".
     """
-    encode = partial(quote_plus, safe="/*")
-    vars(import_module("ministack.services.s3"))["_url_encode"] = encode
+    s3 = vars(import_module("ministack.services.s3"))
+    s3["_url_encode"] = partial(quote_plus, safe="/*")
 
 
 def _serve_ranges_of_versions() -> None:

@@ -44,9 +44,8 @@ class DeployedPipeline:
 
     def runs(self) -> list[str]:
         """Return the ids of all runs that have records, the newest last."""
-        days = self._folders(RUNS)
-        found = [run for day in days for run in self._folders(day)]
-        return [one.removeprefix(RUNS).rstrip("/") for one in found]
+        folders = (run for day in self._folders(RUNS) for run in self._folders(day))
+        return [folder.removeprefix(RUNS).rstrip("/") for folder in folders]
 
     def find_run(self, key: str) -> str | None:
         """Return the id of the newest run of the archive `key`, None if there is none yet."""

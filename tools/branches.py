@@ -68,8 +68,7 @@ def main() -> int:
     """Print what is missing and the shares; return 1 where a limit is not reached."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("file", type=Path)
-    arguments = parser.parse_args()
-    report: dict[str, Any] = json.loads(arguments.file.read_text(encoding="utf-8"))
+    report: dict[str, Any] = json.loads(parser.parse_args().file.read_text(encoding="utf-8"))
     counts = count_branches(report)
     lines = list_missing(report)
     for package, (taken, every) in counts.items():

@@ -199,8 +199,7 @@ def _function(reference: str) -> tuple[dict[str, Any] | None, str]:
 
 def _refused(name: str, queue: str, actions: tuple[str, ...]) -> list[str]:
     """Return those of the actions that the function's role may not do on the queue."""
-    function = _lambda._functions.get(name)
-    role = str(((function or {}).get("config") or {}).get("Role", ""))
+    role = str(((_lambda._functions.get(name) or {}).get("config") or {}).get("Role", ""))
     if not role or not rights.are_checked():
         return []
     return [one for one in actions if rights.refusal(role, f"sqs:{one}", queue, name)]
