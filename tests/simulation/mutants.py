@@ -186,7 +186,11 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "if not is_new and (run is None or put.is_older(tail)):",
             "if run and put.is_older(tail) and not is_new:",
         ),
-        ("message-consumed-after-a-fault", "return False\n    return", "return True\n    return"),
+        (
+            "message-consumed-after-a-fault",
+            '_come_again(record["receiptHandle"], wait)\n        return False',
+            '_come_again(record["receiptHandle"], wait)\n        return True',
+        ),
         (
             "report-before-outcomes",
             "for name, data in objects.items():",
@@ -209,7 +213,11 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         )
     ],
     "planning/plan.py": [
-        ("refused-members-lost", "records.write_outcomes(*_refused_members(reading))", "pass")
+        (
+            "refused-members-lost",
+            "records.write_outcomes(report, _refused_members(reading))",
+            "pass",
+        )
     ],
     "model.py": [
         ("run-without-its-version", "request.source, pin, request", "request.source, request")

@@ -2,9 +2,11 @@
 
 Modules of the package hold `threading`, `time`, `random` and some of their names. Each name that
 is one of those is exchanged while the block lasts, wherever it is, so that the simulation knows no
-module of the product by name.
+module of the product by name. All modules are imported before: one that a function imports at its
+first use would keep the real threads and the real clock.
 """
 
+import pkgutil
 import random
 import sys
 import threading
@@ -13,11 +15,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
+from importlib import import_module
 from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
+import s3unzip
 from tests.simulation import threads
 from tests.simulation.scheduler import Scheduler
 
@@ -30,6 +34,10 @@ LASTING = {
     id(ThreadPoolExecutor): threads.ThreadPoolExecutor,
 }
 OF_SCHEDULE = (time, random, uuid4)
+
+for module_info in pkgutil.walk_packages(s3unzip.__path__, f"{PACKAGE}."):
+    if not module_info.name.endswith("__main__"):
+        import_module(module_info.name)
 
 
 @contextmanager
