@@ -80,7 +80,7 @@ def test_time_and_mode_are_restored(
             part = target.upload_part(upload, 1, 0, b"".join(pieces()), zlib.crc32(b"body"))
             target.complete_upload(upload, [part], if_absent=False)
         else:
-            target.write(target.place(key), pieces(), facts.metadata)
+            target.write(target.locate(key), pieces(), facts.metadata)
     finally:
         os.umask(before)
     found = (tmp_path / "a").stat()
@@ -139,7 +139,7 @@ def test_never_without_hard_links(
 
     monkeypatch.setattr(os, "link", refuse)
     if call.startswith("no"):
-        monkeypatch.setattr("s3unzip.stores.folder._EXCLUSIVE_RENAME", ("no_such_call", 1))
+        monkeypatch.setattr("s3unzip.stores.file_calls._EXCLUSIVE_RENAME", ("no_such_call", 1))
     else:
         monkeypatch.setattr(os, "replace", refuse)
     put(tmp_path, f"{tmp_path}/a", if_absent=True)
@@ -326,7 +326,7 @@ def test_a_folder_swapped_for_a_link_within_one_write(tmp_path: Path, outside: P
         yield b"last"
 
     whole = FolderDestination(str(folder))
-    whole.write(whole.place(f"{folder}/a/f"), pieces())
+    whole.write(whole.locate(f"{folder}/a/f"), pieces())
     assert is_untouched(outside)
     assert (folder / "aside/f").read_bytes() == b"first last"
 

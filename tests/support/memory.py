@@ -95,7 +95,7 @@ class MemoryBucket:
     def check_reachable(self) -> None:
         """Do nothing: it is."""
 
-    def check_ready(self, wanted: int) -> None:
+    def check_ready(self, size: int) -> None:
         """Do nothing: it is."""
 
     def sync(self) -> None:

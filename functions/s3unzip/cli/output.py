@@ -268,4 +268,4 @@ def shown_connections(config: StoreConfig, *places: Location) -> StoreConfig:
     """
     if not any(location.store.takes_s3_options for location in places):
         return type(config)(other_hosts=config.other_hosts)
-    return config.recorded().typed()
+    return config.recorded().without_environment()

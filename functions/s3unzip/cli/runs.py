@@ -220,7 +220,7 @@ def show(given: Arguments) -> int:
     elif given.json:
         print_json(report)
     else:
-        reached = run_list.connections(run).typed()
+        reached = run_list.connections(run).without_environment()
         print_report(report, sys.stdout, environment=run_list.environment, reached=reached)
     return report.verdict.exit_code
 
@@ -304,7 +304,7 @@ def _resume_here(given: Arguments) -> int:
     if given.json:
         print_json(report)
     # No rates: it was not at work all the time since its start.
-    print_report(report, rates=False, reached=stores.typed())
+    print_report(report, rates=False, reached=stores.without_environment())
     return report.verdict.exit_code
 
 
@@ -407,7 +407,7 @@ def watch(given: Arguments) -> int:
         print_json(report)
     elif not sys.stdout.isatty():  # the report is on stderr
         sys.stdout.write(f"{run}: {report.verdict}\n")
-    reached = run_list.connections(run).typed()
+    reached = run_list.connections(run).without_environment()
     print_report(report, environment=run_list.environment, reached=reached)
     return report.verdict.exit_code
 

@@ -70,5 +70,5 @@ def remove_left(step: Step) -> int:
         return 0
     folders = {""}
     for span in {task.rows for task in step.records.tasks()}:  # slices of a member share one
-        folders.update(destination.place(row.key).folder for row in step.read_rows(span))
+        folders.update(destination.locate(row.key).folder for row in step.read_rows(span))
     return sum(destination.remove_own(folder, step.run.id) for folder in folders)

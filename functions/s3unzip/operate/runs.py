@@ -80,7 +80,7 @@ class DeployedRuns(RunList):
         self.environment = environment
         self.place = f"in {environment}"
         self.nothing_yet = f"no run of {environment} has begun yet"
-        self._connections = access.typed()
+        self._connections = access.without_environment()
         self._session = AwsSession(access.profile, access.region)
         self._clients: dict[str, Any] = {}
         with asking(f"environment {environment}"):

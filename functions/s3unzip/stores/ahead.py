@@ -28,25 +28,25 @@ def stream_ahead(
     def read(want: ByteRange) -> list[Buffer]:
         return list(calls.stream(archive, want))
 
-    for pieces in read_ahead(read, whole, tuning.read_piece, tuning.reads_ahead):
-        for piece in pieces:
-            yield memoryview(piece)
+    for buffers in read_ahead(read, whole, tuning.read_piece, tuning.reads_ahead):
+        for data in buffers:
+            yield memoryview(data)
 
 
 def read_ahead(
-    read: Callable[[ByteRange], T], whole: ByteRange, piece: int, ahead: int
+    read: Callable[[ByteRange], T], whole: ByteRange, length: int, ahead: int
 ) -> Iterator[T]:
-    """Yield `whole` in order, in pieces of `piece` bytes.
+    """Yield `whole` in order, in pieces of `length` bytes.
 
     At most `ahead` pieces are being read or waiting, besides the one that was yielded. This bounds
     the memory, and a slow consumer stops the reading.
     """
-    if whole.length <= piece:
+    if whole.length <= length:
         if whole.length:
             yield read(whole)
         return
-    cuts = range(whole.start, whole.stop, piece)
-    pieces = (ByteRange(start, min(start + piece, whole.stop)) for start in cuts)
+    starts = range(whole.start, whole.stop, length)
+    pieces = (ByteRange(start, min(start + length, whole.stop)) for start in starts)
     yield from map_ahead(read, pieces, ahead)
 
 

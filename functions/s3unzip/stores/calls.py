@@ -1,8 +1,16 @@
 """Calls to object stores: counted, retried with full jitter, slowed when a store says so.
 
-One `Calls` belongs to one step (a plan, a task, a report), so that its counts are the step's and a
-throttled store slows all its threads together. All `Calls` of a process share one `FaultBudget`.
-This module knows no store: it runs the calls that it is given.
+Rules:
+
+* One `Calls` belongs to one step (a plan, a task, a report). So its counts are the step's, and a
+  throttled store slows all its threads together.
+* All `Calls` of a process share one `FaultBudget`, so that not every step waits for a store that is
+  gone.
+* A call is one attempt. After a `ServiceFaultError` it is repeated, so it must be safe to repeat.
+  Any other `S3UnzipError` is an answer, which shows that the store works.
+* Threads may call `run`, `paced` and `stream` at once. After `end` no call is repeated, and calls
+  that are under way end by themselves.
+* This module knows no store: it runs the calls that it is given.
 """
 
 from __future__ import annotations
@@ -37,12 +45,12 @@ Store = Literal["source", "destination", "work"]
 FIRST_DELAY = 0.1  # seconds; doubled at each attempt
 LONGEST_DELAY = 10.0
 FIRST_CALLS = 4  # at once, at the beginning
-CUT = 0.7  # of the calls at once that are left after a throttled one
-TELL_AFTER = 2.0  # seconds without a success
+CUT = 0.7  # a throttled call cuts the calls at once to this share
+WARN_AFTER = 2.0  # seconds without a success
 SILENT_AFTER = 1 / 8  # of the budget without an answer
-GATHER_SECONDS = 1.0  # until what came of a piece is passed on
+GATHER_SECONDS = 1.0  # then the bytes that came are passed on
 MIN_RATE = 1024  # bytes a second of a body; a slower store is treated as a silent one
-FORGET = 5  # budgets without a fault, after which the next fault is a first one
+FORGET = 5  # after so many budgets without a fault, the next fault begins a new outage
 
 
 # The step whose call runs in this thread.
@@ -67,11 +75,10 @@ def draw_delay(attempt: int, dice: random.Random) -> float:
 class AimdLimiter:
     """How many calls may run at once: cut when throttled, grown slowly.
 
-    It starts at a few and doubles while all goes well, so that a destination
-    that refuses everything is asked a few times, not once a thread. Then it
-    is TCP's rule (Chiu and Jain, 1989): one more after as many successes as
-    there are calls at once, and a cut by a share, once a round: calls that
-    began before the last cut say nothing new.
+    The limit starts at a few and doubles while all goes well, so that a destination that refuses
+    everything gets a few requests, not one from each thread. Then TCP's rule holds (Chiu and Jain,
+    1989): one more call after as many successes as there are calls at once, and a cut by a share.
+    Only calls that began after the last cut can cause the next one.
     """
 
     def __init__(self, max_concurrency: int, first: int = FIRST_CALLS) -> None:
@@ -122,41 +129,41 @@ class AimdLimiter:
 class _Outage(Struct):
     """The faults of a store, or of one kind of its requests, since the last success."""
 
-    since: float  # the first fault; a call that timed out counts from when it began
+    since: float  # when the first failed call began
     latest: float = 0.0  # when the last fault was
     fault: ServiceFaultError | None = None
     tries: int = 0
     next_try: float = 0.0
-    was_told: bool = False
+    is_reported: bool = False
 
 
-# Of all requests to a store, or of one kind of them.
+# All requests to a store, or one kind of them.
 Requested: TypeAlias = "tuple[Store, Kind | None]"
 
 
 class FaultBudget:
     """For how many seconds a store may fail without a success; a process has one.
 
-    The store has a budget, and so has each kind of its requests: one that lets uploads begin and
-    refuses their parts does not begin anew with each upload. While a store fails, its calls take
-    turns to try it again, ever more rarely. So a store that is gone gets some requests in vain, not
-    some from each thread, task and round.
+    The store has a budget, and so has each kind of its requests. So a store that lets uploads begin
+    and refuses their parts does not get a new budget with each upload. While a store fails, its
+    calls take turns to try it again, ever more rarely. So a store that is gone gets a few requests
+    in vain, not a few from each thread, task and round.
 
     Args:
         seconds: since the first fault after the last success.
-        tell: takes one line for the user when a store does not recover at once.
+        warn: takes one line for the user when a store does not recover at once.
     """
 
-    def __init__(self, seconds: float, tell: Callable[[str], None] = _log.warning) -> None:
+    def __init__(self, seconds: float, warn: Callable[[str], None] = _log.warning) -> None:
         self.seconds = seconds
-        self._tell = tell
+        self._warn = warn
         self._outages: dict[Requested, _Outage] = {}
         self._answered: dict[Requested, float] = {}  # when the last answered call began
         self.waiting: dict[int, tuple[Store, float]] = {}  # threads in a call, and since when
         self._lock = threading.Lock()
 
     def note_success(self, store: Store, kind: Kind, began: float) -> None:
-        """Note that a store answered a call that `began` then."""
+        """Note that a store answered a call; `began` is when the call began."""
         self._answered[store, None] = began
         self._answered[store, kind] = began
         if self._outages:
@@ -167,7 +174,7 @@ class FaultBudget:
     def note_fault(
         self, store: Store, kind: Kind, fault: ServiceFaultError, now: float, began: float
     ) -> float:
-        """Note that a call that `began` then failed at `now`; return when the outage began."""
+        """Note that a call failed at `now`; return when the outage began."""
         outages = []
         with self._lock:
             for requested in _scopes(store, kind):
@@ -180,13 +187,16 @@ class FaultBudget:
                 outages.append(outage)
         return min(outage.since for outage in outages)
 
-    def spent(self, store: Store, kind: Kind, clock: Clock) -> ServiceFaultError | None:
+    def find_spent(self, store: Store, kind: Kind, clock: Clock) -> ServiceFaultError | None:
         """Return the fault of a store whose budget is spent, if it failed just now."""
-        now = clock.now() if self._outages else 0.0
+        if not self._outages:
+            return None
+        now = clock.now()
         for requested in _scopes(store, kind):
             outage = self._outages.get(requested)
             if outage is not None and now - outage.since > self.seconds:
-                return outage.fault if now - outage.latest < LONGEST_DELAY else None
+                is_recent = now - outage.latest < LONGEST_DELAY
+                return outage.fault if is_recent else None
         return None
 
     def is_down(self, store: Store, now: float) -> bool:
@@ -201,8 +211,8 @@ class FaultBudget:
             if seconds > self.seconds * SILENT_AFTER and (store, None) not in self._outages:
                 yield store
 
-    def may_try(self, store: Store, now: float) -> bool:
-        """Return whether a call that waited may be repeated; it is noted as the turn's one."""
+    def take_turn(self, store: Store, now: float) -> bool:
+        """Return whether a call that waited may be repeated now; if so, the next turn is later."""
         with self._lock:
             outage = self._outages.get((store, None))
             if outage is not None:
@@ -212,18 +222,18 @@ class FaultBudget:
                 outage.tries += 1
             return True
 
-    def tell_once(self, store: Store, kind: Kind, fault: ServiceFaultError, seconds: float) -> None:
-        """Tell the user that calls are repeated for `seconds`, once until they succeed again."""
+    def warn_once(self, store: Store, kind: Kind, fault: ServiceFaultError, seconds: float) -> None:
+        """Warn the user that calls are repeated for `seconds`, once in an outage."""
         with self._lock:
             outage = self._outages.get((store, kind))
-            if outage is None or outage.was_told:
+            if outage is None or outage.is_reported:
                 return
-            outage.was_told = True
-        self._tell(f"{fault.trouble or fault}, retrying for {max(1.0, seconds):.0f} s")
+            outage.is_reported = True
+        self._warn(f"{fault.trouble or fault}, retrying for {max(1.0, seconds):.0f} s")
 
 
 def _scopes(store: Store, kind: Kind) -> tuple[Requested, Requested]:
-    """Return what has a budget for a request."""
+    """Return the two budgets that a request uses."""
     return (store, None), (store, kind)
 
 
@@ -256,30 +266,30 @@ class Calls:
     def run(self, kind: Kind, call: Callable[[], T], store: Store | None = None) -> T:
         """Return what `call` returns, trying again while the budget lasts.
 
-        The budget is of seconds since the first fault, the failing calls included: of this call,
-        of all calls of its kind, and of all calls to the store, without a success between them. A
-        store that lets every call time out ends it as soon as one that refuses.
+        The budget counts seconds since the first fault without a success, of this call, of its kind
+        or of all calls to the store. The time of failing calls counts, too: a store that lets calls
+        time out spends the budget as soon as one that refuses them.
 
         Args:
             kind: of the request, as it is counted.
             store: None: the archive's for "get", else the destination.
         """
-        where: Store = store or ("source" if kind == "get" else "destination")
+        target: Store = store or ("source" if kind == "get" else "destination")
         retry = _Retry()
         while True:
             self.count(kind)
             token = _current.set(self)
-            began = self._wait_for(where)
+            began = self._note_waiting(target)
             try:
                 value = self._logged(kind, call) if _log.isEnabledFor(logging.DEBUG) else call()
             except ServiceFaultError as fault:
-                if not self._may_retry(retry, (where, kind), fault, began):
+                if not self._wait_for_retry(retry, (target, kind), fault, began):
                     raise
             except S3UnzipError:  # an answer
-                self._faults.note_success(where, kind, began)
+                self._faults.note_success(target, kind, began)
                 raise
             else:
-                self._faults.note_success(where, kind, began)
+                self._faults.note_success(target, kind, began)
                 return value
             finally:
                 _current.reset(token)
@@ -291,7 +301,7 @@ class Calls:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the step has failed: what its threads do now is for nothing."""
+        """Whether the step has failed, so that the work of its threads is not needed."""
         return self._ended.is_set()
 
     def reopen(self) -> None:
@@ -302,14 +312,14 @@ class Calls:
     def paced(self, kind: Kind, call: Callable[[], T]) -> T:
         """Like `run` of the destination, at most `pace.limit` at once over all threads."""
 
-        def begin() -> T:  # it has waited for its place
-            spent = self._spent or self._faults.spent("destination", kind, self._clock)
-            if spent is not None:
-                self._spent = spent
-                raise spent.again()
+        def call_unless_spent() -> T:  # the budget may be spent while the call waits for its turn
+            fault = self._spent or self._faults.find_spent("destination", kind, self._clock)
+            if fault is not None:
+                self._spent = fault
+                raise fault.again()
             return call()
 
-        return self.run(kind, partial(self.pace.run, begin))
+        return self.run(kind, partial(self.pace.run, call_unless_spent))
 
     def tail(
         self, source: Source, location: Location, length: int, store: Store = "source"
@@ -320,8 +330,8 @@ class Calls:
             return tail
         size = tail.pin.size
         archive = source.pinned(location, tail.pin)
-        rest = self.read(archive, ByteRange(size - tail.missing, size), store)
-        return tail._replace(data=tail.data + rest, missing=0)
+        missing = self.read(archive, ByteRange(size - tail.missing, size), store)
+        return tail._replace(data=tail.data + missing, missing=0)
 
     def read(self, archive: PinnedArchive, want: ByteRange, store: Store = "source") -> bytes:
         """Return the bytes of `want`, as `stream` does."""
@@ -345,21 +355,21 @@ class Calls:
             self.count("get")
             try:
                 chunks = archive.stream(want._replace(start=position))
-                for piece in self._gather(chunks, store):
-                    position += len(piece)
-                    self._note_progress(progress, len(piece), store)
+                for data in self._gather(chunks, store):
+                    position += len(data)
+                    self._note_progress(progress, len(data), store)
                     paused = self._clock.now()
-                    yield piece
+                    yield data
                     progress.since += self._clock.now() - paused
             except ServiceFaultError as fault:
-                if not self._may_retry(progress.retry, (store, "get"), fault, progress.since):
+                if not self._wait_for_retry(progress.retry, (store, "get"), fault, progress.since):
                     raise
 
     def _gather(self, chunks: Iterator[Buffer], store: Store) -> Iterator[Buffer]:
         """Yield chunks joined to about a MiB; what came before a fault is yielded before it."""
         gathered: list[Buffer] = []
         size = 0
-        began = self._wait_for(store)
+        began = self._note_waiting(store)
         try:
             while (chunk := self._next(chunks)) is not None:
                 gathered.append(chunk)
@@ -369,7 +379,7 @@ class Calls:
                     yield _join(gathered)
                     gathered = []
                     size = 0
-                    began = self._wait_for(store)
+                    began = self._note_waiting(store)
         except ServiceFaultError:
             if gathered:
                 yield _join(gathered)
@@ -419,13 +429,13 @@ class Calls:
         finally:
             _log.debug("%s took %.0f ms", kind, 1000 * (self._clock.now() - began))
 
-    def _wait_for(self, store: Store) -> float:
+    def _note_waiting(self, store: Store) -> float:
         """Note that this thread waits for `store` from now on; return the time."""
         now = self._clock.now()
         self._faults.waiting[get_ident()] = store, now
         return now
 
-    def _may_retry(
+    def _wait_for_retry(
         self, retry: _Retry, request: tuple[Store, Kind], fault: ServiceFaultError, began: float
     ) -> bool:
         """Wait for the next attempt; return False if the budget, the time or the step is over."""
@@ -440,7 +450,8 @@ class Calls:
         now = self._clock.now()
         budget = self._faults.seconds
         since = self._faults.note_fault(*request, fault, now, began)
-        retry.began = now if retry.began is None else retry.began
+        if retry.began is None:
+            retry.began = now
         began = min(since, retry.began)
         while not self._ended.is_set():
             delay = draw_delay(retry.attempt, self._random)
@@ -454,10 +465,10 @@ class Calls:
                 return False
             retry.attempt += 1
             _log.info("attempt %d failed, the next one in %.1f s: %s", retry.attempt, delay, fault)
-            if spent >= TELL_AFTER:
-                self._faults.tell_once(*request, fault, budget - spent)
+            if spent >= WARN_AFTER:
+                self._faults.warn_once(*request, fault, budget - spent)
             self._clock.sleep(delay)
-            if not self._ended.is_set() and self._faults.may_try(request[0], self._clock.now()):
+            if not self._ended.is_set() and self._faults.take_turn(request[0], self._clock.now()):
                 self.count("retries")
                 return True
         return False

@@ -22,28 +22,32 @@ class Clock(Protocol):
 
 
 class LocalClock:
-    """The machine's clock, or another one; after `stop`, no time remains and every sleep ends."""
+    """The machine's clock, or `clock`; after `stop`, no time remains and every sleep ends."""
 
-    def __init__(self, other: Clock | None = None) -> None:
-        self._other = other
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock
         self._stopped = threading.Event()
 
     def now(self) -> float:
         """Return Unix seconds."""
-        return time.time() if self._other is None else self._other.now()
+        if self._clock is None:
+            return time.time()
+        return self._clock.now()
 
     def sleep(self, seconds: float) -> None:
         """Wait until the time is over or the run is stopped."""
-        if self._other is None:
+        if self._clock is None:
             self._stopped.wait(seconds)
         elif not self._stopped.is_set():
-            self._other.sleep(seconds)
+            self._clock.sleep(seconds)
 
     def remaining(self) -> float:
         """Return the seconds left: 0 after `stop`."""
         if self._stopped.is_set():
             return 0.0
-        return math.inf if self._other is None else self._other.remaining()
+        if self._clock is None:
+            return math.inf
+        return self._clock.remaining()
 
     def stop(self) -> None:
         """End the worker's time."""

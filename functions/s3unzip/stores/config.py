@@ -139,25 +139,25 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
             check_reachable=False,
         )
 
-    def typed(self) -> StoreConfig:
+    def without_environment(self) -> StoreConfig:
         """Return what no variable of the environment sets, so that a command must name it."""
-        known = set(map(os.environ.get, VARIABLES))
+        values = {os.environ[name] for name in VARIABLES if name in os.environ}
         names = [row.field for row in read_options(StoreConfig)]
-        return replace(
-            self, **{name: None for name in names if getattr(self, name) in known - {None}}
-        )
+        return replace(self, **{name: None for name in names if getattr(self, name) in values})
 
     def words(self) -> list[str]:
         """Return the options of a command that reaches the same stores."""
-        words = list(type_options(self))
-        return [*words, "--allow", "other-hosts"] if self.other_hosts else words
+        options = list(type_options(self))
+        if self.other_hosts:
+            options += ["--allow", "other-hosts"]
+        return options
 
     @property
     def copies(self) -> bool:
         """Whether the destination's server and credentials may read the archive, too."""
-        there = self.at_destination()
-        same = (there.endpoint_url, there.profile) == (self.endpoint_url, self.profile)
-        return same and not self.unsigned
+        writing = self.at_destination()
+        is_same_server = writing.endpoint_url == self.endpoint_url
+        return is_same_server and writing.profile == self.profile and not self.unsigned
 
 
 def _drop_secret(url: str | None) -> str | None:

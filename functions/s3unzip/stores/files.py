@@ -19,7 +19,7 @@ from s3unzip.zip import ByteRange
 
 PRIVATE = 0o700
 FILE_IN_THE_WAY = "a file is where a folder is needed"
-MAX_NAMES = 10_000  # names of a folder that are looked through for near ones
+MAX_NEIGHBOURS = 10_000  # names of a folder that are looked through for near ones
 _KINDS: dict[int, tuple[type[errors.S3UnzipError], str]] = {
     errno.ENOENT: (errors.NotFoundError, "no such file or folder"),
     errno.EACCES: (
@@ -90,17 +90,18 @@ def explain_archive(error: OSError, path: str) -> errors.S3UnzipError:
             f"{path}: is a folder; name an archive in it (s3unzip run takes folders too)"
         )
     explained = translate_error(error, path)
-    near = _near_names(Path(path)) if error.errno == errno.ENOENT else ""
-    return errors.NotFoundError(f"{explained}; near: {near}") if near else explained
+    if error.errno == errno.ENOENT and (near := _near_names(Path(path))):
+        return errors.NotFoundError(f"{explained}; near: {near}")
+    return explained
 
 
 def _near_names(path: Path) -> str:
     """Return names in the folder of `path` that may be meant, quoted."""
     try:
-        found = [entry.name for entry in itertools.islice(os.scandir(path.parent), MAX_NAMES)]
+        entries = list(itertools.islice(os.scandir(path.parent), MAX_NEIGHBOURS))
     except OSError:
         return ""
-    names = {name.lower(): name for name in found}
+    names = {entry.name.lower(): entry.name for entry in entries}
     near = difflib.get_close_matches(path.name.lower(), names, 3, 0.77)
     return ", ".join(repr(names[name]) for name in near)
 
@@ -112,13 +113,13 @@ def make_folders(path: Path, mode: int) -> None:
     it that exist are left as they are: `path` may be below ``/tmp`` or a folder that others use.
     """
     if not path.is_dir():
-        above = itertools.takewhile(lambda one: not one.is_dir(), path.parents)
+        above = itertools.takewhile(lambda parent: not parent.is_dir(), path.parents)
         for missing in (*reversed(list(above)), path):
             with suppress(FileExistsError):
                 missing.mkdir(mode)
     elif mode == PRIVATE:
-        found = path.stat()
-        if found.st_mode & 0o077 and found.st_uid == os.geteuid():
+        facts = path.stat()
+        if facts.st_mode & 0o077 and facts.st_uid == os.geteuid():
             path.chmod(PRIVATE)
 
 
@@ -161,20 +162,21 @@ class FileArchive:
     """One file as it was when it was pinned: size, time of change and inode."""
 
     def __init__(self, path: str, pin: Pin) -> None:
-        self._path, self._pin = path, pin
+        self._path = path
+        self._pin = pin
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         """Yield the bytes of `want` in pieces of a MiB."""
         with self._opened() as file:
             for start in range(want.start, want.stop, PIECE):
-                piece = _read(file, start, min(start + PIECE, want.stop))
+                data = _read(file, start, min(start + PIECE, want.stop))
                 self._check(file)
-                if start + len(piece) < min(start + PIECE, want.stop):
+                if start + len(data) < min(start + PIECE, want.stop):
                     raise errors.StorageError(
                         f"{self._path}: wanted the bytes up to {want.stop}, "
                         f"the file is {self._pin.size}"
                     )
-                yield piece
+                yield data
 
     @contextmanager
     def _opened(self) -> Iterator[BufferedReader]:

@@ -70,7 +70,7 @@ def list_pages(
     latest = ""
     in_order = True
     for _ in bound_pages(count(), prefix):
-        objects, token = call(partial(destination.list_page, prefix, first, last, token))
+        objects, token = call(partial(destination.list_page, prefix, first, last, token=token))
         keys = list(map(_KEY, objects))
         if keys:
             if keys[0] in begins:

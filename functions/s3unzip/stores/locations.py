@@ -17,10 +17,10 @@ OTHER_ARNS = {
     "s3express": "a directory bucket (S3 Express One Zone)",
     "s3tables": "a table bucket",
 }
-ARN = "arn:"  # what a bucket begins with that is an access point
+ARN = "arn:"  # begins the bucket of an access point
 HOME_ADVICE = "records of runs are kept there: S3UNZIP_HOME names another folder"
 # Patterns are compiled when they are first used: few commands use all.
-# What is typed instead of s3://, and is hardly a path; ./s3:/a is one.
+# People type these for s3://. A path that looks so can be given as ./s3:/a.
 _MEANT = r"(?i)(s3:/?|s3//|arn:aws[a-z-]*:s3:::|(?=arn:aws))(?=[^/])"
 _ARN = r"(?s)arn:aws[a-z-]*:([a-z0-9-]+):([a-z0-9-]*):(|[0-9]{12}):(.*)\Z"
 _ACCESS_POINT = r"(?s)accesspoint[:/]([a-z0-9-]{3,50})(?:/(.*))?\Z"
@@ -61,7 +61,7 @@ def parse_destination(text: str) -> Location:
 
 
 def _parse(text: str) -> Location:
-    scheme, separator, rest = text.partition("://")
+    scheme, separator, path = text.partition("://")
     scheme = scheme.lower()
     if not separator:
         meant = re.match(_MEANT, text)
@@ -72,30 +72,30 @@ def _parse(text: str) -> Location:
         return Location("file", "", absolute_path(unquote(urlsplit(text).path)))
     kind = find_kind(scheme)
     if kind.has_prefixes:
-        bucket, key = split_bucket(rest)
+        bucket, key = split_bucket(path)
         if kind.takes_s3_options:
             _check_bucket(text, bucket)
         return Location(scheme, bucket, key)
     if kind.is_url:
-        host, _, path = rest.partition("/")
-        if not host or not path:
+        host, _, key = path.partition("/")
+        if not host or not key:
             shown = text.split("?", 1)[0]  # a presigned address carries a credential there
             raise UsageError(f"{shown}: an address without host or path")
-        return Location(scheme, host, path)
+        return Location(scheme, host, key)
     raise UsageError(f"{text}: {scheme}:// is not known; {SCHEMES_TEXT}")
 
 
-def split_bucket(rest: str) -> tuple[str, str]:
+def split_bucket(path: str) -> tuple[str, str]:
     """Return the bucket and the key that follow ``s3://``; the bucket may be an access point's ARN.
 
-    Of the two forms of such an ARN the bucket has the one without a slash.
+    Such an ARN has two forms; the bucket has the form without a slash.
     """
-    arn = re.match(_ARN, rest)
+    arn = re.match(_ARN, path)
     if arn is not None and arn.group(1, 2, 3) == ("s3", "", ""):  # a bucket's
-        rest = arn[4]
+        path = arn[4]
     elif arn is not None and (point := re.match(_ACCESS_POINT, arn[4])) is not None:
-        return f"{rest[: arn.start(4)]}accesspoint:{point[1]}", point[2] or ""
-    bucket, _, key = rest.partition("/")
+        return f"{path[: arn.start(4)]}accesspoint:{point[1]}", point[2] or ""
+    bucket, _, key = path.partition("/")
     return bucket, key
 
 

@@ -1,4 +1,4 @@
-"""Stores in memory: records, the end of an archive, an open file, and a destination of nothing."""
+"""Stores in memory: records, an archive in an open reader, and a destination that keeps nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from s3unzip.stores.ports import (
 )
 from s3unzip.zip import ByteRange
 
-SCHEME = "reader"
+READER_SCHEME = "reader"
 NOWHERE = Location("nowhere", "", "")
 
 
@@ -37,10 +37,14 @@ class NowhereDestination:
     keeps_metadata = True
 
     def _ignore(self, *_: object, **__: object) -> None:
-        """Do nothing: whatever it is, it is not here."""
+        """Do nothing: there are no objects."""
 
     check_reachable = check_ready = sync = release = _ignore
-    put = replace = head = delete = complete_upload = abort_upload = _ignore
+    put = replace = delete = complete_upload = abort_upload = _ignore
+
+    def head(self, key: str) -> None:
+        """Return None: there is no object."""
+        del key
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
         """Return nothing."""
@@ -70,7 +74,7 @@ class NowhereDestination:
 
     @property
     def part_limits(self) -> PartLimits:
-        """Those of Amazon S3, so that members are cut as they would be."""
+        """Amazon S3's limits, so that members are cut as for S3."""
         return PartLimits()
 
 
@@ -95,7 +99,7 @@ class ReaderSource(ArchiveSource):
     def __init__(self, reader: BinaryReader) -> None:
         self._reader = reader
         self._lock = threading.Lock()
-        self.location = Location(SCHEME, "", str(getattr(reader, "name", "") or "archive"))
+        self.location = Location(READER_SCHEME, "", str(getattr(reader, "name", "") or "archive"))
 
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the size."""
@@ -110,25 +114,26 @@ class ReaderSource(ArchiveSource):
                 cause = f"{self.location.key}: the reader cannot seek: {error}"
                 raise StorageError(cause) from error
 
-    def open(self, location: Location, pin: Pin) -> ReaderSource:  # noqa: ARG002 - likewise
+    def open(self, location: Location, pin: Pin) -> ReaderSource:  # noqa: ARG002 - of the port
         """Return itself."""
         return self
 
     def _read(self, want: ByteRange) -> bytes:
-        pieces = []
-        start = want.start
-        stop = want.stop
+        data = bytearray()
         with self._lock:
             try:
-                self._reader.seek(start)
-                while start < stop and (piece := self._reader.read(stop - start)):
-                    pieces.append(piece)
-                    start += len(piece)
+                self._reader.seek(want.start)
+                while len(data) < want.length:
+                    chunk = self._reader.read(want.length - len(data))
+                    if not chunk:
+                        break
+                    data += chunk
             except (OSError, ValueError) as error:
                 raise StorageError(f"{self.location.key}: {error}") from error
-        if start < stop:
-            raise SourceChangedError(f"{self.location.key}: the reader ends at byte {start}")
-        return b"".join(pieces)
+        if len(data) < want.length:
+            end = want.start + len(data)
+            raise SourceChangedError(f"{self.location.key}: the reader ends at byte {end}")
+        return bytes(data)
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         """Yield the bytes of `want` in pieces of a MiB."""

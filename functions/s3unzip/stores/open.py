@@ -107,8 +107,8 @@ class OpenedStores:
 
                 session = self.session(self._there)
                 calls = calls or Calls(LocalClock(), RETRY_SECONDS, CALLS_AT_ONCE)
-                there = S3Destination(session, work.bucket, StoreConfig())
-                return ObjectRunStore(home, S3Source(session), there, calls)
+                bucket = S3Destination(session, work.bucket, StoreConfig())
+                return ObjectRunStore(home, S3Source(session), bucket, calls)
             case "file":
                 from s3unzip.stores.files import FileSource
                 from s3unzip.stores.folder import FolderDestination

@@ -30,9 +30,7 @@ from s3unzip.stores.files import explaining, make_folders, translate_error
 # O_PATH (Linux) needs no right to read the folder; elsewhere folders are opened for reading.
 FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 MAX_OPEN = 64  # folders that are kept open, if the process may open enough files
-OPEN_SHARE = 16  # one open folder for so many files that the process may open
-
-
+OPEN_SHARE = 16  # one of so many files that the process may open is a folder
 CLOSED = -1
 
 
@@ -141,7 +139,7 @@ class OpenFolders:
         except FileNotFoundError:
             if not create:
                 raise
-        except NotADirectoryError:  # Linux's word for a link, too; others say ELOOP
+        except NotADirectoryError:  # Linux says so of a link, too; other systems say ELOOP
             if stat.S_ISLNK(os.lstat(name, dir_fd=parent.file).st_mode):
                 raise errors.StorageError(
                     f"{path}: a symbolic link ({name!r}) would lead out of the folder"

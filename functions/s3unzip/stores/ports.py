@@ -27,7 +27,7 @@ from s3unzip.zip import ByteRange, Disks, Policy, Reads, locate_directory
 from s3unzip.zip.directory import DirectoryLocation
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-PIECE = 1024**2  # bytes of a streamed piece
+PIECE = 1024 * 1024  # bytes of a streamed piece
 
 
 class Keys(Struct, frozen=True):
@@ -181,8 +181,8 @@ class Destination(Protocol):
     def check_reachable(self) -> None:
         """Raise the error of credentials, a bucket or a server that is missing; one request."""
 
-    def check_ready(self, wanted: int) -> None:
-        """Raise what would refuse all writes, of `wanted` bytes together; no request."""
+    def check_ready(self, size: int) -> None:
+        """Raise what would refuse all writes, of `size` bytes together; no request."""
 
     def sync(self) -> None:
         """Return when what was written survives a loss of power; no request."""

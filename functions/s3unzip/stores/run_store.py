@@ -41,49 +41,70 @@ class ObjectRunStore:
     """
 
     def __init__(self, home: Location, source: Source, store: Destination, calls: Calls) -> None:
-        self._home, self._source, self._store, self._calls = home, source, store, calls
+        self._home = home
+        self._source = source
+        self._store = store
+        self._calls = calls
 
     def _run(self, kind: Kind, call: Callable[[], T]) -> T:
         return self._calls.run(kind, call, "work")
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
         """Write an object whole or not at all; return its size in bytes."""
-        key, facts = self._home.key + name, _facts_of(name)
         bodies = _gather(pieces)
-        first, second = next(bodies, b""), next(bodies, None)
-        if second is None:
-            self._run("put", lambda: self._store.put(key, first, facts, if_absent=False))
-            return len(first)
-        upload = Upload(key, self._run("create", lambda: self._store.create_upload(key, facts)))
+        first = next(bodies, b"")
+        second = next(bodies, None)
+        if second is not None:
+            return self._upload(name, chain((first, second), bodies))
+        self._put(name, first, if_absent=False)
+        return len(first)
+
+    def _put(self, name: str, body: bytes, *, if_absent: bool) -> None:
+        key = self._home.key + name
+        put = partial(self._store.put, key, body, _facts_of(name), if_absent=if_absent)
+        self._run("put", put)
+
+    def _upload(self, name: str, bodies: Iterable[bytes]) -> int:
+        """Write a large object in parts; return its size in bytes."""
+        key = self._home.key + name
+        create = partial(self._store.create_upload, key, _facts_of(name))
+        upload = Upload(key, self._run("create", create))
         parts: list[Part] = []
+        size = 0
         try:
-            for body in chain((first, second), bodies):
-                where = upload, len(parts) + 1, sum(part.size for part in parts)
-                add = partial(self._store.upload_part, *where, body, zlib.crc32(body))
-                parts.append(self._run("part", add))
-            self._complete(upload, parts)
+            for number, body in enumerate(bodies, 1):
+                upload_part = partial(
+                    self._store.upload_part,
+                    upload,
+                    number=number,
+                    offset=size,
+                    body=body,
+                    crc32=zlib.crc32(body),
+                )
+                parts.append(self._run("part", upload_part))
+                size += len(body)
+            self._complete(upload, parts, size)
         except BaseException as error:
             try:
                 self._run("abort", lambda: self._store.abort_upload(upload))
             except S3UnzipError as trouble:  # the lifecycle rule of the bucket drops what stays
                 error.add_note(f"and its upload was not aborted: {trouble}")
             raise
-        return sum(part.size for part in parts)
+        return size
 
     def create(self, name: str, body: bytes) -> None:
-        """Write a small object, of all who try at once one."""
-        key, facts = self._home.key + name, _facts_of(name)
-        self._run("put", lambda: self._store.put(key, body, facts, if_absent=True))
+        """Write a small object; of all writers at once, one succeeds."""
+        self._put(name, body, if_absent=True)
 
     def replace(self, name: str, old: bytes, new: bytes) -> None:
         """Write a small object in the place of `old`, and of nothing else."""
-        key, facts = self._home.key + name, _facts_of(name)
+        key = self._home.key + name
         stored = self._run("head", lambda: self._store.head(key))
         try:
             if stored is None or self.read(name) != old:
                 raise ConflictError(f"{key}: it has changed")
             etag = stored.etag
-            self._run("put", lambda: self._store.replace(key, new, facts, etag))
+            self._run("put", lambda: self._store.replace(key, new, _facts_of(name), etag))
         except NotFoundError as error:
             raise ConflictError(f"{key}: it is gone") from error
 
@@ -104,13 +125,12 @@ class ObjectRunStore:
 
     def stream(self, name: str) -> Iterator[bytes]:
         """Yield the object in pieces; a large body that breaks is read on where it broke."""
-        where = replace(self._home, key=self._home.key + name)
-        tail = self._calls.tail(self._source, where, PART, "work")
-        before = ByteRange(0, tail.pin.size - len(tail.data))
-        # Its version needs no right of its own: the ETag pins it.
-        archive = self._source.pinned(where, replace(tail.pin, version_id=None))
-        for piece in self._calls.stream(archive, before, "work"):
-            yield bytes(piece)
+        location = replace(self._home, key=self._home.key + name)
+        tail = self._calls.tail(self._source, location, PART, "work")
+        # A version id would need a right of its own. The ETag pins the object, too.
+        record = self._source.pinned(location, replace(tail.pin, version_id=None))
+        beginning = ByteRange(0, tail.pin.size - len(tail.data))
+        yield from map(bytes, self._calls.stream(record, beginning, "work"))
         yield tail.data
 
     def names(self, prefix: str) -> Iterator[str]:
@@ -127,13 +147,12 @@ class ObjectRunStore:
         if keys:
             self._run("delete", lambda: self._store.delete(keys))
 
-    def _complete(self, upload: Upload, parts: Sequence[Part]) -> None:
+    def _complete(self, upload: Upload, parts: Sequence[Part], size: int) -> None:
         """Complete an upload.
 
-        The store may have completed it and its answer may be lost. Then the next attempt finds no
-        upload, and the object's size tells.
+        The store may have completed the upload, and its answer may be lost. Then the next attempt
+        finds no upload, and the size of the object shows that it is complete.
         """
-        size = sum(part.size for part in parts)
         attempts = count(1)
 
         def complete_once() -> None:
@@ -158,8 +177,8 @@ def _facts_of(name: str) -> ObjectFacts:
 def _gather(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the same bytes in bodies of at least `PART` bytes, the last one excepted."""
     body = bytearray()
-    for piece in pieces:
-        body += piece
+    for data in pieces:
+        body += data
         if len(body) >= PART:
             yield bytes(body)
             body.clear()

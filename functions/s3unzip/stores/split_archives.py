@@ -102,10 +102,10 @@ class _Parts(Struct, frozen=True):
     def read_pieces(self, length: int) -> Tail:
         """Return the tail of an archive that was cut into pieces; the first piece is named."""
         pieces = list(self._find_pieces())
-        pin = _join_pins([piece.pin for piece in pieces], pieces[0].pin)
+        pin = _join_pins([part.pin for part in pieces], pieces[0].pin)
         archive = self.source.pinned(self.location, pin)
         end = ByteRange(max(0, pin.size - length), pin.size)
-        dates = [piece.modified for piece in pieces if piece.modified is not None]
+        dates = [part.modified for part in pieces if part.modified is not None]
         data = self.calls.read(archive, end)
         tail = Tail(data, pin, max(dates, default=None))
         if len(pieces) > self.max_parts:
@@ -123,12 +123,11 @@ class _Parts(Struct, frozen=True):
         """Yield the pieces that are there, at most one more than the limit."""
         yield self.calls.run("head", lambda: self.source.stat(self.location))
         numbers = range(2, self.max_parts + 2)
-        for piece in map_ahead(
-            lambda number: self._find(number, number + 1), numbers, PARTS_AT_ONCE
-        ):
-            if piece is None:
+        pieces = map_ahead(lambda number: self._find(number, number + 1), numbers, PARTS_AT_ONCE)
+        for part in pieces:
+            if part is None:
                 return
-            yield piece
+            yield part
 
     def _find(self, number: int, count: int) -> Tail | None:
         """Return part `number`, as a tail without bytes; None if it is not there."""

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from functools import partial
 from html import unescape
-from http import HTTPStatus
+from http.client import responses
 from typing import NamedTuple
 from urllib.parse import unquote, urljoin
 from urllib.request import getproxies, proxy_bypass
@@ -57,9 +57,9 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 BROKEN_ANSWERS = (HTTPError, OverflowError, ValueError)  # the latter two: a chunk's length
 PORTS = {"http": 80, "https": 443}
 # A compressed body would have other ranges.
-HEADERS = {"User-Agent": "s3unzip", "Accept-Encoding": "identity"}
+REQUEST_HEADERS = {"User-Agent": "s3unzip", "Accept-Encoding": "identity"}
 MAX_VALIDATOR = 1024  # characters of an ETag or a date; it goes with each request
-# [0-9], for \d takes the digits of all scripts; 19 of them are more than any size.
+# `\d` also matches non-ASCII digits. 19 digits hold every 63-bit size.
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
 # Not a token or an id of S3's error: these may be secrets.
 _XML_CODE = re.compile(rb"<Code>([^<]{1,100})</Code>")
@@ -122,7 +122,7 @@ class WebSource(ArchiveSource):
     ) -> Iterator[BaseHTTPResponse]:
         """Yield the answer to one request, its body not yet read."""
         try:
-            answer = self._follow(method, location, {**HEADERS, **headers})
+            answer = self._follow(method, location, {**REQUEST_HEADERS, **headers})
             try:
                 yield answer
             finally:
@@ -153,12 +153,14 @@ class WebSource(ArchiveSource):
         self, method: str, location: Location, headers: Mapping[str, str]
     ) -> BaseHTTPResponse:
         first = target = _parse(f"{location.scheme}://{location.bucket}/{location.key}")
-        user = {} if first.auth is None else make_headers(basic_auth=unquote(first.auth))
+        signed = headers
+        if first.auth is not None:
+            signed = {**headers, **make_headers(basic_auth=unquote(first.auth))}
         for _ in range(MAX_REDIRECTS + 1):
             answer = self._pool(target).request(
                 method,
                 target._replace(auth=None).url,
-                headers={**headers, **user} if _reaches(first, target) else headers,
+                headers=signed if _reaches(first, target) else headers,
                 preload_content=False,
                 redirect=False,
                 retries=False,
@@ -166,70 +168,79 @@ class WebSource(ArchiveSource):
                     connect=self._config.connect_seconds, read=self._config.stall_seconds
                 ),
             )
-            where = answer.headers.get("Location")
-            if answer.status not in REDIRECTS or not where:
+            redirect = answer.headers.get("Location")
+            if answer.status not in REDIRECTS or not redirect:
                 return answer
             answer.close()
-            target = self._redirected(location, first, target, where)
+            target = self._redirected(location, first, target, redirect)
         raise errors.StorageError(f"{show(location)}: more than {MAX_REDIRECTS} redirects")
 
-    def _redirected(self, location: Location, first: Url, target: Url, where: str) -> Url:
+    def _redirected(self, location: Location, first: Url, target: Url, redirect: str) -> Url:
+        """Return where `target` redirects to, if that may be followed."""
         try:
-            found = _parse(urljoin(target.url, where))
+            new = _parse(urljoin(target.url, redirect))
         except (HTTPError, ValueError):
             raise errors.StorageError(f"{show(location)}: redirects to what is not a URL") from None
-        if target.scheme == "https" and found.scheme != "https":
+        if target.scheme == "https" and new.scheme != "https":
             raise errors.StorageError(
                 f"{show(location)}: redirects from https to http; not followed"
             )
-        if not (_reaches(first, found) or self._config.other_hosts):
+        if not (_reaches(first, new) or self._config.other_hosts):
             raise errors.StorageError(
-                f"{show(location)}: redirects to another host, {str(found.host)[:253]}: give the "
+                f"{show(location)}: redirects to another host, {str(new.host)[:253]}: give the "
                 f"URL there, or add --allow other-hosts"
             )
-        return found
+        return new
 
     def _pool(self, target: Url) -> PoolManager:
         proxy = _proxy_of(str(target.scheme), str(target.host))
         with self._lock:
             if proxy not in self._pools:
-                pools = PoolManager if proxy is None else partial(ProxyManager, proxy)
-                self._pools[proxy] = pools(maxsize=CONNECTIONS)
+                make_pool = PoolManager if proxy is None else partial(ProxyManager, proxy)
+                self._pools[proxy] = make_pool(maxsize=CONNECTIONS)
             return self._pools[proxy]
 
     def _fault(self, error: Exception, location: Location) -> errors.S3UnzipError:
+        """Return the error for a request without a whole answer."""
         name = show(location)
         proxy = _proxy_of(location.scheme, location.bucket.rpartition("@")[2])
         through = ""
         if proxy is not None:
             through = f" through the proxy {parse_url(proxy)._replace(auth=None).url}"
         cause = error.original_error if isinstance(error, ProxyError) else error
-        refused = _why_never(cause, via_proxy=proxy is not None)
-        if refused is not None:
-            return errors.StorageError(f"{name}: {refused}")
-        unreachable = isinstance(cause, NewConnectionError | ConnectTimeoutError)
+        refusal = _why_never(cause, via_proxy=proxy is not None)
+        if refusal is not None:
+            return errors.StorageError(f"{name}: {refusal}")
+        is_unreachable = isinstance(cause, NewConnectionError | ConnectTimeoutError)
+        reason = self._explain(error, cause)
+        text = f"{type(error).__name__}: {reason}"
         if isinstance(error, ReadTimeoutError):
-            text = words = f"the server sent nothing for {self._config.stall_seconds:g} s"
-        else:
-            words = _ERRNO.sub("", str(cause).rpartition(": ")[2])[:200]
-            if unreachable and not isinstance(cause, NewConnectionError):
-                words = f"no answer within {self._config.connect_seconds:g} s"
-            text = f"{type(error).__name__}: {words}"
-            if unreachable or isinstance(error, ProxyError):
-                text = f"cannot connect{through}: {words}"
-        beginning = self._config.check_reachable and time.monotonic() - self._began < BEGINNING
-        if unreachable and beginning:
+            text = reason
+        elif is_unreachable or isinstance(error, ProxyError):
+            text = f"cannot connect{through}: {reason}"
+        is_beginning = self._config.check_reachable and time.monotonic() - self._began < BEGINNING
+        if is_unreachable and is_beginning:
             return errors.StorageError(f"{name}: {text}; check the URL, the port and the network")
-        found = errors.ServiceFaultError(f"{name}: {text}")
-        found.trouble = f"no answer from {name}{through} ({words.lower()})"
-        return found
+        fault = errors.ServiceFaultError(f"{name}: {text}")
+        fault.trouble = f"no answer from {name}{through} ({reason.lower()})"
+        return fault
+
+    def _explain(self, error: Exception, cause: BaseException) -> str:
+        """Return in a few words why no whole answer came."""
+        if isinstance(error, ReadTimeoutError):
+            return f"the server sent nothing for {self._config.stall_seconds:g} s"
+        if isinstance(cause, ConnectTimeoutError) and not isinstance(cause, NewConnectionError):
+            return f"no answer within {self._config.connect_seconds:g} s"
+        return _ERRNO.sub("", str(cause).rpartition(": ")[2])[:200]
 
 
 class WebArchive:
     """One version of one archive; threads may share it."""
 
     def __init__(self, source: WebSource, location: Location, pin: Pin) -> None:
-        self._source, self._location, self._pin = source, location, pin
+        self._source = source
+        self._location = location
+        self._pin = pin
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         """Yield the bytes of `want` in pieces, with one request."""
@@ -252,10 +263,10 @@ class WebArchive:
         if answer.status != 206:
             raise _refusal(answer, self._location)
         span, size = _answered(answer, self._location)
-        found = _validator(answer)
+        validator = _validator(answer)
         if size != self._pin.size:
             raise errors.SourceChangedError(f"{name}: {changed}")
-        if self._pin.etag and found and found != self._pin.etag:
+        if self._pin.etag and validator and validator != self._pin.etag:
             raise self._changed("")
         if span != want:
             raise errors.RangesUnsupportedError(
@@ -282,25 +293,29 @@ class WebArchive:
 
 def _proxy_of(scheme: str, host: str) -> str | None:
     """Return the proxy that the environment names: ``HTTPS_PROXY``, ``NO_PROXY`` and the like."""
-    found = getproxies().get(scheme)
-    if not found or proxy_bypass(host):
+    proxy = getproxies().get(scheme)
+    if not proxy or proxy_bypass(host):
         return None
-    return found if "://" in found else f"http://{found}"
+    if "://" not in proxy:
+        return f"http://{proxy}"
+    return proxy
 
 
 def _parse(url: str) -> Url:
     """Return where a URL leads."""
-    found = parse_url(url)
-    if found.scheme not in PORTS or not found.host:
+    parsed = parse_url(url)
+    if parsed.scheme not in PORTS or not parsed.host:
         raise LocationValueError("not a URL of HTTP")
-    return found._replace(port=PORTS[found.scheme] if found.port is None else found.port)
+    if parsed.port is None:
+        return parsed._replace(port=PORTS[parsed.scheme])
+    return parsed
 
 
-def _reaches(one: Url, other: Url) -> bool:
-    """Return whether `other` is the same host: same port, or HTTPS instead of HTTP."""
-    upgraded = (one.scheme, one.port, other.scheme, other.port) == ("http", 80, "https", 443)
-    same = (one.scheme, one.port) == (other.scheme, other.port)
-    return one.host == other.host and (upgraded or same)
+def _reaches(first: Url, target: Url) -> bool:
+    """Return whether `target` is on the host of `first`: same port, or HTTPS instead of HTTP."""
+    ports = ((first.scheme, first.port), (target.scheme, target.port))
+    is_upgrade = ports == (("http", 80), ("https", 443))
+    return first.host == target.host and (is_upgrade or ports[0] == ports[1])
 
 
 def show(location: Location) -> str:
@@ -324,13 +339,17 @@ def _why_never(error: BaseException, *, via_proxy: bool) -> str | None:
             )
         reason = getattr(cause, "reason", None) or str(cause)
         return f"no TLS connection: {reason.replace('_', ' ').lower()[:200]}"
-    return "not a URL" if isinstance(error, LocationValueError | UnicodeError) else None
+    if isinstance(error, LocationValueError | UnicodeError):
+        return "not a URL"
+    return None
 
 
 def _validator(answer: BaseHTTPResponse) -> str | None:
     """Return the ETag, else the date of the last change, else nothing."""
-    found = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
-    return found if found and len(found) <= MAX_VALIDATOR else None
+    validator = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
+    if not validator or len(validator) > MAX_VALIDATOR:
+        return None
+    return validator
 
 
 def _modified(answer: BaseHTTPResponse) -> float | None:
@@ -343,12 +362,13 @@ def _modified(answer: BaseHTTPResponse) -> float | None:
 
 def _answered(answer: BaseHTTPResponse, location: Location) -> tuple[ByteRange, int]:
     """Return the range that was answered, and the size of the whole."""
-    found = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
-    if found is None:
+    answered = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+    if answered is None:
         raise errors.RangesUnsupportedError(
             f"{show(location)}: the server's Content-Range makes no sense; {DOWNLOAD}"
         )
-    return ByteRange(int(found[1]), int(found[2]) + 1), int(found[3])
+    start, last, size = map(int, answered.groups())
+    return ByteRange(start, last + 1), size
 
 
 class Refusal(NamedTuple):
@@ -375,7 +395,8 @@ REFUSALS = {
 
 def _refusal(answer: BaseHTTPResponse, location: Location) -> errors.S3UnzipError:
     """Return the error for an answer that is not the range that was asked for."""
-    name, status = show(location), answer.status
+    name = show(location)
+    status = answer.status
     if status in WITHOUT_SUFFIX:
         kind = _kind_of_text(answer)
         if kind is None:
@@ -401,17 +422,22 @@ def _kind_of_text(answer: BaseHTTPResponse) -> str | None:
     kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if body.lstrip().lower().startswith(PAGES) or (kind == "text/html" and body[:2] != b"PK"):
         return "a web page"
-    return f"a file of type {kind[:50]}" if kind.startswith(TEXTS) and body[:2] != b"PK" else None
+    if kind.startswith(TEXTS) and body[:2] != b"PK":
+        return f"a file of type {kind[:50]}"
+    return None
 
 
 def _reason(answer: BaseHTTPResponse) -> str:
     """Return the words for a status; S3 and servers like it give a code and a message in XML."""
     body = _first_bytes(answer)
-    code, message = _XML_CODE.search(body), _XML_MESSAGE.search(body)
+    code = _XML_CODE.search(body)
     if code is None:
-        known = answer.status in HTTPStatus._value2member_map_
-        return f" {HTTPStatus(answer.status).phrase}" if known else ""
-    text = code[1] if message is None else code[1] + b": " + message[1]
+        phrase = responses.get(answer.status)
+        return f" {phrase}" if phrase else ""
+    text = code[1]
+    message = _XML_MESSAGE.search(body)
+    if message is not None:
+        text += b": " + message[1]
     return f" {unescape(text.decode(errors='replace')).rstrip('.')}"
 
 

@@ -89,7 +89,7 @@ class S3Destination:
         """Raise the error of credentials, a bucket or an endpoint that is missing."""
         self._session.check_bucket(self._bucket)
 
-    def check_ready(self, wanted: int) -> None:
+    def check_ready(self, size: int) -> None:
         """Do nothing: S3 has room."""
 
     def sync(self) -> None:
