@@ -8,8 +8,7 @@ continued through its bytes. Nothing here checks a CRC: the directory declares o
 from collections.abc import Iterable, Iterator
 
 from s3unzip.deflate.inflater import Ending, SegmentInflater
-from s3unzip.deflate.record import Record
-from s3unzip.deflate.scan import ScannedSegment
+from s3unzip.deflate.scan import Record, ScannedSegment
 from s3unzip.deflate.segmentation import Buffer, Span, segment_span
 from s3unzip.finding import DeflateError, Finding
 

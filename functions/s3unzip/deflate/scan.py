@@ -8,11 +8,14 @@ window, because they cannot differ after that. Segment 0 has no output before it
 enough there.
 """
 
-from typing import Final
+import zlib
+from typing import Final, Self
+
+from msgspec import DecodeError, Struct, msgpack
 
 from s3unzip.deflate.inflater import WINDOW_SIZE, Arrival, SegmentInflater
-from s3unzip.deflate.record import Record
 from s3unzip.deflate.segmentation import Buffer
+from s3unzip.finding import SegmentRecordError
 
 FIRST_WINDOW: Final = bytes(range(256)) * 128
 """The first invented window: the low byte of each position."""
@@ -26,6 +29,33 @@ The top bit makes each byte differ from that of the first window.
 """
 
 _LEAD_BYTES = 1 << 16  # of input, by which the first inflate may be ahead of the second
+
+
+_MAX_RECORD = 2 * WINDOW_SIZE + 4_096  # bytes of a record before they are deflated
+
+
+class Record(Struct, frozen=True):
+    """A value that one worker writes for another: deflated MessagePack, 100 bytes to 65 KiB."""
+
+    def to_bytes(self) -> bytes:
+        """Return the record's bytes."""
+        return zlib.compress(msgpack.encode(self), 1)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return the record that `to_bytes` wrote.
+
+        Raises:
+            SegmentRecordError: Another version wrote it, or it is damaged.
+        """
+        try:
+            inflate = zlib.decompressobj()
+            plain = inflate.decompress(data, _MAX_RECORD)
+            if not inflate.eof or inflate.unused_data:
+                raise SegmentRecordError(f"a {cls.__name__} of more or fewer bytes")
+            return msgpack.decode(plain, type=cls)
+        except (zlib.error, DecodeError) as error:
+            raise SegmentRecordError(f"no {cls.__name__} of this version: {error}") from error
 
 
 class ScannedSegment(Record, frozen=True, tag="scanned 3"):

@@ -17,12 +17,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from s3unzip import errors
-from s3unzip.extraction.conflicts import explain_refusal, with_crc
+from s3unzip.extraction.conflicts import explain_refusal, find_unchanged, with_crc
 from s3unzip.extraction.forms import decode_small, stored_size
 from s3unzip.extraction.metadata import object_metadata
 from s3unzip.extraction.put_pool import PutPool
 from s3unzip.extraction.stream import stream_whole
-from s3unzip.extraction.unchanged import find_unchanged
 from s3unzip.model import OnConflict, PlannedMember, Status
 from s3unzip.runs.step import RUN_FAULTS, TaskAttempt
 from s3unzip.stores.ports import Buffer, ObjectFacts
@@ -107,7 +106,7 @@ def _without_unchanged(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[
 def _extract_stretch(
     attempt: TaskAttempt, rows: list[PlannedMember], pool: PutPool[Ready]
 ) -> list[PlannedMember]:
-    """Extract members that are read with one range; return those that are not small."""
+    """Extract members that are read with one range; return those that are larger than declared."""
     run = attempt.run
     oversized: list[PlannedMember] = []
     whole = ByteRange(rows[0].member.offset, read_stop(rows[-1].member))

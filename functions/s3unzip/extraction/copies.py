@@ -86,8 +86,8 @@ def _check_copy(parts: tuple[Part, ...], data: MemberData) -> None:
 
     Raises:
         MemberError: the store gives no checksums, and the archive's bytes are wrong.
-        CopyRefusedError: by the store's checksums it copied other bytes. Either these or the
-            archive's are wrong: a stream shows which.
+        CopyRefusedError: by the store's checksums it copied other bytes. A stream shows whether
+            the copy or the archive is wrong.
     """
     member = data.row.member
     copied = combine_parts(parts)

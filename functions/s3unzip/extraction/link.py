@@ -41,37 +41,37 @@ class _SlicePlan(NamedTuple):
     segments: tuple[int, ...] = ()  # that it inflates; a copy has none
 
 
-def link_member(step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
+def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
     """Return the tasks of the slices of a member, or its outcome if it needs none.
 
     Args:
-        step: settles the run.
+        run_step: settles the run.
         tasks: all scans, or all copies, of the member.
     """
     first = min(tasks, key=lambda task: task.part)
-    row = step.read_rows(first.rows)[0]
-    outcome = resolve_conflict(row, step)
+    row = run_step.read_rows(first.rows)[0]
+    outcome = resolve_conflict(row, run_step)
     if outcome is not None:
         return outcome
     try:
-        data = open_data(step, row)
+        data = open_data(run_step, row)
         data.check_after()
     except MemberError as error:
         return Outcome.failed(row.member.index, row.key, error.finding)
     if first.kind is TaskKind.COPY:
-        return _begin_slices(data, TaskKind.COPY, first, _plan_copies(step, row, tasks))
+        return _begin_slices(data, TaskKind.COPY, first, _plan_copies(run_step, row, tasks))
     try:
-        slices = _link_segments(step, row, first)
+        slices = _link_segments(run_step, row, first)
     except ArchiveError:
         return [whole_task(first, row)]
     return _begin_slices(data, TaskKind.SLICE, first, slices)
 
 
-def _plan_copies(step: Step, row: PlannedMember, copies: Sequence[Task]) -> list[_SlicePlan]:
+def _plan_copies(run_step: Step, row: PlannedMember, copies: Sequence[Task]) -> list[_SlicePlan]:
     """Return the slices of one stored member."""
-    limits = step.destination.part_limits
+    limits = run_step.destination.part_limits
     fitting = math.ceil(row.member.size / limits.max_parts) + 1  # each slice rounds its parts up
-    part_size = max(step.context.tuning.copy_part_bytes, fitting)
+    part_size = max(run_step.context.tuning.copy_part_bytes, fitting)
     slices: list[_SlicePlan] = []
     number = 1
     for task in copies:
@@ -87,7 +87,7 @@ def _begin_slices(
 ) -> list[Task]:
     """Begin the upload of a member; return the tasks of its slices, the longest first."""
     row = data.row
-    upload_id = begin_upload(data.step, row).upload_id
+    upload_id = begin_upload(data.run_step, row).upload_id
     upload_mark = f"{zlib.crc32(upload_id.encode()):08x}"
     seconds_per_byte = first.seconds * first.parts / max(1, row.member.size)
     tasks = [
@@ -116,22 +116,22 @@ def _begin_slices(
     return sorted(tasks, key=lambda task: -task.size)
 
 
-def _link_segments(step: Step, row: PlannedMember, first: Task) -> list[_SlicePlan]:
+def _link_segments(run_step: Step, row: PlannedMember, first: Task) -> list[_SlicePlan]:
     """Write the linked segments; return the slices that they make.
 
     Raises:
         DeflateError: the scans do not make one stream.
         MemberError: the stream has another size than the member.
     """
-    limits = step.destination.part_limits
-    groups = _group_segments(_write_linked(step, row, first), limits.min_bytes)
+    limits = run_step.destination.part_limits
+    groups = _group_segments(_write_linked(run_step, row, first), limits.min_bytes)
     total = sum(size for _, size in groups)
-    if not row.member.has_size(total) or total > allowed_size(step, row.member):
+    if not row.member.has_size(total) or total > allowed_size(run_step, row.member):
         message = f"the segments have {total} bytes, the directory says {row.member.size}"
         raise MemberError(row.finding("size-mismatch", message))
     # Each slice rounds its count of parts up: leave that many of the store's limit.
     reduced_limits = limits._replace(max_parts=limits.max_parts - first.parts)
-    part_size = choose_part_size(total, step.context.tuning.part_bytes, reduced_limits)
+    part_size = choose_part_size(total, run_step.context.tuning.part_bytes, reduced_limits)
     slices: list[_SlicePlan] = []
     start = 0
     number = 1
@@ -169,14 +169,14 @@ def _group_segments(
 
 
 def _write_linked(
-    step: Step, row: PlannedMember, first: Task
+    run_step: Step, row: PlannedMember, first: Task
 ) -> Iterator[tuple[int, deflate.LinkedSegment]]:
     """Write the linked segments, several at once; yield each with its number when it is written."""
     index = row.member.index
     layout = segmentation_of(first, row)
 
     def read(number: int) -> deflate.ScannedSegment | None:
-        record = step.records.find_segment(index, number, "scanned")
+        record = run_step.records.find_segment(index, number, "scanned")
         try:
             return deflate.ScannedSegment.from_bytes(record or b"")
         except SegmentRecordError:  # it joins the segment before it, or is lost: the chain breaks
@@ -184,7 +184,7 @@ def _write_linked(
 
     def write(segment: deflate.LinkedSegment) -> tuple[int, deflate.LinkedSegment]:
         number = layout.segment_at(segment.start_bit)
-        step.records.write_segment(index, number, "linked", segment.to_bytes())
+        run_step.records.write_segment(index, number, "linked", segment.to_bytes())
         return number, segment
 
     scans = map_ahead(read, range(first.parts), SEGMENTS_AT_ONCE, SEGMENTS_AHEAD)

@@ -25,7 +25,7 @@ from s3unzip.zip import (
 class MemberData(Struct, frozen=True):
     """A large member whose local header agrees with the directory."""
 
-    step: Step
+    run_step: Step
     row: PlannedMember
     opened: OpenedMember
 
@@ -39,11 +39,11 @@ class MemberData(Struct, frozen=True):
     def read(self, span: Span) -> Iterator[memoryview]:
         """Yield a span of the member's data; the next bytes are read ahead."""
         start = self.data_range.start
-        return read_range(self.step, ByteRange(start + span.start, start + span.stop))
+        return read_range(self.run_step, ByteRange(start + span.start, start + span.stop))
 
     def read_all(self) -> Iterator[memoryview]:
         """Yield the member's data; the next bytes are read ahead."""
-        return read_range(self.step, self.data_range)
+        return read_range(self.run_step, self.data_range)
 
     def check_after(self) -> None:
         """Check the data descriptor and the bytes after it."""
@@ -52,28 +52,30 @@ class MemberData(Struct, frozen=True):
         trailing = b""
         if start < member.stop:
             trailing_range = ByteRange(start, min(member.stop, start + AFTER_LENGTH))
-            trailing = self.step.calls.read(self.step.archive, trailing_range)
-        self.step.warnings.update(close_member(member, self.opened, trailing))
+            trailing = self.run_step.calls.read(self.run_step.archive, trailing_range)
+        self.run_step.warnings.update(close_member(member, self.opened, trailing))
 
 
-def read_range(step: Step, byte_range: ByteRange) -> Iterator[memoryview]:
+def read_range(run_step: Step, byte_range: ByteRange) -> Iterator[memoryview]:
     """Yield a range of the archive; the next bytes are read ahead."""
-    for chunk in stream_ahead(step.archive, byte_range, step.calls, step.context.tuning):
-        step.check_time()
-        step.bytes_read += len(chunk)
+    for chunk in stream_ahead(
+        run_step.archive, byte_range, run_step.calls, run_step.context.tuning
+    ):
+        run_step.check_time()
+        run_step.bytes_read += len(chunk)
         yield chunk
 
 
-def open_data(step: Step, row: PlannedMember) -> MemberData:
+def open_data(run_step: Step, row: PlannedMember) -> MemberData:
     """Read and check the local header of a large member; note its warnings."""
 
     def read(byte_range: ByteRange) -> bytes:
-        step.bytes_read += byte_range.length
-        return step.calls.read(step.archive, byte_range)
+        run_step.bytes_read += byte_range.length
+        return run_step.calls.read(run_step.archive, byte_range)
 
-    opened = open_local(row.member, read, step.context.policy)
-    step.warnings.update(opened.warnings)
-    return MemberData(step, row, opened)
+    opened = open_local(row.member, read, run_step.context.policy)
+    run_step.warnings.update(opened.warnings)
+    return MemberData(run_step, row, opened)
 
 
 def open_part(attempt: TaskAttempt, row: PlannedMember) -> MemberData:

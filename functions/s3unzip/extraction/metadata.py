@@ -1,8 +1,16 @@
-"""The facts stored beside a member's bytes: its media type, its metadata, the run's properties."""
+"""The facts stored beside a member's bytes: its media type, its metadata, the run's properties.
+
+The media type follows from the suffix of the key. The table is Python's own, and suffixes that it
+lacks or does not have in all versions. It is not the machine's /etc/mime.types, so an archive gets
+the same types on a laptop and in a Lambda. Sources: https://www.iana.org/assignments/media-types/ ,
+and for types without an entry there, the type that browsers expect.
+"""
+
+import mimetypes
+from functools import lru_cache
 
 from msgspec.structs import replace
 
-from s3unzip.extraction.media_types import content_type
 from s3unzip.globs import compile_glob
 from s3unzip.model import GzipForm, Run
 from s3unzip.object_properties import (
@@ -15,9 +23,102 @@ from s3unzip.object_properties import (
 from s3unzip.stores.ports import ObjectFacts
 from s3unzip.zip import Member
 
+DEFAULT_TYPE = "application/octet-stream"
 OWNER_READS = 0o400  # always set: some writers set no permission, and nobody could read
 # The properties that are stored as they are.
 PASSED_ON = {*ObjectProperties.__struct_fields__} & {*ObjectFacts.__struct_fields__} - {"metadata"}
+
+_SUFFIXES = {
+    "application/dicom": "dcm",
+    "application/epub+zip": "epub",
+    "application/geo+json": "geojson",
+    "application/geopackage+sqlite3": "gpkg",
+    "application/gml+xml": "gml",
+    "application/gpx+xml": "gpx",
+    "application/gzip": "gz",
+    "application/java-archive": "ear jar war",
+    "application/json": "ipynb json json5 map topojson",
+    "application/jsonl": "jsonl",
+    "application/ld+json": "jsonld",
+    "application/n-triples": "nt",
+    "application/parquet": "parquet",
+    "application/sql": "sql",
+    "application/toml": "toml",
+    "application/vnd.android.package-archive": "apk",
+    "application/vnd.apache.arrow.file": "arrow feather",
+    "application/vnd.google-earth.kml+xml": "kml",
+    "application/vnd.google-earth.kmz": "kmz",
+    "application/vnd.ms-cab-compressed": "cab",
+    "application/vnd.ms-excel": "xls",
+    "application/vnd.ms-excel.sheet.binary.macroenabled.12": "xlsb",
+    "application/vnd.ms-excel.sheet.macroenabled.12": "xlsm",
+    "application/vnd.ms-fontobject": "eot",
+    "application/vnd.ms-outlook": "msg",
+    "application/vnd.ms-powerpoint": "ppt",
+    "application/vnd.ms-powerpoint.presentation.macroenabled.12": "pptm",
+    "application/vnd.ms-word.document.macroenabled.12": "docm",
+    "application/vnd.oasis.opendocument.graphics": "odg",
+    "application/vnd.oasis.opendocument.presentation": "odp",
+    "application/vnd.oasis.opendocument.spreadsheet": "ods",
+    "application/vnd.oasis.opendocument.text": "odt",
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation": "pptx",
+    "application/vnd.openxmlformats-officedocument.presentationml.slideshow": "ppsx",
+    "application/vnd.openxmlformats-officedocument.presentationml.template": "potx",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.template": "xltx",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.template": "dotx",
+    "application/vnd.rar": "rar",
+    "application/vnd.sqlite3": "sqlite sqlite3",
+    "application/vnd.visio": "vsd",
+    "application/x-7z-compressed": "7z",
+    "application/x-bzip2": "bz2",
+    "application/x-ndjson": "ndjson",
+    "application/x-xz": "xz",
+    "application/xhtml+xml": "xhtml",
+    "application/xml": "xsd",
+    "application/xml-dtd": "dtd",
+    "application/yaml": "yaml yml",
+    "application/zstd": "zst",
+    "audio/flac": "flac",
+    "audio/midi": "mid midi",
+    "audio/mp4": "m4a",
+    "audio/ogg": "oga ogg opus",
+    "font/otf": "otf",
+    "font/ttf": "ttf",
+    "font/woff": "woff",
+    "font/woff2": "woff2",
+    "image/avif": "avif",
+    "image/bmp": "bmp",
+    "image/heic": "heic",
+    "image/jp2": "jp2",
+    "image/jxl": "jxl",
+    "image/vnd.adobe.photoshop": "psd",
+    "image/vnd.dxf": "dxf",
+    "image/webp": "webp",
+    "model/gltf+json": "gltf",
+    "model/gltf-binary": "glb",
+    "model/obj": "obj",
+    "model/stl": "stl",
+    "text/calendar": "ics",
+    "text/javascript": "cjs js mjs",
+    "text/markdown": "markdown md",
+    "text/plain": "cfg conf cpp cs go ini java kt log properties ps1 rb rs swift",
+    "text/rtf": "rtf",
+    "text/turtle": "ttl",
+    "text/x-rst": "rst",
+    "video/3gpp": "3gp",
+    "video/matroska": "mkv",
+    "video/mp4": "m4v mp4",
+    "video/ogg": "ogv",
+    "video/x-flv": "flv",
+    "video/x-ms-wmv": "wmv",
+}
+_TYPES = mimetypes.MimeTypes(filenames=())
+for _type, _suffixes in _SUFFIXES.items():
+    for _suffix in _suffixes.split():
+        _TYPES.add_type(_type, f".{_suffix}")
+_TYPES.encodings_map.clear()  # "a.json.gz" is gzip, not JSON with an encoding
 
 
 def object_metadata(key: str, member: Member, run: Run) -> ObjectFacts:
@@ -49,3 +150,16 @@ def _declared_type(path: str, properties: ObjectProperties) -> str | None:
         if compile_glob(glob).match(path):
             return media_type
     return None
+
+
+def content_type(key: str) -> str:
+    """Return the media type for the suffix of a key."""
+    stem, dot, suffix = key.rpartition("/")[2].rpartition(".")
+    if not stem.strip("."):  # ".profile" has no suffix
+        return DEFAULT_TYPE
+    return _type_of(dot + suffix.lower())
+
+
+@lru_cache(maxsize=4096)  # suffixes come from the archive: bound the memory
+def _type_of(suffix: str) -> str:
+    return _TYPES.guess_type("x" + suffix)[0] or DEFAULT_TYPE

@@ -103,14 +103,14 @@ class PartWriter:
 
     def __init__(
         self,
-        step: Step,
+        run_step: Step,
         upload: Upload,
         pool: ThreadPoolExecutor,
         plan: PartPlan,
         *,
         at_once: int,
     ) -> None:
-        self._step = step
+        self._run_step = run_step
         self._upload = upload
         self._sizes = iter(plan.sizes)
         self._part_size = next(self._sizes, 0)
@@ -180,9 +180,9 @@ class PartWriter:
 
     def _send(self, number: int, offset: int, body: Buffer, crc: int) -> Part:
         try:
-            return self._step.calls.paced(
+            return self._run_step.calls.paced(
                 "part",
-                lambda: self._step.destination.upload_part(
+                lambda: self._run_step.destination.upload_part(
                     self._upload, number, offset, body, crc32=crc
                 ),
             )
@@ -191,15 +191,15 @@ class PartWriter:
 
 
 def upload_parts(
-    step: Step, upload: Upload, content: Iterable[Buffer], plan: PartPlan
+    run_step: Step, upload: Upload, content: Iterable[Buffer], plan: PartPlan
 ) -> tuple[Part, ...]:
     """Cut a stream of bytes into parts, upload several at once, and return them in order.
 
-    The settings of `step` bound the memory of the parts in flight.
+    The settings of `run_step` bound the memory of the parts in flight.
     """
-    at_once = parts_at_once(max(plan.sizes), step.context.tuning)
+    at_once = parts_at_once(max(plan.sizes), run_step.context.tuning)
     with ThreadPoolExecutor(at_once, thread_name_prefix="part") as pool:
-        writer = PartWriter(step, upload, pool, plan, at_once=at_once)
+        writer = PartWriter(run_step, upload, pool, plan, at_once=at_once)
         for data in content:
             writer.write(data)
         return writer.close()

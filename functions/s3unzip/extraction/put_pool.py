@@ -4,7 +4,7 @@ It has plain threads on a queue, not futures: at 10,000 members a second the boo
 costs as much as the member. Rules:
 
 * One thread submits, and then closes or abandons the pool; it may abandon a closed one.
-* `submit` waits while too many bytes or bodies are in flight. One body may always go.
+* `submit` waits while too many bytes or bodies are in flight. One body is always accepted.
 * The first error of `put` ends the pool: queued bodies are dropped, and `submit` or `close` raises
   the error.
 """
@@ -48,7 +48,7 @@ class PutPool(Generic[T]):
             thread.start()
 
     def submit(self, ready: T, body: Buffer) -> None:
-        """Queue one PUT; wait for room first. One body may always go, whatever its size."""
+        """Queue one PUT; wait for room first. If nothing is in flight, any body has room."""
         size = len(body)
         with self._lock:
             if self._waiting >= self._max_waiting or self._bytes + size > self._max_bytes:

@@ -37,7 +37,7 @@ def scan_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         except MemberError:  # linking opens the member too, and reports the finding
             continue
         layout = segmentation_of(task, row)
-        # A segment is inflated twice: beyond half of the member one stream is as quick.
+        # A segment is inflated twice, so one of more than half of the member saves no time.
         longest = max(1, layout.count // 2)
         scanned = deflate.scan_segment(layout, task.part, _ScanReader(data).read, longest)
         if scanned is not None:
@@ -69,9 +69,9 @@ class _ScanReader:
         """Yield a span of the member's data."""
         start = span.start
         if self._start <= start < self._start + len(self._first_bytes):
-            kept_bytes = self._first_bytes[start - self._start : span.stop - self._start]
-            start += len(kept_bytes)
-            yield kept_bytes
+            first_bytes = self._first_bytes[start - self._start : span.stop - self._start]
+            start += len(first_bytes)
+            yield first_bytes
         pieces = self._data.read(deflate.Span(start, span.stop))
         if self._first_bytes:
             yield from pieces

@@ -34,7 +34,7 @@ from s3unzip.zip.values import WRAP
 
 
 def extract_slice(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
-    """Inflate this task's segments and upload their parts."""
+    """Inflate the segments of this task and upload their parts."""
     for row in rows:
         try:
             _upload_slice(attempt, row)
@@ -85,7 +85,9 @@ def whole_task(task: Task, row: PlannedMember) -> Task:
     )
 
 
-def finish_member(step: Step, slices: Sequence[tuple[Task, TaskOutcomes]]) -> list[Task] | Outcome:
+def finish_member(
+    run_step: Step, slices: Sequence[tuple[Task, TaskOutcomes]]
+) -> list[Task] | Outcome:
     """Complete the upload of a member whose slices are all done.
 
     Returns:
@@ -93,24 +95,25 @@ def finish_member(step: Step, slices: Sequence[tuple[Task, TaskOutcomes]]) -> li
         task that streams it is returned.
     """
     first = slices[0][0]
-    row = step.read_rows(first.rows)[0]
+    row = run_step.read_rows(first.rows)[0]
     upload = Upload(row.key, first.slice.upload_id if first.slice else "")
     parts = tuple(part for _, done in slices for part in done.report.uploaded)
+    has_failed = any(done.outcomes for _, done in slices)
     outcome: Outcome | None = None
     try:
-        if not any(done.outcomes for _, done in slices):
+        if not has_failed:
             row = check_whole(parts, row)
-            etag = complete_once(step, row, upload, parts)
+            etag = complete_once(run_step, row, upload, parts)
             return row.outcome(Status.EXTRACTED, etag=etag)
     except ConflictError:
-        outcome = explain_refusal(row, step)
+        outcome = explain_refusal(row, run_step)
     except NotFoundError:  # an earlier settling completed it, or somebody aborted it
-        if is_member(row, step.run.options, step.destination, step.calls):
+        if is_member(row, run_step.run.options, run_step.destination, run_step.calls):
             return row.outcome(Status.EXTRACTED)
         return [whole_task(first, row)]
     except RUN_FAULTS:
         raise
     except (MemberError, StorageError):  # the store refuses these parts; a stream may work
         pass
-    abort_upload(step, upload)
+    abort_upload(run_step, upload)
     return outcome or [whole_task(first, row)]

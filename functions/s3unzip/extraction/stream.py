@@ -58,8 +58,8 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
     Args:
         attempt: notes the outcome.
         row: the member.
-        room: bytes for which the parts have room; None: the size of the object, which is a guess
-            if the member `is_wrapped`. If the object needs more room, it is uploaded again.
+        room: bytes for which the parts have room; None: the size of the object. That is a guess if
+            the member `is_wrapped`: if the object needs more room, it is uploaded again.
     """
     attempt.begin_again()
     limits = attempt.destination.part_limits
@@ -80,18 +80,18 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
     finish_upload(attempt, whole, upload, parts)
 
 
-def allowed_size(step: Step, member: Member) -> int:
+def allowed_size(run_step: Step, member: Member) -> int:
     """Return how many bytes the content of a member may have."""
     if not member.is_wrapped:
         return member.size
-    max_size = member.size + int(member.compressed_size * step.run.inflation)
-    return min(max_size, largest_size(member, step.context.policy))
+    max_size = member.size + int(member.compressed_size * run_step.run.inflation)
+    return min(max_size, largest_size(member, run_step.context.policy))
 
 
 def _upload(
     attempt: TaskAttempt, upload: Upload, data: MemberData, part_size: int
 ) -> tuple[PlannedMember, tuple[Part, ...]]:
-    """Upload the parts and check them; return the row with its true size and CRC-32, and them."""
+    """Upload and check the parts; return the row with its true size and CRC-32, and the parts."""
     row = data.row
     options = attempt.run.options
     max_size = allowed_size(attempt, row.member)

@@ -93,8 +93,8 @@ def _load_worker(kind: TaskKind) -> Callable[[TaskAttempt, list[PlannedMember]],
 def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """Do the members of `rows` that have no outcome.
 
-    If the store refuses one large member, that is the member's outcome. A batch notes the refusals
-    of single members itself, so a refusal that it raises stops the run.
+    If the store refuses one large member, the refusal is the member's outcome. A batch notes the
+    refusals of single members itself, so a refusal that it raises stops the run.
     """
     done = {outcome.index for outcome in attempt.outcomes}
     remaining = [row for row in rows if row.member.index not in done]

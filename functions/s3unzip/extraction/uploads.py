@@ -46,26 +46,28 @@ def number_tries(call: Callable[[int], T]) -> Callable[[], T]:
     return lambda: call(next(numbers))
 
 
-def begin_upload(step: Step, row: PlannedMember) -> Upload:
+def begin_upload(run_step: Step, row: PlannedMember) -> Upload:
     """Begin the upload of a member."""
-    facts = object_metadata(row.key, row.member, step.run)
-    upload_id = step.calls.run("create", lambda: step.destination.create_upload(row.key, facts))
-    if step.context.uploads is not None:
-        step.context.uploads.note(upload_id, step.run.id)
+    facts = object_metadata(row.key, row.member, run_step.run)
+    upload_id = run_step.calls.run(
+        "create", lambda: run_step.destination.create_upload(row.key, facts)
+    )
+    if run_step.context.uploads is not None:
+        run_step.context.uploads.note(upload_id, run_step.run.id)
     return Upload(row.key, upload_id)
 
 
 @contextmanager
-def filling(step: Step, row: PlannedMember) -> Iterator[Upload]:
+def filling(run_step: Step, row: PlannedMember) -> Iterator[Upload]:
     """Begin the upload of a member; abort it if the block that fills it raises an error."""
-    upload = begin_upload(step, row)
+    upload = begin_upload(run_step, row)
     try:
         yield upload
     except (errors.MemberError, CopyRefusedError):
-        abort_upload(step, upload)
+        abort_upload(run_step, upload)
         raise
     except BaseException:
-        abort_quietly(step, upload)
+        abort_quietly(run_step, upload)
         raise
 
 
@@ -88,15 +90,15 @@ def finish_upload(
 
 
 def complete_once(
-    step: Step, row: PlannedMember, upload: Upload, parts: tuple[Part, ...]
+    run_step: Step, row: PlannedMember, upload: Upload, parts: tuple[Part, ...]
 ) -> str | None:
     """Complete an upload; if the answer to an earlier try was lost, look at the object.
 
     Returns:
         The object's ETag without quotes; None if the answer that had it was lost.
     """
-    options = step.run.options
-    destination = step.destination
+    options = run_step.run.options
+    destination = run_step.destination
     if_absent = options.on_conflict is OnConflict.NEVER
 
     def complete(number: int) -> str | None:
@@ -104,36 +106,36 @@ def complete_once(
             return destination.complete_upload(upload, parts, if_absent=if_absent)
         except (errors.NotFoundError, errors.UnconfirmedError) as error:
             may_be_done = number > 1 or isinstance(error, errors.UnconfirmedError)
-            if may_be_done and is_member(row, options, destination, step.calls):
+            if may_be_done and is_member(row, options, destination, run_step.calls):
                 return None
             raise
 
-    etag = step.calls.run("complete", number_tries(complete))
-    _forget(step, upload)
+    etag = run_step.calls.run("complete", number_tries(complete))
+    _forget(run_step, upload)
     return etag
 
 
-def abort_quietly(step: Step, upload: Upload) -> None:
+def abort_quietly(run_step: Step, upload: Upload) -> None:
     """Abort the upload while another error is raised; if that fails, a lifecycle rule does it."""
-    step.calls.count("abort")
+    run_step.calls.count("abort")
     with suppress(errors.S3UnzipError):
-        step.destination.abort_upload(upload)
-        _forget(step, upload)
+        run_step.destination.abort_upload(upload)
+        _forget(run_step, upload)
 
 
-def abort_upload(step: Step, upload: Upload) -> None:
+def abort_upload(run_step: Step, upload: Upload) -> None:
     """Abort an upload, and drop its parts."""
-    step.calls.run("abort", lambda: step.destination.abort_upload(upload))
-    _forget(step, upload)
+    run_step.calls.run("abort", lambda: run_step.destination.abort_upload(upload))
+    _forget(run_step, upload)
 
 
-def _forget(step: Step, upload: Upload) -> None:
+def _forget(run_step: Step, upload: Upload) -> None:
     """Remove the note of an upload that is complete or aborted."""
-    if step.context.uploads is not None:
-        step.context.uploads.forget(upload.upload_id)
+    if run_step.context.uploads is not None:
+        run_step.context.uploads.forget(upload.upload_id)
 
 
-def abort_uploads(step: Step, keys: Iterable[str], spared: Collection[str] = ()) -> int:
+def abort_uploads(run_step: Step, keys: Iterable[str], spared: Collection[str] = ()) -> int:
     """Abort the uploads of `keys`, except those with the ids `spared`; return their number.
 
     An upload of another run that is at work stays, if this machine has a note of it.
@@ -141,19 +143,19 @@ def abort_uploads(step: Step, keys: Iterable[str], spared: Collection[str] = ())
     keys = set(keys)
     if not keys:
         return 0
-    notes = step.context.uploads
+    notes = run_step.context.uploads
 
     def is_abandoned(upload: Upload) -> bool:
         if upload.key not in keys or upload.upload_id in spared:
             return False
-        return notes is None or not notes.is_of_another(upload.upload_id, step.run.id)
+        return notes is None or not notes.is_of_another(upload.upload_id, run_step.run.id)
 
     def list_abandoned() -> list[Upload]:
         # MinIO lists the uploads of a whole key, and none of a prefix.
         prefix = commonprefix(list(keys))  # noqa: RUF071 - keys are no paths
-        return list(filter(is_abandoned, step.destination.uploads(prefix)))
+        return list(filter(is_abandoned, run_step.destination.uploads(prefix)))
 
-    uploads = step.calls.run("list", list_abandoned)
+    uploads = run_step.calls.run("list", list_abandoned)
     for upload in uploads:
-        abort_upload(step, upload)
+        abort_upload(run_step, upload)
     return len(uploads)

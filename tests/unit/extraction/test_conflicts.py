@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from s3unzip.extraction.comparison import is_member, is_same_object, read_stored
-from s3unzip.extraction.unchanged import LIST_PRICE, find_unchanged
+from s3unzip.extraction.conflicts import LIST_PRICE, find_unchanged
 from s3unzip.model import GzipForm, OnConflict, Options, Outcome, PlannedMember, Status
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.listing import PAGE_KEYS

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from s3unzip.extraction.media_types import DEFAULT_TYPE, content_type
+from s3unzip.extraction.metadata import DEFAULT_TYPE, content_type
 
 KEYS = st.text(alphabet="./aAjsonhtml", max_size=20)
 
