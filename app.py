@@ -6,7 +6,7 @@ import sys
 
 from infra.application import synthesize
 from infra.bundle import BundleError
-from infra.environment import EnvironmentFileError
+from infra.environment_file import EnvironmentFileError
 
 try:
     synthesize()

@@ -40,6 +40,7 @@ EVENT_FIELDS = {
     "reason": "Code of what ended the whole run; null where the verdict is about members.",
     "message": "The same in words, at most 1,000 characters.",
     "source": "The archive.",
+    "route": "Name of the environment's route that took it; null where none did.",
     "version_id": "Its version; null in a bucket without versions, or where it was never read.",
     "destination": "The prefix that members were written below.",
     "report": "Where `report.json` is; `report.html` is beside it.",
@@ -59,6 +60,8 @@ MEANINGS = {
     "AlarmsSection.archive_p95_seconds": "alarm when one archive in twenty takes longer for "
     "each 10 GB or 100,000 members, or for all of a smaller one",
     "AlarmsSection.email": "told of every alarm; SNS asks for a confirmation first",
+    "RouteDestinationSection.existing": "name of a bucket; without it that of `[destination]`",
+    "RouteDestinationSection.prefix": "of the members' keys; unset: that of `[destination]`",
     "BucketSection.existing": "name of a bucket of yours; without it one is created",
     "BucketSection.prefix": "only keys that begin so; empty, or ending in a slash",
     "Environment.event_bus": "name of the EventBridge bus that runs are announced on",

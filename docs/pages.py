@@ -15,6 +15,7 @@ from docs.outputs import make_json_section
 from docs.schemas import event_schema
 from docs.sources import ROOT, check_described, finding_codes, host_variables, read_alarms
 from infra.environment import Environment
+from infra.sections import RouteSection
 from infra.tables import MadeSection, Section, table_of
 from s3unzip import errors, metric_names, model, settings
 from s3unzip.aws import events
@@ -127,31 +128,38 @@ def make_settings() -> str:
     return "\n".join(parts)
 
 
-def _environment(section: type[Section], path: str) -> Iterator[str]:
-    """Yield one table for `section` and one for each table in it."""
+def _environment(section: type[Section], path: str, *, many: bool = False) -> Iterator[str]:
+    """Yield one table for `section` and one for each table in it; of an array there are `many`."""
     schema = section.model_json_schema()
     made_of = section.made_of if issubclass(section, MadeSection) else section
     declared = read_declarations(made_of)
     rows: list[Sequence[str]] = []
-    below: list[tuple[str, type[Section]]] = []
+    below: list[tuple[str, type[Section], bool]] = []
     for name, field in section.model_fields.items():
         kind = table_of(field)
-        if isinstance(kind, type) and issubclass(kind, Section):
-            below.append((f"{path}.{name}".strip("."), kind))
+        is_array = kind == list[RouteSection]
+        if is_array:
+            kind = RouteSection
+        is_shown_above = section is RouteSection and name == "options"
+        if isinstance(kind, type) and issubclass(kind, Section) and not is_shown_above:
+            below.append((f"{path}.{name}".strip("."), kind, is_array))
         elif path or name != "name":
             default = "required" if field.is_required() else show_toml(field.default)
+            default = default if field.default_factory is None else "`{}`"
             allowed = _allowed(schema["properties"][name])
             rows.append(
                 (f"`{name}`", allowed, default, _meaning(declared[name], *_owners(section)))
             )
-    title = f"`[{path}]`" if path else "Before the first table"
+    title = "Before the first table"
+    if path:
+        title = f"`[[{path}]]`" if many else f"`[{path}]`"
     yield f"### {title}\n"
     if path:
         yield first_sentence(section) + "\n"
     if rows:
         yield make_table(("setting", "value", "default", "meaning"), rows)
-    for name, kind in below:
-        yield from _environment(kind, name)
+    for name, kind, is_array in below:
+        yield from _environment(kind, name, many=is_array)
 
 
 def _allowed(schema: dict[str, Any]) -> str:

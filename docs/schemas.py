@@ -10,7 +10,7 @@ from docs.declarations import read_declarations
 from docs.meanings import EVENT_FIELDS
 from s3unzip.aws.environment import read_worker
 from s3unzip.aws.events import TITLES, event_detail
-from s3unzip.model import Location, Options, Pin, Report, Verdict
+from s3unzip.model import Location, Options, Pin, Report, Route, Verdict
 from s3unzip.settings import Variable
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -90,7 +90,14 @@ def _detail(pin: Pin | None) -> dict[str, Any]:
             Variable.WORK_BUCKET: "work",
         }
     )
-    archive, target = Location("s3", "ingest", "a.zip"), Location("s3", "destination", "")
-    why = None if pin is None else "no-eocd"
-    report = Report("a-1", Verdict.REJECTED, archive, pin, target, Options(), reason=why)
+    report = Report(
+        "a-1",
+        Verdict.REJECTED,
+        Location("s3", "ingest", "a.zip"),
+        pin,
+        destination=Location("s3", "destination", ""),
+        options=Options(),
+        reason=None if pin is None else "no-eocd",
+        route=None if pin is None else Route("acme"),
+    )
     return event_detail(worker, report)

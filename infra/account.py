@@ -194,20 +194,22 @@ def check_named(account: Account, environment: Environment) -> None:
 
 
 def _named_resources(environment: Environment) -> Iterator[_Named]:
-    for name in ("ingest", "destination", "work"):
-        section = getattr(environment, name)
+    for name, section in environment.buckets():
         if section.existing is not None:
             yield _Named(f"{name}.existing", "s3", "head_bucket", {"Bucket": section.existing})
         if section.kms_key is not None:
             key = {"KeyId": section.kms_key}
             yield _Named(f"{name}.kms_key", "kms", "describe_key", key)
-    for setting in ("kms_key", "password_kms_key"):
-        key_arn = getattr(environment, setting)
-        if key_arn is not None:
-            yield _Named(setting, "kms", "describe_key", {"KeyId": key_arn})
-    if environment.password_secret is not None:
-        secret = {"SecretId": environment.password_secret.partition("#")[0]}
-        yield _Named("password_secret", "secretsmanager", "describe_secret", secret)
+    if environment.kms_key is not None:
+        yield _Named("kms_key", "kms", "describe_key", {"KeyId": environment.kms_key})
+    for number, route in enumerate(environment.all_routes):
+        path = f"routes.{number}." if route.name else ""
+        if route.password_kms_key is not None:
+            key = {"KeyId": route.password_kms_key}
+            yield _Named(f"{path}password_kms_key", "kms", "describe_key", key)
+        if route.password_secret is not None:
+            secret = {"SecretId": route.password_secret.partition("#")[0]}
+            yield _Named(f"{path}password_secret", "secretsmanager", "describe_secret", secret)
     for subnet in environment.network.subnets:
         yield _Named("network.subnets", "ec2", "describe_subnets", {"SubnetIds": [subnet]})
     for group in environment.network.security_groups:

@@ -12,9 +12,10 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra.environment import AlarmsSection, ChosenAlarm, Environment
+from infra.environment import Environment
 from infra.functions import Functions
 from infra.intake import Intake
+from infra.sections import AlarmsSection, ChosenAlarm
 from infra.workflow import Workflow
 from s3unzip.metric_names import NAMESPACE, SERVICE
 

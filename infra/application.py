@@ -20,7 +20,8 @@ from infra.alarms import Alarms
 from infra.best_practices import acknowledge_wildcards, check_best_practices
 from infra.bundle import PACKAGE, ROOT, ensure_asset
 from infra.dashboard import Dashboard, Watched
-from infra.environment import Environment, load_environment, select_settings
+from infra.environment import Environment
+from infra.environment_file import load_environment, select_settings
 from infra.functions import Functions
 from infra.intake import Intake
 from infra.storage import Storage
@@ -169,5 +170,12 @@ def _outputs(environment: Environment, storage: Storage, watched: Watched) -> di
     if environment.work.prefix:
         outputs["WorkPrefix"] = environment.work.prefix
     if environment.destination.existing is not None:
-        outputs["DestinationPolicy"] = functions.destination_policy
+        outputs["DestinationPolicy"] = functions.destination_policy(environment.destination)
+    for number, route in enumerate(environment.routes):
+        title = f"Route{number}"
+        if route.destination.existing not in {None, environment.destination.existing}:
+            outputs[f"{title}DestinationPolicy"] = functions.destination_policy(route.destination)
+        key = route.destination.kms_key or environment.kms_key
+        if key is not None:
+            outputs[f"{title}DestinationKey"] = key
     return outputs

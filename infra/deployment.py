@@ -30,13 +30,9 @@ from infra.account import (
     stop_runs,
 )
 from infra.cdk_cli import run_cdk
-from infra.environment import (
-    FOLDER,
-    Environment,
-    EnvironmentFileError,
-    StackSection,
-    load_environment,
-)
+from infra.environment import Environment
+from infra.environment_file import FOLDER, EnvironmentFileError, load_environment
+from infra.sections import StackSection
 
 BEGIN_SECONDS = 300.0  # limit from a put to its run: event, queue, plan of a large archive
 QUALIFIER = StackSection.model_fields["qualifier"].default

@@ -1,178 +1,39 @@
-"""One environment: the settings of `infra/environments/<name>.toml`, checked before synthesis.
+"""One environment: all settings of its file, and which of them do not go together.
 
-First the tables of the file with what each of their settings may be, then what does not go
-together, then the settings of the command line: ``-c runs.max_workers=50`` replaces the file's
-value. A wrong, missing or unknown setting ends the command with one line that names the file, the
-setting and the expected value. The names of tuning settings come from `s3unzip.settings`.
+Its tables are in `infra.sections`, the file is read by `infra.environment_file`. The names of
+tuning settings come from `s3unzip.settings`.
 """
 
 import math
-import re
-import tomllib
-import types
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
+from collections.abc import Iterator
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from infra.tables import LimitsTable, OptionsTable, Section, table_of
+from infra.routes import complete, explain_order, explain_patterns, explain_writes
+from infra.sections import (
+    AfterSuccessSection,
+    AlarmsSection,
+    BucketSection,
+    DestinationSection,
+    FunctionsSection,
+    IngestSection,
+    IntakeSection,
+    KmsKeyArn,
+    LogsSection,
+    NetworkSection,
+    RouteSection,
+    RunsSection,
+    SecretArn,
+    StackSection,
+    WorkSection,
+)
+from infra.tables import LimitsTable, OptionsTable, Section
 from s3unzip.contradictions import check_after_success
 from s3unzip.errors import UsageError
 from s3unzip.model import AfterSuccess, Options, SourceAction
 from s3unzip.settings import MIB, OTHER_BUCKETS, Tuning, make_tuning
 from s3unzip.zip import Limits
-
-AccountId = Annotated[str, Field(pattern=r"^\d{12}$")]
-BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
-# A backslash escapes the next character in a pattern of EventBridge.
-KeyPrefix = Annotated[str, Field(pattern=r"^([^/*?\\][^*?\\]*/)?$", max_length=512)]  # "" or "a/b/"
-KmsKeyArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/.+$")]
-SecretArn = Annotated[
-    str,
-    Field(
-        pattern=r"^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:\d{12}:secret:"
-        r"[A-Za-z0-9/_+=.@-]+-[A-Za-z0-9]{6}(#[^#\s]{1,256})?$"
-    ),
-]
-TopicArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:.+$")]
-SubnetId = Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")]
-SecurityGroupId = Annotated[str, Field(pattern=r"^sg-[0-9a-f]{8,17}$")]
-PolicyArn = Annotated[
-    str, Field(pattern=r"^arn:aws[a-z-]*:iam::(\d{12}|aws):policy/[A-Za-z0-9_+=,.@/-]+$")
-]
-Days = Annotated[int, Field(ge=1, le=3_650)]
-Memory = Annotated[int, Field(ge=128, le=10_240)]
-
-
-class StackSection(Section):
-    """The CloudFormation stack."""
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,60}$")]
-    retain: bool  # keep buckets, dead letters and logs when the stack is destroyed
-    account: AccountId | None = None  # None: the account of the credentials
-    region: Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")] | None = None
-    tags: dict[str, str] = Field(default={})
-    permissions_boundary: PolicyArn | None = None  # of every role that the stack creates
-    qualifier: Annotated[str, Field(pattern=r"^[a-z0-9]{1,10}$")] = "hnb659fds"  # of the bootstrap
-
-
-class BucketSection(Section):
-    """A bucket: created with the stack, or an existing one by its name."""
-
-    existing: BucketName | None = None
-    prefix: KeyPrefix = ""
-    kms_key: KmsKeyArn | None = None  # of an existing bucket: the functions get rights on it
-
-
-class IngestSection(BucketSection):
-    """Where archives arrive."""
-
-    suffix: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^*?\\]+$")] = ".zip"
-    versioned: bool = True  # of an existing bucket: whether versioning is on (used by checks)
-    expire_days: Days | None = None  # of a created bucket: days after which archives are deleted
-    topic: TopicArn | None = None  # of SNS, to which S3 or another account sends the events
-    scan: Literal["guardduty"] | None = None  # open only archives that were scanned for malware
-    request_payer: bool = False  # pay for reading archives from a Requester Pays bucket
-
-    @property
-    def keeps_versions(self) -> bool:
-        """Whether the bucket keeps versions: one that the stack creates does."""
-        return self.existing is None or self.versioned
-
-
-class DestinationSection(BucketSection):
-    """Where members go."""
-
-    owner: AccountId | None = None  # of an existing bucket: refuse any other owner
-    versioned: bool = False  # of a created bucket: keep overwritten objects without a time limit
-
-
-class WorkSection(BucketSection):
-    """Plans, outcomes and reports."""
-
-    expire_days: Days = 90
-
-
-class AfterSuccessSection(Section):
-    """What is done to an archive whose run is COMPLETED; without an action it is left."""
-
-    action: Literal["delete", "tag"] | None = None  # a lifecycle rule can move what has a tag
-    tags: dict[Annotated[str, Field(min_length=1, max_length=128)], str] = Field(default={})
-
-
-class FunctionSection(Section):
-    """One Lambda function; memory in MB, timeout in seconds."""
-
-    memory: Memory
-    timeout: Annotated[int, Field(ge=10, le=900)]
-    # Kept for this function alone, and its limit; 0: it shares what nobody has reserved.
-    reserved_concurrency: Annotated[int, Field(ge=0)] = 0
-
-
-class FunctionsSection(Section):
-    """The functions."""
-
-    intake: FunctionSection
-    plan: FunctionSection
-    extract: FunctionSection
-    settle: FunctionSection
-
-
-class IntakeSection(Section):
-    """The queue between the event and the intake function."""
-
-    batch: Annotated[int, Field(ge=1, le=10)] = 1  # events in one invocation
-    # Invocations at once; None: what functions.intake reserves, or 100.
-    concurrency: Annotated[int, Field(ge=2, le=1_000)] | None = None
-    attempts: Annotated[int, Field(ge=1, le=1_000)] = (
-        5  # before an event goes to the dead-letter queue
-    )
-
-
-class RunsSection(Section):
-    """Limits of one run."""
-
-    workers: Annotated[int, Field(ge=1)] = 1_000  # of all runs, where extract reserves none
-    max_workers: Annotated[int, Field(ge=1, le=10_000)] | None = None  # None: half of all
-    max_cost: Annotated[float, Field(gt=0)] | None = None  # dollars; above it the run is refused
-
-
-class NetworkSection(Section):
-    """Where the functions' network interfaces are; without subnets Lambda's own network."""
-
-    subnets: list[SubnetId] = Field(default=[], max_length=16)
-    security_groups: list[SecurityGroupId] = Field(default=[], max_length=5)
-
-
-ChosenAlarm = Literal["AbortedRuns", "RejectedArchives", "SourcesNotFinished"]
-
-
-class AlarmsSection(Section):
-    """Thresholds of alarms, and who gets them."""
-
-    email: Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")] | None = None
-    topic: TopicArn | None = None
-    archive_p95_seconds: Annotated[int, Field(ge=1)]
-    waiting_seconds: Annotated[int, Field(ge=1)] = 900  # that an archive has waited in the queue
-    throttles: Annotated[int, Field(ge=1)]  # 503 responses of S3 in five minutes, for an hour
-    also: list[ChosenAlarm] = Field(
-        default=[]
-    )  # alarms that are made only where they are named here
-
-
-class LogsSection(Section):
-    """Logs of functions and executions."""
-
-    days: Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731]
-    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-
-
-FOLDER = Path(__file__).parent / "environments"
-
-
-class EnvironmentFileError(Exception):
-    """The environment's file is missing or a setting in it is wrong; the message is one line."""
 
 
 class Environment(Section):
@@ -197,17 +58,30 @@ class Environment(Section):
     functions: FunctionsSection
     alarms: AlarmsSection
     logs: LogsSection
+    routes: list[RouteSection] = Field(default=[])
 
     @property
-    def written_key(self) -> str | None:
-        """The KMS key that is sent with each member; None: the bucket's own encryption applies."""
-        return None if self.destination.kms_key else self.kms_key
+    def all_routes(self) -> list[RouteSection]:
+        """The routes in their order, and the environment's own way, which has no name."""
+        own = RouteSection.model_construct(
+            name="",
+            prefix=self.ingest.prefix,
+            suffix=self.ingest.suffix,
+            destination=self.destination,
+            options=self.options,
+            password_secret=self.password_secret,
+            password_kms_key=self.password_kms_key,
+        )
+        return [*self.routes, own]
+
+    def written_key(self, destination: BucketSection) -> str | None:
+        """Return the KMS key that is sent with each member; None: the bucket's own encryption."""
+        return None if destination.kms_key else self.kms_key
 
     @property
     def bucket_keys(self) -> list[str]:
         """The KMS keys of all buckets, each once."""
-        sections = (self.ingest, self.destination, self.work)
-        keys = [self.kms_key, *(section.kms_key for section in sections)]
+        keys = [self.kms_key, *(bucket.kms_key for _, bucket in self.buckets())]
         return sorted({key for key in keys if key is not None})
 
     @property
@@ -225,6 +99,15 @@ class Environment(Section):
         """The invocations of intake at once."""
         reserved = self.functions.intake.reserved_concurrency
         return self.intake.concurrency or reserved or DEFAULT_INTAKE
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete_routes(cls, values: Any) -> Any:
+        """Put into each route what it leaves out; what is no table is refused later."""
+        tables = values.get("routes")
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            return values
+        return {**values, "routes": [complete(table, values) for table in tables]}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -247,7 +130,9 @@ class Environment(Section):
             or self._explain_buckets()
             or self._explain_keys()
             or self._explain_network()
-            or self._explain_overlap()
+            or explain_order(self.all_routes)
+            or explain_patterns(self.all_routes)
+            or explain_writes(self.ingest, self.all_routes, self.work)
             or self._explain_after_success()
             or self._explain_scan()
         )
@@ -307,31 +192,46 @@ class Environment(Section):
             )
         return None
 
+    def buckets(self) -> Iterator[tuple[str, BucketSection]]:
+        """Yield the sections of buckets, by their settings."""
+        yield from (("ingest", self.ingest), ("destination", self.destination), ("work", self.work))
+        for number, route in enumerate(self.routes):
+            yield f"routes.{number}.destination", route.destination
+
     def _explain_buckets(self) -> str | None:
         """Return which existing bucket is of a kind that the pipeline cannot use."""
-        for section in ("ingest", "destination", "work"):
-            name = getattr(self, section).existing or ""
-            kinds = OTHER_BUCKETS | {"-s3alias": "the alias of an access point"}
+        kinds = OTHER_BUCKETS | {"-s3alias": "the alias of an access point"}
+        for setting, bucket in self.buckets():
+            name = bucket.existing or ""
             for suffix, kind in kinds.items():
                 if name.endswith(suffix):
                     return (
-                        f"{section}.existing: {name} is {kind}: name a general purpose bucket, "
+                        f"{setting}.existing: {name} is {kind}: name a general purpose bucket, "
                         "because only those send events and keep what a run writes"
                     )
         return None
 
     def _explain_keys(self) -> str | None:
         """Return which key belongs to nothing."""
-        for section in ("ingest", "destination", "work"):
-            bucket = getattr(self, section)
+        for setting, bucket in self.buckets():
             if bucket.kms_key and not bucket.existing:
                 return (
-                    f"{section}.kms_key: is the key of an existing bucket; the stack creates this "
+                    f"{setting}.kms_key: is the key of an existing bucket; the stack creates this "
                     "bucket, with the key of kms_key: set that, or name a bucket"
                 )
         if self.password_kms_key and not self.password_secret:
             return "password_kms_key: is the key of password_secret, which is not set"
+        for number, route in enumerate(self.routes):
+            if route.password_kms_key and not route.password_secret:
+                setting = f"routes.{number}.password_kms_key"
+                return f"{setting}: is the key of password_secret, which is not set"
         return None
+
+    def _options(self) -> Iterator[tuple[str, Options]]:
+        """Yield the options of runs, by their settings."""
+        yield "options", self.options
+        for number, route in enumerate(self.routes):
+            yield f"routes.{number}.options", route.options
 
     def _explain_network(self) -> str | None:
         network = self.network
@@ -339,23 +239,6 @@ class Environment(Section):
             return None
         missing = "security_groups" if network.subnets else "subnets"
         return f"network.{missing}: functions in a VPC need both subnets and security_groups"
-
-    def _explain_overlap(self) -> str | None:
-        """Return which prefixes overlap, so that what a run writes could start a run."""
-        ingest, destination, work = self.ingest, self.destination, self.work
-        for name, written in (("destination", destination), ("work", work)):
-            if _overlap(ingest, written):
-                return (
-                    f"{name}.prefix: s3://{written.existing}/{written.prefix} is inside the "
-                    f"trigger's scope (s3://{ingest.existing}/{ingest.prefix}*{ingest.suffix}), "
-                    "so what a run writes could start runs: choose another bucket or prefix"
-                )
-        if _overlap(destination, work):
-            return (
-                f"work.prefix: s3://{work.existing}/{work.prefix} and the destination overlap, so "
-                "a member could replace a plan: choose another bucket or prefix"
-            )
-        return None
 
     def _explain_after_success(self) -> str | None:
         rule = self.after_success
@@ -368,20 +251,25 @@ class Environment(Section):
             )
         if rule.action == "delete":
             made = AfterSuccess(SourceAction.DELETE)
-            check_after_success(made, self.options, "after_success.action:", "options.{}".format)
+            for setting, options in self._options():
+                named = f"{setting}.{{}}".format
+                check_after_success(made, options, "after_success.action:", named)
         return None
 
     def _explain_scan(self) -> str | None:
-        if self.ingest.scan and self.limits.parts not in {1, Limits().parts}:
+        if not self.ingest.scan:
+            return None
+        if self.limits.parts not in {1, Limits().parts}:
             return (
                 "limits.parts: with ingest.scan split archives are not opened, because the scan of "
                 "a part does not look into the archive: leave it out"
             )
-        if self.ingest.scan and self.options.nested_depth > SCANNED_DEPTH:
-            return (
-                f"options.nested_depth: with ingest.scan at most {SCANNED_DEPTH}, because "
-                "GuardDuty does not look into deeper archives"
-            )
+        for setting, options in self._options():
+            if options.nested_depth > SCANNED_DEPTH:
+                return (
+                    f"{setting}.nested_depth: with ingest.scan at most {SCANNED_DEPTH}, because "
+                    "GuardDuty does not look into deeper archives"
+                )
         return None
 
 
@@ -403,118 +291,3 @@ def plan_memory(members: int, names_size: int) -> int:
 def _fitting_members(memory: int, names_size: int) -> int:
     """Return the members that a plan can have in `memory`, in MB."""
     return max(0, (memory - plan_memory(0, names_size)) * MIB // MEMBER_BYTES)
-
-
-def _overlap(one: BucketSection, other: BucketSection) -> bool:
-    """Return whether a key can be below both prefixes; created buckets always differ."""
-    if one.existing is None or one.existing != other.existing:
-        return False
-    return one.prefix.startswith(other.prefix) or other.prefix.startswith(one.prefix)
-
-
-def load_environment(
-    name: str, folder: Path = FOLDER, *, settings: Mapping[str, object] | None = None
-) -> Environment:
-    """Return the environment; `settings` replace those of its file, by ``section.setting``."""
-    file = folder / f"{name}.toml"
-    shown = f"infra/environments/{name}.toml"
-    if not file.is_file():
-        known = ", ".join(sorted(path.stem for path in folder.glob("*.toml")))
-        raise EnvironmentFileError(f"environment {name!r}: there is no {shown}; known: {known}")
-    try:
-        values: dict[str, Any] = tomllib.loads(file.read_text())
-    except tomllib.TOMLDecodeError as error:
-        raise EnvironmentFileError(f"{shown}: {error}") from error
-    try:
-        replace_settings(values, settings or {})
-        return Environment.model_validate({**values, "name": name})
-    except ValidationError as error:
-        said = first_line(error)
-        where = "-c" if re.split("[: ]", said, maxsplit=1)[0] in (settings or {}) else f"{shown}:"
-        raise EnvironmentFileError(f"{where} {said}") from error
-
-
-SETTING = re.compile(r"[a-z_]+(\.[a-z0-9_]+)+")
-
-
-def select_settings(context: Mapping[str, object]) -> dict[str, object]:
-    """Return the values of a CDK context whose keys are settings: ``section.setting``."""
-    return {key: value for key, value in context.items() if SETTING.fullmatch(key)}
-
-
-def replace_settings(values: dict[str, Any], settings: Mapping[str, object]) -> None:
-    """Put `settings` into `values`, the values of an environment's file.
-
-    A text setting gets the text unchanged. Other settings parse their text as TOML: ``50``,
-    ``true``, ``["*.csv"]``.
-    """
-    for path, value in settings.items():
-        kind = _kind_of(path)
-        *sections, name = path.split(".")
-        table = values
-        for section in sections:
-            table = table.setdefault(section, {})
-        table[name] = _read(value) if isinstance(value, str) and not _is_text(kind) else value
-
-
-def _kind_of(path: str) -> Any:
-    kind: Any = Environment
-    for part in path.split("."):
-        if get_origin(kind) is dict:  # a table of free names
-            kind = get_args(kind)[1]
-        elif isinstance(kind, type) and issubclass(kind, BaseModel) and part in kind.model_fields:
-            kind = table_of(kind.model_fields[part])
-        else:
-            raise EnvironmentFileError(f"-c {path}: there is no such setting")
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        raise EnvironmentFileError(f"-c {path}: this is a section; name one of its settings")
-    return kind
-
-
-def _is_text(kind: Any) -> bool:
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Literal:
-        return any(isinstance(one, str) for one in arguments)
-    if origin in {Union, types.UnionType, Annotated}:
-        return any(_is_text(one) for one in arguments)
-    return kind is str
-
-
-def _read(text: str) -> object:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text  # the validation reports the expected value
-
-
-# By pydantic's type of an error; the fields in braces are its context.
-_EXPECTED = {
-    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
-    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
-    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
-    **dict.fromkeys(("tuple_type", "list_type"), "must be a list"),
-    **dict.fromkeys(("dict_type", "model_type"), "must be a table"),
-    "string_type": "must be text",
-    "greater_than": "must be more than {gt}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than": "must be less than {lt}",
-    "less_than_equal": "must be at most {le}",
-    "literal_error": "must be {expected}",
-    "string_pattern_mismatch": "must match {pattern}",
-}
-
-
-def first_line(error: ValidationError) -> str:
-    """Return the first error as ``setting: expected value, actual value``."""
-    first = error.errors(include_url=False)[0]
-    setting = ".".join(str(part) for part in first["loc"])
-    match first["type"]:
-        case "missing":
-            return f"{setting}: this setting is missing"
-        case "extra_forbidden":
-            return f"{setting}: there is no such setting"
-        case "value_error":
-            return first["msg"].removeprefix("Value error, ")
-    message = first["msg"]
-    expected = _EXPECTED.get(first["type"], f"{message[0].lower()}{message[1:]}")
-    return f"{setting} {expected.format(**first.get('ctx', {}))}; it is {first['input']!r}"

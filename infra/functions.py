@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -12,10 +13,13 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from infra.best_practices import acknowledge
-from infra.environment import Environment, EnvironmentFileError, FunctionSection
-from infra.rights import Rights, allow, machine_arn
+from infra.environment import Environment
+from infra.environment_file import EnvironmentFileError
+from infra.rights import READERS, Rights, allow, machine_arn
+from infra.sections import BucketSection, FunctionSection, RouteSection
 from infra.storage import Storage
 from s3unzip.metric_names import NAMESPACE, SERVICE
+from s3unzip.model import Options
 from s3unzip.settings import PROCESS_VARIABLES, Variable
 from s3unzip.zip import Limits
 
@@ -25,7 +29,6 @@ PURPOSES = {
     "extract": "Does one task of a run",
     "settle": "Reads what a round came to; lists the next one, or writes the report",
 }
-READERS = ("intake", "plan", "extract")  # of encrypted members; settle needs no password
 
 
 class Functions(Construct):
@@ -42,13 +45,6 @@ class Functions(Construct):
         self._variables[Variable.STATE_MACHINE] = machine_arn(environment, cdk.Stack.of(self))
         self._rights = Rights(environment, storage, cdk.Stack.of(self))
         rights = self._rights.by_function()
-        secret = environment.password_secret
-        if secret is not None:
-            for name in READERS:
-                arn = secret.partition("#")[0]
-                rights[name].append(allow(["secretsmanager:GetSecretValue"], arn))
-                if environment.password_kms_key is not None:
-                    rights[name].append(allow(["kms:Decrypt"], environment.password_kms_key))
         self.by_name: Mapping[str, lambda_.Function] = {
             name: self._function(name, rights[name]) for name in PURPOSES
         }
@@ -57,11 +53,10 @@ class Functions(Construct):
         self.extract = self.by_name["extract"]
         self.settle = self.by_name["settle"]
 
-    @property
-    def destination_policy(self) -> str:
-        """The policy, as JSON, that a destination bucket of another account needs."""
+    def destination_policy(self, section: BucketSection) -> str:
+        """Return the policy, as JSON, that a destination bucket of another account needs."""
         roles = [function.role for function in self.by_name.values() if function.role]
-        return self._rights.destination_policy(roles)
+        return self._rights.destination_policy(section, roles)
 
     def _function(self, name: str, rights: list[iam.PolicyStatement]) -> lambda_.Function:
         section: FunctionSection = getattr(self._environment.functions, name)
@@ -77,7 +72,7 @@ class Functions(Construct):
             memory_size=section.memory,
             timeout=cdk.Duration.seconds(section.timeout),
             reserved_concurrent_executions=section.reserved_concurrency or None,
-            environment=self._variables | self._secrets(name),
+            environment=self._variables | self._route_variables(name),
             role=role,
             log_group=log_group,
             logging_format=lambda_.LoggingFormat.JSON,
@@ -94,9 +89,19 @@ class Functions(Construct):
         )
         return function
 
-    def _secrets(self, name: str) -> dict[str, str]:
+    def _route_variables(self, name: str) -> dict[str, str]:
+        """Return the routes, and the secrets of passwords for a function that reads members."""
         secret = self._environment.password_secret
-        return {Variable.PASSWORD_SECRET: secret} if secret and name in READERS else {}
+        is_reader = name in READERS
+        routes = [_route_value(self._environment, route) for route in self._environment.routes]
+        if not is_reader:
+            for value in routes:
+                value.pop("password_secret", None)
+        variables: dict[str, str] = {Variable.ROUTES: json.dumps(routes) if routes else ""}
+        if secret and is_reader:
+            variables[Variable.PASSWORD_SECRET] = secret
+        _check_size(self._variables | variables)
+        return variables
 
     def _role(self, name: str, rights: list[iam.PolicyStatement]) -> tuple[iam.Role, logs.LogGroup]:
         """Return a function's role and its log group, made before the function."""
@@ -158,20 +163,21 @@ def _retention(days: int) -> logs.RetentionDays:
 
 def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
     """Return the variables of every function."""
-    destination, rule = environment.destination, environment.after_success
+    destination = environment.destination
+    rule = environment.after_success
     defaults = asdict(Limits())
     limits = dict(asdict(environment.limits).items() - defaults.items())
     if environment.ingest.scan:
         limits["parts"] = 1  # nobody has scanned the members of a split archive
     tuning = environment.tuning | {"max_workers": environment.max_workers}
     maximum = environment.runs.max_cost
-    variables = {
+    return {
         Variable.ENVIRONMENT: environment.name,
         Variable.WORK_BUCKET: storage.work.bucket_name,
         Variable.WORK_PREFIX: environment.work.prefix,
         Variable.DESTINATION: f"s3://{storage.destination.bucket_name}/{destination.prefix}",
         Variable.DESTINATION_OWNER: destination.owner or "",
-        Variable.DESTINATION_KMS_KEY: environment.written_key or "",
+        Variable.DESTINATION_KMS_KEY: environment.written_key(destination) or "",
         Variable.TRIGGER_BUCKET: storage.ingest.bucket_name,
         Variable.TRIGGER_PREFIX: environment.ingest.prefix,
         Variable.TRIGGER_SUFFIX: environment.ingest.suffix,
@@ -191,8 +197,33 @@ def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
         "POWERTOOLS_LOG_LEVEL": environment.logs.level,
         **PROCESS_VARIABLES,
     }
-    _check_size(variables)
-    return variables
+
+
+def _route_value(environment: Environment, route: RouteSection) -> dict[str, Any]:
+    """Return a route as the functions read it, without what is empty."""
+    destination = route.destination
+    value = {
+        "name": route.name,
+        "prefix": route.prefix,
+        "suffix": route.suffix,
+        "bucket": destination.existing,
+        "destination": destination.prefix,
+        "owner": destination.owner,
+        "kms_key": environment.written_key(destination),
+        "options": _differences(route.options, environment.options),
+        "password_secret": route.password_secret,
+    }
+    return {name: part for name, part in value.items() if part}
+
+
+def _differences(options: Options, own: Options) -> dict[str, Any]:
+    """Return the options of a route that are not those of the environment."""
+    names = Options.__struct_fields__
+    return {
+        name: to_builtins(getattr(options, name))
+        for name in names
+        if getattr(options, name) != getattr(own, name)
+    }
 
 
 MAX_VARIABLES = 4_096  # bytes of all names and values of a function (quotas of Lambda)
@@ -202,8 +233,15 @@ LATER_VARIABLES = 700  # of them, kept for names of buckets, ARNs and the queue'
 def _check_size(variables: Mapping[str, str]) -> None:
     """Refuse settings that do not fit into the variables of a function."""
     size = sum(len(f"{name}{value}".encode()) for name, value in variables.items())
-    if size > MAX_VARIABLES - LATER_VARIABLES:
-        raise EnvironmentFileError(
-            f"options, limits and tuning take {size:,} bytes of the functions' variables, of which "
-            f"Lambda allows {MAX_VARIABLES:,} in all: shorten options.include and options.exclude"
-        )
+    if size <= MAX_VARIABLES - LATER_VARIABLES:
+        return
+    routes = len(variables[Variable.ROUTES].encode())
+    largest = "options, limits and tuning take"
+    advice = "shorten options.include and options.exclude"
+    if routes > size // 2:
+        largest = f"routes: they take {routes:,} of the"
+        advice = "use fewer routes, or set in [options] what they share"
+    raise EnvironmentFileError(
+        f"{largest} {size:,} bytes of the functions' variables, of which Lambda allows "
+        f"{MAX_VARIABLES:,} in all: {advice}"
+    )

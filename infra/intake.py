@@ -13,8 +13,9 @@ from constructs import Construct
 from infra.best_practices import acknowledge
 from infra.environment import Environment
 from infra.rights import allow
+from infra.routes import key_patterns
 from infra.storage import Storage
-from s3unzip.settings import Variable, spellings
+from s3unzip.settings import Variable
 
 KEPT = cdk.Duration.days(14)  # the maximum of SQS
 SETTLE_RETRIES = 2  # the maximum of Lambda
@@ -120,7 +121,7 @@ def _event_pattern(environment: Environment, bucket: str) -> events.EventPattern
     Every result comes, so that what is not opened is counted, too. Their form:
     docs.aws.amazon.com/guardduty, monitor-with-eventbridge-s3-malware-protection.
     """
-    keys = key_patterns(environment)
+    keys = key_patterns(environment.all_routes)
     if environment.ingest.scan is None:
         return events.EventPattern(
             source=["aws.s3"],
@@ -132,12 +133,3 @@ def _event_pattern(environment: Environment, bucket: str) -> events.EventPattern
         detail_type=["GuardDuty Malware Protection Object Scan Result"],
         detail={"s3ObjectDetails": {"bucketName": [bucket], "objectKey": keys}},
     )
-
-
-def key_patterns(environment: Environment) -> list[dict[str, str]]:
-    """Return the patterns of keys that start a run.
-
-    Each has prefix and suffix, because separate patterns would mean "or".
-    """
-    ingest = environment.ingest
-    return [{"wildcard": f"{ingest.prefix}*{suffix}"} for suffix in spellings(ingest.suffix)]

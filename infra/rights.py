@@ -8,11 +8,15 @@ import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 
 from infra.environment import Environment
+from infra.routes import widest_prefixes
+from infra.sections import BucketSection, RouteSection
 from infra.storage import Storage
+from s3unzip.model import Options
 from s3unzip.object_properties import ObjectProperties
 
 # Functions that plan, settle and end runs; extract only does tasks.
 ENDERS = ("intake", "plan", "settle")
+READERS = ("intake", "plan", "extract")  # of encrypted members; settle needs no password
 # What a function in a VPC needs: docs.aws.amazon.com/lambda, configuration-vpc.
 INTERFACES = (
     "CreateNetworkInterface",
@@ -31,17 +35,22 @@ class Rights:
     def __init__(self, environment: Environment, storage: Storage, stack: cdk.Stack) -> None:
         self._environment = environment
         self._stack = stack
-        self._ingest, self._work = storage.ingest, storage.work
-        self._destination = storage.destination
-        self._archive = storage.ingest.arn_for_objects(f"{environment.ingest.prefix}*")
+        self._storage = storage
+        self._ingest = storage.ingest
+        self._work = storage.work
+        self._archives = [
+            storage.ingest.arn_for_objects(f"{prefix}*")
+            for prefix in widest_prefixes(environment.all_routes)
+        ]
         self._runs_arn = storage.work.arn_for_objects(f"{environment.work.prefix}runs/*")
-        self._members = storage.destination.arn_for_objects(f"{environment.destination.prefix}*")
 
     def by_function(self) -> dict[str, list[iam.PolicyStatement]]:
         """Return the statements by the function's name."""
         rights = {"extract": self._tasks(), **{name: self._runs() for name in ENDERS}}
         # A run that goes on forgets why it stopped, and which members failed.
         rights["plan"].append(allow(["s3:DeleteObject"], self._runs_arn))
+        for name in READERS:
+            rights[name] += self._secrets()
         keys = self._environment.bucket_keys
         for allowed in rights.values():
             if keys:
@@ -50,42 +59,60 @@ class Rights:
                 allowed.append(allow([f"ec2:{action}" for action in INTERFACES], "*"))
         return rights
 
-    def member_actions(self) -> list[str]:
-        """Return the S3 actions on members that every function needs."""
-        actions = [f"s3:{action}" for action in MEMBERS]
-        properties = self._environment.options.objects or ObjectProperties()
-        if self._environment.options.nested_depth:  # nested archives are read from there
-            actions.append("s3:GetObjectVersion")
-        if properties.tags:  # asked for with the PUT that sets them
-            actions.append("s3:PutObjectTagging")
-        if properties.acl:
-            actions.append("s3:PutObjectAcl")
-        return actions
+    def _secrets(self) -> list[iam.PolicyStatement]:
+        """Return the right to read each password, and the key of its secret."""
+        routes = self._environment.all_routes
+        refs = {route.password_secret for route in routes if route.password_secret}
+        secrets = sorted({ref.partition("#")[0] for ref in refs})
+        keys = sorted({route.password_kms_key for route in routes if route.password_kms_key})
+        statements = []
+        if secrets:
+            statements.append(allow(["secretsmanager:GetSecretValue"], *secrets))
+        if keys:
+            statements.append(allow(["kms:Decrypt"], *keys))
+        return statements
 
-    def destination_policy(self, roles: list[iam.IRole]) -> str:
+    def destination_policy(self, section: BucketSection, roles: list[iam.IRole]) -> str:
         """Return the bucket policy, as JSON, that lets `roles` write into a bucket of others."""
         principal = {"AWS": [role.role_arn for role in roles]}
-        bucket = ["s3:ListBucket", "s3:ListBucketMultipartUploads"]
-        statements = [
-            {"Action": self.member_actions(), "Resource": self._members},
-            {"Action": bucket, "Resource": self._destination.bucket_arn},
+        bucket = self._storage.destination_of(section)
+        routes = [
+            route
+            for route in self._environment.all_routes
+            if self._storage.destination_of(route.destination) is bucket
         ]
-        allowed = [{"Effect": "Allow", "Principal": principal, **one} for one in statements]
-        return self._stack.to_json_string({"Version": "2012-10-17", "Statement": allowed})
+        listing = ["s3:ListBucket", "s3:ListBucketMultipartUploads"]
+        rights = [(member_actions(route.options), self._members(route)) for route in routes]
+        statements = [
+            {"Effect": "Allow", "Principal": principal, "Action": actions, "Resource": resource}
+            for actions, resource in [*rights, (listing, bucket.bucket_arn)]
+        ]
+        return self._stack.to_json_string({"Version": "2012-10-17", "Statement": statements})
+
+    def _members(self, route: RouteSection) -> str:
+        bucket = self._storage.destination_of(route.destination)
+        return bucket.arn_for_objects(f"{route.destination.prefix}*")
+
+    def _destinations(self) -> list[str]:
+        """Return the ARNs of the buckets of all routes."""
+        sections = [route.destination for route in self._environment.all_routes]
+        buckets = map(self._storage.destination_of, reversed(sections))
+        return list(dict.fromkeys(bucket.bucket_arn for bucket in buckets))
 
     def _tasks(self) -> list[iam.PolicyStatement]:
+        routes = self._environment.all_routes
         return [
             # Both actions, with any versioning of the bucket: a GET that names a version needs only
             # GetObjectVersion (API_GetObject), but UploadPartCopy "must have" GetObject on the
             # source, with or without a version (API_UploadPartCopy).
-            allow(["s3:GetObject", "s3:GetObjectVersion"], self._archive),
+            allow(["s3:GetObject", "s3:GetObjectVersion"], *self._archives),
             # Records of a run above 16 MiB are written in parts, and a failed write aborts its
             # upload.
             allow(["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], self._runs_arn),
-            allow(self.member_actions(), self._members),
+            *(allow(member_actions(route.options), self._members(route)) for route in routes),
             # Without the right to list, S3 returns 403 for a missing object, not 404. The call
             # has no prefix, so a condition on the prefix would refuse it.
-            allow(["s3:ListBucket"], self._work.bucket_arn, self._destination.bucket_arn),
+            allow(["s3:ListBucket"], self._work.bucket_arn, *self._destinations()),
         ]
 
     def _runs(self) -> list[iam.PolicyStatement]:
@@ -97,7 +124,7 @@ class Rights:
             *self._tasks(),
             allow(["s3:ListBucket"], self._ingest.bucket_arn),
             *self._scan(),
-            allow(["s3:ListBucketMultipartUploads"], self._destination.bucket_arn),
+            allow(["s3:ListBucketMultipartUploads"], *self._destinations()),
             # Nested archives, and archives that were replaced while their run was at work.
             allow(["states:StartExecution"], machine_arn(environment, self._stack)),
             # Whether the execution of a name that is taken is at work, and for which archive.
@@ -114,7 +141,7 @@ class Rights:
         """Return the right to read the tag that says what the scan of a version came to."""
         if self._environment.ingest.scan is None:
             return []
-        return [allow(["s3:GetObjectVersionTagging"], self._archive)]
+        return [allow(["s3:GetObjectVersionTagging"], *self._archives)]
 
     def _after_success(self) -> list[iam.PolicyStatement]:
         rule, versioned = self._environment.after_success, self._environment.ingest.keeps_versions
@@ -124,7 +151,20 @@ class Rights:
             actions = ["s3:DeleteObjectVersion" if versioned else "s3:DeleteObject"]
         else:
             return []
-        return [allow(actions, self._archive)]
+        return [allow(actions, *self._archives)]
+
+
+def member_actions(options: Options) -> list[str]:
+    """Return the S3 actions on members that every function needs."""
+    actions = [f"s3:{action}" for action in MEMBERS]
+    properties = options.objects or ObjectProperties()
+    if options.nested_depth:  # nested archives are read from there
+        actions.append("s3:GetObjectVersion")
+    if properties.tags:  # asked for with the PUT that sets them
+        actions.append("s3:PutObjectTagging")
+    if properties.acl:
+        actions.append("s3:PutObjectAcl")
+    return actions
 
 
 def machine_arn(environment: Environment, stack: cdk.Stack) -> str:

@@ -10,7 +10,8 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra.best_practices import acknowledge
-from infra.environment import BucketSection, Environment
+from infra.environment import Environment
+from infra.sections import BucketSection
 
 # Until incomplete uploads are aborted: a run of 7 days that is resumed within 14 days, or redriven
 # (Step Functions allows it so long), may still need parts of its first day.
@@ -36,12 +37,14 @@ class Storage(Construct):
             versioned=True,
             lifecycle_rules=_ingest_rules(environment.ingest.expire_days),
         )
+        self._own_destination = environment.destination.existing
         self.destination = self._bucket(
             "Destination",
             environment.destination,
             versioned=environment.destination.versioned,
             lifecycle_rules=[_abandoned(ABANDONED_DAYS)],
         )
+        self._others: dict[str, s3.IBucket] = {}  # of routes, by their names
         self.work = self._bucket(
             "Work",
             environment.work,
@@ -54,6 +57,16 @@ class Storage(Construct):
         )
         if isinstance(self.ingest, s3.Bucket):
             _send_events(self.ingest)
+
+    def destination_of(self, section: BucketSection) -> s3.IBucket:
+        """Return the bucket of a destination: that of the environment, or one of a route."""
+        name = section.existing
+        if name is None or name == self._own_destination:
+            return self.destination
+        if name not in self._others:
+            bucket = s3.Bucket.from_bucket_name(self, f"Destination-{name}", name)
+            self._others[name] = bucket
+        return self._others[name]
 
     def _bucket(
         self,

@@ -328,6 +328,14 @@ def time_of_run(run: str) -> float:
     return datetime.strptime(f"{run[: STEM_AT - 1]}+0000", "%Y-%m-%d/%H%M%S%z").timestamp()
 
 
+class Route(Struct, frozen=True, omit_defaults=True):
+    """The route of a deployed environment that an archive took, and how its members are written."""
+
+    name: str
+    destination_owner: str | None = None  # the account that must own the destination's bucket
+    destination_kms_key: str | None = None  # None: the bucket's own encryption
+
+
 class Request(Struct, frozen=True):
     """The input of a run, from an event or a command line."""
 
@@ -337,6 +345,7 @@ class Request(Struct, frozen=True):
     event_time: float | None = None  # Unix seconds: when the archive was put
     after_success: AfterSuccess | None = None  # no part of the run's identity
     again: str | None = None  # the run of an older version, after which this one is done
+    route: Route | None = None  # None: the environment has none for the archive
 
 
 class Run(Struct, frozen=True):
@@ -354,6 +363,7 @@ class Run(Struct, frozen=True):
     # Bytes that a compressed byte may stand for beyond the declared size, if only the lower 32
     # bits of a size are known: so all members together stay within the limit.
     inflation: float = 0.0
+    route: Route | None = None
 
     @property
     def request(self) -> Request:
@@ -364,6 +374,7 @@ class Run(Struct, frozen=True):
             options=self.options,
             event_time=self.event_time,
             after_success=self.after_success,
+            route=self.route,
         )
 
 
@@ -779,6 +790,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     cost: float | None = None  # dollars, from the counted requests
     rounds: int = 0
     after_success: SourceResult | None = None  # what became of the archive, where it was asked for
+    route: Route | None = None  # of the environment
 
     @staticmethod
     def of(
@@ -793,6 +805,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
             destination=request.destination,
             options=request.options,
             event_time=request.event_time,
+            route=request.route,
             **more,
         )
 

@@ -58,6 +58,7 @@ class Variable(StrEnum):
     TRIGGER_BUCKET = "S3UNZIP_TRIGGER_BUCKET"
     TRIGGER_PREFIX = "S3UNZIP_TRIGGER_PREFIX"
     TRIGGER_SUFFIX = "S3UNZIP_TRIGGER_SUFFIX"
+    ROUTES = "S3UNZIP_ROUTES"  # a JSON array, in their order; or empty
     SCAN = "S3UNZIP_SCAN"  # "guardduty": archives are opened after their scan; or empty
     REQUEST_PAYER = "S3UNZIP_REQUEST_PAYER"  # "requester": pay for reading archives; or empty
     STATE_MACHINE = "S3UNZIP_STATE_MACHINE_ARN"

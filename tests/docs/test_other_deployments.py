@@ -11,10 +11,12 @@ import pytest
 from embedded.deploy import make_client
 from embedded.ministack import PYTHON
 from embedded.serve import serve
+from tests.docs.archives import make_archive
 from tests.docs.commands import ROOT, read_commands
 from tests.docs.synthesis import use_kept_syntheses
 from tests.docs.terminal import Terminal
 from tests.support.bare import make_checkout, make_machine
+from tests.support.patience import looks
 
 PAGES = ROOT / "docs" / "howto"
 SECONDS = 900.0  # of one command, on a machine ever so busy
@@ -73,3 +75,45 @@ def test_a_creation_that_nobody_confirmed_is_removed(
             answer = terminal.run(command.text, SECONDS)
             assert answer.exit_code == command.exit_code, f"{command}\n{answer.text[-3_000:]}"
     assert re.search(r"s3unzip-prod\.IngestBucket = ", answer.text)
+
+
+@pytest.mark.timeout(3_600)
+def test_an_environment_with_routes(tmp_path: Path, variables: dict[str, str]) -> None:
+    """With the page's routes in its file, each command works, and each archive takes its route."""
+    checkout = make_checkout(tmp_path / "checkout")
+    for name in ("infra", "app.py"):  # its own: a link would be followed to the repository
+        (checkout / name).unlink()
+    shutil.copytree(ROOT / "infra", checkout / "infra")
+    shutil.copy(ROOT / "app.py", checkout / "app.py")
+    page = PAGES / "routes.md"
+    (routes,) = re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)
+    with (checkout / "infra" / "environments" / "dev.toml").open("a") as file:
+        file.write(f"\n{routes}")
+    (checkout / "archive.zip").write_bytes(make_archive("archive.zip"))
+    bucket = "my-uploads"
+    path = f"{variables['PATH']}{os.pathsep}{checkout / '.venv' / 'bin'}"
+    with Terminal(checkout, {**variables, "PATH": path}) as terminal:
+        for command in read_commands(page):
+            if command.text.startswith("s3unzip runs"):
+                _await_runs(variables, 2)
+            answer = terminal.run(command.text.replace("my-uploads", bucket), SECONDS)
+            assert answer.exit_code == command.exit_code, f"{command}\n{answer.text[-3_000:]}"
+            if "describe-stacks" in command.text:
+                (bucket,) = re.findall(r"^\S*storageingest\S*", answer.text, re.MULTILINE)
+            if command.text.startswith("s3unzip runs"):
+                assert re.search(r"archive\.zip -> s3://acme-members/in/ +route acme", answer.text)
+                assert "route globex-daily" in answer.text
+    assert re.search(r"ok +route acme +s3://", answer.text), answer.text
+
+
+def _await_runs(variables: dict[str, str], count: int) -> None:
+    """Wait until so many runs have a report."""
+    s3 = make_client("s3", variables)
+    (work,) = (
+        bucket["Name"] for bucket in s3.list_buckets()["Buckets"] if "work" in bucket["Name"]
+    )
+    for _ in looks():
+        listed = s3.list_objects_v2(Bucket=work, Prefix="runs/").get("Contents", [])
+        if sum(item["Key"].endswith("/report.json") for item in listed) == count:
+            return
+    raise AssertionError(listed)

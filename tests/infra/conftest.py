@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from infra.environment import load_environment
+from infra.environment_file import load_environment
 from tests.infra.templates import Synthesized
 from tests.support.assemblies import VARIANTS, synthesize_once
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.environment import EnvironmentFileError, load_environment
+from infra.environment_file import EnvironmentFileError, load_environment
 from tests.infra.templates import Synthesized
 
 # W3005: CDK lists dependencies that a reference implies as well; they change nothing.
@@ -37,14 +37,28 @@ def test_no_validation_leaves_cdk_nag_out(
         app.synth()
 
 
-def test_options_that_are_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (
+            {"options.include": [f"folder-{number:04}/*.csv" for number in range(300)]},
+            "options, limits and tuning take .* of which Lambda allows 4,096 in all: shorten",
+        ),
+        (
+            {"routes": [{"name": f"p{n}", "prefix": f"partner-{n}/"} for n in range(60)]},
+            r"routes: they take [\d,]+ of the .* allows 4,096 in all: use fewer routes",
+        ),
+    ],
+)
+def test_what_is_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, object], line: str
+) -> None:
     """Lambda takes 4 KB of variables: the synthesis says so, not the deployment."""
     from infra.application import Application, build  # noqa: PLC0415 - it takes seconds
 
     monkeypatch.setenv("S3UNZIP_ASSET", str(Path(__file__).parent))
-    globs = [f"folder-{number:04}/*.csv" for number in range(300)]
-    environment = load_environment("dev", settings={"options.include": globs})
-    with pytest.raises(EnvironmentFileError, match="of which Lambda allows 4,096 in all: shorten"):
+    environment = load_environment("dev", settings=settings)
+    with pytest.raises(EnvironmentFileError, match=line):
         build(Application(tmp_path, linter=False), environment)
 
 

@@ -24,7 +24,7 @@ from infra.account import (
 )
 from infra.cdk_cli import COMMAND
 from infra.deployment import Wish, fit_account, main
-from infra.environment import load_environment
+from infra.environment_file import load_environment
 from tests.support.assemblies import BOUNDARY, KMS_KEY, SECRET, for_embedded_aws
 from tests.support.bare import make_checkout, make_machine
 

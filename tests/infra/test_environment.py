@@ -9,7 +9,7 @@ import pytest
 
 from infra import environment as checks
 from infra.bundle import ROOT
-from infra.environment import (
+from infra.environment_file import (
     FOLDER,
     EnvironmentFileError,
     load_environment,

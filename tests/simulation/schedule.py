@@ -264,7 +264,7 @@ def deployed(
                 patch.setenv(name, value)
             if kind == EQUAL:
                 patch.setattr(model, "DIGEST_DIGITS", 1)
-            patch.setattr(environment, "open_stores", lambda *_, **__: SimulatedStores(world))
+            patch.setattr(environment, "OpenedStores", lambda *_, **__: SimulatedStores(world))
             patch.setattr(environment, "AwsSession", lambda: services)
             patch.setattr(environment, "make_tuning", lambda _: settings)
             patch.setattr(telemetry.metrics, "flush_metrics", telemetry.metrics.clear_metrics)

@@ -67,6 +67,57 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
             "options.objects.tags.team": "data",
         },
     ),
+    "routes": (
+        "dev",
+        {
+            "kms_key": KMS_KEY,
+            "options.on_conflict": "skip-unchanged",
+            "routes": [
+                {
+                    "name": "acme",
+                    "prefix": "acme/",
+                    "destination": {
+                        "existing": "acme-members",
+                        "prefix": "in/",
+                        "owner": "444455556666",
+                        "kms_key": f"{KMS_KEY}1",
+                    },
+                    "password_secret": SECRET,
+                    "password_kms_key": f"{KMS_KEY}2",
+                },
+                {
+                    "name": "globex-daily",
+                    "prefix": "globex/daily/",
+                    "destination": {"prefix": "daily/"},
+                    "options": {
+                        "key_template": "{member}",
+                        "objects": {"tags": {"from": "globex"}},
+                    },
+                },
+                {"name": "globex", "prefix": "globex/", "suffix": ".zipx"},
+            ],
+        },
+    ),
+    "partners": (
+        "dev",
+        {
+            "routes": [
+                {
+                    "name": "acme",
+                    "prefix": "acme/",
+                    "destination": {"existing": "acme-members", "prefix": "in/"},
+                    "options": {"key_template": "{member}"},
+                    "password_secret": f"{SECRET}#zip",
+                },
+                {
+                    "name": "globex",
+                    "prefix": "globex/",
+                    "suffix": ".zipx",
+                    "destination": {"prefix": "globex/"},
+                },
+            ],
+        },
+    ),
     "scanned": ("dev", {"ingest.scan": "guardduty", "ingest.prefix": "in/"}),
     "company": (
         "dev",

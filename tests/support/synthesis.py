@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from infra.application import Application, build
-from infra.environment import load_environment
+from infra.environment_file import load_environment
 from tests.support.assemblies import VARIANTS
 
 for name, (environment, settings) in VARIANTS.items():

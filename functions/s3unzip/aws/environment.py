@@ -10,14 +10,24 @@ import json
 import os
 from collections.abc import Mapping
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from s3unzip import errors
+from s3unzip.aws.secrets import SCHEME, read_secret
 from s3unzip.context import Context
-from s3unzip.model import AfterSuccess, Location, Options, Request, decode
+from s3unzip.model import (
+    AfterSuccess,
+    Location,
+    Options,
+    Report,
+    Request,
+    Route,
+    Run,
+    decode,
+)
 from s3unzip.platforms import Platform, aws
 from s3unzip.rates import LAMBDA_VCPU_MB
 from s3unzip.settings import Tuning, Variable, make_tuning, spellings
@@ -25,24 +35,9 @@ from s3unzip.stores import Stores
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import parse_destination
-from s3unzip.stores.open import open_stores
+from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.s3.credentials import AwsSession
 from s3unzip.zip import Limits, Policy
-
-if TYPE_CHECKING:  # a stub
-    from mypy_boto3_secretsmanager import SecretsManagerClient
-
-SCHEME = "secretsmanager:"
-
-# https://docs.aws.amazon.com/secretsmanager/latest/apireference/API_GetSecretValue.html
-_SECRET_FAULTS: dict[str, type[errors.S3UnzipError]] = {
-    "AccessDeniedException": errors.AccessDeniedError,
-    "DecryptionFailure": errors.AccessDeniedError,
-    "ResourceNotFoundException": errors.NotFoundError,
-    "InvalidParameterException": errors.UsageError,
-    "InvalidRequestException": errors.NotFoundError,  # the secret is being deleted
-    "ValidationException": errors.UsageError,
-}
 
 
 class LambdaClock(LocalClock):
@@ -69,15 +64,40 @@ class Trigger(Struct, frozen=True):
         in_scope = key.startswith(self.prefix) and key.endswith(spellings(self.suffix))
         return bucket == self.bucket and in_scope
 
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}*{self.suffix}"
+
+
+class RunDefaults(Struct, frozen=True):
+    """What the runs of one trigger have in common: of a route, or of the environment itself."""
+
+    trigger: Trigger
+    destination: Location
+    options: Options
+    route: Route | None = None
+
+
+class RouteVariable(Struct, frozen=True, forbid_unknown_fields=True):
+    """A route as `Variable.ROUTES` has it."""
+
+    name: str
+    prefix: str = ""
+    suffix: str = ""
+    bucket: str = ""  # empty: that of the environment's destination
+    destination: str = ""  # the prefix in it
+    owner: str | None = None
+    kms_key: str | None = None  # with which members are written
+    options: dict[str, Any] = {}  # that are not those of the environment
+    password_secret: str = ""  # only where members are read
+
 
 class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
     """What the variables of an environment's functions say: what all its runs have in common."""
 
     environment: str
-    trigger: Trigger
-    destination: Location
+    own: RunDefaults  # of archives that no route takes
+    routes: tuple[RunDefaults, ...]  # the first that covers an archive takes it
     work: Location  # the prefix of all runs
-    options: Options
     after_success: AfterSuccess | None
     tuning: Tuning
     limits: Limits
@@ -89,44 +109,101 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
     event_bus: str
     queue: str  # URL; only the intake function has one
 
-    @cached_property
-    def stores(self) -> Stores:
-        """The stores of a function, for its whole life."""
-        return open_stores(self.access)
+    @property
+    def trigger(self) -> Trigger:
+        """That of archives that no route takes."""
+        return self.own.trigger
+
+    @property
+    def destination(self) -> Location:
+        """That of archives that no route takes."""
+        return self.own.destination
+
+    @property
+    def options(self) -> Options:
+        """Those of archives that no route takes."""
+        return self.own.options
+
+    @property
+    def all_defaults(self) -> tuple[RunDefaults, ...]:
+        """Those of the routes in their order, and of the environment itself."""
+        return (*self.routes, self.own)
+
+    def covers(self, source: Location) -> bool:
+        """Return whether an object at this place starts a run."""
+        return any(
+            defaults.trigger.covers(source.bucket, source.key) for defaults in self.all_defaults
+        )
+
+    def defaults_of(self, source: Location) -> RunDefaults:
+        """Return those of the first route that covers an archive, else of the environment."""
+        covering = (
+            defaults
+            for defaults in self.routes
+            if defaults.trigger.covers(source.bucket, source.key)
+        )
+        return next(covering, self.own)
+
+    def request(self, key: str) -> Request:
+        """Return the request for the archive `key` of the ingest bucket."""
+        source = Location("s3", self.trigger.bucket, key)
+        defaults = self.defaults_of(source)
+        return Request(
+            source=source,
+            destination=defaults.destination,
+            options=defaults.options,
+            after_success=self.after_success,
+            route=defaults.route,
+        )
 
     @cached_property
-    def policy(self) -> Policy:
-        """The rules for archives, with the password, which is read once."""
-        options, secret = self.options, None
-        if options.password_ref:
-            secret = read_secret(options.password_ref, open_client("secretsmanager"))
+    def stores(self) -> OpenedStores:
+        """The stores of a function, for its whole life."""
+        return OpenedStores(self.access)
+
+    def stores_of(self, route: Route | None) -> Stores:
+        """Return the stores with which the runs of a route write; they share the clients."""
+        if route is None:
+            return self.stores
+        access = msgspec.structs.replace(
+            self.access,
+            destination_owner=route.destination_owner,
+            destination_kms_key=route.destination_kms_key,
+        )
+        return OpenedStores(access, self.stores.session(self.access.at_destination()))
+
+    def policy(self, options: Options | None = None) -> Policy:
+        """Return the rules for archives, with the password that a run's options name.
+
+        A secret that the function may not read is not asked for: the own one is used.
+        """
+        options = options or self.options
+        known = {defaults.options.password_ref for defaults in self.all_defaults}
+        secret = options.password_ref if options.password_ref in known else None
+        secret = secret or self.options.password_ref
         return Policy(
             lenient=options.lenient,
             encoding=options.encoding,
             limits=self.limits,
-            password=secret,
+            password=None if secret is None else _read_password(secret),
         )
 
-    def request(self, key: str) -> Request:
-        """Return the request for the archive `key` of the trigger's bucket."""
-        return Request(
-            source=Location("s3", self.trigger.bucket, key),
-            destination=self.destination,
-            options=self.options,
-            after_success=self.after_success,
-        )
-
-    def context(self, invocation: Any) -> Context:
-        """Return the context of one invocation."""
+    def context(self, invocation: Any, run: Run | Request | Report | None = None) -> Context:
+        """Return the context of one invocation for a run; None: it is not known yet."""
         return Context(
-            stores=self.stores,
+            stores=self.stores_of(None if run is None else run.route),
             clock=LambdaClock(invocation),
-            policy=self.policy,
+            policy=self.policy(None if run is None else run.options),
             tuning=self.tuning,
             max_cost=self.max_cost,
             platform=self.platform,
             environment=self.environment,
         )
+
+
+@cache
+def _read_password(secret: str) -> bytes:
+    return read_secret(secret, open_client("secretsmanager"))
 
 
 @cache
@@ -149,26 +226,10 @@ def open_worker() -> LambdaConfig:
 
 def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
     """Return the configuration from `variables`; nothing is asked of AWS."""
-    options = decode(variables.get(Variable.OPTIONS) or "{}", Options)
-    secret, rule = variables.get(Variable.PASSWORD_SECRET), variables.get(Variable.AFTER_SUCCESS)
-    if secret:
-        options = msgspec.structs.replace(options, password_ref=SCHEME + secret)
     tuning = make_tuning(_table(variables, Variable.TUNING))
+    rule = variables.get(Variable.AFTER_SUCCESS)
     memory = int(_number(variables, Variable.WORKER_MEMORY) or LAMBDA_VCPU_MB)
-    trigger = Trigger(
-        _needed(variables, Variable.TRIGGER_BUCKET),
-        variables.get(Variable.TRIGGER_PREFIX, ""),
-        variables.get(Variable.TRIGGER_SUFFIX, ""),
-    )
-    destination = parse_destination(_needed(variables, Variable.DESTINATION))
-    ours, theirs = trigger.prefix, destination.key
-    overlaps = ours.startswith(theirs) or theirs.startswith(ours)
-    if destination.bucket == trigger.bucket and overlaps:
-        raise errors.UsageError(
-            f"the destination {destination} is inside the trigger's scope "
-            f"(s3://{trigger.bucket}/{ours}*{trigger.suffix}), so its members could start runs: "
-            "deploy with another bucket or prefix"
-        )
+    own = _read_own(variables)
     work = Location(
         "s3", _needed(variables, Variable.WORK_BUCKET), variables.get(Variable.WORK_PREFIX, "")
     )
@@ -178,10 +239,9 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
         raise errors.UsageError(f"the environment variable {Variable.LIMITS}: {error}") from error
     return LambdaConfig(
         environment=variables.get(Variable.ENVIRONMENT, ""),
-        trigger=trigger,
-        destination=destination,
+        own=own,
+        routes=_read_routes(variables, own),
         work=work,
-        options=options,
         after_success=decode(rule, AfterSuccess) if rule else None,
         tuning=tuning,
         limits=limits,
@@ -198,6 +258,51 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
         event_bus=variables.get(Variable.EVENT_BUS) or "default",
         queue=variables.get(Variable.QUEUE, ""),
     )
+
+
+def _read_own(variables: Mapping[str, str]) -> RunDefaults:
+    """Return what the runs have in common whose archives no route takes."""
+    trigger = Trigger(
+        _needed(variables, Variable.TRIGGER_BUCKET),
+        variables.get(Variable.TRIGGER_PREFIX, ""),
+        variables.get(Variable.TRIGGER_SUFFIX, ""),
+    )
+    destination = parse_destination(_needed(variables, Variable.DESTINATION))
+    is_below = destination.key.startswith(trigger.prefix)
+    is_above = trigger.prefix.startswith(destination.key)
+    if destination.bucket == trigger.bucket and (is_below or is_above):
+        raise errors.UsageError(
+            f"the destination {destination} is inside the trigger's scope ({trigger}), so its "
+            "members could start runs: deploy with another bucket or prefix"
+        )
+    options = decode(variables.get(Variable.OPTIONS) or "{}", Options)
+    secret = variables.get(Variable.PASSWORD_SECRET)
+    return RunDefaults(trigger, destination, _with_password(options, secret))
+
+
+def _read_routes(variables: Mapping[str, str], own: RunDefaults) -> tuple[RunDefaults, ...]:
+    """Return what the runs of each route have in common."""
+    own_options = msgspec.to_builtins(decode(variables.get(Variable.OPTIONS) or "{}", Options))
+    routes = decode(variables.get(Variable.ROUTES) or "[]", list[RouteVariable])
+    defaults = []
+    for route in routes:
+        options = msgspec.convert({**own_options, **route.options}, Options)
+        destination = Location("s3", route.bucket or own.destination.bucket, route.destination)
+        defaults.append(
+            RunDefaults(
+                trigger=Trigger(own.trigger.bucket, route.prefix, route.suffix),
+                destination=destination,
+                options=_with_password(options, route.password_secret),
+                route=Route(route.name, route.owner, route.kms_key),
+            )
+        )
+    return tuple(defaults)
+
+
+def _with_password(options: Options, secret: str | None) -> Options:
+    if not secret:
+        return options
+    return msgspec.structs.replace(options, password_ref=SCHEME + secret)
 
 
 def _needed(variables: Mapping[str, str], name: Variable) -> str:
@@ -230,45 +335,4 @@ def _table(variables: Mapping[str, str], name: Variable) -> dict[str, Any]:
         raise errors.UsageError(
             f"the environment variable {name} must be a JSON object, not {value!r}"
         )
-    return value
-
-
-# The password of archives, in AWS Secrets Manager
-
-
-def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
-    """Return the password that `ref` names; it is never logged and never part of an error.
-
-    ``secretsmanager:NAME`` or ``secretsmanager:ARN`` is the secret's whole value; ``...#field`` one
-    field of a secret that is a JSON object, as the console makes them.
-    """
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - few need it
-
-    name, _, field = ref.removeprefix(SCHEME).partition("#")
-    if not ref.startswith(SCHEME) or not name:
-        raise errors.UsageError(f"password reference {ref!r}: only {SCHEME}NAME is known here")
-    try:
-        answer = client.get_secret_value(SecretId=name)
-    except ClientError as error:
-        code = error.response.get("Error", {}).get("Code", "")
-        kind, advice = _SECRET_FAULTS.get(code, errors.ServiceFaultError), ""
-        if kind is errors.AccessDeniedError:
-            needs = "secretsmanager:GetSecretValue, and kms:Decrypt of its key"
-            advice = f"; the function needs {needs}"
-        raise kind(f"secret {name}: {code}{advice}") from error
-    except BotoCoreError as error:
-        raise errors.ServiceFaultError(f"secret {name}: {type(error).__name__}") from error
-    is_text = "SecretString" in answer
-    value = answer["SecretString"].encode() if is_text else answer["SecretBinary"]
-    if field:
-        try:
-            fields = json.loads(value)
-        except ValueError:
-            fields = None  # the error would quote the value
-        found = fields.get(field) if isinstance(fields, dict) else None
-        if not isinstance(found, str):
-            raise errors.UsageError(f"secret {name}: is no JSON object with a text field {field!r}")
-        value = found.encode()
-    if not value:
-        raise errors.UsageError(f"secret {name}: is empty")
     return value

@@ -22,7 +22,7 @@ from s3unzip.aws.environment import LambdaConfig
 from s3unzip.aws.scans import ScanResult
 from s3unzip.aws.telemetry import logger
 from s3unzip.errors import ServiceFaultError, UsageError
-from s3unzip.model import Pin, Report, Request, Verdict
+from s3unzip.model import Location, Pin, Report, Request, Verdict
 from s3unzip.stores.ports import Tail
 
 if TYPE_CHECKING:  # stubs
@@ -112,7 +112,7 @@ def read_puts(body: str, config: LambdaConfig) -> Iterator[ArchivePut]:
         raise UsageError(f"the message is no S3 event: {error!r}") from error
     faults = []
     for event in events:
-        if not config.trigger.covers(event.bucket, event.key):
+        if not config.covers(Location("s3", event.bucket, event.key)):
             continue
         fault = _find_fault(event)
         if fault is not None:
@@ -239,6 +239,7 @@ def event_detail(config: LambdaConfig, report: Report) -> dict[str, Any]:
         "reason": report.reason,
         "message": (report.message or "")[:MESSAGE_CHARACTERS],
         "source": str(report.source),
+        "route": report.route.name if report.route is not None else None,
         "version_id": report.pin.version_id if report.pin is not None else None,
         "destination": str(report.destination),
         "report": f"s3://{work.bucket}/{work.key}runs/{report.run}/report.json",

@@ -50,6 +50,7 @@ from s3unzip.model import (
     Pin,
     Report,
     Request,
+    Run,
     Verdict,
     check_same_archive,
     execution_name,
@@ -57,6 +58,7 @@ from s3unzip.model import (
 )
 from s3unzip.planning.reading import read_tail
 from s3unzip.runs.records import RUNS, RunRecords, round_name
+from s3unzip.settling.loop import look_up_run
 from s3unzip.settling.nested import has_nested, nested_requests
 from s3unzip.settling.source_actions import finish_source
 
@@ -133,6 +135,13 @@ def find_execution(config: LambdaConfig, name: str) -> Execution | None:
         return None
     began = answer.get("redriveDate") or answer["startDate"]
     return Execution(answer["status"], began.timestamp(), json.loads(answer["input"]))
+
+
+def find_run(config: LambdaConfig, run: str) -> Run | Report | None:
+    """Return what is on record of a run, if the environment has routes: its own is there, too."""
+    if not config.routes:
+        return None
+    return look_up_run(RunRecords.open(config.stores, run)).run
 
 
 def start_run(
@@ -266,12 +275,8 @@ def _start_newest(request: Request, config: LambdaConfig, context: Context) -> N
     except StorageError as refusal:  # its own event gives it a verdict
         logger.warning("archive cannot be read", error=str(refusal))
         return
-    is_archive = config.trigger.covers(request.source.bucket, request.source.key)
-    if (
-        config.scan
-        and is_archive
-        and not find_result(request.source, tail.pin, config, calls).is_clean
-    ):
+    is_gated = bool(config.scan) and config.covers(request.source)
+    if is_gated and not find_result(request.source, tail.pin, config, calls).is_clean:
         logger.info("the version that is there waits for its scan", source=str(request.source))
         return
     run = run_id(request, tail.pin, tail.modified)
@@ -304,7 +309,13 @@ def follow_newer(
         return
     logger.info("archive was replaced during the run", run=report.run)
     cause = f"{report.run} {report.rounds}"  # a resumed run that ends is followed once more
-    request = replace(config.request(report.source.key), options=report.options)
+    request = Request(
+        source=report.source,
+        destination=report.destination,
+        options=report.options,
+        after_success=config.after_success,
+        route=report.route,
+    )
     start_over_newest(request, f"{cause} late" if late else cause, config, context)
 
 
@@ -337,5 +348,4 @@ def _is_followed(config: LambdaConfig, source: Location, options: Options) -> bo
 
     With ``never`` the first run that wrote a key keeps it.
     """
-    in_scope = config.trigger.covers(source.bucket, source.key)
-    return in_scope and options.on_conflict is not OnConflict.NEVER
+    return config.covers(source) and options.on_conflict is not OnConflict.NEVER

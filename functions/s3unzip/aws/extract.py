@@ -17,9 +17,9 @@ from s3unzip.runs.records import RunRecords
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Do the task and write its outcomes; raise what the state machine should retry."""
     run, task = parse_field(event, "run", str), parse_field(event, "task", Task)
-    worker = open_worker().context(context)
     bind_run(run)
-    record_task(run_task(_read_run(run), task, worker))
+    planned = _read_run(run)
+    record_task(run_task(planned, task, open_worker().context(context, planned)))
     return {}
 
 

@@ -108,9 +108,8 @@ def _take_message(record: dict[str, Any], invocation: LambdaContext) -> bool:
     attempts = int(record["attributes"]["ApproximateReceiveCount"])
     try:
         config = open_worker()
-        context = config.context(invocation)
         for put in read_puts(record["body"], config):
-            take_archive(put, config, context, attempts)
+            take_archive(put, config, config.context(invocation, put.request), attempts)
     except Exception as error:  # noqa: BLE001 - a message fails, not the batch
         wait = retry_wait(attempts, error)
         logger.exception("archive not taken", attempts=attempts, next_seconds=wait)

@@ -6,7 +6,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from s3unzip.aws.environment import open_worker
 from s3unzip.aws.events import parse_field
-from s3unzip.aws.executions import end_run, state_of
+from s3unzip.aws.executions import end_run, find_run, state_of
 from s3unzip.aws.telemetry import bind_run, lambda_function, record_plan
 from s3unzip.model import Pin, Request
 from s3unzip.settling.loop import KnownArchive, begin, resume
@@ -19,15 +19,17 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     With a ``request`` the run is planned, unless it has a plan. Without one it goes on, and with
     ``failed`` the members that failed are done again, too.
     """
-    run, config = parse_field(event, "run", str), open_worker()
-    step = config.context(context)
+    run = parse_field(event, "run", str)
+    config = open_worker()
     bind_run(run)
     if "request" in event:
         pin = parse_field(event, "pin", Pin) if event.get("pin") else None
         known = KnownArchive(run, pin)
         request = parse_field(event, "request", Request)
+        step = config.context(context, request)
         settled = begin(request, step, known, planned=lambda plan: record_plan(plan.summary))
     else:
+        step = config.context(context, find_run(config, run))
         settled = resume(
             run, step, failed=bool(event.get("failed")), after_success=config.after_success
         )

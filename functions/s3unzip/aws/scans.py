@@ -5,7 +5,7 @@ The rules:
 - An archive is taken by the result of its scan, not by its upload: S3's own events start nothing.
 - The result names the version that was scanned. Only this version is opened: the run is pinned to
   it. Another version that is there now has a scan, and a result, of its own.
-- Whoever starts an archive without a result (submit, reconcile, the run after an archive was
+- Whoever starts an archive without a result (submit, the run after an archive was
   replaced) reads the tag with which GuardDuty marks the version. Without versions S3 cannot say
   of which object a tag is, so the tag counts for nothing there.
 - A version with any other result, or with none, is not opened. It is logged and counted.

@@ -21,6 +21,7 @@ from s3unzip.aws.events import parse_field
 from s3unzip.aws.executions import (
     end_run,
     find_execution,
+    find_run,
     follow_later,
     follow_newer,
     next_execution,
@@ -46,17 +47,17 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     ``wait`` the end of the execution that waits for the functions of another one.
     """
     config = open_worker()
-    step = config.context(context)
     if "detail" in event:
-        _end_failed(event["detail"], config, step)
+        _end_failed(event["detail"], config, config.context(context))
         return {}
     if "wait" in event:
-        return _look_again(parse_field(event, "run", str), config, step)
+        return _look_again(parse_field(event, "run", str), config, config.context(context))
     try:
         before = msgspec.convert({**event, "list": ""}, Next)
     except msgspec.ValidationError as error:
         raise UsageError(f"the event is no step of a run: {error}") from error
     bind_run(before.run)
+    step = config.context(context, find_run(config, before.run))
     with timed("SettleDuration"):
         settled = settle(before, step)
     if settled.report is not None:

@@ -20,6 +20,7 @@ from s3unzip.operate.runs import DeployedRuns
 from s3unzip.operate.submit import (
     MissingArchives,
     Submission,
+    count_routes,
     find_archives,
     find_missing,
     send_events,
@@ -75,7 +76,10 @@ def _submit_all(given: Arguments, runs: DeployedRuns) -> int:
     count = len(sizes)
     size = sum(sizes.values())
     dollars = price_archives(count, size)
-    submission = Submission(runs.environment, count, size, outside=outside, dollars=dollars)
+    routes = count_routes(runs, sizes)
+    submission = Submission(
+        runs.environment, count, size, outside=outside, dollars=dollars, routes=routes
+    )
     if not given.json:
         sys.stdout.write(f"{_show_submission(submission)}\n")
     _check_cost(given, count, dollars)
@@ -95,6 +99,9 @@ def _show_submission(submission: Submission) -> str:
         f"{show_count(submission.archives, 'archive')} to extract, "
         f"{show_bytes(submission.size)}, about {show_dollars(submission.dollars)} by their sizes"
     )
+    if submission.routes:
+        counts = (f"{name} {count:,}" for name, count in sorted(submission.routes.items()))
+        text += f"; by route: {', '.join(counts)}"
     if submission.outside:
         text += f"; left out: {submission.outside:,} that {submission.environment} does not take"
     return text

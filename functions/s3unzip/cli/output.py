@@ -56,6 +56,8 @@ def print_report(
     print_failures(report, out, env_options)
     if report.after_success is not None:
         out.write(f"  {printable(str(report.after_success))}\n")
+    if report.route is not None:
+        out.write(f"  route {report.route.name}\n")
     out.write(f"  run {report.run}\n")
     page = Path(runs_home().key, "runs", report.run, PAGE)
     if not environment and page.is_file():

@@ -89,10 +89,11 @@ def _find_environment(arguments: Arguments) -> _Setting:
         raise UsageError(f"--env {arguments.env} is on aws, not on {arguments.platform}")
     environment = arguments.deployed().defaults
     tuning = environment.tuning
-    destination = parse_destination(arguments.dest) if arguments.dest else environment.destination
+    defaults = environment.defaults_of(parse_source(arguments.src))
+    destination = parse_destination(arguments.dest) if arguments.dest else defaults.destination
     return _Setting(
         platform=replace(environment.platform, workers=arguments.workers or tuning.max_workers),
-        options=override_options(environment.options, arguments.options()),
+        options=override_options(defaults.options, arguments.options()),
         destination=destination,
         tuning=tuning,
         max_cost=environment.max_cost if arguments.max_cost is None else arguments.max_cost,

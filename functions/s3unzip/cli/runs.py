@@ -22,7 +22,7 @@ from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UnreadableRecordError, UsageError
 from s3unzip.figures import show_count, show_seconds, show_time
 from s3unzip.local.runs import ENDED, LocalRuns
-from s3unzip.model import Outcome, PlanSummary, Report, Status, Verdict
+from s3unzip.model import Outcome, PlanSummary, Report, Route, Status, Verdict
 from s3unzip.options import read_options
 from s3unzip.printable import printable
 from s3unzip.runs.progress import RunSnapshot, RunWatcher
@@ -82,6 +82,7 @@ class ListedRun(Struct, frozen=True, omit_defaults=True):
     extracted: int = 0
     unchanged: int = 0
     failed: int = 0
+    route: str = ""  # of the environment
 
 
 class RunProgress(Struct, frozen=True, omit_defaults=True):
@@ -176,6 +177,7 @@ def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
             extracted=report.extracted,
             unchanged=report.unchanged,
             failed=report.failed,
+            route=_route_name(report.route),
         )
     plan = records.find_plan()
     if not recent.state and plan is None and run_list.environment is None:
@@ -186,7 +188,16 @@ def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
     listed = ListedRun(run, state, recent.time)
     if plan is None:
         return listed
-    return replace(listed, source=str(plan.run.source), destination=str(plan.run.destination))
+    return replace(
+        listed,
+        source=str(plan.run.source),
+        destination=str(plan.run.destination),
+        route=_route_name(plan.run.route),
+    )
+
+
+def _route_name(route: Route | None) -> str:
+    return "" if route is None else route.name
 
 
 def _cells(run: ListedRun) -> tuple[str, ...]:
@@ -194,6 +205,8 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
     if run.seconds is not None:
         figures = (show_seconds(run.seconds), f"{run.members:,}", f"{run.failed:,}")
     places = f"{run.source} -> {run.destination}" if run.source else ""
+    if run.route:
+        places += f"  route {run.route}"
     return (show_time(run.started), run.state, *figures, run.run, printable(places))
 
 

@@ -5,6 +5,7 @@ made is not a failed check: a missing right of the person who runs the command, 
 an emulator does not have, are warnings that name the action.
 """
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
@@ -14,9 +15,11 @@ from typing import Any, NamedTuple
 from botocore.exceptions import ClientError
 from msgspec import Struct
 
-from s3unzip.aws.environment import SCHEME, read_secret
+from s3unzip.aws.environment import RunDefaults
+from s3unzip.aws.secrets import SCHEME, read_secret
 from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError, UsageError
 from s3unzip.fingerprint import source_fingerprint
+from s3unzip.model import Route
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.operate.control_plane import UnsupportedActionError, asking
 from s3unzip.operate.runs import DeployedRuns
@@ -165,9 +168,34 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
     """Is the bucket there, in the stack's region, and in the account that should own it?
 
     Args:
+        runs: those of the environment.
         role: ingest, destination or work.
     """
     bucket = runs.outputs[f"{role.title()}Bucket"]
+    owner = None
+    consequence = ""
+    advice = "use a bucket of the stack's account"
+    if role == "destination":
+        owner = runs.variables.get(Variable.DESTINATION_OWNER)
+        advice = "or set destination.owner to the account that owns it"
+    if role == "ingest":  # EventBridge: events go to the default bus of the bucket's owner
+        consequence = ": S3 sends its events to its owner's account, and no archive starts a run"
+    return _check_place(runs, bucket, owner, consequence=consequence, advice=advice)
+
+
+def _check_place(
+    runs: DeployedRuns, bucket: str, owner: str | None, *, consequence: str = "", advice: str
+) -> Answer:
+    """Say whether a bucket is there, in the stack's region, and owned as it should be.
+
+    Args:
+        runs: those of the environment.
+        bucket: its name.
+        owner: the account that should own it; None: that of the stack.
+        consequence: of another owner.
+        advice: what to do about another owner.
+    """
+    owner = owner or runs.account
     region = _find_region(runs, bucket)
     if region is None:
         return Answer(
@@ -178,14 +206,6 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
         return Answer(
             FAILURE, message, f"use a bucket in {runs.region}, or deploy the stack in {region}"
         )
-    owner = runs.account
-    consequence = ""
-    advice = "use a bucket of the stack's account"
-    if role == "destination":
-        owner = runs.variables.get(Variable.DESTINATION_OWNER) or owner
-        advice = "or set destination.owner to the account that owns it"
-    if role == "ingest":  # EventBridge: events go to the default bus of the bucket's owner
-        consequence = ": S3 sends its events to its owner's account, and no archive starts a run"
     try:
         with asking("s3:ListBucket"):
             runs.client("s3").head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
@@ -195,15 +215,20 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
 
 
 def check_rights(runs: DeployedRuns) -> Answer:
-    """May each role that writes members write to the destination?
+    """May each role that writes members write to the destination?"""
+    return _check_writing(runs, runs.defaults.own, runs.variables.get(Variable.DESTINATION_OWNER))
+
+
+def _check_writing(runs: DeployedRuns, defaults: RunDefaults, owner: str | None) -> Answer:
+    """Say whether each role may write members to a destination.
 
     The policies of the roles are simulated. A bucket of another account must allow each of them in
     its own policy, too, which only its owner may read.
     https://docs.aws.amazon.com/IAM/latest/APIReference/API_SimulatePrincipalPolicy.html
     """
-    destination = runs.defaults.destination
+    destination = defaults.destination
     actions = ["s3:PutObject"]
-    properties = runs.defaults.options.objects or ObjectProperties()
+    properties = defaults.options.objects or ObjectProperties()
     if properties.tags:
         actions.append("s3:PutObjectTagging")
     if properties.acl is not None:
@@ -226,15 +251,13 @@ def check_rights(runs: DeployedRuns) -> Answer:
                 f"{role} may not {' and '.join(actions)} on {arn}: each write is refused",
                 f"{AGAIN}; else a permissions boundary or a policy of the organization denies it",
             )
-    owner = runs.variables.get(Variable.DESTINATION_OWNER) or runs.account
-    if owner != runs.account:
-        return _check_policy(runs, owner, roles)
+    if owner not in {None, "", runs.account}:
+        return _check_policy(runs, destination.bucket, str(owner), roles)
     return Answer(OK, f"the policies of {len(roles)} roles allow {' and '.join(actions)}")
 
 
-def _check_policy(runs: DeployedRuns, owner: str, roles: list[str]) -> Answer:
+def _check_policy(runs: DeployedRuns, bucket: str, owner: str, roles: list[str]) -> Answer:
     """Say whether the policy of another account's bucket names each role."""
-    bucket = runs.outputs["DestinationBucket"]
     advice = f"its owner allows them: docs/howto/buckets-and-keys.md; the roles: {', '.join(roles)}"
     try:
         policy = runs.ask("s3:GetBucketPolicy", Bucket=bucket)["Policy"]
@@ -273,7 +296,9 @@ def check_key(runs: DeployedRuns) -> Answer:
         if unusable is not None:
             return unusable
     for role in BUCKETS:
-        answer = _compare_encryption(runs, role, keys[role] or written)
+        setting = f"{role.lower()}.kms_key"
+        bucket = runs.outputs[f"{role}Bucket"]
+        answer = _compare_encryption(runs, bucket, setting, keys[role] or written)
         if answer is not None:
             return answer
     if not any((*keys.values(), written)):
@@ -298,13 +323,13 @@ def _explain_key(runs: DeployedRuns, key: str) -> Answer | None:
     return None
 
 
-def _compare_encryption(runs: DeployedRuns, role: str, key: str | None) -> Answer | None:
+def _compare_encryption(
+    runs: DeployedRuns, bucket: str, setting: str, key: str | None
+) -> Answer | None:
     """Return what is wrong if a bucket is encrypted with a key on which the roles have no rights.
 
     https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetBucketEncryption.html
     """
-    bucket = runs.outputs[f"{role}Bucket"]
-    setting = f"{role.lower()}.kms_key"
     try:
         with asking("s3:GetEncryptionConfiguration"):
             encryption = runs.client("s3").get_bucket_encryption(Bucket=bucket)
@@ -507,9 +532,46 @@ CHECKS: Mapping[str, Callable[[DeployedRuns], Answer]] = {
 
 
 def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
-    """Make each check of an environment."""
+    """Make each check of an environment, and one for each of its routes."""
     for name, check in CHECKS.items():
         yield run_check(name, partial(check, runs))
+    with contextlib.suppress(S3UnzipError):  # the checks before have said so
+        for number, defaults in enumerate(runs.defaults.routes):
+            if defaults.route is not None:
+                title = f"route {defaults.route.name}"
+                yield run_check(title, partial(check_route, runs, number))
+
+
+def check_route(runs: DeployedRuns, number: int) -> Answer:
+    """Can the archives of a route be extracted: bucket, rights, encryption and password?
+
+    Args:
+        runs: those of the environment.
+        number: the place of the route in the environment's file, from 0.
+    """
+    defaults = runs.defaults.routes[number]
+    bucket = defaults.destination.bucket
+    route = defaults.route or Route("")
+    owner = route.destination_owner
+    advice = f"or set routes.{number}.destination.owner to the account that owns it"
+    place = _check_place(runs, bucket, owner, advice=advice)
+    if place.status is not OK:
+        return place
+    writing = _check_writing(runs, defaults, owner)
+    if writing.status is not OK:
+        return writing
+    key = runs.outputs.get(f"Route{number}DestinationKey") or route.destination_kms_key
+    setting = f"routes.{number}.destination.kms_key"
+    encryption = _compare_encryption(runs, bucket, setting, key)
+    if encryption is not None:
+        return encryption
+    secret = defaults.options.password_ref
+    if secret is not None:
+        try:
+            read_secret(secret, runs.client("secretsmanager"))
+        except (NotFoundError, UsageError) as error:
+            return Answer(FAILURE, str(error), f"correct routes.{number}.password_secret")
+    return Answer(OK, f"{defaults.trigger} -> {defaults.destination}")
 
 
 def _find_region(runs: DeployedRuns, bucket: str) -> str | None:

@@ -15,6 +15,7 @@ import contextlib
 import json
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -55,7 +56,7 @@ from s3unzip.zip import TAIL_LENGTH
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import ObjectTypeDef
 
-    from s3unzip.aws.environment import Trigger
+    from s3unzip.aws.environment import LambdaConfig
     from s3unzip.model import Report, Request
     from s3unzip.stores import Stores
     from s3unzip.stores.ports import Tail
@@ -82,6 +83,7 @@ class Submission(Struct, frozen=True):
     outside: int  # archives that the environment does not take; they are left out
     dollars: float  # expected, estimated by the sizes
     queued: int = 0
+    routes: dict[str, int] = {}  # archives by the route that takes them
 
 
 class Unsettled(Struct, frozen=True):
@@ -121,20 +123,30 @@ def find_archives(words: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, i
 
     Return their sizes by their keys, and how many the environment does not take.
     """
-    trigger = runs.defaults.trigger
+    defaults = runs.defaults
     sizes: dict[str, int] = {}
     outside: set[str] = set()
     for word in words:
-        _check(word, trigger, runs.environment)
+        _check(word, defaults)
     for word in words:
         named = dict(_list(word, runs.stores))
-        taken = {key: size for key, size in named.items() if trigger.covers(trigger.bucket, key)}
+        taken = {key: size for key, size in named.items() if defaults.covers(_place(runs, key))}
         left_out = {key for key in named if key.lower().endswith(SUFFIX)} - taken.keys()
         if not taken and not left_out:
             raise NotFoundError(f"{word}: no archive is there that {runs.environment} takes")
         sizes |= taken
         outside |= left_out
     return sizes, len(outside)
+
+
+def count_routes(runs: DeployedRuns, keys: Iterable[str]) -> dict[str, int]:
+    """Return how many of these archives each route takes."""
+    routes = (runs.defaults.request(key).route for key in keys)
+    return dict(Counter(route.name for route in routes if route is not None))
+
+
+def _place(runs: DeployedRuns, key: str) -> Location:
+    return Location("s3", runs.defaults.trigger.bucket, key)
 
 
 def find_missing(runs: DeployedRuns, since: float, words: Sequence[str] = ()) -> MissingArchives:
@@ -202,21 +214,23 @@ def read_depth(runs: DeployedRuns, queue: str) -> tuple[int, int]:
     return waiting, flying
 
 
-def _check(word: str, trigger: Trigger, environment: str) -> None:
+def _check(word: str, defaults: LambdaConfig) -> None:
     """Check that the environment may take what a word names."""
     scheme, separator, path = word.partition("://")
     bucket, key = split_bucket(path)
     if not separator or scheme.lower() != "s3" or not bucket:
         raise UsageError(f"{word}: archives of an environment are in S3: s3://bucket/prefix/")
+    triggers = [alternative.trigger for alternative in defaults.all_defaults]
     if names_several(word):
         start = fixed_part(key)
-        inside = trigger.prefix.startswith(start) or start.startswith(trigger.prefix)
+        prefixes = [trigger.prefix for trigger in triggers if trigger.bucket == bucket]
+        inside = any(prefix.startswith(start) or start.startswith(prefix) for prefix in prefixes)
     else:
-        inside = trigger.covers(bucket, key)
-    if bucket != trigger.bucket or not inside:
-        takes = f"s3://{trigger.bucket}/{trigger.prefix}*{trigger.suffix}"
+        inside = any(trigger.covers(bucket, key) for trigger in triggers)
+    if not inside:
+        takes = " and ".join(map(str, triggers))
         raise UsageError(
-            f"{word}: the environment {environment} takes only {takes}; copy the "
+            f"{word}: the environment {defaults.environment} takes only {takes}; copy the "
             "archives there, or extract them on this machine with s3unzip run"
         )
 
@@ -233,16 +247,18 @@ def _list(word: str, stores: Stores) -> Iterator[tuple[str, int]]:
 
 def _list_recent(runs: DeployedRuns, since: float, words: Sequence[str]) -> Iterator[ObjectTypeDef]:
     """Yield the objects that start runs, that `words` name, and that were put since `since`."""
-    trigger = runs.defaults.trigger
+    defaults = runs.defaults
     for word in words:
-        _check(word, trigger, runs.environment)
-    selections = [_select(word) for word in words] or [_Selection(trigger.prefix, _any_key)]
+        _check(word, defaults)
+    prefixes = {alternative.trigger.prefix for alternative in defaults.all_defaults}
+    whole = [_Selection(prefix, _any_key) for prefix in sorted(prefixes)]
+    selections = [_select(word) for word in words] or whole
     listed = set[str]()
     for selection in selections:
-        for archive in _list_prefix(runs, trigger.bucket, selection.prefix):
+        for archive in _list_prefix(runs, defaults.trigger.bucket, selection.prefix):
             key = archive["Key"]
             is_recent = archive["LastModified"].timestamp() >= since
-            is_named = selection.fits(key) and trigger.covers(trigger.bucket, key)
+            is_named = selection.fits(key) and defaults.covers(_place(runs, key))
             if is_recent and is_named and key not in listed:
                 listed.add(key)
                 yield archive

@@ -78,6 +78,7 @@ def make_plan(
         created=context.clock.now(),
         event_time=request.event_time,
         after_success=request.after_success,
+        route=request.route,
     )
     check_request(request)
     source = context.stores.source(request.source)

@@ -320,6 +320,7 @@ def _request_of(run: Run | Report, after_success: AfterSuccess | None) -> Reques
         run.options,
         event_time=run.event_time,
         after_success=after_success,
+        route=run.route,
     )
 
 

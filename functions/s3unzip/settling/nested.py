@@ -135,6 +135,7 @@ def nested_request(run: Run, key: str, budget: Budget) -> Request:
             objects=options.objects,
         ),
         event_time=run.event_time,
+        route=run.route,
     )
 
 

@@ -75,6 +75,8 @@ def details(shown: Shown) -> Markup:
 def _identify(report: Report) -> Iterator[tuple[str, str]]:
     """Yield the run's identifying fields, and the options that differ from the defaults."""
     yield "Run", report.run
+    if report.route is not None:
+        yield "Route", report.route.name
     if report.pin is not None:
         yield "Archive size", f"{report.pin.size:,} bytes"
         if report.pin.version_id:

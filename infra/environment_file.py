@@ -1,0 +1,131 @@
+"""Reads `infra/environments/<name>.toml`, with the settings of a command line in their place.
+
+``-c runs.max_workers=50`` replaces the file's value. A wrong, missing or unknown setting ends the
+command with one line that names the file, the setting and the expected value.
+"""
+
+import re
+import tomllib
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from infra.environment import Environment
+from infra.tables import table_of
+
+FOLDER = Path(__file__).parent / "environments"
+
+
+class EnvironmentFileError(Exception):
+    """The environment's file is missing or a setting in it is wrong; the message is one line."""
+
+
+def load_environment(
+    name: str, folder: Path = FOLDER, *, settings: Mapping[str, object] | None = None
+) -> Environment:
+    """Return the environment; `settings` replace those of its file, by ``section.setting``."""
+    file = folder / f"{name}.toml"
+    shown = f"infra/environments/{name}.toml"
+    if not file.is_file():
+        known = ", ".join(sorted(path.stem for path in folder.glob("*.toml")))
+        raise EnvironmentFileError(f"environment {name!r}: there is no {shown}; known: {known}")
+    try:
+        values: dict[str, Any] = tomllib.loads(file.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise EnvironmentFileError(f"{shown}: {error}") from error
+    try:
+        replace_settings(values, settings or {})
+        return Environment.model_validate({**values, "name": name})
+    except ValidationError as error:
+        said = first_line(error)
+        where = "-c" if re.split("[: ]", said, maxsplit=1)[0] in (settings or {}) else f"{shown}:"
+        raise EnvironmentFileError(f"{where} {said}") from error
+
+
+SETTING = re.compile(r"[a-z_]+(\.[a-z0-9_]+)+")
+
+
+def select_settings(context: Mapping[str, object]) -> dict[str, object]:
+    """Return the values of a CDK context whose keys are settings: ``section.setting``."""
+    return {key: value for key, value in context.items() if SETTING.fullmatch(key)}
+
+
+def replace_settings(values: dict[str, Any], settings: Mapping[str, object]) -> None:
+    """Put `settings` into `values`, the values of an environment's file.
+
+    A text setting gets the text unchanged. Other settings parse their text as TOML: ``50``,
+    ``true``, ``["*.csv"]``.
+    """
+    for path, value in settings.items():
+        kind = _kind_of(path)
+        *sections, name = path.split(".")
+        table = values
+        for section in sections:
+            table = table.setdefault(section, {})
+        table[name] = _read(value) if isinstance(value, str) and not _is_text(kind) else value
+
+
+def _kind_of(path: str) -> Any:
+    kind: Any = Environment
+    for part in path.split("."):
+        if get_origin(kind) is dict:  # a table of free names
+            kind = get_args(kind)[1]
+        elif isinstance(kind, type) and issubclass(kind, BaseModel) and part in kind.model_fields:
+            kind = table_of(kind.model_fields[part])
+        else:
+            raise EnvironmentFileError(f"-c {path}: there is no such setting")
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        raise EnvironmentFileError(f"-c {path}: this is a section; name one of its settings")
+    return kind
+
+
+def _is_text(kind: Any) -> bool:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return any(isinstance(one, str) for one in arguments)
+    if origin in {Union, types.UnionType, Annotated}:
+        return any(_is_text(one) for one in arguments)
+    return kind is str
+
+
+def _read(text: str) -> object:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text  # the validation reports the expected value
+
+
+# By pydantic's type of an error; the fields in braces are its context.
+_EXPECTED = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    **dict.fromkeys(("tuple_type", "list_type"), "must be a list"),
+    **dict.fromkeys(("dict_type", "model_type"), "must be a table"),
+    "string_type": "must be text",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "literal_error": "must be {expected}",
+    "string_pattern_mismatch": "must match {pattern}",
+}
+
+
+def first_line(error: ValidationError) -> str:
+    """Return the first error as ``setting: expected value, actual value``."""
+    first = error.errors(include_url=False)[0]
+    setting = ".".join(str(part) for part in first["loc"])
+    match first["type"]:
+        case "missing":
+            return f"{setting}: this setting is missing"
+        case "extra_forbidden":
+            return f"{setting}: there is no such setting"
+        case "value_error":
+            return first["msg"].removeprefix("Value error, ")
+    message = first["msg"]
+    expected = _EXPECTED.get(first["type"], f"{message[0].lower()}{message[1:]}")
+    return f"{setting} {expected.format(**first.get('ctx', {}))}; it is {first['input']!r}"

@@ -1,0 +1,181 @@
+"""The routes of an environment: which archives are whose, and where their members go.
+
+The rules:
+
+- The first route of the file whose prefix and suffix fit a key takes the archive. What none takes
+  goes the environment's own way, `[ingest]`, `[destination]` and `[options]`, which is the last
+  route.
+- Of two routes that fit one key the earlier one is a part of the later one, so that a reader sees
+  which one takes it. All else is refused.
+- No run writes where an object could start a run, whichever route takes it.
+- A route that is checked is whole: `complete` puts in what its table leaves out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from s3unzip.settings import spellings
+
+if TYPE_CHECKING:
+    from infra.sections import BucketSection, RouteSection
+
+MAX_PATTERN = 2_048  # characters of a rule's pattern: quotas of EventBridge
+OTHER_FIELDS = 250  # of them, for source, type and the name of the bucket
+INHERITED = ("existing", "prefix", "owner", "kms_key")  # of the environment's destination
+
+
+def complete(route: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the table of a route with what it leaves out, as the rest of the file has it."""
+    whole = {**route, "options": {**values.get("options", {}), **route.get("options", {})}}
+    destination = route.get("destination", {})
+    if "existing" not in destination:
+        own = values.get("destination", {})
+        inherited = {name: own[name] for name in INHERITED if name in own}
+        destination = {**inherited, **destination}
+    whole["destination"] = destination
+    if "password_secret" not in route:
+        secrets = ("password_secret", "password_kms_key")
+        whole |= {name: values[name] for name in secrets if name in values}
+    return whole
+
+
+def is_inside(narrow: RouteSection, wide: RouteSection) -> bool:
+    """Return whether every key that fits the one route fits the other."""
+    return narrow.prefix.startswith(wide.prefix) and _ends_with(narrow.suffix, wide.suffix)
+
+
+def overlap(first: RouteSection, second: RouteSection) -> bool:
+    """Return whether a key can fit both."""
+    prefixes = first.prefix.startswith(second.prefix) or second.prefix.startswith(first.prefix)
+    suffixes = _ends_with(first.suffix, second.suffix) or _ends_with(second.suffix, first.suffix)
+    return prefixes and suffixes
+
+
+def _ends_with(suffix: str, end: str) -> bool:
+    """Return whether a suffix ends so, in one of the spellings that rules accept."""
+    return suffix.lower().endswith(end.lower())
+
+
+def widest(routes: Sequence[RouteSection]) -> list[RouteSection]:
+    """Return the routes that are not a part of another one: together they fit every key."""
+    return [
+        route
+        for number, route in enumerate(routes)
+        if not any(
+            is_inside(route, wide) and (place < number or not is_inside(wide, route))
+            for place, wide in enumerate(routes)
+            if place != number
+        )
+    ]
+
+
+def widest_prefixes(routes: Sequence[RouteSection]) -> list[str]:
+    """Return the prefixes that are not below another one: together they contain every key."""
+    prefixes = sorted({route.prefix for route in routes})
+    return [
+        prefix
+        for prefix in prefixes
+        if not any(prefix != wide and prefix.startswith(wide) for wide in prefixes)
+    ]
+
+
+def key_patterns(routes: Sequence[RouteSection]) -> list[dict[str, str]]:
+    """Return the patterns of EventBridge for keys that start a run, by any route.
+
+    Each has prefix and suffix, because separate patterns would mean "or".
+    """
+    return [
+        {"wildcard": f"{route.prefix}*{suffix}"}
+        for route in widest(routes)
+        for suffix in spellings(route.suffix)
+    ]
+
+
+def explain_patterns(routes: Sequence[RouteSection]) -> str | None:
+    """Return that the pattern of all routes is too long for a rule, None if it is not."""
+    size = len(json.dumps(key_patterns(routes))) + OTHER_FIELDS
+    if size <= MAX_PATTERN:
+        return None
+    return (
+        f"routes: their prefixes and suffixes make a pattern of about {size:,} characters, and "
+        f"EventBridge allows {MAX_PATTERN:,}: shorten them, or let ingest.prefix contain them"
+    )
+
+
+def are_below(first: BucketSection, second: BucketSection) -> bool:
+    """Return whether a key can be below both prefixes; created buckets always differ."""
+    if first.existing is None or first.existing != second.existing:
+        return False
+    return first.prefix.startswith(second.prefix) or second.prefix.startswith(first.prefix)
+
+
+def explain_order(routes: Sequence[RouteSection]) -> str | None:
+    """Return which routes have no order that a reader sees; the last route is the environment's."""
+    names = [route.name for route in routes]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            return f"routes.{number}.name: there are two routes {name}: name each in its own way"
+    for (_, earlier), (number, later) in combinations(enumerate(routes), 2):
+        if not overlap(earlier, later):
+            continue
+        setting = f"routes.{number}.prefix" if later.name else "ingest.prefix"
+        if is_inside(later, earlier):
+            return (
+                f"{setting}: no archive comes here, because the route {earlier.name} before it "
+                f"takes all of {earlier.prefix}*{earlier.suffix}: put the narrower one first"
+            )
+        if not is_inside(earlier, later):
+            return (
+                f"{setting}: some archives fit this route and the route {earlier.name} before it "
+                f"({earlier.prefix}*{earlier.suffix}), and neither is a part of the other: change "
+                "a prefix or a suffix"
+            )
+    return None
+
+
+def explain_writes(
+    bucket: BucketSection, routes: Sequence[RouteSection], work: BucketSection
+) -> str | None:
+    """Return what a run writes where an object could start a run, or replace a plan.
+
+    Args:
+        bucket: where archives arrive.
+        routes: all of them, that of the environment last.
+        work: where the records of runs are.
+    """
+    for setting, written in _written(routes, work):
+        for route in routes:
+            scope = bucket.model_copy(update={"prefix": route.prefix})
+            if are_below(scope, written):
+                whose = (
+                    f"the scope of the route {route.name}" if route.name else "the trigger's scope"
+                )
+                return (
+                    f"{setting}.prefix: s3://{written.existing}/{written.prefix} is inside {whose} "
+                    f"(s3://{bucket.existing}/{route.prefix}*{route.suffix}), so what a run writes "
+                    "could start runs: choose another bucket or prefix"
+                )
+    for setting, written in _written(routes):
+        if are_below(written, work):
+            owner = "the destination" if setting == "destination" else setting
+            return (
+                f"work.prefix: s3://{work.existing}/{work.prefix} and {owner} overlap, so a "
+                "member could replace a plan: choose another bucket or prefix"
+            )
+    return None
+
+
+def _written(
+    routes: Sequence[RouteSection], work: BucketSection | None = None
+) -> Iterator[tuple[str, BucketSection]]:
+    """Yield what runs write into, by the setting; that of the environment first."""
+    *named, own = routes
+    yield "destination", own.destination
+    for number, route in enumerate(named):
+        yield f"routes.{number}.destination", route.destination
+    if work is not None:
+        yield "work", work

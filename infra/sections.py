@@ -1,0 +1,178 @@
+"""The tables of an environment's file: what each of their settings may be.
+
+What does not go together is in `infra.environment`. The tables of options and limits are made from
+values of the package: `infra.tables`.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from infra.tables import OptionsTable, Section
+from s3unzip.model import Options
+
+AccountId = Annotated[str, Field(pattern=r"^\d{12}$")]
+BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
+# A backslash escapes the next character in a pattern of EventBridge.
+KeyPrefix = Annotated[str, Field(pattern=r"^([^/*?\\][^*?\\]*/)?$", max_length=512)]  # "" or "a/b/"
+KeySuffix = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^*?\\]+$")]
+KmsKeyArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/.+$")]
+SecretArn = Annotated[
+    str,
+    Field(
+        pattern=r"^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:\d{12}:secret:"
+        r"[A-Za-z0-9/_+=.@-]+-[A-Za-z0-9]{6}(#[^#\s]{1,256})?$"
+    ),
+]
+TopicArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:.+$")]
+SubnetId = Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")]
+SecurityGroupId = Annotated[str, Field(pattern=r"^sg-[0-9a-f]{8,17}$")]
+PolicyArn = Annotated[
+    str, Field(pattern=r"^arn:aws[a-z-]*:iam::(\d{12}|aws):policy/[A-Za-z0-9_+=,.@/-]+$")
+]
+Days = Annotated[int, Field(ge=1, le=3_650)]
+Memory = Annotated[int, Field(ge=128, le=10_240)]
+
+
+class StackSection(Section):
+    """The CloudFormation stack."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,60}$")]
+    retain: bool  # keep buckets, dead letters and logs when the stack is destroyed
+    account: AccountId | None = None  # None: the account of the credentials
+    region: Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")] | None = None
+    tags: dict[str, str] = Field(default={})
+    permissions_boundary: PolicyArn | None = None  # of every role that the stack creates
+    qualifier: Annotated[str, Field(pattern=r"^[a-z0-9]{1,10}$")] = "hnb659fds"  # of the bootstrap
+
+
+class BucketSection(Section):
+    """A bucket: created with the stack, or an existing one by its name."""
+
+    existing: BucketName | None = None
+    prefix: KeyPrefix = ""
+    kms_key: KmsKeyArn | None = None  # of an existing bucket: the functions get rights on it
+
+
+class IngestSection(BucketSection):
+    """Where archives arrive."""
+
+    suffix: KeySuffix = ".zip"
+    versioned: bool = True  # of an existing bucket: whether versioning is on (used by checks)
+    expire_days: Days | None = None  # of a created bucket: days after which archives are deleted
+    topic: TopicArn | None = None  # of SNS, to which S3 or another account sends the events
+    scan: Literal["guardduty"] | None = None  # open only archives that were scanned for malware
+    request_payer: bool = False  # pay for reading archives from a Requester Pays bucket
+
+    @property
+    def keeps_versions(self) -> bool:
+        """Whether the bucket keeps versions: one that the stack creates does."""
+        return self.existing is None or self.versioned
+
+
+class DestinationSection(BucketSection):
+    """Where members go."""
+
+    owner: AccountId | None = None  # of an existing bucket: refuse any other owner
+    versioned: bool = False  # of a created bucket: keep overwritten objects without a time limit
+
+
+class WorkSection(BucketSection):
+    """Plans, outcomes and reports."""
+
+    expire_days: Days = 90
+
+
+class RouteDestinationSection(BucketSection):
+    """Where members of a route go; without `existing`, into the bucket of `[destination]`."""
+
+    owner: AccountId | None = None  # of an existing bucket: refuse any other owner
+
+
+class RouteSection(Section):
+    """Archives of one sender, and where and how their members go.
+
+    What a route leaves out is as in the rest of the file.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")]  # in reports and lists of runs
+    prefix: KeyPrefix = ""  # of the keys of its archives, whole: `ingest.prefix` is not put before
+    suffix: KeySuffix = ".zip"  # of the keys of its archives
+    destination: RouteDestinationSection = RouteDestinationSection()
+    options: OptionsTable = Field(default_factory=Options)  # what differs from `[options]`
+    password_secret: SecretArn | None = None  # of encrypted members, instead of the environment's
+    password_kms_key: KmsKeyArn | None = None  # of this secret
+
+
+class AfterSuccessSection(Section):
+    """What is done to an archive whose run is COMPLETED; without an action it is left."""
+
+    action: Literal["delete", "tag"] | None = None  # a lifecycle rule can move what has a tag
+    tags: dict[Annotated[str, Field(min_length=1, max_length=128)], str] = Field(default={})
+
+
+class FunctionSection(Section):
+    """One Lambda function; memory in MB, timeout in seconds."""
+
+    memory: Memory
+    timeout: Annotated[int, Field(ge=10, le=900)]
+    # Kept for this function alone, and its limit; 0: it shares what nobody has reserved.
+    reserved_concurrency: Annotated[int, Field(ge=0)] = 0
+
+
+class FunctionsSection(Section):
+    """The functions."""
+
+    intake: FunctionSection
+    plan: FunctionSection
+    extract: FunctionSection
+    settle: FunctionSection
+
+
+class IntakeSection(Section):
+    """The queue between the event and the intake function."""
+
+    batch: Annotated[int, Field(ge=1, le=10)] = 1  # events in one invocation
+    # Invocations at once; None: what functions.intake reserves, or 100.
+    concurrency: Annotated[int, Field(ge=2, le=1_000)] | None = None
+    attempts: Annotated[int, Field(ge=1, le=1_000)] = (
+        5  # before an event goes to the dead-letter queue
+    )
+
+
+class RunsSection(Section):
+    """Limits of one run."""
+
+    workers: Annotated[int, Field(ge=1)] = 1_000  # of all runs, where extract reserves none
+    max_workers: Annotated[int, Field(ge=1, le=10_000)] | None = None  # None: half of all
+    max_cost: Annotated[float, Field(gt=0)] | None = None  # dollars; above it the run is refused
+
+
+class NetworkSection(Section):
+    """Where the functions' network interfaces are; without subnets Lambda's own network."""
+
+    subnets: list[SubnetId] = Field(default=[], max_length=16)
+    security_groups: list[SecurityGroupId] = Field(default=[], max_length=5)
+
+
+ChosenAlarm = Literal["AbortedRuns", "RejectedArchives", "SourcesNotFinished"]
+
+
+class AlarmsSection(Section):
+    """Thresholds of alarms, and who gets them."""
+
+    email: Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")] | None = None
+    topic: TopicArn | None = None
+    archive_p95_seconds: Annotated[int, Field(ge=1)]
+    waiting_seconds: Annotated[int, Field(ge=1)] = 900  # that an archive has waited in the queue
+    throttles: Annotated[int, Field(ge=1)]  # 503 responses of S3 in five minutes, for an hour
+    also: list[ChosenAlarm] = Field(
+        default=[]
+    )  # alarms that are made only where they are named here
+
+
+class LogsSection(Section):
+    """Logs of functions and executions."""
+
+    days: Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731]
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
