@@ -10,6 +10,7 @@ from s3unzip.api.extraction import check_apart, find_archives
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import Batch, Location, Options, Request, decode
 from s3unzip.stores.config import StoreConfig
+from tests.support.memory_server import MemoryS3, run_memory_s3
 from tests.support.patience import HANG_SECONDS
 from tests.support.processes import Program
 from tests.support.servers import HttpServer, WebFiles
@@ -49,6 +50,16 @@ def test_folders_and_globs(program: Program) -> None:
     assert find("odd[1].zip") == ["odd[1].zip"]
     with pytest.raises(NotFoundError, match="no archive matches"):
         find("none*")
+
+
+def test_a_glob_of_a_bucket_needs_two_lists(program: Program) -> None:
+    """One LIST shows that no object has the name of the glob, the other one has the archives."""
+    s3 = MemoryS3()
+    s3.create_bucket("arrivals")
+    with run_memory_s3(s3) as url:
+        run = ("run", "s3://arrivals/*.zip", "out", "--endpoint-url", url)
+        program.run(*run).ends(6).says("no archive matches")
+    assert [asked.query.get("prefix") for asked in s3.asked] == ["*.zip", ""]
 
 
 def test_archives_with_one_name_are_kept_apart() -> None:

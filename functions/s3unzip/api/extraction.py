@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from s3unzip.api.options import at_endpoint, judge_selection, make_policy, parse_after_success
 from s3unzip.context import Progress
 from s3unzip.errors import AccessDeniedError, NotFoundError, StorageError, UsageError
-from s3unzip.globs import compile_glob
+from s3unzip.globs import WILDCARDS, compile_glob, has_wildcards
 from s3unzip.local.extra import check_extra, clear_extra
 from s3unzip.local.machine import Machine, open_machine
 from s3unzip.model import Location, Options, Report, Request
@@ -135,7 +135,6 @@ def extract_one(
     return report
 
 
-GLOB = frozenset("*?[")
 SUFFIX = ".zip"
 
 
@@ -145,9 +144,9 @@ def names_several(word: str) -> bool:
     if not word:
         return False
     if not rest:
-        return (bool(GLOB & set(word)) and not Path(word).exists()) or Path(word).is_dir()
+        return (has_wildcards(word) and not Path(word).exists()) or Path(word).is_dir()
     key = split_bucket(rest)[1]
-    return scheme.lower() == "s3" and (not key or key.endswith("/") or bool(GLOB & set(key)))
+    return scheme.lower() == "s3" and (not key or key.endswith("/") or has_wildcards(key))
 
 
 def names_one(word: str, config: StoreConfig) -> bool:
@@ -161,7 +160,7 @@ def names_object(word: str, stores: Stores) -> bool:
     A listing tells it. Who may not list a bucket may still read the object, which a HEAD tells.
     """
     bucket, key = split_bucket(word.partition("://")[2])
-    if not GLOB & set(key):
+    if not has_wildcards(key):
         return False
     try:
         page = next(_list_pages(bucket, key, stores), None)
@@ -174,24 +173,31 @@ def names_object(word: str, stores: Stores) -> bool:
     return page is not None and any(listed.key == key for listed in page.objects)
 
 
-def find_archives(words: Sequence[str], config: StoreConfig) -> list[Location]:
+def find_archives(
+    words: Sequence[str], config: StoreConfig, *, is_listed: bool = False
+) -> list[Location]:
     """Return the archives that `words` name, in their order. A name wins over a glob.
 
     A folder or a prefix names all archives in it whose names end in ``.zip`` in any case, however
     deep. In a glob ``*`` does not cross a slash, ``**`` does.
+
+    Args:
+        words: names of archives, folders, prefixes and globs.
+        config: how the stores are reached.
+        is_listed: whether a listing has shown that no word is the name of an object.
 
     `NotFoundError`: a folder, a prefix or a glob has no archive.
     """
     archives: dict[Location, None] = {}
     stores = _open_reading(config)
     for word in words:
-        if not names_several(word) or names_object(word, stores):
+        if not names_several(word) or (not is_listed and names_object(word, stores)):
             some = [parse_source(word)]
         elif "://" in word:
             some = list(_list_bucket(word, stores))
         else:
             some = [parse_source(str(path)) for path in sorted(_list_files(word))]
-        if not some and GLOB & set(word) and not Path(word).is_dir():
+        if not some and has_wildcards(word) and not Path(word).is_dir():
             raise NotFoundError(f"{word}: no archive matches")
         if not some:
             place = f"nothing below this {'prefix' if '://' in word else 'folder'}"
@@ -244,7 +250,7 @@ def _list_bucket(word: str, stores: Stores) -> Iterator[Location]:
     """Yield archives of a bucket."""
     bucket, key = split_bucket(word.partition("://")[2])
     for listed in list_objects(word, stores):
-        if GLOB & set(key) or listed.key.lower().endswith(SUFFIX):
+        if has_wildcards(key) or listed.key.lower().endswith(SUFFIX):
             yield Location("s3", bucket, listed.key)
 
 
@@ -267,4 +273,4 @@ def _list_pages(bucket: str, prefix: str, stores: Stores) -> Iterator[Page]:
 
 def fixed_part(key: str) -> str:
     """Return what all keys begin with that fit a glob."""
-    return key[: min((key.find(one) for one in GLOB if one in key), default=len(key))]
+    return key[: min((key.find(sign) for sign in WILDCARDS if sign in key), default=len(key))]

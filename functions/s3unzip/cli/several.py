@@ -79,7 +79,9 @@ def extract_several(arguments: Arguments) -> int:
         source = Location(scheme.lower() if separator else "file", "", text)
         arguments.check_places(source, destination)
     try:
-        sources = find_archives(arguments.sources, stores)
+        # `names_one` was asked about an only source.
+        is_listed = len(arguments.sources) == 1
+        sources = find_archives(arguments.sources, stores, is_listed=is_listed)
     except NotFoundError as error:
         if len(arguments.sources) == 1:
             raise
