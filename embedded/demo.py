@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 from rich.console import Console
@@ -24,11 +25,12 @@ from embedded.pipeline import DeployedPipeline
 from infra.bundle import BundleError
 from s3unzip.cli.output import print_report
 from s3unzip.cli.progress import RunDisplay
-from s3unzip.model import Report, Verdict
+from s3unzip.model import PlanSummary, Report, Verdict
 from s3unzip.runs.records import RUNS
 
 MEMBERS = 3_000
 RUN_SECONDS = 600.0
+LOOK_SECONDS = 0.5  # between two looks at the run
 PAGE = Path("build/demo-report.html")
 
 
@@ -53,25 +55,33 @@ def make_archive(members: int = MEMBERS, seed: int = 1) -> bytes:
 def watch_run(pipeline: DeployedPipeline, key: str, display: RunDisplay) -> Report:
     """Show the run of `key` until it has ended; return its report."""
     deadline = time.monotonic() + RUN_SECONDS
-    planned, told = False, 0
     while time.monotonic() < deadline:
         run = pipeline.find_run(key)
         if run is not None:
             report = pipeline.report(run)
             if report is not None:
                 return report
-            summary = pipeline.plan(run)
-            if summary is not None and not planned:
-                planned = True
-                display.planned(summary)
-            if summary is not None:
-                done = min(pipeline.finished_tasks(run), summary.tasks)
-                share = summary.selected * max(0, done) // max(1, summary.tasks)
-                part = summary.bytes_in * (share - told) // max(1, summary.selected)
-                display.finished({"extracted": share - told, "bytes_read": part})
-                told = share
-        time.sleep(0.1)
+            plan = display.plan or pipeline.plan(run)
+            if plan is not None:
+                if display.plan is None:
+                    display.planned(plan)
+                display.finished(count_written(pipeline, plan) - display.counts)
+        time.sleep(LOOK_SECONDS)
     raise EmbeddedAwsError(f"no report in {RUN_SECONDS:.0f} s\n{pipeline.logs()[-3_000:]}")
+
+
+def count_written(pipeline: DeployedPipeline, plan: PlanSummary) -> Counter[str]:
+    """Count the members in the destination, and the share of the work that their bytes are.
+
+    A task reports its members when it ends; a listing shows them as they come.
+    """
+    pages = pipeline.client("s3").get_paginator("list_objects_v2")
+    listing = pages.paginate(
+        Bucket=pipeline.outputs["DestinationBucket"], Prefix=plan.run.key_prefix
+    )
+    sizes = [listed["Size"] for page in listing for listed in page.get("Contents", ())]
+    share = sum(sizes) / max(1, plan.bytes_out)
+    return Counter(extracted=len(sizes), bytes_done=int(plan.work * share))
 
 
 def show_around(console: Console, aws: EmbeddedAws, pipeline: DeployedPipeline) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from embedded.deploy import Assembly, deploy, make_client
 from embedded.ministack import EmbeddedAwsError
 from s3unzip.model import PlanSummary, Report, decode, execution_name
-from s3unzip.runs.records import OUTCOMES, REPORT, RUN, RUNS
+from s3unzip.runs.records import REPORT, RUN, RUNS
 
 # Between two looks at a run, seconds: each look takes CPU time from the functions on this machine.
 FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.05, 0.4, 1.25
@@ -66,10 +66,6 @@ class DeployedPipeline:
         """
         body = self.read(f"{RUNS}{run}/{RUN}")
         return None if body is None else decode(body, PlanSummary)
-
-    def finished_tasks(self, run: str) -> int:
-        """Return how many tasks have outcomes."""
-        return sum(1 for _ in self._names(f"{RUNS}{run}/{OUTCOMES}"))
 
     def find_report(self, run: str) -> Report | None:
         """Return the report of a run as it is, None if it has none."""

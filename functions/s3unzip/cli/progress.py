@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from s3unzip.model import Outcome, PlanSummary
 
 RATE_SECONDS = 10.0  # the rates shown are means of so long
-LINE_SECONDS = 10.0  # between two lines where there is no terminal
+LINE_SECONDS = 5.0  # between two lines where there is no terminal
 MIN_SECONDS = 5.0  # of a phase, before the time left means anything
 MIN_SHARE = 0.05  # likewise
 WIDE = 70  # columns from which on bytes and rates are shown
