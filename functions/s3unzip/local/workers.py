@@ -52,15 +52,15 @@ from s3unzip.zip import Policy
 
 _log = logging.getLogger("s3unzip.workers")
 
+DEATH_SECONDS = 1.0  # from the end of a process's output until its exit code
+NO_MEMORY_LEFT = "Linux kills processes when memory runs out: give fewer --workers"
 MAX_DEATHS = 5  # of workers in a row, before any task ends
 TROUBLE_SECONDS = 30.0  # until the same line is shown again
 LOOK_SECONDS = 0.5  # between two questions whether another process stopped the run
 STOP_SECONDS = 20.0  # time for a stopped worker to write its outcomes
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # of a terminal: the program acts on them
 PROGRAM = "from s3unzip.local.workers import work; work({lifeline})"
-NO_MEMORY = (
-    "its worker has no memory left: use fewer --workers or --puts, or raise the limit (ulimit -v)"
-)
+NO_MEMORY = "its worker has no memory left: use fewer --workers, or raise the limit (ulimit -v)"
 DEATHS = (EOFError, OSError, pickle.UnpicklingError)  # what a pipe from the dead raises
 OpenContext = Callable[[LocalClock, Progress, AskForKeys | None], Context]  # picklable
 
@@ -383,9 +383,18 @@ class _Process:
                 self._answer(message)
             else:
                 take(message)
+        fault = ServiceFaultError(f"{task.id}: its worker process died{self._killed_by()}")
         self.close()
-        fault = ServiceFaultError(f"{task.id}: its worker process died")
         return Ended(fault, lost=True, died=True)
+
+    def _killed_by(self) -> str:
+        """Return why the process died, if the kernel killed it; else nothing."""
+        if self._process is None:
+            return ""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self._process.wait(DEATH_SECONDS) == -signal.SIGKILL:
+                return f" (killed by SIGKILL): {NO_MEMORY_LEFT}"
+        return ""
 
     def _answer(self, request: KeysRequest) -> None:
         """Send the keys that the process asks for."""
