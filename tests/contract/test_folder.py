@@ -34,6 +34,18 @@ from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, list_all
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return where the destination lies."""
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def target(folder: Path) -> FolderDestination:
+    """Return the destination."""
+    return FolderDestination(str(folder))
+
+
 def put(folder: Path, key: str, *, if_absent: bool = False) -> None:
     """Write one small file."""
     FolderDestination(str(folder)).put(key, b"body", FACTS, if_absent=if_absent)
@@ -92,9 +104,8 @@ def test_time_and_mode_are_restored(
 @pytest.mark.parametrize(
     "key", ["../x", "a/../../x", "/etc/x", "a//b", "a/./b", "", "a/", "nul\0l", ".s3unzip-x"]
 )
-def test_keys_that_leave_the_folder(tmp_path: Path, key: str) -> None:
+def test_keys_that_leave_the_folder(folder: Path, tmp_path: Path, key: str) -> None:
     """A folder destination writes below itself only, even for keys that lead out of it."""
-    folder = tmp_path / "out"
     whole = key if key.startswith("/") else f"{folder}/{key}"
     with pytest.raises(StorageError):
         put(folder, whole)
@@ -115,9 +126,8 @@ def is_untouched(outside: Path) -> bool:
     return [(one.name, one.read_bytes()) for one in outside.iterdir()] == [("f", b"mine")]
 
 
-def test_links_are_not_followed(tmp_path: Path, outside: Path) -> None:
+def test_links_are_not_followed(folder: Path, outside: Path) -> None:
     """A link in the folder leads no write out of it; in the place of a file it is replaced."""
-    folder = tmp_path / "out"
     (folder / "link").symlink_to(outside)
     (folder / "f").symlink_to(outside / "f")
     for name in ("link", "link/deeper"):
@@ -223,9 +233,10 @@ def test_a_source_that_changes(tmp_path: Path, way: str) -> None:
         list(pieces)
 
 
-def test_a_folder_swapped_for_a_link_while_files_are_written(tmp_path: Path, outside: Path) -> None:
+def test_a_folder_swapped_for_a_link_while_files_are_written(
+    folder: Path, tmp_path: Path, outside: Path
+) -> None:
     """Whoever may write in the folder swaps it all the time: nothing is ever written outside."""
-    folder = tmp_path / "out"
     (folder / "a").mkdir()
     (tmp_path / "aside").mkdir()
     done = threading.Event()
@@ -260,10 +271,10 @@ def test_a_folder_swapped_for_a_link_while_files_are_written(tmp_path: Path, out
     assert is_untouched(outside)
 
 
-def test_an_open_folder_swapped_for_a_link(tmp_path: Path, outside: Path) -> None:
+def test_an_open_folder_swapped_for_a_link(
+    folder: Path, target: FolderDestination, outside: Path
+) -> None:
     """A folder that was used before is no way out; the file is written where the folder is."""
-    folder = tmp_path / "out"
-    target = FolderDestination(str(folder))
     target.put(f"{folder}/a/b/f", b"body", FACTS, if_absent=False)
     (folder / "a").rename(folder / "aside")
     target.put(f"{folder}/a/b/f", b"again", FACTS, if_absent=False)
@@ -276,10 +287,10 @@ def test_an_open_folder_swapped_for_a_link(tmp_path: Path, outside: Path) -> Non
     assert is_untouched(outside)
 
 
-def test_a_destination_that_is_replaced_is_opened_anew(tmp_path: Path) -> None:
+def test_a_destination_that_is_replaced_is_opened_anew(
+    folder: Path, target: FolderDestination
+) -> None:
     """A write into a deleted destination is a fault of the moment: the next attempt is right."""
-    folder = tmp_path / "out"
-    target = FolderDestination(str(folder))
     target.put(f"{folder}/f", b"body", FACTS, if_absent=False)
     (folder / "f").unlink()
     folder.rmdir()
@@ -315,9 +326,8 @@ def test_open_folders_are_few_and_closed(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_a_folder_swapped_for_a_link_within_one_write(tmp_path: Path, outside: Path) -> None:
+def test_a_folder_swapped_for_a_link_within_one_write(folder: Path, outside: Path) -> None:
     """Between the first byte and the name: the file goes where its folder has gone."""
-    folder = tmp_path / "out"
 
     def pieces() -> Iterator[bytes]:
         yield b"first "
@@ -332,11 +342,9 @@ def test_a_folder_swapped_for_a_link_within_one_write(tmp_path: Path, outside: P
 
 
 def test_a_folder_swapped_for_a_link_before_an_upload_is_complete(
-    tmp_path: Path, outside: Path
+    folder: Path, target: FolderDestination, outside: Path
 ) -> None:
     """The folder was checked when the upload began; what counts is where it is completed."""
-    folder = tmp_path / "out"
-    target = FolderDestination(str(folder))
     upload = Upload(f"{folder}/a/f", target.create_upload(f"{folder}/a/f", FACTS))
     part = target.upload_part(upload, 1, 0, b"body", zlib.crc32(b"body"))
     (folder / "a").rename(folder / "aside")
@@ -346,10 +354,10 @@ def test_a_folder_swapped_for_a_link_before_an_upload_is_complete(
     assert is_untouched(outside)
 
 
-def test_an_uploads_file_swapped_for_a_link(tmp_path: Path, outside: Path) -> None:
+def test_an_uploads_file_swapped_for_a_link(
+    folder: Path, target: FolderDestination, outside: Path
+) -> None:
     """Neither a symbolic nor a hard link in the place of our own file is written through."""
-    folder = tmp_path / "out"
-    target = FolderDestination(str(folder))
     for link in (os.symlink, os.link):
         upload = Upload(f"{folder}/f", target.create_upload(f"{folder}/f", FACTS))
         own = folder / f"{OWN}{upload.upload_id}"
