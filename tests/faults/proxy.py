@@ -1,35 +1,31 @@
 """A proxy that breaks and counts requests on their way to a real S3 server.
 
-It runs in a thread of its own, and passes heads and bodies on as they are: SigV4 signs the Host, so
-clients sign the proxy's own address and the server checks against what it is sent. It knows HTTP
-and the kinds of S3 requests; it knows nothing of s3unzip.
+It passes headers and bodies on as they are: SigV4 signs the Host, so clients sign the proxy's own
+address and the server checks against what it is sent. It knows the kinds of S3 requests; it knows
+nothing of s3unzip.
 
 ::
 
     with FaultProxy(server_port) as proxy:
-        proxy.endpoint                         # http://127.0.0.1:...
+        proxy.url                              # http://127.0.0.1:...
         proxy.set_rules(Rule(Act.ANSWER, kinds=("put",), chance=0.05))
         proxy.take_records()                   # every request since the last time
 """
 
-import asyncio
+import http.client
 import random
-import re
 import socket
-import struct
 import threading
-from asyncio import StreamReader, StreamWriter
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple, Self
+from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
-HOST = "127.0.0.1"
-HEAD = 64 * 1024  # bytes of a head, at most
-END = b"\r\n\r\n"
-NO_BODY = frozenset({204, 304})
-ERROR = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>injected</Message></Error>"
+from tests.support.servers import HOST, RESET, Asked, HttpServer, Reply, s3_error
+
+HOP_BY_HOP = frozenset({"transfer-encoding", "connection"})
 WRITES = ("put", "create", "part", "copy", "complete")
 LISTS = frozenset({"list-type", "uploads", "uploadId", "prefix", "location"})
 
@@ -40,7 +36,7 @@ class Act(StrEnum):
     ANSWER = "answer"  # the proxy answers with `status` and `code`; the store sees nothing
     RESET = "reset"  # the connection is reset; the store sees nothing
     STALL = "stall"  # silence for `seconds`, then a reset; the store sees nothing
-    TRUNCATE = "truncate"  # half of the answer's body arrives, then the connection ends
+    TRUNCATE = "truncate"  # half of the body of the answer arrives; of an empty one there is none
     LOSE = "lose"  # the store does it, the answer is lost
     ERROR_BODY = "error-body"  # the store sees nothing; the answer is 200 with an <Error> in it
     FLIP = "flip"  # one byte of the request's body is changed on its way
@@ -73,29 +69,15 @@ class Record(NamedTuple):
     received: int  # bytes of the answer's body
 
 
-class FaultProxy:
-    """One proxy before the S3 server at a port of 127.0.0.1; a context manager."""
+class FaultProxy(HttpServer):
+    """One proxy before the S3 server at a port of this machine; a context manager."""
 
     def __init__(self, server_port: int) -> None:
+        super().__init__(self._pass_on)
         self._server_port = server_port
-        self._ready = threading.Event()
-        self.port = 0
         self._records: list[Record] = []
+        self._lock = threading.Lock()
         self.set_rules()
-
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=asyncio.run, args=(self._listen(),), daemon=True)
-        self._thread.start()
-        self._ready.wait()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://{HOST}:{self.port}"
 
     def set_rules(
         self, *rules: Rule, on_hold: Callable[[], object] | None = None, seed: int = 1
@@ -107,80 +89,59 @@ class FaultProxy:
 
     def take_records(self) -> list[Record]:
         """Return the requests answered since the last time."""
+        self.asked.clear()
         taken, self._records = self._records, []
         return taken
 
-    async def _listen(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        server = await asyncio.start_server(self._serve, HOST, 0, backlog=1024, limit=HEAD)
-        self.port = server.sockets[0].getsockname()[1]
-        self._ready.set()
-        await self._stop.wait()
-        server.close()
-
-    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
-        """Pass the requests of one connection on, until either side goes away."""
-        try:
-            while await self._pass_one(reader, writer):
-                await writer.drain()
-        except (OSError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
-
-    async def _pass_one(self, reader: StreamReader, writer: StreamWriter) -> bool:
-        """Pass one request and its answer; say whether another may come."""
-        head = await reader.readuntil(END)
-        method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
-        kind, path = _kind(method, target, head), unquote(urlsplit(target).path)
-        if _field(head, b"expect"):
-            writer.write(b"HTTP/1.1 100 Continue" + END)
-            head = re.sub(rb"\r\nexpect:[^\r]*", b"", head, flags=re.IGNORECASE)
-        body = await _read_body(reader, head)
-        rule = self._choose(kind, path)
+    def _pass_on(self, asked: Asked) -> Reply:
+        """Answer one request: by a rule, or with what the server answers."""
+        kind, path = _kind(asked), unquote(urlsplit(asked.path).path)
+        with self._lock:
+            rule = self._choose(kind, path)
         act = rule.act if rule is not None else None
 
         def note(status: int, received: int = 0) -> None:
-            self._records.append(Record(kind, path, status, act or "", len(body), received))
+            self._records.append(Record(kind, path, status, act or "", len(asked.body), received))
 
         if act is Act.HOLD:
-            await asyncio.to_thread(self._on_hold)
+            self._on_hold()
         if rule is not None and act in {Act.RESET, Act.STALL}:
-            await asyncio.sleep(rule.seconds if act is Act.STALL else 0)
+            time.sleep(rule.seconds if act is Act.STALL else 0)
             note(0)
-            return _reset(writer)
+            raise ConnectionResetError
         if rule is not None and act in {Act.ANSWER, Act.ERROR_BODY}:
-            status = 200 if act is Act.ERROR_BODY else rule.status
-            error = b"" if method == "HEAD" else ERROR.format(code=rule.code).encode()
-            note(status, len(error))
-            kept = f"Content-Type: application/xml\r\nContent-Length: {len(error)}"
-            writer.write(f"HTTP/1.1 {status} Injected\r\n{kept}\r\n\r\n".encode() + error)
-            return True
-        sent = bytes([body[0] ^ 1]) + body[1:] if act is Act.FLIP and body else body
-        answer, content = await self._ask(head + sent, has_body=method != "HEAD")
-        if act is Act.LOSE:
-            note(0, len(content))
-            return _reset(writer)
-        if act is Act.TRUNCATE:  # without a body the head is cut
-            note(0)
-            half = answer + content[: len(content) // 2]
-            writer.write(half if len(content) > 1 else answer[: len(answer) // 2])
-            return False
+            error = s3_error(200 if act is Act.ERROR_BODY else rule.status, rule.code)
+            note(error.status, len(error.body))
+            return error
+        if act is Act.FLIP and asked.body:
+            asked = replace(asked, body=bytes([asked.body[0] ^ 1]) + asked.body[1:])
+        reply = self._ask(asked)
+        if act is Act.LOSE or (act is Act.TRUNCATE and len(reply.body) < 2):
+            note(0, len(reply.body))
+            raise ConnectionResetError
         # Noted first: whoever has the answer finds the record.
-        note(int(answer.split(b" ", 2)[1]), int(_field(answer, b"content-length") or 0))
-        writer.write(answer + content)
-        return _field(answer, b"connection").lower() != b"close"
+        note(0 if act is Act.TRUNCATE else reply.status, len(reply.body))
+        return replace(reply, cut=len(reply.body) // 2 if act is Act.TRUNCATE else None)
 
-    async def _ask(self, request: bytes, *, has_body: bool) -> tuple[bytes, bytes]:
-        """Return the server's answer to a request: its head and its body."""
-        reader, writer = await asyncio.open_connection(HOST, self._server_port, limit=HEAD)
-        try:
-            writer.write(request)
-            head = await reader.readuntil(END)
-            has_body = has_body and int(head.split(b" ", 2)[1]) not in NO_BODY
-            return head, await _read_body(reader, head, endless=True) if has_body else b""
-        finally:
-            _reset(writer)  # else the connections that were used up all ports
+    def _ask(self, asked: Asked) -> Reply:
+        """Return the server's answer to a request."""
+        connection = http.client.HTTPConnection(HOST, self._server_port)
+        connection.putrequest(asked.method, asked.path, skip_host=True, skip_accept_encoding=True)
+        for name, value in asked.headers.items():
+            if name != "expect":  # the server of this proxy has answered it
+                connection.putheader(name, value)
+        connection.endheaders(asked.body)
+        # Else the connections that were used up all ports.
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        with connection.getresponse() as answer:
+            headers = {name.title(): value for name, value in answer.getheaders()}
+            body = answer.read()
+        connection.close()
+        return Reply(
+            answer.status,
+            body,
+            {name: value for name, value in headers.items() if name.lower() not in HOP_BY_HOP},
+        )
 
     def _choose(self, kind: str, path: str) -> Rule | None:
         """Return the rule that hits a request."""
@@ -197,44 +158,18 @@ class FaultProxy:
         return None
 
 
-async def _read_body(reader: StreamReader, head: bytes, *, endless: bool = False) -> bytes:
-    """Return a body as it is on the wire, chunk lines included."""
-    if _field(head, b"transfer-encoding").lower() == b"chunked":
-        pieces, size = [], 1
-        while size:
-            line = await reader.readuntil(b"\r\n")
-            size = int(line.split(b";")[0], 16)
-            pieces += [line, await reader.readexactly(size + 2)]
-        return b"".join(pieces)
-    if length := _field(head, b"content-length"):
-        return await reader.readexactly(int(length))
-    return await reader.read() if endless else b""
-
-
-def _field(head: bytes, name: bytes) -> bytes:
-    """Return the value of a header field; empty where there is none."""
-    found = re.search(rb"\r\n" + name + rb":[ \t]*([^\r]*)", head, re.IGNORECASE)
-    return found[1].strip() if found else b""
-
-
-def _reset(writer: StreamWriter) -> bool:
-    """End a connection with a RST; say that no request follows."""
-    sock = writer.get_extra_info("socket")
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
-    return False
-
-
-def _kind(method: str, target: str, head: bytes) -> str:
-    query = parse_qs(urlsplit(target).query, keep_blank_values=True).keys()
+def _kind(asked: Asked) -> str:
+    query = parse_qs(urlsplit(asked.path).query, keep_blank_values=True).keys()
     has_upload = "uploadId" in query
-    if method == "POST":
-        return "create" if "uploads" in query else "complete" if has_upload else "delete"
-    if method == "PUT":
-        copies = bool(_field(head, b"x-amz-copy-source"))
-        return "copy" if copies else "part" if has_upload else "put"
-    if method == "DELETE":
-        return "abort" if has_upload else "delete"
-    if method == "HEAD":
-        return "head"
+    match asked.method:
+        case "POST":
+            return "create" if "uploads" in query else "complete" if has_upload else "delete"
+        case "PUT" if "x-amz-copy-source" in asked.headers:
+            return "copy"
+        case "PUT":
+            return "part" if has_upload else "put"
+        case "DELETE":
+            return "abort" if has_upload else "delete"
+        case "HEAD":
+            return "head"
     return "list" if query & LISTS else "get"

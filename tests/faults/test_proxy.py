@@ -3,6 +3,7 @@
 import http.client
 from collections import Counter
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
 from mypy_boto3_s3 import S3Client
@@ -16,7 +17,7 @@ BODY = bytes(range(256)) * 1024
 @pytest.fixture
 def client(proxy: FaultProxy) -> Iterator[S3Client]:
     """Return a client that goes through the proxy."""
-    client = open_client(proxy.endpoint)
+    client = open_client(proxy.url)
     yield client
     client.close()
 
@@ -47,7 +48,7 @@ def test_the_proxy_passes_requests_on_and_records_them(proxy: FaultProxy, client
 @pytest.mark.parametrize("act", [Act.RESET, Act.STALL, Act.TRUNCATE, Act.LOSE])
 def test_breaks(proxy: FaultProxy, act: Act) -> None:
     """Resets, stalls, truncated bodies and lost answers never look like an answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(proxy.url).netloc, timeout=10)
     proxy.set_rules(Rule(act, times=1, seconds=0.05))
     connection.request("GET", "/")
     with pytest.raises((OSError, http.client.HTTPException)):

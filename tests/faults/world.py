@@ -134,7 +134,7 @@ class World:
 
     def maker(self, tuning: Tuning = TUNING, policy: Policy | None = None) -> ContextMaker:
         """Return what makes a context here and in workers."""
-        return ContextMaker(self.proxy.endpoint, tuning, policy or Policy())
+        return ContextMaker(self.proxy.url, tuning, policy or Policy())
 
     def request(self, options: Options | None = None) -> Request:
         source, destination = Location("s3", SOURCE, KEY), Location("s3", DESTINATION, "")

@@ -5,6 +5,7 @@ import http.client
 import re
 import shutil
 import socket
+import struct
 import subprocess
 import tempfile
 import threading
@@ -20,6 +21,7 @@ from embedded.ports import free_port
 from tests.support.patience import HANG_SECONDS
 
 HOST = "127.0.0.1"
+RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: a connection ends with a RST
 VERSITY = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "testtest"}
 
 
@@ -117,6 +119,7 @@ class HttpServer:
 
         self._server = ThreadingHTTPServer((HOST, 0), Handler)
         self._server.daemon_threads = True
+        self._server.socket.listen(1024)  # clients that come at once
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
 
     @property
@@ -152,8 +155,10 @@ class _Handler(BaseHTTPRequestHandler):
         names = {name.lower(): value for name, value in self.headers.items()}
         try:
             reply = self.answer(Asked(self.command, self.path, names, self.rfile.read(length)))
-        except ConnectionError:  # a server that hangs up
+        except ConnectionError as end:  # a server that hangs up, with a RST or without
             self.close_connection = True
+            if isinstance(end, ConnectionResetError):
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             return
         self.send_response(reply.status)
         for name, value in reply.headers.items():
