@@ -105,7 +105,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ),
     ],
     "settling/verdicts.py": [
-        ("worse-verdict-replaces-a-better-one", "if rank > rank_before:", "if rank >= 0:"),
+        ("worse-verdict-replaces-a-better-one", "if rank > earlier_rank:", "if rank >= 0:"),
         ("late-verdict-replaces-a-newer-one", "earlier.finished <= since", "since >= 0"),
     ],
     "runs/records.py": [

@@ -25,7 +25,7 @@ class LocalRuns(RunList):
     """The runs of this machine; their state is `RUNNING` or `ENDED`."""
 
     environment = None
-    place = "here"
+    location = "here"
     nothing_yet = "there are no runs yet: s3unzip run SRC DEST begins one"
 
     def __init__(self, config: StoreConfig) -> None:

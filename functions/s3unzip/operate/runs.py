@@ -78,7 +78,7 @@ class DeployedRuns(RunList):
     def __init__(self, environment: str, access: StoreConfig) -> None:
         self._endpoint_url = access.endpoint_url
         self.environment = environment
-        self.place = f"in {environment}"
+        self.location = f"in {environment}"
         self.nothing_yet = f"no run of {environment} has begun yet"
         self._connections = access.without_environment()
         self._session = AwsSession(access.profile, access.region)

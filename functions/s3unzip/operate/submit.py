@@ -118,17 +118,17 @@ class MissingArchives(Struct, frozen=True):
         return tuple(archive for archive in self.unsettled if archive.state != "not readable")
 
 
-def find_archives(words: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, int], int]:
-    """List the archives that `words` name: keys, prefixes, globs.
+def find_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, int], int]:
+    """List the archives that `names` name: keys, prefixes, globs.
 
     Return their sizes by their keys, and how many the environment does not take.
     """
     defaults = runs.defaults
     sizes: dict[str, int] = {}
     outside: set[str] = set()
-    for word in words:
+    for word in names:
         _check(word, defaults)
-    for word in words:
+    for word in names:
         named = dict(_list(word, runs.stores))
         taken = {key: size for key, size in named.items() if defaults.covers(_place(runs, key))}
         left_out = {key for key in named if key.lower().endswith(SUFFIX)} - taken.keys()
@@ -149,7 +149,7 @@ def _place(runs: DeployedRuns, key: str) -> Location:
     return Location("s3", runs.defaults.trigger.bucket, key)
 
 
-def find_missing(runs: DeployedRuns, since: float, words: Sequence[str] = ()) -> MissingArchives:
+def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) -> MissingArchives:
     """Look up the run of every archive that was put since `since`, Unix seconds.
 
     Sends one LIST for each thousand objects, and one HEAD and one GET for each archive. If the GET
@@ -158,11 +158,11 @@ def find_missing(runs: DeployedRuns, since: float, words: Sequence[str] = ()) ->
     Args:
         runs: those of the environment.
         since: archives that were put earlier are left out.
-        words: keys, prefixes or globs of the archives; none: all that the environment takes.
+        names: keys, prefixes or globs of the archives; none: all that the environment takes.
     """
     look_up = partial(_find_unsettled, runs=runs)
     with ThreadPoolExecutor(LOOKUPS, thread_name_prefix="missing") as pool:
-        states = list(pool.map(look_up, _list_recent(runs, since, words)))
+        states = list(pool.map(look_up, _list_recent(runs, since, names)))
     unsettled = tuple(state for state in states if isinstance(state, Unsettled))
     return MissingArchives(runs.environment, len(states), states.count(RUNNING), unsettled)
 
@@ -245,14 +245,14 @@ def _list(word: str, stores: Stores) -> Iterator[tuple[str, int]]:
         yield source.key, stores.source(source).head(source).size
 
 
-def _list_recent(runs: DeployedRuns, since: float, words: Sequence[str]) -> Iterator[ObjectTypeDef]:
-    """Yield the objects that start runs, that `words` name, and that were put since `since`."""
+def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iterator[ObjectTypeDef]:
+    """Yield the objects that start runs, that `names` name, and that were put since `since`."""
     defaults = runs.defaults
-    for word in words:
+    for word in names:
         _check(word, defaults)
     prefixes = {alternative.trigger.prefix for alternative in defaults.all_defaults}
     whole = [_Selection(prefix, _any_key) for prefix in sorted(prefixes)]
-    selections = [_select(word) for word in words] or whole
+    selections = [_select(word) for word in names] or whole
     listed = set[str]()
     for selection in selections:
         for archive in _list_prefix(runs, defaults.trigger.bucket, selection.prefix):

@@ -1,4 +1,1 @@
-"""What a run leaves in its store: outcomes, rows, records, the stop file; reading and watching.
-
-Every layer above reads and writes a run's objects through these modules.
-"""
+"""The records of a run in its store: reading, writing and watching them; the lists of runs."""

@@ -42,7 +42,7 @@ class RunList(ABC):
     """The runs of one place."""
 
     environment: str | None  # None: this machine
-    place: str  # for messages: "here", "in prod"
+    location: str  # for messages: "here", "in prod"
     nothing_yet: str  # the message where there is no run
     work_location: Location
     stores: Stores
@@ -69,7 +69,7 @@ class RunList(ABC):
                 return latest
             raise NotFoundError(self.nothing_yet)
         try:
-            return pick_run(run, self.begun(MAX_RUNS), self.place)
+            return pick_run(run, self.begun(MAX_RUNS), self.location)
         except NotFoundError:
             if not self.has(run):
                 raise
@@ -104,7 +104,7 @@ class RunList(ABC):
         return None
 
 
-def pick_run(name: str, runs: Iterable[str], place: str) -> str:
+def pick_run(name: str, runs: Iterable[str], location: str) -> str:
     """Return the one run that begins with a name, or whose archive's name does."""
     matches = [run for run in runs if run.startswith(name) or run[STEM_AT:].startswith(name)]
     if name in matches:
@@ -112,5 +112,5 @@ def pick_run(name: str, runs: Iterable[str], place: str) -> str:
     if len(matches) > 1:
         raise UsageError(f"{name}: {len(matches)} runs begin with it; see s3unzip runs")
     if not matches:
-        raise NotFoundError(f"{name}: no such run {place}; see s3unzip runs")
+        raise NotFoundError(f"{name}: no such run {location}; see s3unzip runs")
     return matches[0]

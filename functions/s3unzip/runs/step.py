@@ -128,9 +128,9 @@ class TaskAttempt(Step):
 
     def passing(self, pieces: Iterable[memoryview]) -> Iterator[memoryview]:
         """Yield `pieces` of a large member and count them as passed."""
-        for piece in pieces:
-            self.passed(len(piece))
-            yield piece
+        for data in pieces:
+            self.passed(len(data))
+            yield data
 
     def begin_again(self) -> None:
         """Forget what passed of a large member, which begins at its first byte again."""
@@ -166,7 +166,7 @@ class TaskAttempt(Step):
     def report(self) -> TaskReport:
         """Return the task's report as of now, what earlier attempts cost included."""
         task = self.task
-        before = self._earlier or TaskReport(task.id, task.kind, 0, started=self.started)
+        earlier = self._earlier or TaskReport(task.id, task.kind, 0, started=self.started)
         seconds = self.context.clock.now() - self.started
         counts = Counter(outcome.status for outcome in self.outcomes)
         written = sum(part.size for part in self.uploaded)  # of a slice
@@ -178,14 +178,14 @@ class TaskAttempt(Step):
             extracted=counts[Status.EXTRACTED],
             unchanged=counts[Status.UNCHANGED],
             failed=counts[Status.FAILED],
-            bytes_read=before.bytes_read + self.bytes_read,
+            bytes_read=earlier.bytes_read + self.bytes_read,
             bytes_done=self.done_before + sum(self._works) + self._passed,
             bytes_written=written,
-            requests=before.requests + self.calls.requests,
-            started=before.started,
-            seconds=round(before.seconds + seconds, 6),
+            requests=earlier.requests + self.calls.requests,
+            started=earlier.started,
+            seconds=round(earlier.seconds + seconds, 6),
             first_object=self.first_object,
-            put_seconds=round(before.put_seconds + sum(self.put_seconds), 6),
+            put_seconds=round(earlier.put_seconds + sum(self.put_seconds), 6),
             uploaded=self.uploaded,
             warnings=dict(self.warnings),
             unfinished=0 if self.has_no_outcome else task.members - len(self.outcomes),

@@ -1,4 +1,4 @@
-"""The end of a run: outcomes, report, report page, retries, nested runs.
+"""The loop of a run, and its end: the next round, the report and its page, nested archives.
 
-`settle.settle` is the entry point; `local`, `direct` and the function `report` call it.
+`loop` is the entry point: the functions on AWS and `local.machine` call it.
 """

@@ -126,7 +126,7 @@ def begin(
     records = RunRecords.open(context.stores, run, calls)
     if current.tail is None:
         stop = Stop(Verdict.SOURCE_CHANGED, SOURCE_CHANGED, current.change)
-        refusal = _unplanned(request, run, archive.pin, stop, context)
+        refusal = _unplanned(request, run, archive.pin, stop, now=context.clock.now())
         return _refuse(refusal, records, context, began, is_callers=archive.run is None)
     if archive.run is not None and (begins_anew or records.list_outcomes()):
         records.forget(keep=(REPORT, PAGE))
@@ -216,11 +216,18 @@ def look_up_run(records: RunRecords) -> RecordedRun:
     return RecordedRun(plan, report, begins_anew)
 
 
-def _unplanned(request: Request, run: str, pin: Pin | None, stop: Stop, context: Context) -> Report:
-    """Return the report of a run that has no plan."""
-    now = context.clock.now()
-    cause = {"reason": stop.reason, "message": stop.message}
-    return Report.of(run, request, pin, stop.verdict, **cause, started=now, finished=now)
+def _unplanned(request: Request, run: str, pin: Pin | None, stop: Stop, *, now: float) -> Report:
+    """Return the report of a run that has no plan; `now` are Unix seconds."""
+    return Report.of(
+        run,
+        request,
+        pin,
+        stop.verdict,
+        reason=stop.reason,
+        message=stop.message,
+        started=now,
+        finished=now,
+    )
 
 
 def _write_plan(plan: Plan, records: RunRecords, context: Context, calls: Calls) -> Settled:
@@ -372,7 +379,7 @@ def settle_failed(failed: FailedExecution, context: Context) -> Settled | None:
         tally = results.tally
         report = make_report(step, plan, tally, stop, unfinished=len(results.unfinished))
     elif failed.request is not None:
-        report = _unplanned(failed.request, run, failed.pin, stop, context)
+        report = _unplanned(failed.request, run, failed.pin, stop, now=context.clock.now())
     else:
         recorded = records.find_report()
         if recorded is None:

@@ -50,11 +50,11 @@ def spend(budget: Budget, report: Report, context: Context) -> Budget:
     So the runs below have the same options, and the same ids, when the run is repeated.
     """
     plan = RunRecords.open(context.stores, report.run).find_plan()
-    return Budget(
-        max(0, budget.archives - 1),
-        max(0, budget.members - (plan.selected if plan else 0)),
-        max(0, budget.size - (plan.bytes_out if plan else 0)),
-    )
+    archives = max(0, budget.archives - 1)
+    if plan is None:
+        return replace(budget, archives=archives)
+    members = max(0, budget.members - plan.selected)
+    return Budget(archives, members, max(0, budget.size - plan.bytes_out))
 
 
 def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], list[NestedRun]]:
@@ -64,7 +64,7 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     bounds the memory.
     """
     records = RunRecords.open(context.stores, run.id)
-    found: dict[str, list[Outcome]] = {}
+    by_prefix: dict[str, list[Outcome]] = {}
     refused: list[NestedRun] = []
 
     def refuse(outcome: Outcome, message: str, reason: str) -> None:
@@ -76,17 +76,18 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     )
     for outcome in archives[:limit]:
         if outcome.key.rpartition("/")[2][: -len(SUFFIX)].strip("."):
-            found.setdefault(nested_prefix(outcome.key), []).append(outcome)
+            by_prefix.setdefault(nested_prefix(outcome.key), []).append(outcome)
         else:
             message = "its members have no place: nothing is left of its name without .zip"
             refuse(outcome, message, reason="nested-no-stem")
     for outcome in archives[limit:]:
         message = f"the budget of {limit} nested archives is spent"
         refuse(outcome, message, reason="nested-budget")
-    taken = _find_taken(records, found)
-    calls, destination = context.calls(), context.stores.destination(run.destination)
-    chosen: list[Outcome] = []
-    for prefix, outcomes in found.items():
+    taken = _find_taken(records, by_prefix)
+    calls = context.calls()
+    destination = context.stores.destination(run.destination)
+    accepted: list[Outcome] = []
+    for prefix, outcomes in by_prefix.items():
         if len(outcomes) > 1 or prefix in taken:
             message = f"members of the outer archive are below {prefix}"
             if len(outcomes) > 1:
@@ -96,11 +97,11 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
             for outcome in outcomes:
                 refuse(outcome, message, reason="nested-prefix-taken")
         elif is_same_object(outcomes[0], run.options, destination, calls):
-            chosen += outcomes
+            accepted += outcomes
         else:
             message = "the object was replaced after it was extracted"
             refuse(outcomes[0], message, reason="nested-changed")
-    return chosen, refused
+    return accepted, refused
 
 
 def _is_archive(outcome: Outcome) -> bool:
@@ -153,14 +154,15 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
             spend(run.options.nested_budget, report, context),
             archives=run.options.nested_budget.archives,
         )
-    found, refused = find_nested(run, context, budget.archives)
+    archives, refused = find_nested(run, context, budget.archives)
     RunRecords.open(context.stores, run.id).write_nested(refused)
+    runs = max(1, len(archives))
     share = Budget(
-        (budget.archives - len(found)) // max(1, len(found)),
-        budget.members // max(1, len(found)),
-        budget.size // max(1, len(found)),
+        (budget.archives - len(archives)) // runs,
+        budget.members // runs,
+        budget.size // runs,
     )
-    for outcome in found:
+    for outcome in archives:
         yield nested_request(run, outcome.key, share)
 
 

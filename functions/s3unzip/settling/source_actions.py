@@ -23,26 +23,30 @@ from s3unzip.settling.verdicts import amend_report
 
 
 def source_result(run: Run, report: Report, earlier: Report | None) -> SourceResult | None:
-    """Return what the report says of the archive; what an earlier report says is done stays so."""
-    known, rule = earlier.after_success if earlier else None, run.after_success
-    if known is not None and known.state is SourceState.DONE:
-        return known
+    """Return the state of the action in the report; an earlier report's DONE stays."""
+    earlier_result = None if earlier is None else earlier.after_success
+    if earlier_result is not None and earlier_result.state is SourceState.DONE:
+        return earlier_result
+    rule = run.after_success
     if rule is None or report.verdict is not Verdict.COMPLETED:
         return None
-    why = None
+    obstacle = None
     if report.members > report.directories and not report.extracted + report.unchanged:
-        why = "no member of it was extracted"
+        obstacle = "no member of it was extracted"
     if run.pin.parts:
-        why = f"it is split into {len(run.pin.parts)} files: delete, move or tag them yourself"
-    state = SourceState.KEPT if why else SourceState.PENDING
-    return SourceResult(rule.action, state, message=why)
+        parts = len(run.pin.parts)
+        obstacle = f"it is split into {parts} files: delete, move or tag them yourself"
+    state = SourceState.KEPT if obstacle else SourceState.PENDING
+    return SourceResult(rule.action, state, message=obstacle)
 
 
 def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -> Report:
-    """Do what is to be done to the archive; return the report that says what came of it."""
-    source, pin, calls = report.source, report.pin, context.calls()
+    """Delete or tag the archive; return the report with the result."""
+    source = report.source
+    pin = report.pin
     if rule is None or pin is None or not report.archive_left:
         return report
+    calls = context.calls()
     result = SourceResult(rule.action, SourceState.DONE)
 
     def act() -> None:

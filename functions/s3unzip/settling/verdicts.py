@@ -84,11 +84,12 @@ def write_verdict(
 
 def may_replace(report: Report, earlier: Report, since: float, *, reopened: bool = False) -> bool:
     """Return whether a report whose step began at `since` may take the place of an earlier one."""
-    rank, rank_before = report.verdict.rank, earlier.verdict.rank
-    if rank > rank_before:
+    rank = report.verdict.rank
+    earlier_rank = earlier.verdict.rank
+    if rank > earlier_rank:
         return True
     is_open = reopened and earlier.verdict is Verdict.COMPLETED_WITH_ERRORS
-    return (rank == rank_before or is_open) and earlier.finished <= since
+    return (rank == earlier_rank or is_open) and earlier.finished <= since
 
 
 def amend_report(report: Report, change: Callable[[Report], Report], records: RunRecords) -> Report:

@@ -95,13 +95,9 @@ def _filter(listed: list[str]) -> Markup:
         choices.append(element("option", {"value": reason}, label))
     choice = element("select", {"id": "reason"}, *choices)
     matches = element("output", {"id": "matches", "for": "query reason", "role": "status"})
-    return element(
-        "form",
-        {"id": "filter", "role": "search", "aria-label": "Failures", "hidden": "hidden"},
-        search,
-        element("label", {}, plain("Reason "), choice),
-        matches,
-    )
+    attributes = {"id": "filter", "role": "search", "aria-label": "Failures", "hidden": "hidden"}
+    controls = (search, element("label", {}, plain("Reason "), choice), matches)
+    return element("form", attributes, *controls)
 
 
 def _failure_rows(report: Report) -> Iterator[Markup]:

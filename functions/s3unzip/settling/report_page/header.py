@@ -31,12 +31,12 @@ def _was_stopped(report: Report) -> bool:
 
 def verdict(shown: Shown) -> Markup:
     """Return the verdict, and a sentence that explains it."""
-    style, words = show_verdict(shown.report)
+    style, title = show_verdict(shown.report)
     sentence = _describe_verdict(shown.report, shown.next_command)
-    return Markup(element("b", {"class": style}, plain(words)) + plain(sentence))
+    return Markup(element("b", {"class": style}, plain(title)) + plain(sentence))
 
 
-def _describe_verdict(report: Report, following: str | None) -> str:
+def _describe_verdict(report: Report, next_command: str | None) -> str:
     present = report.extracted + report.unchanged
     proof = "checked against the archive\N{RIGHT SINGLE QUOTATION MARK}s sizes and CRC-32s"
     if report.options.trust_crc:
@@ -58,7 +58,7 @@ def _describe_verdict(report: Report, following: str | None) -> str:
             )
         case Verdict.FAILED:
             state = in_place if present else "nothing is known to be in place"
-            return f"{_describe_missing(report)}{state}.{_describe_following(following)}"
+            return f"{_describe_missing(report)}{state}.{_describe_next(next_command)}"
 
 
 def _describe_missing(report: Report) -> str:
@@ -68,8 +68,8 @@ def _describe_missing(report: Report) -> str:
     return f"{show_count(report.missing, 'member')} {verb} no outcome; "
 
 
-def _describe_following(following: str | None) -> str:
-    return " The next command continues from here." if following else ""
+def _describe_next(next_command: str | None) -> str:
+    return " The next command continues from here." if next_command else ""
 
 
 def cause(shown: Shown) -> Markup:

@@ -60,7 +60,7 @@ def folded(value: str) -> Markup:
         return text(value)
     start = value[: MAX_UNFOLDED - FOLDED_END]
     end = value[-FOLDED_END:]
-    summary = element("summary", {}, text(start), Markup(" … "), text(end))
+    summary = element("summary", {}, Markup(f"{text(start)} … {text(end)}"))
     return element("details", {"class": "folded"}, summary, text(value))
 
 
@@ -103,15 +103,15 @@ def table(
         for column in columns
     ]
     subtitle = element("small", {}, plain(note)) if note else NOTHING
-    group = {"role": "rowgroup"}
-    return element(
-        "table",
-        {"role": "table"},
+    row_group = {"role": "rowgroup"}
+    sections = [
         element("caption", {}, plain(caption), subtitle),
-        element("thead", group, element("tr", {"role": "row"}, *titles)),
-        element("tbody", group, *rows),
-        element("tfoot", group, foot) if foot else NOTHING,
-    )
+        element("thead", row_group, element("tr", {"role": "row"}, *titles)),
+        element("tbody", row_group, *rows),
+    ]
+    if foot:
+        sections.append(element("tfoot", row_group, foot))
+    return element("table", {"role": "table"}, *sections)
 
 
 def row(columns: Sequence[Column], cells: Sequence[Markup], *, reason: str = "") -> Markup:
