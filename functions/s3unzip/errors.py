@@ -5,8 +5,8 @@
     S3UnzipError                    exit 1
     +- UsageError                   exit 2  the request is wrong: a URL, an option, a setting
     |  +- BudgetError               exit 2  the estimate is above what the caller allows
-    |  +- NothingSelectedError      exit 7  no member is selected, or a name is no member's
-    +- VerdictError                 exit 1  a run is not COMPLETED, and its caller wants to know
+    |  +- NothingSelectedError      exit 7  no member is selected, or no member has a name
+    +- VerdictError                 exit 1  a run is not COMPLETED; only `Report.raise_for_verdict`
     +- ArchiveError                         the archive's bytes are wrong; carries a Finding
     |  +- ZipFormatError                    raised by the ZIP core
     |  |  +- RejectedError          exit 3  the directory is broken or has two meanings
@@ -28,10 +28,10 @@
     |  +- UnsupportedError          exit 6  the store does not implement a request or its header
     |  +- UnreadableRecordError     exit 6  a record of a run is damaged, lost or of another version
     +- ServiceFaultError            exit 5  retryable: try the task again
-    |  +- UnconfirmedError          exit 5  the answer to Complete does not tell of an object
+    |  +- UnconfirmedError          exit 5  the answer to Complete does not confirm an object
     |  +- ExpiredKeysError          exit 6  the credentials expired; this process finds no others
-    |  +- ThrottledError            exit 5  503 SlowDown and its kin, after the whole budget
-    |  +- DeadlineError             exit 5  the worker's time ran out; what is done is written
+    |  +- ThrottledError            exit 5  503 SlowDown and similar answers, after the budget
+    |  +- DeadlineError             exit 5  the worker's time ran out; the outcomes are written
     +- RunStoppedError              exit 5  another task met what stops the whole run
     +- InterruptedRunError          exit 130  Ctrl-C; 143 SIGTERM, 129 SIGHUP
 
@@ -64,13 +64,13 @@ class BudgetError(UsageError):
 
 
 class NothingSelectedError(UsageError):
-    """No member is selected, or a name that was asked for is no member's."""
+    """No member is selected, or no member has a requested name."""
 
     exit_code = 7
 
 
 class VerdictError(S3UnzipError):
-    """A run ended otherwise than COMPLETED: raised by `Report.raise_for_verdict` alone."""
+    """A run did not end COMPLETED. Only `Report.raise_for_verdict` raises this error."""
 
 
 class StorageError(S3UnzipError):
@@ -148,7 +148,7 @@ class ServiceFaultError(S3UnzipError):
     is_down = False  # and meanwhile its store answered nothing else, either
 
     def again(self) -> ServiceFaultError:
-        """Return the fault of another call, which is not made because the budget is spent."""
+        """Return the fault of a call that is not made, because the budget is spent."""
         fault = ServiceFaultError(str(self))
         fault.trouble = self.trouble
         fault.gave_up = True
@@ -157,7 +157,7 @@ class ServiceFaultError(S3UnzipError):
 
 
 class UnconfirmedError(ServiceFaultError):
-    """The answer to Complete does not tell of an object: look whether it is there."""
+    """The answer to Complete does not confirm an object: the caller must look for it."""
 
 
 class ThrottledError(ServiceFaultError):
@@ -171,11 +171,11 @@ class ExpiredKeysError(ServiceFaultError):
 
 
 class DeadlineError(ServiceFaultError):
-    """The worker's time limit was near; finished members are on record."""
+    """The worker's time limit was near; the outcomes of finished members are recorded."""
 
 
 class RunStoppedError(S3UnzipError):
-    """Another task met a fault that stops the whole run: mend it, then resume the run."""
+    """Another task met a fault that stops the whole run. Repair it, then resume the run."""
 
     exit_code = 5
 
@@ -187,7 +187,7 @@ class InterruptedRunError(S3UnzipError):
 
 
 def lasting_errors(root: type[S3UnzipError] = S3UnzipError) -> list[str]:
-    """Return the names of all errors that a retry would meet again."""
+    """Return the names of all errors that would occur again in a retry."""
     names = [] if root.retryable else [root.__name__]
     for error in root.__subclasses__():
         names += lasting_errors(error)
@@ -195,5 +195,5 @@ def lasting_errors(root: type[S3UnzipError] = S3UnzipError) -> list[str]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether Python or the system had no memory left: a thread's stack needs some, too."""
+    """Return whether an error means that no memory was left, for an object or a thread's stack."""
     return isinstance(error, MemoryError) or "can't start new thread" in str(error)

@@ -281,7 +281,7 @@ def _overhead_seconds(
     plan += rates.PLAN_SECONDS + PLAN_CALLS * latency
     plan += members * rates.MEMBER_ROW / platform.bandwidth
     report = max(report, len(tasks) / rates.OUTCOMES_AT_ONCE * latency)
-    report += rates.REPORT_SECONDS + REPORT_CALLS * latency
+    report += rates.REPORT_FIXED_SECONDS + REPORT_CALLS * latency
     if not platform.memory_gb:
         return rates.LOCAL_START_SECONDS + plan + report
     cold = rates.COLD_START_P50

@@ -1,7 +1,7 @@
-"""Reason codes in plain words: what was found, and what to do about it.
+"""Reason codes in plain words: the finding, and the advice.
 
-The command line, the report page and docs/reference/checks.md all take their words from here, and
-`settling.report` takes the next command.
+The command line, the report page and docs/reference/checks.md take their texts from here.
+`settling.next_command` takes the kind of help.
 """
 
 from enum import Enum, auto
@@ -13,18 +13,18 @@ from s3unzip.zip import CHECKS, Action, Phase
 class Explanation(NamedTuple):
     """A code in words."""
 
-    sentence: str  # what was found
-    advice: str  # what the user can do; names a command where one helps
+    sentence: str  # the finding
+    advice: str  # what the user can do; has a command if one helps
 
 
 class Help(Enum):
-    """Which command helps after members failed with a code."""
+    """The kind of command that helps after members failed with a code."""
 
     SHOW = auto()  # none: it lists the members
     RETRY = auto()
     RETRY_WITH_PASSWORD = auto()
     RUN_OTHERWISE = auto()  # with other options, which nobody can guess
-    RUN_WITH_LINK = auto()  # another one: a run remembers the link that it began with
+    RUN_WITH_LINK = auto()  # with another link: a run keeps the link with which it began
     RUN_WITH_PASSWORD = auto()  # the plan refused the members, so a retry does not read them
 
 

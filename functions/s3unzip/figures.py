@@ -1,15 +1,15 @@
-"""Sizes, durations, times, counts and dollars as people read them, wherever they are shown."""
+"""Sizes, durations, times, counts and dollars in the form in which people read them."""
 
 import math
 from datetime import UTC, datetime
 
-MANY_DOLLARS = 10.0  # from which on cents are enough
+MANY_DOLLARS = 10.0  # from this amount on, cents are precise enough
 FEW_DOLLARS = 0.001  # below this amount, four decimals show one digit only
 MAX_DECIMALS = 12  # of dollars
 
 
 def show_bytes(count: float) -> str:
-    """Return a size as people read it: ``1.5 MiB``, ``64 KiB``."""
+    """Return a size in text: ``1.5 MiB``, ``64 KiB``."""
     if count < 1024:
         return f"{count:.0f} B"
     power = min(4, int(math.log(count, 1024)))
@@ -17,7 +17,7 @@ def show_bytes(count: float) -> str:
 
 
 def show_seconds(seconds: float) -> str:
-    """Return a duration as people read it: ``12.3 s``, ``4 min 05 s``, ``1 h 02 min``."""
+    """Return a duration in text: ``12.3 s``, ``4 min 05 s``, ``1 h 02 min``."""
     if seconds < 100:
         return f"{seconds:.1f} s"
     minutes, seconds_left = divmod(round(seconds), 60)
@@ -47,11 +47,11 @@ def show_share(part: float, whole: float) -> str:
 
 
 def show_dollars(dollars: float, beside: float | None = None) -> str:
-    """Return dollars with enough digits to say something: ``$50.45``, ``$0.00003``.
+    """Return dollars with enough digits to be precise: ``$50.45``, ``$0.00003``.
 
     Args:
-        beside: another amount in the same sentence; where the two differ and would look the
-            same, the amount gets more digits.
+        beside: another amount in the same sentence. If the two differ and would look the same, the
+            amount gets more digits.
     """
     decimals = _choose_decimals(dollars)
     if beside is not None and beside != dollars:

@@ -1,7 +1,7 @@
-"""What a check found, and the roots of the error tree.
+"""The finding of a check, and the roots of the error tree.
 
-The lowest module of the package: the ZIP and deflate cores raise these errors, and depend on
-nothing else of the package. `errors` shows the whole tree.
+The ZIP and deflate cores raise these errors, and depend on no other module of the package but
+`lazy`. `errors` shows the whole tree.
 """
 
 from typing import ClassVar, Self
@@ -10,10 +10,10 @@ from msgspec import Struct
 
 
 class Finding(Struct, frozen=True):
-    """What a check found: the check's reason code, the fact, and where it is.
+    """The finding of a check: its reason code, and the fact in words.
 
-    `offset` is the byte offset in the archive. `member` is the member's name,
-    printable. Both are None where the finding is about the whole archive.
+    `offset` is the byte offset in the archive, `member` the member's printable name. Both are None
+    if the finding is about the whole archive.
     """
 
     code: str
@@ -28,14 +28,14 @@ class Finding(Struct, frozen=True):
 
 
 class S3UnzipError(Exception):
-    """The root: anything else that leaves this package is a bug."""
+    """Base class. Any other exception that leaves this package is a bug."""
 
     exit_code: ClassVar[int] = 1
     retryable: ClassVar[bool] = False
 
 
 class ArchiveError(S3UnzipError):
-    """An archive's bytes cannot be trusted; `finding` says what is wrong and where."""
+    """An archive's bytes are wrong; `finding` has the reason."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(str(finding))

@@ -1,7 +1,7 @@
-r"""Text from archives, keys and servers as it may be shown: it can hold sequences for a terminal.
+r"""Make text from archives, keys and servers safe to show: it can hold sequences for a terminal.
 
-Each character that is not printable becomes an escape as Python writes it: U+001B is ``\x1b``,
-U+202E is ``\u202e``.
+Each character that is not printable becomes Python's escape: U+001B is ``\x1b``, U+202E is
+``\u202e``.
 """
 
 import re

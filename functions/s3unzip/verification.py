@@ -168,20 +168,9 @@ def verify_objects(
     if check is not None:
         check(reading)
     expected = _expect(request, reading)
-    results = _Results(effort.listed, each, context.progress or Progress())
-    comparison = _ObjectComparison(request, context, effort, written, results=results)
-    requests = calls.requests
-    try:
-        comparison.compare(expected)
-    except UnorderedListError as error:
-        if each is not None and results.is_begun:
-            message = f"{error}, and objects were told before: {ORDER_ADVICE}"
-            raise StorageError(message) from error
-        requests += comparison.requests
-        # Threads of the first comparison may still be at work: they add to its own results.
-        results = _Results(effort.listed, each, context.progress or Progress())
-        comparison = _ObjectComparison(request, context, effort, written, results=results)
-        comparison.compare_unordered(expected)
+    begin = partial(_ObjectComparison, request, context, effort, written, each=each)
+    comparison = _compare_all(begin, expected)
+    results = comparison.results
     return Verification(
         verdict=Comparison.DIFFERENT if results.counts else Comparison.EQUAL,
         source=request.source.public,
@@ -197,10 +186,29 @@ def verify_objects(
         counts=results.counted_differences,
         differences=results.differences,
         bytes_read=results.bytes_read,
-        requests=requests + comparison.requests,
+        requests=calls.requests + comparison.requests,
         started=started,
         seconds=round(context.clock.now() - started, 3),
     )
+
+
+def _compare_all(
+    begin: Callable[..., _ObjectComparison], expected: list[_Expected]
+) -> _ObjectComparison:
+    """Compare all objects, a second time if the store lists keys in another order."""
+    first = begin()
+    try:
+        first.compare(expected)
+    except UnorderedListError as error:
+        if first.results.were_reported:
+            message = f"{error}, and objects were told before: {ORDER_ADVICE}"
+            raise StorageError(message) from error
+    else:
+        return first
+    # Threads of the first comparison may still be at work: they add to its own results.
+    second = begin(earlier=first.requests)
+    second.compare_unordered(expected)
+    return second
 
 
 def _expect(request: Request, reading: Reading) -> list[_Expected]:
@@ -247,9 +255,9 @@ class _Results:
         self.bytes_read = 0
 
     @property
-    def is_begun(self) -> bool:
-        """Whether there is a result."""
-        return bool(self.counts or self.proofs)
+    def were_reported(self) -> bool:
+        """Whether the caller was given results."""
+        return self._each is not None and bool(self.counts or self.proofs)
 
     @property
     def counted_proofs(self) -> dict[str, int]:
@@ -312,14 +320,16 @@ class _ObjectComparison:
         effort: Effort,
         written: WrittenObjects,
         *,
-        results: _Results,
+        each: Callable[[ComparedObject], object] | None,
+        earlier: Requests | None = None,
     ) -> None:
         self._destination = context.stores.destination(request.destination)
         self._prefix = parse_template(request).prefix
         self._is_gzip = request.options.as_gzip is not None
         self._effort = effort
         self._written = written
-        self._results = results
+        self._earlier = earlier or Requests()
+        self.results = _Results(effort.listed, each, context.progress or Progress())
         self._calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
         self._list_page = partial(self._calls.paced, "list")
         # Of the right size, but the listing does not prove their bytes: no run has recorded them,
@@ -330,7 +340,7 @@ class _ObjectComparison:
     @property
     def requests(self) -> Requests:
         """The requests for listings and objects."""
-        return self._calls.requests
+        return self._earlier + self._calls.requests
 
     def compare(self, expected: list[_Expected]) -> None:
         """Compare all; `expected` is in the order of the keys.
@@ -430,9 +440,9 @@ class _ObjectComparison:
                 self._replaced.append(member)
         self._check_listing(differences)
         if differences:
-            self._results.add_different(differences)
+            self.results.add_different(differences)
         if proved:
-            self._results.add_equal(proved, Proof.RECORD)
+            self.results.add_equal(proved, Proof.RECORD)
 
     def _check_listing(self, differences: Sequence[Difference]) -> None:
         """Raise `UnorderedListError` if the first object that is not listed exists."""
@@ -454,9 +464,9 @@ class _ObjectComparison:
             for member in some:
                 result = _compare_crc(member, look_up(member.key))
                 if isinstance(result, Difference):
-                    self._results.add_different([result])
+                    self.results.add_different([result])
                 else:
-                    self._results.add_equal([member.key], result)
+                    self.results.add_equal([member.key], result)
 
         starts = range(0, len(members), OBJECTS_OF_A_JOB)
         jobs = (members[start : start + OBJECTS_OF_A_JOB] for start in starts)
@@ -485,7 +495,7 @@ class _ObjectComparison:
         stored = self._calls.paced("get", read)
         if stored is None:
             return None
-        self._results.add_bytes(stored.size)
+        self.results.add_bytes(stored.size)
         return Proof.READ, stored
 
 

@@ -419,7 +419,7 @@ class DirectoryReader:
         return is_empty or name.is_slashed
 
     def _read_coding(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
-        """Judge the odd traits of a file; return the member with its compression and encryption."""
+        """Judge unusual traits; return the member with its compression and encryption."""
         for code, message in form.findings:
             self._judge(code, message)
         if not form.is_encrypted:
