@@ -57,6 +57,17 @@ def test_runs_are_a_table(program: Program) -> None:
     assert {one.get("failed", 0) for one in program.run("runs", "--json").lines} == {0, 1}
 
 
+def test_old_records_of_ended_runs_are_removed(program: Program, run: str) -> None:
+    """Only what is older than the days that are named; what `resume` can continue stays."""
+    program.extract("damaged.zip", "out", "-q")
+    assert program.run("runs", "--prune", "1").out == "0 runs removed\n"
+    lose_report(program, run)
+    assert program.run("runs", "--prune", "0").out == "1 run removed\n"
+    (line,) = program.run("runs", "--json").lines
+    assert (line["run"], line["state"]) == (run, "UNFINISHED")
+    program.run("runs", "--prune", "1", "--env", "dev").ends(2, "work.expire_days")
+
+
 @pytest.mark.usefixtures("run")
 def test_an_unreadable_record_does_not_end_the_list(program: Program) -> None:
     """The run is listed as UNREADABLE with its place, and the others as they are."""

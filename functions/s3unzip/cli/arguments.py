@@ -174,6 +174,11 @@ class Arguments:
         shell_complete=complete_path,
     )
     newest: int = option("--limit N", "How many runs to list.", 50, type=SEVERAL)
+    prune: float | None = option(
+        "--prune DAYS",
+        "Remove records that are older than DAYS, of runs of this machine that ended.",
+        type=DOLLARS,
+    )
     failures: bool = option("--failures", "List every failed member.", False)
     html: bool = option("--html", "Open the report page; print where it is.", False)
     failed: bool = option("--failed", "Try the failed members again.", False)

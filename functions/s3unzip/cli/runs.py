@@ -36,6 +36,7 @@ from s3unzip.stores.files import PRIVATE, make_folders
 from s3unzip.stores.locations import runs_home
 
 TITLES = ("STARTED (UTC)", "STATE", "TOOK", "MEMBERS", "FAILED", "RUN", "SOURCE -> DESTINATION")
+DAY = 86_400.0  # seconds
 RIGHT = {"TOOK", "MEMBERS", "FAILED"}
 LATEST = {"metavar": "[RUN]", "required": False, "default": "latest"}
 # Of two options that exclude each other, the one that is typed counts.
@@ -123,9 +124,11 @@ def missing_report(run: str, runs: RunList) -> NotFoundError:
     return NotFoundError(f"{run}: has no report yet; s3unzip resume {run} continues it")
 
 
-@command("env", SERVER, "newest json")
+@command("env", SERVER, "newest prune json")
 def runs(given: Arguments) -> int:
     """List runs, the latest first."""
+    if given.prune is not None:
+        return _prune(given, given.prune)
     run_list = open_runs(given)
     rows: list[tuple[str, ...]] = [TITLES]
     for recent in run_list.recent(given.newest):
@@ -140,6 +143,17 @@ def runs(given: Arguments) -> int:
             sys.stderr.write(f"the latest {given.newest:,}; --limit N lists more\n")
     elif not given.json:
         sys.stderr.write("no runs yet: s3unzip run SRC DEST begins one\n")
+    return 0
+
+
+def _prune(given: Arguments, days: float) -> int:
+    """Remove old records of runs of this machine; an environment has a rule of its bucket."""
+    if given.env is not None:
+        raise UsageError(
+            "--prune: is for runs of this machine; work.expire_days removes those of an environment"
+        )
+    count = LocalRuns(given.config()).prune(time.time() - days * DAY)
+    sys.stdout.write(f"{show_count(count, 'run')} removed\n")
     return 0
 
 

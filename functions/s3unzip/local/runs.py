@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
 from msgspec import convert
 
-from s3unzip.errors import ServiceFaultError, UnreadableRecordError
-from s3unzip.local.locking import LOCK, is_at_work, known_runs
+from s3unzip.errors import ServiceFaultError, UnreadableRecordError, UsageError
+from s3unzip.local.locking import LOCK, is_at_work, known_runs, lock_run
 from s3unzip.model import Stop, Verdict
 from s3unzip.runs.run_list import RUNNING, RecentRun, RunList
 from s3unzip.runs.step import STOPPED
@@ -49,6 +51,37 @@ class LocalRuns(RunList):
     def _has_begun(self, run: str) -> bool:
         has_records = any(entry.name != LOCK for entry in self._folder(run).iterdir())
         return has_records or is_at_work(self.work_location.key, run)
+
+    def prune(self, before: float) -> int:
+        """Remove the records of runs that ended; return how many runs these were.
+
+        Runs stay that `resume` may continue, that a process is at, or that changed after `before`,
+        in Unix seconds.
+        """
+        count = 0
+        for run in known_runs(self.work_location):
+            folder = self._folder(run)
+            if folder.stat().st_mtime >= before or self._may_continue(run):
+                continue
+            with suppress(UsageError), lock_run(self.work_location.key, run):
+                shutil.rmtree(folder)
+                count += 1
+            with suppress(OSError):  # another run of the day
+                folder.parent.rmdir()
+        return count
+
+    def _may_continue(self, run: str) -> bool:
+        """Return whether a run has work left, or records that nobody can read."""
+        records = self.records(run)
+        try:
+            report = records.find_report()
+            is_planned = records.find_plan() is not None
+        except UnreadableRecordError:
+            return True
+        if report is None:
+            return is_planned
+        has_failed = report.verdict is Verdict.FAILED and report.reason != STOPPED
+        return has_failed or report.archive_left
 
     def _folder(self, run: str) -> Path:
         return Path(self.work_location.key, "runs", run)
