@@ -28,7 +28,7 @@ from tests.faults.world import (
     list_folder,
 )
 from tests.support.patience import HANG_SECONDS
-from tests.support.processes import COMMAND
+from tests.support.processes import COMMAND, descendants, is_running
 
 KILLS_A_SEQUENCE = 50
 MEAN_SECONDS = 0.25  # between two kills: a worker needs as long to start
@@ -131,31 +131,9 @@ def kill_and_resume(world: World, kills: int, seed: int = 1) -> Counter[str]:
     return total
 
 
-# The processes of a program, as Linux lists them below /proc
-
-
-def descendants(pid: int) -> list[int]:
-    """Return the ids of the processes that `pid` started, and of those that these started."""
-    found: list[int] = []
-    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):  # it ended
-            for child in map(int, listed.read_text().split()):
-                found += [child, *descendants(child)]
-    return found
-
-
 def await_end(pids: set[int]) -> list[int]:
     """Wait until none of the processes runs; return those that still do after some time."""
     deadline = time.monotonic() + LAST_SECONDS
-    while (left := [pid for pid in pids if _is_running(pid)]) and time.monotonic() < deadline:
+    while (left := [pid for pid in pids if is_running(pid)]) and time.monotonic() < deadline:
         time.sleep(0.01)
     return left
-
-
-def _is_running(pid: int) -> bool:
-    """Say whether a process runs; one that has ended and is not yet reaped does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in {"Z", "X"}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.patience import HANG_SECONDS, looks
-from tests.support.processes import Program
+from tests.support.processes import Program, descendants, is_running
 from tests.support.servers import Asked, HttpServer, Reply, WebFiles
 from tests.support.zips import Entry
 
@@ -153,30 +153,17 @@ def await_delivery(process: subprocess.Popen[str]) -> None:
     time.sleep(0.5)  # the program has passed it on to its workers
 
 
-def group_of(process: subprocess.Popen[str]) -> list[int]:
-    """Return the ids of the processes of a group that still run."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, group = entry.read_text().rpartition(")")[2].split()[:3]
-        except OSError:
-            continue
-        if int(group) == process.pid and state != "Z":
-            found.append(int(entry.parent.name))
-    return found
-
-
 @pytest.mark.skipif(not LINUX, reason="/proc tells which processes are left")
 def test_no_worker_outlives_a_killed_program(program: Program) -> None:
     """The worker waits for a server that sends nothing; it ends as soon as the program does."""
     slow = SlowRun(program)
     with HttpServer(slow.answer) as server:
         process = slow.start(f"{server.url}/a.zip", "out", "-w", "2")
-        # The program, which works too, and a worker.
-        assert any(len(group_of(process)) == 2 for _ in looks())
+        workers = next(pids for _ in looks() if (pids := descendants(process.pid)))
         process.kill()
         process.communicate()
-        assert any(not group_of(process) for _ in looks(20.0))  # far below the stall limit
+        # Far below the stall limit.
+        assert any(not any(map(is_running, workers)) for _ in looks(20.0))
         slow.go_on.set()
 
 

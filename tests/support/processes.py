@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -155,3 +156,25 @@ def _check(code: int, out: bytes, err: bytes) -> Ended:
     assert "internal error" not in told
     assert "panicked" not in told
     return Ended(code, out.decode(), told)
+
+
+# The processes of a program, as Linux lists them below /proc
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the ids of the processes that `pid` started, and of those that these started."""
+    found: list[int] = []
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # it ended
+            for child in map(int, listed.read_text().split()):
+                found += [child, *descendants(child)]
+    return found
+
+
+def is_running(pid: int) -> bool:
+    """Say whether a process runs; one that has ended and is not yet reaped does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in {"Z", "X"}

@@ -1,6 +1,5 @@
 """Worker processes: each task is done, a killed worker costs an attempt, a stopped one writes."""
 
-import contextlib
 import os
 import re
 import signal
@@ -27,6 +26,7 @@ from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.stores.ports import AskForKeys
 from s3unzip.zip import Policy
 from tests.support.patience import HANG_SECONDS, looks
+from tests.support.processes import descendants, is_running
 from tests.support.runs import Told
 from tests.support.zips import Entry, build
 
@@ -98,9 +98,8 @@ class Openings:
 
 def pids() -> list[int]:
     """Return the process ids of the workers; other tests have children of another kind."""
-    children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    found = [int(word) for one in children for word in one.read_text().split()]
-    return [pid for pid in found if b"workers" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    children = filter(is_running, descendants(os.getpid()))
+    return [pid for pid in children if b"workers" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def test_killed_workers_are_replaced(tmp_path: Path) -> None:
@@ -156,15 +155,8 @@ folder.run(Openings(os.getpid(), path / "never", folder.open_context, hanging))
     finally:
         process.kill()
         process.wait()
-    workers = [path.suffix[1:] for path in tmp_path.glob("started*")]
-    assert any(not any(map(runs, workers)) for _ in looks())
-
-
-def runs(pid: str) -> bool:
-    """Return whether a process runs; one that nobody waited for has no command line left."""
-    with contextlib.suppress(OSError):
-        return bool(Path("/proc", pid, "cmdline").read_bytes())
-    return False
+    workers = [int(path.suffix[1:]) for path in tmp_path.glob("started*")]
+    assert any(not any(map(is_running, workers)) for _ in looks())
 
 
 def note_and_hang(started: str, *_: object) -> NoReturn:
