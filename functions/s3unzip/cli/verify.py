@@ -14,6 +14,7 @@ from s3unzip.cli.printing import print_json, warn
 from s3unzip.cli.progress import VERIFYING, RunDisplay
 from s3unzip.errors import UsageError
 from s3unzip.figures import show_count, show_seconds
+from s3unzip.local.processors import yield_to_others
 from s3unzip.model import Location, encode
 from s3unzip.printable import printable, printable_name
 from s3unzip.runs.records import RunRecords
@@ -49,6 +50,7 @@ def verify(arguments: Arguments) -> int:
 
     Exit code: 0 all equal, 1 something is missing, different or extra.
     """
+    yield_to_others()
     source = parse_source(arguments.src)
     arguments.check_places(source, parse_destination(arguments.dest))
     with _open_proofs(arguments.objects) as file, RunDisplay() as display:

@@ -42,22 +42,27 @@ def decide(
     reading = read_archive(request, context, calls)
     if check is not None:
         check(reading)
-    key_of, options = reading.template.key_of(), request.options
+    key_of = reading.template.key_of()
+    options = request.options
     rows = sorted(
         (PlannedMember(member, key_of(member.path)) for member in reading.selected),
         key=lambda row: row.key,
     )
-    prefix, place = parse_template(request).prefix, context.stores.destination(request.destination)
-    pages = list_pages(place, prefix, partial(calls.paced, "list"))
-    listed = {one.key: one.size for page in pages for one in page.objects}
-    present = [row for row in rows if row.key in listed]
-    unchanged = find_unchanged(present, options, place, calls, context.tuning.puts_in_flight)
+    prefix = parse_template(request).prefix
+    destination = context.stores.destination(request.destination)
+    pages = list_pages(destination, prefix, partial(calls.paced, "list"))
+    listed_sizes = {listed.key: listed.size for page in pages for listed in page.objects}
+    present = [row for row in rows if row.key in listed_sizes]
+    unchanged = find_unchanged(
+        present, options, destination, calls, threads=context.tuning.puts_in_flight
+    )
     refused = bool(reading.failures)
     for row in rows:
-        key, size = row.key, row.member.size
+        key = row.key
+        size = row.member.size
         if row.member.index in unchanged:
             yield Decision(key, size, "unchanged")
-        elif key not in listed:
+        elif key not in listed_sizes:
             yield Decision(key, size, "write")
         elif options.on_conflict is OnConflict.NEVER:
             refused = True
@@ -65,8 +70,13 @@ def decide(
         else:
             yield Decision(key, size, "overwrite")
     for member, finding in reading.failures:
-        words = describe(finding.code, finding.message)
-        yield Decision(key_of(member.path.lstrip("/")), member.size, "fail", finding.code, words)
+        key = key_of(member.path.lstrip("/"))
+        explanation = describe(finding.code, finding.message)
+        yield Decision(key, member.size, "fail", reason=finding.code, message=explanation)
     if delete_extra and not refused:
-        kept = {row.key for row in rows} | ({prefix + MARKER} if options.marker else set())
-        yield from (Decision(key, listed[key], "delete") for key in listed if key not in kept)
+        right_keys = {row.key for row in rows}
+        if options.marker:
+            right_keys.add(prefix + MARKER)
+        for key, size in listed_sizes.items():
+            if key not in right_keys:
+                yield Decision(key, size, "delete")

@@ -40,12 +40,13 @@ def check_extra(request: Request, home: Location, stores: Stores) -> None:
         raise UsageError(
             f"{OPTION}: leave out --nested, because members of archives inside would be deleted"
         )
-    target, prefix = request.destination, parse_template(request).prefix
+    target = request.destination
+    prefix = parse_template(request).prefix
     if not prefix or (target.store.has_folders and prefix == target.key):
-        what = "folder" if target.store.has_folders else "bucket"
+        container = "folder" if target.store.has_folders else "bucket"
         raise UsageError(
-            f"{OPTION}: would delete in the whole {what} {target}; extract below it, for example "
-            "with --prefix NAME"
+            f"{OPTION}: would delete in the whole {container} {target}; extract below it, for "
+            "example with --prefix NAME"
         )
     if not prefix.endswith("/"):
         raise UsageError(
@@ -53,9 +54,9 @@ def check_extra(request: Request, home: Location, stores: Stores) -> None:
             "too; end the prefix with a slash"
         )
     below = Location(target.scheme, target.bucket, prefix)
-    for what, place in {"the archive": request.source, "the records of runs": home}.items():
-        if _is_below(place, below):
-            raise UsageError(f"{OPTION}: {what} ({place}) is below {prefix}")
+    for name, location in {"the archive": request.source, "the records of runs": home}.items():
+        if _is_below(location, below):
+            raise UsageError(f"{OPTION}: {name} ({location}) is below {prefix}")
     _check_others(request, below, home, stores)
 
 
@@ -80,13 +81,13 @@ def clear_extra(
         raise ServiceFaultError(f"{OPTION}: the records of {run.id} do not have all members")
     if run.options.marker:
         members.add(run.key_prefix + MARKER)
-    destination, first = context.stores.destination(run.destination), run.key_prefix
-    pages = list_pages(destination, first, partial(calls.paced, "list"))
-    listed = {one.key: one for page in pages for one in page.objects if one.key not in members}
-    extra = [listed[key] for key in sorted(listed)]
+    destination = context.stores.destination(run.destination)
+    pages = list_pages(destination, run.key_prefix, partial(calls.paced, "list"))
+    objects = {listed.key: listed for page in pages for listed in page.objects}
+    extra = [objects[key] for key in sorted(objects.keys() - members)]
     if extra and confirm(extra):
         for start in range(0, len(extra), PAGE_KEYS):
-            keys = [one.key for one in extra[start : start + PAGE_KEYS]]
+            keys = [listed.key for listed in extra[start : start + PAGE_KEYS]]
             calls.run("delete", partial(destination.delete, keys))
 
     def add_requests(recorded: Report) -> Report:
@@ -95,13 +96,13 @@ def clear_extra(
     return amend_report(report, add_requests, records)
 
 
-def _is_below(place: Location, above: Location) -> bool:
-    """Return whether `place` is below `above`; of files, whatever links lead there."""
-    if (place.scheme, place.bucket) != (above.scheme, above.bucket):
+def _is_below(location: Location, above: Location) -> bool:
+    """Return whether `location` is below `above`; of files, whatever links lead there."""
+    if (location.scheme, location.bucket) != (above.scheme, above.bucket):
         return False
-    if not place.store.is_local:
-        return place.key.startswith(above.key)
-    return (os.path.realpath(place.key) + "/").startswith(os.path.realpath(above.key) + "/")
+    if not location.store.is_local:
+        return location.key.startswith(above.key)
+    return (os.path.realpath(location.key) + "/").startswith(os.path.realpath(above.key) + "/")
 
 
 def _check_others(request: Request, below: Location, home: Location, stores: Stores) -> None:
@@ -110,9 +111,10 @@ def _check_others(request: Request, below: Location, home: Location, stores: Sto
         plan = RunRecords.open(stores, name).find_plan()
         if plan is None or plan.run.source.public == request.source.public:
             continue
-        there, prefix = plan.run.destination, plan.run.key_prefix
-        same_place = (there.scheme, there.bucket) == (below.scheme, below.bucket)
-        if same_place and (prefix.startswith(below.key) or below.key.startswith(prefix)):
+        destination = plan.run.destination
+        prefix = plan.run.key_prefix
+        is_same = (destination.scheme, destination.bucket) == (below.scheme, below.bucket)
+        if is_same and (prefix.startswith(below.key) or below.key.startswith(prefix)):
             raise UsageError(
                 f"{OPTION}: the run {name} extracted another archive, {plan.run.source}, to "
                 f"{prefix}; give each archive a prefix of its own"

@@ -25,7 +25,9 @@ BOOT = "boot"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 ASK_BOOT_ID = ("/usr/sbin/sysctl", "-n", "kern.bootsessionuuid")
 DAY = re.compile(r"\d{4}-\d\d-\d\d")  # the folder of the runs of archives that were put then
-TRIES, PAUSE = 5, 0.02  # seconds: `is_at_work` holds the lock of an idle run for a moment
+# `is_at_work` holds the lock of an idle run for a moment.
+TRIES = 5
+PAUSE = 0.02  # seconds
 
 
 def lock_run(home: str, run: str) -> BufferedWriter:
@@ -56,10 +58,10 @@ def lock_run(home: str, run: str) -> BufferedWriter:
 def was_restarted(home: str, run: str) -> bool:
     """Return whether the machine was started anew since a process worked on `run`, or may be."""
     try:
-        noted = Path(home, "runs", run, BOOT).read_bytes()
+        boot_id = Path(home, "runs", run, BOOT).read_bytes()
     except FileNotFoundError:
         return True
-    return not noted or noted != read_boot_id()
+    return not boot_id or boot_id != read_boot_id()
 
 
 def note_start(home: str, run: str) -> None:
@@ -95,19 +97,19 @@ def known_runs(home: Location) -> list[str]:
     folder = Path(home.key, "runs")
     try:
         days = [day for day in os.scandir(folder) if DAY.fullmatch(day.name)]
-        found = [entry for day in days for entry in os.scandir(day) if entry.is_dir()]
+        folders = [entry for day in days for entry in os.scandir(day) if entry.is_dir()]
     except FileNotFoundError:
         return []
     except PermissionError as error:
         denied = translate_error(error, str(error.filename or folder))
         raise AccessDeniedError(f"{denied}; {HOME_ADVICE}") from error
-    found.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
-    return [os.path.relpath(entry.path, folder) for entry in found]
+    folders.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
+    return [os.path.relpath(entry.path, folder) for entry in folders]
 
 
 def find_dated(home: Location, run: str) -> float | None:
     """Return the time in the id of a run below `home` that is `run`, but for its time."""
-    ids = (known for known in known_runs(home) if known[STEM_AT:] == run[STEM_AT:])
+    ids = (dated for dated in known_runs(home) if dated[STEM_AT:] == run[STEM_AT:])
     latest = next(ids, None)
     if latest is None:
         return None

@@ -140,8 +140,8 @@ class Machine:
             if planned is not None:
                 planned(plan)
             inflates = request.options.as_gzip is None
-            wanted = plan.summary.bytes_out if inflates else plan.summary.bytes_in
-            context.stores.destination(request.destination).check_ready(wanted)
+            size = plan.summary.bytes_out if inflates else plan.summary.bytes_in
+            context.stores.destination(request.destination).check_ready(size)
 
         archive = loop.KnownArchive(tail=tail)
         settled = loop.begin(request, context, archive, calls, check=checked, planned=fits)
@@ -194,13 +194,20 @@ class Machine:
         """
         if not has_nested(report):
             return
-        inner, there = self, self._stores and self._stores.at_destination()
-        if there is not None and there != self._stores:
-            mine, processes = self.context, self._workers.processes
-            made = open_machine(there, mine.policy, mine.tuning, processes, mine.progress)
-            inner = self._held.enter_context(made)
+        inner = self
+        stores = self._stores and self._stores.at_destination()
+        if stores is not None and stores != self._stores:
+            context = self.context
+            machine = open_machine(
+                stores,
+                context.policy,
+                context.tuning,
+                processes=self._workers.processes,
+                progress=context.progress,
+            )
+            inner = self._held.enter_context(machine)
         context = inner.context
-        left = first_budget(context.tuning)
+        budget = first_budget(context.tuning)
         above = deque([report])
         while above:
             outer = above.popleft()
@@ -208,20 +215,25 @@ class Machine:
                 continue
             records = RunRecords.open(context.stores, outer.run)
             run = records.read_plan().run
-            found, results = find_nested(run, context, left.archives)
+            outcomes, results = find_nested(run, context, budget.archives)
             yield from results
-            for outcome in found:
+            for outcome in outcomes:
                 try:
-                    below = inner.run(nested_request(run, outcome.key, left))
+                    below = inner.run(nested_request(run, outcome.key, budget))
                 except InterruptedRunError:
                     records.write_nested(results)
                     raise
                 except S3UnzipError as error:
                     result = NestedRun(outcome.key, reason="not-begun", message=str(error))
                 else:
-                    left = spend(left, below, context)
-                    ended = below.run, below.verdict, below.reason, below.message
-                    result = NestedRun(outcome.key, *ended)
+                    budget = spend(budget, below, context)
+                    result = NestedRun(
+                        outcome.key,
+                        below.run,
+                        below.verdict,
+                        reason=below.reason,
+                        message=below.message,
+                    )
                     above.append(below)
                 results.append(result)
                 yield result
@@ -248,7 +260,8 @@ class Machine:
 
         `InterruptedRunError`: Ctrl-C; what is done is on record.
         """
-        context, workers = self.context, self._workers
+        context = self.context
+        workers = self._workers
         records = RunRecords.open(context.stores, settled.next.run)
         plan = records.find_plan()
         if plan is None and settled.report is not None:
@@ -297,7 +310,7 @@ def open_machine(
     if processes < 1:
         raise UsageError(f"workers must be at least 1; it is {processes}")
     tuning = tuning or make_tuning(machine_tuning(processes))
-    context = open_context(stores, policy, tuning, LocalClock(), progress)
+    context = open_context(stores, policy, tuning, clock=LocalClock(), progress=progress)
     opening = partial(open_context, replace(stores, check_reachable=False), policy, tuning)
     return Machine(context, Workers(processes, context, opening), stores)
 
@@ -348,8 +361,14 @@ def _end_unreadable(
     run: Run, damage: UnreadableRecordError, since: float, context: Context
 ) -> Report:
     """Write the report of a run whose records were damaged while it was at work."""
-    now = context.clock.now()
-    failed = loop.FailedExecution(run.id, stop_for(damage), since, now, run.request, run.pin)
+    failed = loop.FailedExecution(
+        run.id,
+        stop_for(damage),
+        began=since,
+        ended=context.clock.now(),
+        request=run.request,
+        pin=run.pin,
+    )
     settled = loop.settle_failed(failed, context)
     if settled is None or settled.report is None:
         raise damage

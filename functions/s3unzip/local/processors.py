@@ -14,8 +14,6 @@ large buffers in the heaps of the threads, where they leave holes. Fixed thresho
 import contextlib
 import os
 
-from s3unzip.settings import MIB
-
 
 def available_processors() -> list[int]:
     """Return the processors that this process may use."""
@@ -32,9 +30,10 @@ def yield_to_others() -> None:
                 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, malloc.h
-LARGE = 4 * MIB  # smaller buffers are too frequent for a system call each
-MAX_KEPT = 64 * MIB  # free at the end of a heap
+TRIM_THRESHOLD = -1  # M_TRIM_THRESHOLD of malloc.h
+MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD
+LARGE = 4 * 1024**2  # smaller buffers are too frequent for a system call each
+MAX_KEPT = 64 * 1024**2  # free at the end of a heap
 
 
 def tune_allocator() -> None:

@@ -77,7 +77,9 @@ def open_context(
     start_logging()
     stores = open_stores(config, ask=ask)
     uploads = OpenUploads(config.work.key) if config.work.store.is_local else None
-    return Context(stores, clock, policy, tuning, progress, reached=config, uploads=uploads)
+    return Context(
+        stores, clock, policy, tuning, progress=progress, reached=config, uploads=uploads
+    )
 
 
 class Counted(Struct, frozen=True):
@@ -159,7 +161,7 @@ class WorkerTally:
             attempt.update(message.counts)
             self._sum.update(message.counts)
             self._tell()
-            fresh = [one for one in message.failed if one.key not in self._failed]
+            fresh = [outcome for outcome in message.failed if outcome.key not in self._failed]
             if fresh:
                 self._failed.update(outcome.key for outcome in fresh)
                 self._progress.failed(fresh)
@@ -189,17 +191,17 @@ class Workers:
 
     Args:
         processes: workers at most, with this process.
-        here: the context of this process; its progress takes what the tasks count.
-        open_context: called once for each worker; None: the tasks are done with `here`.
+        context: of this process; its progress takes what the tasks count.
+        open_context: called once for each worker; None: the tasks are done with `context`.
     """
 
     def __init__(
-        self, processes: int, here: Context, open_context: OpenContext | None = None
+        self, processes: int, context: Context, open_context: OpenContext | None = None
     ) -> None:
         self.processes = processes if open_context is not None else 1
-        self._here = here
+        self._context = context
         self._open_context = open_context
-        self.tally = WorkerTally(here.progress)
+        self.tally = WorkerTally(context.progress)
         self._workers: list[_Here | _Process] = []
 
     def __enter__(self) -> Self:
@@ -235,9 +237,9 @@ class Workers:
         try:
             for worker in workers:
                 flying.append(Future())
-                given = (worker, run, todo, flying[-1])
+                arguments = (worker, run, todo, flying[-1])
                 # Not an executor: Ctrl-C while it starts a thread would let the exit wait for it.
-                thread = threading.Thread(target=self._work, args=given, daemon=True)
+                thread = threading.Thread(target=self._work, args=arguments, daemon=True)
                 try:
                     thread.start()
                 except RuntimeError as error:  # no memory for its stack: nobody ends this future
@@ -269,7 +271,7 @@ class Workers:
         """Return so many workers; processes start when they get their first task."""
         opening = self._open_context
         if not self._workers:
-            self._workers = [_Here(self._here, opening)]
+            self._workers = [_Here(self._context, opening)]
         if opening is not None:
             missing = count - len(self._workers)
             self._workers += [_Process(opening) for _ in range(missing)]
@@ -313,7 +315,8 @@ class _Round:
     def drop(self, end: ServiceFaultError | None = None) -> None:
         """Drop the tasks that have not begun; `end`: the fault that must end the run."""
         with self._lock:
-            self._tasks, self._is_over = [], True
+            self._tasks = []
+            self._is_over = True
             self.end = end or self.end
 
     def ended(self, task: Task, ended: Ended) -> None:
@@ -340,10 +343,10 @@ class _Round:
 class _Here:
     """A worker that is a thread of this process."""
 
-    def __init__(self, here: Context, open_context: OpenContext | None) -> None:
-        self._here = here
+    def __init__(self, context: Context, open_context: OpenContext | None) -> None:
+        self._program_context = context
         self._open_context = open_context
-        self._clock = LocalClock(here.clock)
+        self._clock = LocalClock(context.clock)
         self._counting = Counting()
 
     def do(self, run: Run, task: Task, take: Callable[[Counted], object]) -> Ended:
@@ -356,7 +359,7 @@ class _Here:
     def _context(self) -> Context:
         if self._open_context is not None:
             return self._open_context(self._clock, self._counting, None)
-        return replace(self._here, clock=self._clock, progress=self._counting)
+        return replace(self._program_context, clock=self._clock, progress=self._counting)
 
     def stop(self) -> None:
         """Let the task that runs write its outcomes."""
@@ -447,14 +450,14 @@ def _send(process: subprocess.Popen[bytes], message: object) -> None:
 
 def _start_process(lifeline: int) -> subprocess.Popen[bytes]:
     """Start a Python that finds the same modules as this one, and ends with a pipe."""
-    found = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    search_path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     return subprocess.Popen(  # noqa: S603 - this very Python
         # -P: not what the working directory has
         [sys.executable, "-P", "-c", PROGRAM.format(lifeline=lifeline)],
         pass_fds=[lifeline],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": found},
+        env={**os.environ, "PYTHONPATH": search_path},
     )
 
 
@@ -477,15 +480,17 @@ def _do_task(run: Run, task: Task, context: Context) -> Ended:
 
 def _watch(run: Run, context: Context, over: threading.Event) -> None:
     """Tell of a silent store: its calls may wait for minutes until they are faults."""
-    faults, progress, reached = context.faults, context.progress, context.reached
+    faults = context.faults
+    progress = context.progress
     if faults is None or progress is None:
         return
-    how = f" ({' '.join(reached.recorded().words())})" if reached is not None else ""
+    options = "" if context.reached is None else " ".join(context.reached.recorded().words())
+    how = f" ({options})" if context.reached is not None else ""
     while not over.wait(1.0):
         for store in faults.silent(context.clock.now()):
-            place = run.source if store == "source" else run.destination
+            location = run.source if store == "source" else run.destination
             progress.trouble(
-                f"no answer from {place}{how} for seconds: a slow link, or a dead store"
+                f"no answer from {location}{how} for seconds: a slow link, or a dead store"
             )
 
 

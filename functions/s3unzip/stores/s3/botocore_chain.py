@@ -148,6 +148,7 @@ def create_client(
     session: Session,
     service: str,
     region: str | None,
+    *,
     endpoint_url: str | None,
     settings: dict[str, Any],
 ) -> Any:

@@ -103,8 +103,8 @@ def read_pieces(answer: GetObjectOutputTypeDef) -> Iterator[bytes]:
     """Yield a body."""
     try:
         with closing(answer["Body"]) as body:
-            while piece := body.read(BODY_PIECE):
-                yield piece
+            while chunk := body.read(BODY_PIECE):
+                yield chunk
     except HTTPError as error:  # botocore translates most, not all of them
         raise HTTPClientError(error=error) from error
 
@@ -135,7 +135,9 @@ def _read_page(body: bytes) -> ListPage:
     if name != "ListBucketResult":
         raise ResponseParserError(f"not a list of objects: {name}")
     space += "}" if space else ""
-    key_tag, size_tag, etag_tag = f"{space}Key", f"{space}Size", f"{space}ETag"
+    key_tag = f"{space}Key"
+    size_tag = f"{space}Size"
+    etag_tag = f"{space}ETag"
     encoded = root.findtext(f"{space}EncodingType") == "url"
     objects = []
     for entry in root.iterfind(f"{space}Contents"):

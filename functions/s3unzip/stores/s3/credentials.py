@@ -218,7 +218,7 @@ def _shared(profile: str | None, variables: frozenset[tuple[str, str]]) -> Profi
 
 def shared_keys(profile: str | None) -> ProfileKeys:
     """Return the keys of a profile that all sessions of this process share."""
-    variables = frozenset(one for one in os.environ.items() if one[0].startswith("AWS_"))
+    variables = frozenset(pair for pair in os.environ.items() if pair[0].startswith("AWS_"))
     return _shared(profile, variables)
 
 
@@ -365,7 +365,9 @@ class AwsSession:
         from s3unzip.stores.s3.botocore_chain import create_client
 
         with self._lock:
-            return create_client(self._core, service, region, endpoint_url, settings)
+            return create_client(
+                self._core, service, region, endpoint_url=endpoint_url, settings=settings
+            )
 
 
 def is_aws(url: str) -> bool:

@@ -74,8 +74,10 @@ class S3Destination:
     def __init__(self, session: Session, bucket: str, config: StoreConfig) -> None:
         self._session = session
         self._bucket = bucket
-        self._kms_key, self._owner_id = config.destination_kms_key, config.destination_owner
-        self._copies, self._copies_pay = config.copies, config.request_payer
+        self._kms_key = config.destination_kms_key
+        self._owner_id = config.destination_owner
+        self._copies = config.copies
+        self._copies_pay = config.request_payer
         self._owner: dict[str, Any] = {}
         if self._owner_id is not None:
             self._owner["ExpectedBucketOwner"] = self._owner_id
@@ -191,17 +193,18 @@ class S3Destination:
         SSE-KMS that needs kms:Decrypt (HeadObject).
         """
         try:
-            found = None if is_odd(key) else self._head_quickly(key)
-            if found is None or found.crc32 is None:
-                if found is not None:
-                    count_request("head")
+            if is_odd(key):
                 return self._head_wholly(key)
+            stored = self._head_quickly(key)
+            if stored.crc32 is None:
+                count_request("head")
+                stored = self._head_wholly(key)
         except s3_errors() as error:
             refusal = self._session.understand(error, Call("GetObject", self._bucket, key))
             if isinstance(refusal, NotFoundError):
                 return None
             raise refusal from None
-        return found
+        return stored
 
     def _head_quickly(self, key: str) -> StoredObject:
         self._session.confirm_owner(self._bucket, self._owner_id)
@@ -231,9 +234,9 @@ class S3Destination:
         return StoredObject(
             key,
             size,
-            _declared_crc(answer["Metadata"].get(CRC_KEY, "")),
-            unquoted(answer.get("ETag")),
-            _crc_of(answer.get("ChecksumCRC32", "")),
+            crc32=_declared_crc(answer["Metadata"].get(CRC_KEY, "")),
+            etag=unquoted(answer.get("ETag")),
+            checksum=_crc_of(answer.get("ChecksumCRC32", "")),
         )
 
     def list_page(
@@ -270,9 +273,9 @@ class S3Destination:
                 yield from read_pieces(self._session.bodies.get_object(**request))
                 return
             options: GetOptions = {} if span is None else {"range": span}
-            found = obstore.get(self._session.reader(self._bucket), key, options=options)
-            for piece in found.stream(min_chunk_size=PIECE):
-                yield memoryview(piece)
+            answer = obstore.get(self._session.reader(self._bucket), key, options=options)
+            for chunk in answer.stream(min_chunk_size=PIECE):
+                yield memoryview(chunk)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete the objects; nothing happens if they are gone."""
@@ -335,7 +338,8 @@ class S3Destination:
             if checksum is not None:
                 request["ChecksumCRC32"] = checksum
             answer = self._session.bodies.upload_part(**request)
-            return Part(number, _field(answer, "ETag", upload.key), len(content), crc32, checksum)
+            etag = _field(answer, "ETag", upload.key)
+            return Part(number, etag, len(content), crc32=crc32, checksum_crc32=checksum)
 
         return self._write("part", send, lambda: self._writing(upload.key))
 
@@ -381,9 +385,9 @@ class S3Destination:
         return Part(
             number,
             _field(result, "ETag", upload.key),
-            span.length,
-            _crc_of(checksum or ""),
-            checksum,
+            size=span.length,
+            crc32=_crc_of(checksum or ""),
+            checksum_crc32=checksum,
         )
 
     def complete_upload(

@@ -210,9 +210,11 @@ def _read_silence(text: str, details: str) -> ServerAnswer:
     certificate = _CERTIFICATE.search(details)
     if certificate is not None:
         return ServerAnswer(None, UNTRUSTED, certificate[2] or certificate[1])
-    cause, reason = _CAUSE.search(text), _REASON.search(details)
-    said = cause[1] if cause else text.partition("\n")[0][:300]
-    return ServerAnswer(None, "", f"{said}: {reason[1]}" if cause and reason else said)
+    cause = _CAUSE.search(text)
+    if cause is None:
+        return ServerAnswer(None, "", text.partition("\n")[0][:300])
+    reason = _REASON.search(details)
+    return ServerAnswer(None, "", f"{cause[1]}: {reason[1]}" if reason else cause[1])
 
 
 def is_unsupported(answer: ServerAnswer) -> bool:
@@ -253,7 +255,7 @@ def why_unreachable(error: Exception) -> str | None:
         text = botocore_errors.unreachable_cause(error)
     if text is None:
         return None
-    return next((cause for words, cause in CAUSES.items() if words in text), "no connection")
+    return next((cause for pattern, cause in CAUSES.items() if pattern in text), "no connection")
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str:
@@ -267,7 +269,8 @@ def _first(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _kind(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
-    status, code = answer.status, answer.code
+    status = answer.status
+    code = answer.code
     missing = {404, 405} if call.pinned else {404}  # 405: a delete marker is the version now
     unmet = ConflictError if call.conditional else StorageError
     if is_unsupported(answer):
@@ -314,9 +317,9 @@ def _missing_right(answer: ServerAnswer, call: Call) -> str:
 
 
 def _describe(answer: ServerAnswer, call: Call) -> str:
-    said = ": ".join(part for part in (answer.code, answer.message.rstrip(".")) if part)
+    cause = ": ".join(part for part in (answer.code, answer.message.rstrip(".")) if part)
     if answer.status is not None and not answer.code:
-        said = f"HTTP {answer.status}" + (f": {said}" if said else "")
+        cause = f"HTTP {answer.status}: {cause}" if cause else f"HTTP {answer.status}"
     advice = ADVICE.get(answer.code, "")
     if is_unsupported(answer):
         advice = _advise_without(answer, call)
@@ -335,4 +338,4 @@ def _describe(answer: ServerAnswer, call: Call) -> str:
     if not advice and answer.status == 404 and not answer.code:
         advice = "check the bucket's name, the key and the endpoint"
     request = f" (request {answer.request})" if answer.request else ""
-    return f"{call}: {said or 'no answer'}{'; ' + advice if advice else ''}{request}"
+    return f"{call}: {cause or 'no answer'}{'; ' + advice if advice else ''}{request}"

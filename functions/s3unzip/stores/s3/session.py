@@ -126,9 +126,9 @@ class Session:
 
     def reader(self, bucket: str) -> S3Store:
         """Return the obstore client that reads `bucket`."""
-        found = self._stores.get((bucket, False))  # a dict read is atomic; creating is not
-        if found is not None:
-            return found
+        store = self._stores.get((bucket, False))  # a dict read is atomic; creating is not
+        if store is not None:
+            return store
         stall = timedelta(seconds=self.access.stall_seconds)
         # The whole-request timeout of obstore must not end a long stream.
         limits: ClientConfig = {"read_timeout": stall, "timeout": timedelta(hours=12)}
@@ -141,9 +141,9 @@ class Session:
         verifies that, and hashing costs more CPU than all the rest of a PUT.
         `sends_checksums` says where it is.
         """
-        found = self._stores.get((bucket, kms_key))
-        if found is not None:
-            return found
+        store = self._stores.get((bucket, kms_key))
+        if store is not None:
+            return store
         config: S3Config = {"unsigned_payload": self.sends_checksums}
         if self.sends_checksums:
             config["checksum_algorithm"] = "CRC64NVME"
@@ -170,12 +170,12 @@ class Session:
         try:
             self.control.head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
         except s3_errors() as error:
-            found = translate_error(error, Call("ListBucket", bucket))
-            if isinstance(found, errors.AccessDeniedError):
-                found = errors.AccessDeniedError(
-                    f"{found}; or account {owner} does not own the bucket"
+            refusal = translate_error(error, Call("ListBucket", bucket))
+            if isinstance(refusal, errors.AccessDeniedError):
+                refusal = errors.AccessDeniedError(
+                    f"{refusal}; or account {owner} does not own the bucket"
                 )
-            raise found from None
+            raise refusal from None
         self._owned[bucket, owner] = now + OWNER_CHECK_LASTS
 
     @contextmanager
@@ -198,32 +198,33 @@ class Session:
             return keys.failure
         if call.action == "GetObject" and not call.pinned and is_mute(read_answer(error)):
             error = self._ask_why(call) or error
-        found, answer = translate_error(error, call), read_answer(error)
+        fault = translate_error(error, call)
+        answer = read_answer(error)
         if answer.code in REFUSED_KEYS:
-            return self._sign_anew(found, answer.code)
+            return self._sign_anew(fault, answer.code)
         if call.action == "GetObjectVersion" and is_without_right(answer):
             self._unversioned.add(call.bucket)
-            return errors.ServiceFaultError(str(found))
-        if isinstance(found, MisplacedError):
+            return errors.ServiceFaultError(str(fault))
+        if isinstance(fault, MisplacedError):
             if not self._relocate(call.bucket):
-                return errors.NotFoundError(f"{found}; {self._advice}")
-        elif isinstance(found, errors.ServiceFaultError):
+                return errors.NotFoundError(f"{fault}; {self._advice}")
+        elif isinstance(fault, errors.ServiceFaultError):
             url = self._addresses.endpoint(call.bucket).url
             if answer.status is not None:
                 code = answer.code or f"HTTP {answer.status}"
-                found.trouble = f"{url} answers with errors ({code})"
+                fault.trouble = f"{url} answers with errors ({code})"
             elif is_odd_answer(error):
-                found.trouble = f"{url} answers, but not as S3 does"
+                fault.trouble = f"{url} answers, but not as S3 does"
             else:
                 proxy = _find_proxy(url)
                 where = url if proxy is None else f"{url} through the proxy {proxy}"
                 cause = answer.message.rpartition(": ")[2].partition(" (os error")[0].lower()
                 cause = why_unreachable(error) or cause or "no answer"
-                found.trouble = f"no answer from {where} ({cause})"
-                found.args = (f"{found}; no answer from {where}",)
+                fault.trouble = f"no answer from {where} ({cause})"
+                fault.args = (f"{fault}; no answer from {where}",)
                 if self._is_beginning:
-                    return self._unreachable(error, call.bucket, str(call)) or found
-        return found
+                    return self._unreachable(error, call.bucket, str(call)) or fault
+        return fault
 
     def readable_version(self, bucket: str, pin: Pin) -> str | None:
         """Return the version that a request names; None: the ETag alone pins the archive.
@@ -250,20 +251,21 @@ class Session:
             return refusal
         keys = self._aws.keys
         try:
-            has_others, now = keys.renew(self._renewals), keys.current()
+            has_renewed = keys.renew(self._renewals)
+            current = keys.current()
         except errors.S3UnzipError as failure:
             return failure if code in EXPIRED else refusal
-        if has_others:
+        if has_renewed:
             with self._lock:
                 if self._renewals != keys.renewals:
                     self._renewals = keys.renewals
                     self._stores.clear()
             return errors.ServiceFaultError(str(refusal))
-        if code not in EXPIRED or now is None:
+        if code not in EXPIRED or current is None:
             return refusal
-        is_final = now.is_fixed or self._is_beginning
+        is_final = current.is_fixed or self._is_beginning
         kind = errors.ExpiredKeysError if is_final else errors.ServiceFaultError
-        return kind(f"{refusal}; {now.advice}")
+        return kind(f"{refusal}; {current.advice}")
 
     @property
     def _is_beginning(self) -> bool:
@@ -400,8 +402,8 @@ def _find_proxy(url: str) -> str | None:
     proxy = getproxies().get(parts.scheme)
     if proxy is None or proxy_bypass(parts.netloc):
         return None
-    scheme, mark, rest = proxy.rpartition("://")
-    return f"{scheme}{mark}{rest.rpartition('@')[2]}"
+    scheme, mark, host = proxy.rpartition("://")
+    return f"{scheme}{mark}{host.rpartition('@')[2]}"
 
 
 def advice_for(config: StoreConfig, *, destination: bool) -> str:

@@ -111,7 +111,7 @@ class S3Source(ArchiveSource):
         version = self._version(answer.get("VersionId"))
         size = content_length(call, headers)
         modified = header_date(headers)
-        pin = make_pin(call, size, answer.get("ETag"), modified, version)
+        pin = make_pin(call, size, answer.get("ETag"), date=modified, version=version)
         return Tail(b"", pin, None if modified is None else modified.timestamp())
 
     def _described(self, call: Call, meta: ObjectMeta) -> Tail:
@@ -119,7 +119,8 @@ class S3Source(ArchiveSource):
         date = meta["last_modified"]  # that of the epoch where the answer has none
         modified = date.timestamp() or None
         version = self._version(meta["version"])
-        pin = make_pin(call, meta["size"], meta["e_tag"], date if modified else None, version)
+        known_date = date if modified else None
+        pin = make_pin(call, meta["size"], meta["e_tag"], date=known_date, version=version)
         return Tail(b"", pin, modified)
 
     def open(self, location: Location, pin: Pin) -> S3Archive:
@@ -135,14 +136,15 @@ class S3Source(ArchiveSource):
                 "be taken for the one that was extracted"
             )
         newer = f"{location}: a newer archive is there"
-        found = self._find(location, request)
-        if found is None:
+        current = self._find(location, request)
+        if current is None:
             return
         action = "DeleteObjectVersion"
         if version is None:
-            if found.get("ETag") != pin.etag:
+            if current.get("ETag") != pin.etag:
                 raise errors.SourceChangedError(newer)
-            action, request = "DeleteObject", request | {"IfMatch": pin.etag}
+            action = "DeleteObject"
+            request["IfMatch"] = pin.etag
         call = Call(action, location.bucket, location.key, conditional=True)
         count_request("delete")
         try:
@@ -210,8 +212,10 @@ class S3Archive:
     """One version of one archive; threads may share it."""
 
     def __init__(self, session: Session, location: Location, pin: Pin) -> None:
-        self._session, self._pin = session, pin
-        self._bucket, self._key = location.bucket, location.key
+        self._session = session
+        self._pin = pin
+        self._bucket = location.bucket
+        self._key = location.key
         self._odd = is_odd(location.key)
 
     def _version(self) -> str | None:
@@ -233,9 +237,9 @@ class S3Archive:
         call = self._call(version)
         came = 0
         try:
-            for piece in self._pieces(want, version):
-                came += len(piece)
-                yield piece
+            for chunk in self._chunks(want, version):
+                came += len(chunk)
+                yield chunk
         except s3_errors() as error:
             if came:
                 raise errors.ServiceFaultError(
@@ -244,7 +248,7 @@ class S3Archive:
             raise self._session.understand(error, call) from None
         _check_length(call, came, want)
 
-    def _pieces(self, want: ByteRange, version: str | None) -> Iterator[Buffer]:
+    def _chunks(self, want: ByteRange, version: str | None) -> Iterator[Buffer]:
         if not self._odd:
             yield from _chunks_of(self._get(want, version), self._call(version))
             return
@@ -256,8 +260,9 @@ class S3Archive:
             request["VersionId"] = version
         answer = self._session.bodies.get_object(**request)
         date = header_date(answer["ResponseMetadata"]["HTTPHeaders"])
-        found = _WHOLE.search(answer.get("ContentRange", ""))
-        check_answer(self._call(version), self._pin, int(found[1]) if found else None, date)
+        whole = _WHOLE.search(answer.get("ContentRange", ""))
+        size = int(whole[1]) if whole else None
+        check_answer(self._call(version), self._pin, size, date)
         from s3unzip.stores.s3.clients import read_pieces
 
         yield from read_pieces(answer)
@@ -282,7 +287,7 @@ def _check_length(call: Call, came: int, want: ByteRange) -> None:
 
 
 def make_pin(
-    call: Call, size: int, etag: str | None, date: datetime | None, version: str | None
+    call: Call, size: int, etag: str | None, *, date: datetime | None, version: str | None
 ) -> Pin:
     """Return the pin of what a store described."""
     if not (etag or date or version):
