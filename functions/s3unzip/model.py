@@ -54,6 +54,9 @@ def _decoder(kind: type) -> Any:
         return msgspec.json.Decoder(kind)
 
 
+_fields_of = cache(fields)  # msgspec compiles the annotations at each call
+
+
 def decode(line: bytes | str, kind: type[T]) -> T:
     """Return the `kind` that `line` holds."""
     try:
@@ -244,7 +247,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
     ] = None  # what is set on the objects besides their content
 
     def __post_init__(self) -> None:
-        for option in fields(self):
+        for option in _fields_of(Options):
             value = getattr(self, option.name)
             try:
                 force_setattr(self, option.name, msgspec.convert(value, option.type))
