@@ -547,7 +547,7 @@ class Task(Struct, frozen=True, omit_defaults=True):
 
 
 class Next(Struct, frozen=True, omit_defaults=True):
-    """The next step of a run: the state of the state machine."""
+    """The state of a run between two steps, as the state machine has it."""
 
     run: str
     next: Literal["few", "many", "done"]

@@ -70,7 +70,7 @@ class Variable(StrEnum):
     LIMITS = "S3UNZIP_LIMITS"  # zip.Limits as a JSON object, likewise
     # ARN or ARN#field of the password of encrypted members; only where members are read.
     PASSWORD_SECRET = "S3UNZIP_PASSWORD_SECRET"  # noqa: S105 - a name
-    WORKER_MEMORY = "S3UNZIP_WORKER_MEMORY"  # MB of the extract function: forecasts price it
+    WORKER_MEMORY = "S3UNZIP_WORKER_MEMORY"  # MB of the extract function: an estimate prices it
     MAX_COST = "S3UNZIP_MAX_COST"  # dollars a run, or empty
 
 
@@ -93,18 +93,18 @@ class Tuning(Struct, frozen=True):
     batch_bytes: int = 128 * MIB  # of the archive, one batch
     batch_output: int = 512 * MIB  # uncompressed, one batch
     batch_members: int = 4_000
-    batch_seconds: float = 20.0  # forecast, at most
+    batch_seconds: float = 20.0  # by the estimate, at most
     batch_min_seconds: float = 1.0  # below this a task is not worth its dispatch
     gap_bytes: int = 1 * MIB  # a batch reads over unwanted bytes up to here; beyond, a new range
     copy_task_bytes: int = 4 * GIB  # one copy task: about ten seconds
-    # what the forecast of a task stands on; facts and sources in pipeline/forecast constants
+    # what the estimate of a task stands on; `rates` has its other figures and their sources
     worker_bandwidth: int = 75_000_000  # bytes a second, in or out
     put_seconds: float = 0.030  # latency of one PUT
     member_seconds: float = 0.000_3  # CPU of one small member
     prefix_put_rate: int = 3_500  # PUTs a second on one partitioned prefix
     rate_headroom: float = 2.5  # ask for so many times the rate: partitions grow, calls pace
     max_workers: int = 1_000  # tasks of one run at once
-    min_worker_seconds: float = 0.0  # forecast work that pays for the start of a worker; 0: any
+    min_worker_seconds: float = 0.0  # estimated work that pays for the start of a worker; 0: any
     max_few_tasks: int = 40  # a run with more tasks needs a Distributed Map; 0: always one
     # direct runs: what the function that takes the event may do itself
     max_direct_members: int = 2_500  # 0: every archive is done by the state machine
@@ -127,7 +127,7 @@ class Tuning(Struct, frozen=True):
     failures_listed: int = 1_000  # in report.json; all of them are in the outcomes
 
 
-# A worker process of one machine takes 0.2 to 0.5 s of CPU before its first byte. The forecast of
+# A worker process of one machine takes 0.2 to 0.5 s of CPU before its first byte. The estimate of
 # small members (`put_seconds`) is five times their CPU.
 PROCESS_PAYS_SECONDS = 2.0
 

@@ -13,7 +13,7 @@ from s3unzip.settling.loop import KnownArchive, begin, resume
 
 
 @lambda_function
-def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     """Plan the run, or go on where it stopped; the answer is what comes next.
 
     With a ``request`` the run is planned, unless it has a plan. Without one it goes on, and with
@@ -24,15 +24,15 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     bind_run(run)
     if "request" in event:
         pin = parse_field(event, "pin", Pin) if event.get("pin") else None
-        known = KnownArchive(run, pin)
+        archive = KnownArchive(run, pin)
         request = parse_field(event, "request", Request)
-        step = config.context(context, request)
-        settled = begin(request, step, known, planned=lambda plan: record_plan(plan.summary))
+        context = config.context(invocation, request)
+        settled = begin(request, context, archive, planned=lambda plan: record_plan(plan.summary))
     else:
-        step = config.context(context, find_run(config, run))
+        context = config.context(invocation, find_run(config, run))
         settled = resume(
-            run, step, failed=bool(event.get("failed")), after_success=config.after_success
+            run, context, failed=bool(event.get("failed")), after_success=config.after_success
         )
     if settled.report is not None:
-        end_run(settled.report, config, step, is_first=settled.is_first)
+        end_run(settled.report, config, context, is_first=settled.is_first)
     return state_of(settled.next, config)

@@ -40,7 +40,7 @@ MAX_CAUSE = 1_000  # characters
 
 
 @lambda_function
-def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     """Settle a round: the answer is what comes next. Or report a run that cannot go on.
 
     With ``detail`` it is an event of EventBridge, "Step Functions Execution Status Change", with
@@ -48,41 +48,41 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """
     config = open_worker()
     if "detail" in event:
-        _end_failed(event["detail"], config, config.context(context))
+        _end_failed(event["detail"], config, config.context(invocation))
         return {}
     if "wait" in event:
-        return _look_again(parse_field(event, "run", str), config, config.context(context))
+        return _look_again(parse_field(event, "run", str), config, config.context(invocation))
     try:
-        before = msgspec.convert({**event, "list": ""}, Next)
+        state = msgspec.convert({**event, "list": ""}, Next)
     except msgspec.ValidationError as error:
-        raise UsageError(f"the event is no step of a run: {error}") from error
-    bind_run(before.run)
-    step = config.context(context, find_run(config, before.run))
+        raise UsageError(f"the event is no state of a run: {error}") from error
+    bind_run(state.run)
+    context = config.context(invocation, find_run(config, state.run))
     with timed("SettleDuration"):
-        settled = settle(before, step)
+        settled = settle(state, context)
     if settled.report is not None:
-        end_run(settled.report, config, step, is_first=settled.is_first)
+        end_run(settled.report, config, context, is_first=settled.is_first)
     return next_state(settled.next, config)
 
 
-def _look_again(run: str, config: LambdaConfig, step: Context) -> dict[str, Any]:
+def _look_again(run: str, config: LambdaConfig, context: Context) -> dict[str, Any]:
     """Compare the archive of a run with what is there now, for no function of it works any more."""
     bind_run(run)
-    report = RunRecords.open(step.stores, run, step.calls()).find_report()
+    report = RunRecords.open(context.stores, run, context.calls()).find_report()
     if report is not None:
-        follow_newer(report, config, step, late=True)
+        follow_newer(report, config, context, late=True)
     return state_of(Next(run, "done"), config)
 
 
-def _end_failed(detail: dict[str, Any], config: LambdaConfig, step: Context) -> None:
+def _end_failed(detail: dict[str, Any], config: LambdaConfig, context: Context) -> None:
     """Report a run whose execution failed, timed out or was aborted."""
     run = run_of_execution(detail["name"])
     given = decode(detail.get("input") or "{}", dict[str, Any])
     bind_run(run)
     if "wait" in given:
-        _look_again(run, config, step)
+        _look_again(run, config, context)
         return
-    now = step.clock.now()
+    now = context.clock.now()
     began, ended = (detail.get(name, now * 1_000) / 1_000 for name in ("startDate", "stopDate"))
     if next_execution(config, run, since=ended) is None:
         logger.info("run goes on", status=detail["status"])
@@ -105,12 +105,12 @@ def _end_failed(detail: dict[str, Any], config: LambdaConfig, step: Context) -> 
         parse_field(given, "request", Request) if "request" in given else None,
         parse_field(given, "pin", Pin) if given.get("pin") else None,
     )
-    settled = settle_failed(failed, step)
+    settled = settle_failed(failed, context)
     report = settled and settled.report
     if settled is None or report is None:
         logger.warning("nothing is known of the run", status=detail["status"])
     elif began <= report.finished <= ended:
-        end_run(report, config, step, is_first=settled.is_first)
+        end_run(report, config, context, is_first=settled.is_first)
         follow_later(report, config, detail["name"])
     else:
         logger.info("run has a report", status=detail["status"])

@@ -271,8 +271,8 @@ class Machine:
         since = context.clock.now()
         try:
             while settled.report is None:
-                step = settled.next
-                tasks = step.tasks or list(records.read_round(step.round))
+                state = settled.next
+                tasks = state.tasks or list(records.read_round(state.round))
                 done = [task for task in records.list_outcomes() if task != PLAN_TASK]
                 reports = filter(None, map_ahead(records.find_task_report, done, READERS))
                 workers.tally.note_recorded(count_progress(reports, tasks), new_run=is_new)
@@ -280,9 +280,9 @@ class Machine:
                 scans = any(task.kind is TaskKind.SCAN for task in tasks)
                 self._progress.phase("scan" if scans else "extract")
                 is_stopped = partial(_is_stopped, records)
-                fault = workers.do_all(run, tasks, is_stopped, at_once=step.workers)
+                fault = workers.do_all(run, tasks, is_stopped, at_once=state.workers)
                 self._progress.phase("link" if scans else "report")
-                settled = _settle(step, records, context, fault)
+                settled = _settle(state, records, context, fault)
                 if settled.report is not None and settled.report.reason == STOPPED:
                     raise KeyboardInterrupt  # noqa: TRY301 - it ends as by Ctrl-C
             _make_folders(run, records, context)
@@ -324,17 +324,17 @@ def drop_uploads(step: Step) -> int:
 
 
 def _settle(
-    step: Next, records: RunRecords, context: Context, fault: ServiceFaultError | None
+    state: Next, records: RunRecords, context: Context, fault: ServiceFaultError | None
 ) -> loop.Settled:
     """Settle a round; a store that was given up in the round, or is now, ends the run."""
     if fault is not None and records.find_stop() is None:
         records.write_stop(Stop(Verdict.FAILED, FAULT, str(fault)))
     try:
-        return loop.settle(step, context)
+        return loop.settle(state, context)
     except ServiceFaultError as given_up:
         if fault is not None:
             raise
-        return _settle(step, records, context, given_up)
+        return _settle(state, records, context, given_up)
 
 
 def _is_stopped(records: RunRecords) -> bool:

@@ -1,7 +1,7 @@
 """Cut the work: choose how each member is extracted, and which members share a task.
 
 Members come sorted by their offset in the archive. Small ones are gathered
-into batches, balanced by bytes read, bytes written, member count and forecast
+into batches, balanced by bytes read, bytes written, member count and estimated
 seconds, whichever is reached first; each larger one is a task of its own, or
 several. Nothing here reads or writes.
 """
@@ -45,7 +45,7 @@ def small_seconds(load: Load, tuning: Tuning) -> float:
 
 
 def _paid_workers(seconds: float, tuning: Tuning) -> int:
-    """Return how many workers have so much of a forecast to do that their starts pay."""
+    """Return how many workers have enough work by the estimate to pay for their starts."""
     if not tuning.min_worker_seconds:
         return tuning.max_workers
     return max(1, min(tuning.max_workers, int(seconds / tuning.min_worker_seconds)))

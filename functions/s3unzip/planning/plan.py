@@ -140,10 +140,10 @@ def _refuse_cost(plan: Plan, context: Context) -> Report | None:
 
     summary = plan.summary
     tasks = [*plan.tasks, *plan.copies]
-    forecast = estimate(
+    expected = estimate(
         summary.run, tasks, context.platform, context.tuning, workers=summary.workers
     )
-    cost = forecast.cost.total
+    cost = expected.cost.total
     if cost <= limit:
         return None
     message = (
