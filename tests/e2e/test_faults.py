@@ -157,13 +157,24 @@ def test_a_message_is_retried_within_two_minutes(pipeline: DeployedPipeline) -> 
     assert max(waits) < FAULT_SECONDS
 
 
-def test_a_message_that_always_fails_is_soon_a_dead_letter(pipeline: DeployedPipeline) -> None:
-    """The queue's alarm notifies a person."""
+WRAPPED = {"Type": "Notification", "TopicArn": "arn:aws:sns:x", "Message": '{"AlarmName": "a"}'}
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [("no event", "JSONDecodeError"), (json.dumps(WRAPPED), "it has ['AlarmName']")],
+)
+def test_what_is_no_event_is_soon_a_dead_letter(
+    pipeline: DeployedPipeline, body: str, reason: str
+) -> None:
+    """The queue's alarm notifies a person, and the log says why; a message of SNS is opened."""
     sqs = pipeline.client("sqs")
-    sqs.send_message(QueueUrl=pipeline.outputs["QueueUrl"], MessageBody="no event")
+    sqs.send_message(QueueUrl=pipeline.outputs["QueueUrl"], MessageBody=body)
     await_value(pipeline, lambda: pipeline.waiting("DeadLettersUrl") == 1)
     dead = sqs.get_queue_attributes(
         QueueUrl=pipeline.outputs["DeadLettersUrl"], AttributeNames=["QueueArn"]
     )
     assert dead["Attributes"]["QueueArn"] == pipeline.outputs["DeadLettersArn"]
+    assert "the message is no S3 event" in pipeline.logs()
+    assert reason in pipeline.logs()
     sqs.purge_queue(QueueUrl=pipeline.outputs["DeadLettersUrl"])

@@ -172,24 +172,26 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     "aws/events.py": [("event-counts-wrong", "getattr(report, name)", "report.members + 1")],
     "aws/intake.py": [
         (
-            "small-run-looks-at-no-report",
-            "        if not is_done:\n",
-            "        if request is None:\n",
-        ),
-        (
             "older-version-not-followed",
             "            start_over_newest(request, cause, config, context)\n",
             "            pass\n",
         ),
         (
             "older-end-not-repeated",
-            "if not is_new and (run is None or put.is_older(tail)):",
-            "if run and put.is_older(tail) and not is_new:",
+            "if not is_new and (archive is None or put.is_older(archive.tail)):",
+            "if archive and put.is_older(archive.tail) and not is_new:",
         ),
         (
             "message-consumed-after-a-fault",
             '_come_again(record["receiptHandle"], wait)\n        return False',
             '_come_again(record["receiptHandle"], wait)\n        return True',
+        ),
+    ],
+    "aws/small_runs.py": [
+        (
+            "small-run-looks-at-no-report",
+            "        if not is_done:\n",
+            "        if request is None:\n",
         ),
         (
             "report-before-outcomes",

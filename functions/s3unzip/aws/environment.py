@@ -178,8 +178,8 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
         A secret that the function may not read is not asked for: the own one is used.
         """
         options = options or self.options
-        known = {defaults.options.password_ref for defaults in self.all_defaults}
-        secret = options.password_ref if options.password_ref in known else None
+        secrets = {defaults.options.password_ref for defaults in self.all_defaults}
+        secret = options.password_ref if options.password_ref in secrets else None
         secret = secret or self.options.password_ref
         return Policy(
             lenient=options.lenient,

@@ -16,7 +16,8 @@ from s3unzip.runs.records import RunRecords
 @lambda_function
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Do the task and write its outcomes; raise what the state machine should retry."""
-    run, task = parse_field(event, "run", str), parse_field(event, "task", Task)
+    run = parse_field(event, "run", str)
+    task = parse_field(event, "task", Task)
     bind_run(run)
     planned = _read_run(run)
     record_task(run_task(planned, task, open_worker().context(context, planned)))
