@@ -112,6 +112,11 @@ def deploy(wish: Wish) -> int:
     code = run_cdk(["deploy", *wish.context, *changed, *approval], account.variables)
     if code == 0:
         _say(f"\nTry it: make put ENV={wish.environment.name} ARCHIVE=archive.zip")
+    elif not (wish.yes or sys.stdin.isatty()):
+        _say(
+            "There is no terminal on which somebody could confirm changes of rights: look with "
+            f"make diff ENV={wish.environment.name}, then add YES=1"
+        )
     return code
 
 
@@ -170,7 +175,9 @@ def _check_memory(account: Account, wish: Wish) -> None:
 def put(wish: Wish) -> int:
     """Put an archive into the ingest bucket; wait until its run has begun."""
     archive, name, ingest = wish.archive, wish.environment.name, wish.environment.ingest
-    if archive is None or not archive.is_file():
+    if archive is not None and not archive.is_file():
+        raise RefusedError(f"{archive}: there is no such file")
+    if archive is None:
         raise RefusedError(f"which archive? make put ENV={name} ARCHIVE=path/to/archive.zip")
     if not archive.name.endswith(ingest.suffix):
         raise RefusedError(

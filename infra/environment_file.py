@@ -4,6 +4,7 @@
 command with one line that names the file, the setting and the expected value.
 """
 
+import difflib
 import re
 import tomllib
 import types
@@ -76,10 +77,17 @@ def _kind_of(path: str) -> Any:
         elif isinstance(kind, type) and issubclass(kind, BaseModel) and part in kind.model_fields:
             kind = table_of(kind.model_fields[part])
         else:
-            raise EnvironmentFileError(f"-c {path}: there is no such setting")
+            raise EnvironmentFileError(f"-c {path}: there is no such setting{_near(kind, part)}")
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         raise EnvironmentFileError(f"-c {path}: this is a section; name one of its settings")
     return kind
+
+
+def _near(kind: Any, name: str) -> str:
+    """Return the settings of a section that `name` may stand for, as the end of a message."""
+    settings = kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else ()
+    near = difflib.get_close_matches(name, settings, 2)
+    return f"; near: {', '.join(near)}" if near else ""
 
 
 def _is_text(kind: Any) -> bool:

@@ -97,10 +97,11 @@ def aws() -> Iterator[EmbeddedAws]:
         (
             ["synth", "--env=dev", "--set=runs.max_wrokers=5"],
             {},
-            "-c runs.max_wrokers: there is no",
+            "-c runs.max_wrokers: there is no such setting; near: max_workers, workers",
         ),
         (["synth", "--env=dev", "--set=max_workers"], {}, "write section.setting=value"),
         (["put", "--env=dev"], {}, "which archive? make put ENV=dev ARCHIVE="),
+        (["put", "--env=dev", "--archive=none.zip"], {}, "none.zip: there is no such file"),
         (
             ["deploy", "--env=dev"],
             None,

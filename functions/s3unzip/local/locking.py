@@ -5,6 +5,7 @@ a run is locked before anything of it is written. The kernel holds the lock, on 
 folder, and releases it whenever and however the process ends.
 """
 
+import errno
 import fcntl
 import os
 import re
@@ -39,9 +40,8 @@ def lock_run(home: str, run: str) -> BufferedWriter:
     try:
         make_folders(folder, PRIVATE)
         file = open(folder / LOCK, "ab", opener=partial(os.open, mode=0o600))  # noqa: SIM115 - the caller closes it
-    except PermissionError as error:
-        denied = translate_error(error, str(error.filename or folder))
-        raise AccessDeniedError(f"{denied}; {HOME_ADVICE}") from error
+    except OSError as error:
+        raise _explain(error, folder) from error
     for _ in range(TRIES):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -53,6 +53,14 @@ def lock_run(home: str, run: str) -> BufferedWriter:
     raise UsageError(
         f"{run}: another process is working on this run; watch it with: s3unzip watch {run}"
     )
+
+
+def _explain(error: OSError, folder: Path) -> Exception:
+    """Return the error of a folder for records that cannot be used, with what helps."""
+    if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
+        return error
+    denied = translate_error(error, str(error.filename or folder))
+    return AccessDeniedError(f"{denied}; {HOME_ADVICE}")
 
 
 def was_restarted(home: str, run: str) -> bool:
@@ -101,8 +109,7 @@ def known_runs(home: Location) -> list[str]:
     except FileNotFoundError:
         return []
     except PermissionError as error:
-        denied = translate_error(error, str(error.filename or folder))
-        raise AccessDeniedError(f"{denied}; {HOME_ADVICE}") from error
+        raise _explain(error, folder) from error
     folders.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
     return [os.path.relpath(entry.path, folder) for entry in folders]
 
