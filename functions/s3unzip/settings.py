@@ -6,7 +6,6 @@ command line. This module reads no file and does not know AWS.
 
 from __future__ import annotations
 
-import difflib
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -148,6 +147,8 @@ def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tu
     values: dict[str, int | float] = {}
     for name, value in changes.items():
         if name not in defaults:
+            import difflib  # noqa: PLC0415 - only a mistake needs it
+
             near = difflib.get_close_matches(name, defaults, 3, 0.5)
             names = f"near: {', '.join(near)}" if near else f"known: {', '.join(sorted(defaults))}"
             raise UsageError(f"tuning {name!r} is unknown; {names}")

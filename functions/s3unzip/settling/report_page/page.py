@@ -15,7 +15,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import NamedTuple
 
 from s3unzip.context import Context
@@ -105,7 +105,7 @@ def _template() -> tuple[str, ...]:
 
 def _read_asset(name: str) -> str:
     # Browsers hash the text after turning CR LF into LF.
-    path = resources.files("s3unzip.settling.report_page").joinpath("assets", name)
+    path = Path(__file__).with_name("assets") / name
     return path.read_text(encoding="utf-8").replace("\r\n", "\n")
 
 

@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
-from email.utils import format_datetime, parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 import obstore
@@ -295,14 +294,18 @@ def make_pin(
             f"{call}: the store gives neither an ETag nor a version nor a date, so a change in the "
             f"midst of a run could not be seen; copy the archive elsewhere"
         )
-    return Pin(size, etag or (format_datetime(date, usegmt=True) if date else None), version)
+    if not etag and date is not None:
+        from email.utils import format_datetime
+
+        etag = format_datetime(date, usegmt=True)
+    return Pin(size, etag or None, version)
 
 
 def date_of(pin: Pin) -> datetime | None:
     """Return the date of a pin that has no ETag."""
     if pin.etag is None or not _DATE.fullmatch(pin.etag):
         return None
-    return parsedate_to_datetime(pin.etag)
+    return _parse_date(pin.etag)
 
 
 def check_answer(call: Call, pin: Pin, size: int | None, date: datetime | None) -> None:
@@ -322,7 +325,14 @@ def content_length(call: Call, headers: Mapping[str, str]) -> int:
 def header_date(headers: Mapping[str, str]) -> datetime | None:
     """Return the date of the last change that an answer's headers give."""
     text = headers.get("last-modified", "")
-    return parsedate_to_datetime(text) if _DATE.fullmatch(text) else None
+    return _parse_date(text) if _DATE.fullmatch(text) else None
+
+
+def _parse_date(text: str) -> datetime:
+    """Return the time of a date of HTTP."""
+    from email.utils import parsedate_to_datetime
+
+    return parsedate_to_datetime(text)
 
 
 def _which(location: Location, pin: Pin) -> tuple[str | None, dict[str, Any]]:
