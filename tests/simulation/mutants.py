@@ -146,7 +146,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ),
         (
             "equal-id-is-the-same-archive",
-            "if source is not None and execution.request is not None:",
+            "if source is not None and earlier.request is not None:",
             "if source is None:",
         ),
         ("ended-execution-is-at-work", "if execution.status == RUNNING and", "if"),
@@ -165,7 +165,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ),
         (
             "stopped-functions-not-waited-for",
-            '        follow_later(report, config, detail["name"])\n',
+            '        follow_later(settled.report, config, detail["name"])\n',
             "",
         ),
     ],

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from s3unzip.aws import telemetry
 from tests.simulation.archives import SAME_STEM, Recipe
 from tests.simulation.functions import invoke
 from tests.simulation.promises import COMPLETED, RUN_FAILED
@@ -16,6 +17,7 @@ from tests.simulation.scheduler import START
 WHOLE_TAIL = 262_144  # a small archive is in memory after the first request
 SHORT_TAIL = 400  # its directory is, but not its members
 NEARLY_ALL = 172.0  # seconds of the extract function's time
+DAYS = 3 * 86_400.0
 TINY_TAIL = 150  # the state machine plans it
 MANY = Recipe(0, small=14)  # too many members for the intake function
 NEWER_MANY = Recipe(1, small=14)
@@ -274,3 +276,21 @@ def test_a_third_round_is_in_a_distributed_map() -> None:
         maps = [state for state in states if state in {"Few tasks", "Many tasks"}]
         assert maps == ["Few tasks", "Few tasks", "Many tasks", "Many tasks"]
         stage.check()
+
+
+def test_only_the_first_end_of_a_run_is_timed() -> None:
+    """A run that is resumed days after it failed does not count as slow."""
+    with Stage(tail_bytes=WHOLE_TAIL) as stage, pytest.MonkeyPatch.context() as patch:
+        emitted: list[set[str]] = []
+
+        def keep_names() -> None:
+            emitted.append({*telemetry.metrics.metric_set})
+            telemetry.metrics.clear_metrics()
+
+        patch.setattr(telemetry.metrics, "flush_metrics", keep_names)
+        stage.at("extract", 1, "put out/", stage.deny)
+        stage.play(partial(stage.put, MANY))
+        stage.play(partial(stage.wait, DAYS), stage.resume)
+        assert stage.run_of(MANY.version).told == [RUN_FAILED, COMPLETED]
+        ends = [names for names in emitted if "ArchivesCompleted" in names]
+        assert ["ArchiveDuration" in names for names in ends] == [True, False]

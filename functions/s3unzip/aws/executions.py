@@ -28,6 +28,7 @@ import json
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.aws.environment import LambdaConfig, open_client
@@ -78,51 +79,58 @@ class Execution(NamedTuple):
 
     status: str
     began: float  # Unix seconds; of a redriven one, when that began
-    given: dict[str, Any]  # its input
-
-    @property
-    def request(self) -> Request | None:
-        """What it was asked for, where its input says it."""
-        given = self.given.get("request")
-        return None if given is None else msgspec.convert(given, Request)
-
-    @property
-    def pin(self) -> Pin | None:
-        """The version of the archive, where its input says it."""
-        return msgspec.convert(self.given.get("pin"), Pin | None)
+    data: dict[str, Any]  # its input
 
 
-def state_of(following: Next, config: LambdaConfig) -> dict[str, Any]:
+class RunInput(Struct, frozen=True):
+    """What the input of an execution says of its archive; that of an operator says nothing."""
+
+    request: Request | None = None
+    pin: Pin | None = None  # the version
+
+
+def read_input(data: dict[str, Any]) -> RunInput:
+    """Return what the input of an execution, or of its state Plan, says of the archive."""
+    try:
+        return msgspec.convert(data, RunInput)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the input is not that of a run: {error}") from error
+
+
+def state_of(state: Next, config: LambdaConfig) -> dict[str, Any]:
     """Return the data of the state machine: every field, and the list by its key in the bucket."""
-    if following.next == "few" and following.round >= INLINE_ROUNDS:
-        listed = round_name(following.round)
-        following = replace(following, next="many", tasks=(), list=listed)
-    values: dict[str, Any] = {"tasks": [], "workers": 1, **msgspec.to_builtins(following)}
-    if following.list:
-        values["list"] = f"{config.work.key}{RUNS}{following.run}/{following.list}"
-    return values
+    if state.next == "few" and state.round >= INLINE_ROUNDS:
+        state = replace(state, next="many", tasks=(), list=round_name(state.round))
+    data: dict[str, Any] = {"tasks": [], "workers": 1, **msgspec.to_builtins(state)}
+    if state.list:
+        data["list"] = f"{config.work.key}{RUNS}{state.run}/{state.list}"
+    return data
 
 
-def next_state(following: Next, config: LambdaConfig) -> dict[str, Any]:
-    """Return the state after Settle: the next round, which may be of another execution.
+def next_state(state: Next, config: LambdaConfig) -> dict[str, Any]:
+    """Return the data after Settle: the next round, or nothing where another execution does it.
 
-    It may be repeated: the execution that has begun with this round already is the one.
+    It may be repeated: an execution that began with this round goes on with the run.
     """
-    if following.next == "done" or following.round % EXECUTION_ROUNDS:
-        return state_of(following, config)
-    data = state_of(following, config)
+    data = state_of(state, config)
+    if state.next == "done" or state.round % EXECUTION_ROUNDS:
+        return data
+    _hand_over(state, data, config)
+    return state_of(Next(state.run, "done"), config)
+
+
+def _hand_over(state: Next, data: dict[str, Any], config: LambdaConfig) -> None:
+    """Start an execution that begins with this round, unless there is one."""
     for number in range(2, MAX_RESUMED + 1):
-        name = f"{following.run}-r{number}"
+        name = f"{state.run}-r{number}"
         execution = find_execution(config, name)
         if execution is None:
             _start(config, name, data)
             logger.info("run goes on", execution=name)
-            break
-        if execution.given.get("round") == following.round:
-            break
-    else:
-        raise UsageError(f"{following.run}: {TOO_MANY}")
-    return state_of(Next(following.run, "done"), config)
+            return
+        if execution.data.get("round") == state.round:
+            return
+    raise UsageError(f"{state.run}: {TOO_MANY}")
 
 
 def find_execution(config: LambdaConfig, name: str) -> Execution | None:
@@ -150,19 +158,19 @@ def start_run(
     request: Request,
     pin: Pin,
     *,
-    following: Next | None = None,
+    state: Next | None = None,
     reported: float = 0.0,
 ) -> None:
     """Start an execution of a run, unless one is at work.
 
     Args:
-        following: what comes next in the run, where it is planned already.
+        state: what comes next in the run, where it is planned already.
         reported: when the run had its last report, in Unix seconds: an execution that began before
             is at its end.
     """
     data = {"run": run, "request": msgspec.to_builtins(request), "pin": msgspec.to_builtins(pin)}
-    planned = {} if following is None else state_of(following, config)
-    if _start(config, run, data | planned):
+    planned = data if state is None else data | state_of(state, config)
+    if _start(config, run, planned):
         return
     name = next_execution(config, run, since=reported, source=request.source, pin=pin)
     if name is not None:
@@ -194,10 +202,10 @@ def next_execution(
         execution = find_execution(config, name)
         if execution is None:
             return name
-        if source is not None and execution.request is not None:
-            check_same_archive(
-                run, source, pin, ArchiveVersion(execution.request.source, execution.pin)
-            )
+        earlier = read_input(execution.data)
+        if source is not None and earlier.request is not None:
+            version = ArchiveVersion(earlier.request.source, earlier.pin)
+            check_same_archive(run, source, pin, version)
         if execution.status == RUNNING and execution.began >= since:
             return None
     raise UsageError(f"{run}: {TOO_MANY}")
@@ -210,14 +218,14 @@ class ArchiveVersion(NamedTuple):
     pin: Pin | None
 
 
-def _start(config: LambdaConfig, name: str, given: dict[str, Any]) -> bool:
+def _start(config: LambdaConfig, name: str, data: dict[str, Any]) -> bool:
     """Start the execution `name` with this input; say whether there was none of this name."""
     states = open_client("stepfunctions")
     try:
         states.start_execution(
             stateMachineArn=config.state_machine,
             name=execution_name(name),
-            input=json.dumps(given, sort_keys=True),
+            input=json.dumps(data, sort_keys=True),
         )
     except states.exceptions.ExecutionAlreadyExists:
         return False
@@ -297,9 +305,9 @@ def follow_newer(
     """
     if report.pin is None or not _is_followed(config, report.source, report.options):
         return
-    calls, store = context.calls(), config.stores.source(report.source)
+    store = config.stores.source(report.source)
     try:
-        newest = calls.run("head", lambda: store.head(report.source))
+        newest = context.calls().run("head", lambda: store.head(report.source))
     except NotFoundError:
         return
     except AccessDeniedError as error:

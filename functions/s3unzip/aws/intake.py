@@ -306,7 +306,7 @@ def _plan_here(archive: ArrivedArchive, at: IntakeContext) -> None:
         if ended and is_small:
             record_handover()
         next_round = ended and ended.next
-        start_run(at.config, archive.run, archive.request, tail.pin, following=next_round)
+        start_run(at.config, archive.run, archive.request, tail.pin, state=next_round)
     elif report != settled.report:  # another invocation was quicker
         _take_known(report, archive, at)
     else:

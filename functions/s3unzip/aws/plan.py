@@ -6,9 +6,8 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from s3unzip.aws.environment import open_worker
 from s3unzip.aws.events import parse_field
-from s3unzip.aws.executions import end_run, find_run, state_of
+from s3unzip.aws.executions import end_run, find_run, read_input, state_of
 from s3unzip.aws.telemetry import bind_run, lambda_function, record_plan
-from s3unzip.model import Pin, Request
 from s3unzip.settling.loop import KnownArchive, begin, resume
 
 
@@ -22,12 +21,15 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     run = parse_field(event, "run", str)
     config = open_worker()
     bind_run(run)
-    if "request" in event:
-        pin = parse_field(event, "pin", Pin) if event.get("pin") else None
-        archive = KnownArchive(run, pin)
-        request = parse_field(event, "request", Request)
-        context = config.context(invocation, request)
-        settled = begin(request, context, archive, planned=lambda plan: record_plan(plan.summary))
+    archive = read_input(event)
+    if archive.request is not None:
+        context = config.context(invocation, archive.request)
+        settled = begin(
+            archive.request,
+            context,
+            KnownArchive(run, archive.pin),
+            planned=lambda plan: record_plan(plan.summary),
+        )
     else:
         context = config.context(invocation, find_run(config, run))
         settled = resume(

@@ -19,6 +19,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from s3unzip.aws.environment import LambdaConfig, open_worker
 from s3unzip.aws.events import parse_field
 from s3unzip.aws.executions import (
+    RunInput,
     end_run,
     find_execution,
     find_run,
@@ -26,17 +27,18 @@ from s3unzip.aws.executions import (
     follow_newer,
     next_execution,
     next_state,
+    read_input,
     state_of,
 )
 from s3unzip.aws.telemetry import bind_run, lambda_function, logger, timed
 from s3unzip.context import Context
 from s3unzip.errors import UnreadableRecordError, UsageError
-from s3unzip.model import Next, Pin, Request, Stop, Verdict, decode, run_of_execution
+from s3unzip.model import Next, Stop, Verdict, decode, run_of_execution
 from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords
 from s3unzip.runs.step import STOPPED
 from s3unzip.settling.loop import EXECUTION_FAILED, FailedExecution, settle, settle_failed
 
-MAX_CAUSE = 1_000  # characters
+MAX_MESSAGE = 1_000  # characters
 
 
 @lambda_function
@@ -77,40 +79,53 @@ def _look_again(run: str, config: LambdaConfig, context: Context) -> dict[str, A
 def _end_failed(detail: dict[str, Any], config: LambdaConfig, context: Context) -> None:
     """Report a run whose execution failed, timed out or was aborted."""
     run = run_of_execution(detail["name"])
-    given = decode(detail.get("input") or "{}", dict[str, Any])
     bind_run(run)
-    if "wait" in given:
+    data = decode(detail.get("input") or "{}", dict[str, Any])
+    if "wait" in data:
         _look_again(run, config, context)
         return
     now = context.clock.now()
-    began, ended = (detail.get(name, now * 1_000) / 1_000 for name in ("startDate", "stopDate"))
+    began = detail.get("startDate", now * 1_000) / 1_000
+    ended = detail.get("stopDate", now * 1_000) / 1_000
     if next_execution(config, run, since=ended) is None:
         logger.info("run goes on", status=detail["status"])
         return
-    if "request" not in given:  # of an operator
+    archive = _read_archive(run, data, config)
+    failed = FailedExecution(
+        run=run,
+        stop=_explain(detail),
+        began=began,
+        ended=ended,
+        request=archive.request,
+        pin=archive.pin,
+    )
+    settled = settle_failed(failed, context)
+    if settled is None or settled.report is None:
+        logger.warning("nothing is known of the run", status=detail["status"])
+    elif began <= settled.report.finished <= ended:
+        end_run(settled.report, config, context, is_first=settled.is_first)
+        follow_later(settled.report, config, detail["name"])
+    else:
+        logger.info("run has a report", status=detail["status"])
+
+
+def _read_archive(run: str, data: dict[str, Any], config: LambdaConfig) -> RunInput:
+    """Return the archive of an execution; where its input has none, that of the run's first one."""
+    archive = read_input(data)
+    if archive.request is None:  # of an operator
         first = find_execution(config, run)
-        given = {} if first is None else first.given
-    cause = ": ".join(str(detail[name]) for name in ("error", "cause") if detail.get(name))
-    message = f"the execution is {detail['status']}: {cause[:MAX_CAUSE]}".removesuffix(": ")
+        if first is not None:
+            return read_input(first.data)
+    return archive
+
+
+def _explain(detail: dict[str, Any]) -> Stop:
+    """Return why an execution ended, by its event. Only a person or a program aborts one."""
     reason = EXECUTION_FAILED
     if detail["status"] == "ABORTED":
         reason = STOPPED
     elif detail.get("error") == UnreadableRecordError.__name__:
         reason = RECORD_UNREADABLE
-    failed = FailedExecution(
-        run,
-        Stop(Verdict.FAILED, reason, message),
-        began,
-        ended,
-        parse_field(given, "request", Request) if "request" in given else None,
-        parse_field(given, "pin", Pin) if given.get("pin") else None,
-    )
-    settled = settle_failed(failed, context)
-    report = settled and settled.report
-    if settled is None or report is None:
-        logger.warning("nothing is known of the run", status=detail["status"])
-    elif began <= report.finished <= ended:
-        end_run(report, config, context, is_first=settled.is_first)
-        follow_later(report, config, detail["name"])
-    else:
-        logger.info("run has a report", status=detail["status"])
+    causes = [str(detail[name]) for name in ("error", "cause") if detail.get(name)]
+    message = ": ".join([f"the execution is {detail['status']}", *causes])
+    return Stop(Verdict.FAILED, reason, message[:MAX_MESSAGE])
