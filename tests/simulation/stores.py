@@ -9,10 +9,10 @@ from typing import Any
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Pin
 from s3unzip.stores.archives import ArchiveView
-from s3unzip.stores.calls import Calls, Kind
+from s3unzip.stores.calls import Calls
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.memory import MemoryRunStore
-from s3unzip.stores.ports import Buffer, Upload
+from s3unzip.stores.ports import Buffer, Kind, Upload
 from s3unzip.zip.values import ByteRange
 from tests.simulation.faults import Fault
 from tests.simulation.scheduler import current

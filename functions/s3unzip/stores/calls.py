@@ -24,33 +24,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import partial
 from threading import get_ident
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeVar
 
 from msgspec import Struct, field
 
 from s3unzip.errors import ExpiredKeysError, S3UnzipError, ServiceFaultError, ThrottledError
 from s3unzip.model import Location, Requests
 from s3unzip.stores.clock import Clock
-from s3unzip.stores.ports import PIECE, Buffer, PinnedArchive, Source, Tail
+from s3unzip.stores.fault_budget import FaultBudget, draw_delay
+from s3unzip.stores.pace import FIRST_CALLS, AimdLimiter
+from s3unzip.stores.ports import PIECE, Buffer, Kind, PinnedArchive, Source, Store, Tail
 from s3unzip.zip import ByteRange
 
-S = TypeVar("S")
 T = TypeVar("T")
 _log = logging.getLogger("s3unzip.calls")
-Kind = Literal[
-    "get", "put", "head", "list", "create", "part", "copy", "complete", "abort", "delete"
-]
-Store = Literal["source", "destination", "work"]
-
-FIRST_DELAY = 0.1  # seconds; doubled at each attempt
-LONGEST_DELAY = 10.0
-FIRST_CALLS = 4  # at once, at the beginning
-CUT = 0.7  # a throttled call cuts the calls at once to this share
 WARN_AFTER = 2.0  # seconds without a success
-SILENT_AFTER = 1 / 8  # of the budget without an answer
 GATHER_SECONDS = 1.0  # then the bytes that came are passed on
 MIN_RATE = 1024  # bytes a second of a body; a slower store is treated as a silent one
-FORGET = 5  # after so many budgets without a fault, the next fault begins a new outage
 
 
 # The step whose call runs in this thread.
@@ -62,179 +52,6 @@ def count_request(kind: Kind) -> None:
     calls = _current.get()
     if calls is not None:
         calls.count(kind)
-
-
-def draw_delay(attempt: int, dice: random.Random) -> float:
-    """Return seconds until the next attempt, with full jitter; `attempt` failed, the first is 0.
-
-    https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
-    """
-    return dice.uniform(0, min(LONGEST_DELAY, FIRST_DELAY * 2**attempt))
-
-
-class AimdLimiter:
-    """How many calls may run at once: cut when throttled, grown slowly.
-
-    The limit starts at a few and doubles while all goes well, so that a destination that refuses
-    everything gets a few requests, not one from each thread. Then TCP's rule holds (Chiu and Jain,
-    1989): one more call after as many successes as there are calls at once, and a cut by a share.
-    Only calls that began after the last cut can cause the next one.
-    """
-
-    def __init__(self, max_concurrency: int, first: int = FIRST_CALLS) -> None:
-        self._max_concurrency = max_concurrency
-        self.limit = min(max_concurrency, first)  # how many calls may run at once now
-        self._starting = True
-        self._active = 0
-        self._successes = 0
-        self._cuts = 0
-        self._waiting = 0
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-
-    def run(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns; wait for a place first."""
-        with self._lock:  # not the condition: its `with` is ten times as slow
-            while self._active >= self.limit:
-                self._waiting += 1
-                self._changed.wait()
-                self._waiting -= 1
-            self._active += 1
-            cuts = self._cuts
-        throttled = succeeded = False
-        try:
-            value = call()
-            succeeded = True
-        except ThrottledError:
-            throttled = True
-            raise
-        finally:
-            with self._lock:
-                self._active -= 1
-                if throttled and cuts == self._cuts:
-                    self._cuts += 1
-                    self._starting = False
-                    self.limit = max(1, int(self.limit * CUT))
-                    self._successes = 0
-                elif succeeded and self.limit < self._max_concurrency:
-                    self._successes += 1
-                    if self._successes >= (1 if self._starting else self.limit):
-                        self._successes = 0
-                        self.limit += 1
-                if self._waiting:
-                    self._changed.notify(2)  # the place given back, and maybe one more
-        return value
-
-
-class _Outage(Struct):
-    """The faults of a store, or of one kind of its requests, since the last success."""
-
-    since: float  # when the first failed call began
-    latest: float = 0.0  # when the last fault was
-    fault: ServiceFaultError | None = None
-    tries: int = 0
-    next_try: float = 0.0
-    is_reported: bool = False
-
-
-# All requests to a store, or one kind of them.
-Requested: TypeAlias = "tuple[Store, Kind | None]"
-
-
-class FaultBudget:
-    """For how many seconds a store may fail without a success; a process has one.
-
-    The store has a budget, and so has each kind of its requests. So a store that lets uploads begin
-    and refuses their parts does not get a new budget with each upload. While a store fails, its
-    calls take turns to try it again, ever more rarely. So a store that is gone gets a few requests
-    in vain, not a few from each thread, task and round.
-
-    Args:
-        seconds: since the first fault after the last success.
-        warn: takes one line for the user when a store does not recover at once.
-    """
-
-    def __init__(self, seconds: float, warn: Callable[[str], None] = _log.warning) -> None:
-        self.seconds = seconds
-        self._warn = warn
-        self._outages: dict[Requested, _Outage] = {}
-        self._answered: dict[Requested, float] = {}  # when the last answered call began
-        self.waiting: dict[int, tuple[Store, float]] = {}  # threads in a call, and since when
-        self._lock = threading.Lock()
-
-    def note_success(self, store: Store, kind: Kind, began: float) -> None:
-        """Note that a store answered a call; `began` is when the call began."""
-        self._answered[store, None] = began
-        self._answered[store, kind] = began
-        if self._outages:
-            with self._lock:
-                self._outages.pop((store, None), None)
-                self._outages.pop((store, kind), None)
-
-    def note_fault(
-        self, store: Store, kind: Kind, fault: ServiceFaultError, now: float, began: float
-    ) -> float:
-        """Note that a call failed at `now`; return when the outage began."""
-        outages = []
-        with self._lock:
-            for requested in _scopes(store, kind):
-                outage = self._outages.get(requested)
-                if outage is None or now - outage.latest > FORGET * self.seconds:
-                    outage = _Outage(max(began, self._answered.get(requested, 0.0)))
-                    self._outages[requested] = outage
-                outage.latest = now
-                outage.fault = fault
-                outages.append(outage)
-        return min(outage.since for outage in outages)
-
-    def find_spent(self, store: Store, kind: Kind, clock: Clock) -> ServiceFaultError | None:
-        """Return the fault of a store whose budget is spent, if it failed just now."""
-        if not self._outages:
-            return None
-        now = clock.now()
-        for requested in _scopes(store, kind):
-            outage = self._outages.get(requested)
-            if outage is not None and now - outage.since > self.seconds:
-                is_recent = now - outage.latest < LONGEST_DELAY
-                return outage.fault if is_recent else None
-        return None
-
-    def is_down(self, store: Store, now: float) -> bool:
-        """Return whether no request to a store was answered for the whole budget."""
-        outage = self._outages.get((store, None))
-        return outage is not None and now - outage.since > self.seconds
-
-    def silent(self, now: float) -> Iterator[Store]:
-        """Yield the stores that let calls wait for seconds, and have not failed."""
-        for store, began in tuple(self.waiting.values()):
-            seconds = now - max(began, self._answered.get((store, None), 0.0))
-            if seconds > self.seconds * SILENT_AFTER and (store, None) not in self._outages:
-                yield store
-
-    def take_turn(self, store: Store, now: float) -> bool:
-        """Return whether a call that waited may be repeated now; if so, the next turn is later."""
-        with self._lock:
-            outage = self._outages.get((store, None))
-            if outage is not None:
-                if now < outage.next_try:
-                    return False
-                outage.next_try = now + min(LONGEST_DELAY, FIRST_DELAY * 2**outage.tries) / 2
-                outage.tries += 1
-            return True
-
-    def warn_once(self, store: Store, kind: Kind, fault: ServiceFaultError, seconds: float) -> None:
-        """Warn the user that calls are repeated for `seconds`, once in an outage."""
-        with self._lock:
-            outage = self._outages.get((store, kind))
-            if outage is None or outage.is_reported:
-                return
-            outage.is_reported = True
-        self._warn(f"{fault.trouble or fault}, retrying for {max(1.0, seconds):.0f} s")
-
-
-def _scopes(store: Store, kind: Kind) -> tuple[Requested, Requested]:
-    """Return the two budgets that a request uses."""
-    return (store, None), (store, kind)
 
 
 class Calls:

@@ -17,6 +17,7 @@ class HeldSource:
         self.head = source.head
         self.delete = source.delete
         self.tag = source.tag
+        self.tags = source.tags
 
     def tail(self, location: Location, length: int) -> Tail:  # noqa: ARG002 - of the port
         """Return the tail that is held, however long it is."""

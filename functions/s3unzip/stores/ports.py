@@ -17,7 +17,7 @@ turn every fault into the tree of `errors`:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -28,6 +28,11 @@ from s3unzip.zip.directory import DirectoryLocation
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 PIECE = 1024 * 1024  # bytes of a streamed piece
+# Requests as they are counted, and the stores of a run.
+Kind = Literal[
+    "get", "put", "head", "list", "create", "part", "copy", "complete", "abort", "delete"
+]
+Store = Literal["source", "destination", "work"]
 
 
 class Keys(Struct, frozen=True):

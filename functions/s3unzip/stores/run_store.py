@@ -19,9 +19,9 @@ from s3unzip.errors import (
     UnreadableRecordError,
 )
 from s3unzip.model import Location, Part
-from s3unzip.stores.calls import Calls, Kind, count_request
+from s3unzip.stores.calls import Calls, count_request
 from s3unzip.stores.listing import list_pages
-from s3unzip.stores.ports import Destination, ObjectFacts, Source, Upload
+from s3unzip.stores.ports import Destination, Kind, ObjectFacts, Source, Upload
 from s3unzip.zip import ByteRange
 
 T = TypeVar("T")

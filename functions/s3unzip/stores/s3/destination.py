@@ -22,12 +22,13 @@ from s3unzip.errors import (
 )
 from s3unzip.model import Location, Part, Pin
 from s3unzip.object_properties import CRC_KEY
-from s3unzip.stores.calls import Kind, count_request
+from s3unzip.stores.calls import count_request
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import MAX_PAGES
 from s3unzip.stores.ports import (
     PIECE,
     Buffer,
+    Kind,
     ListPage,
     ObjectFacts,
     PartLimits,

@@ -1,0 +1,148 @@
+"""How long stores may fail, and which call tries a failing store next.
+
+Rules:
+
+* A process has one `FaultBudget`. Its threads use it at once.
+* The budget counts seconds since the first fault without a success between. `note_success` ends the
+  outage of the store and of that kind of request.
+* While a store fails, one waiting call takes the turn to try it. Turns come ever more rarely.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from s3unzip.errors import ServiceFaultError
+from s3unzip.stores.clock import Clock
+from s3unzip.stores.ports import Kind, Store
+
+_log = logging.getLogger("s3unzip.calls")
+FIRST_DELAY = 0.1  # seconds; doubled at each attempt
+LONGEST_DELAY = 10.0
+SILENT_AFTER = 1 / 8  # of the budget without an answer
+FORGET = 5  # after so many budgets without a fault, the next fault begins a new outage
+
+
+def draw_delay(attempt: int, dice: random.Random) -> float:
+    """Return seconds until the next attempt, with full jitter; `attempt` failed, the first is 0.
+
+    https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+    """
+    return dice.uniform(0, min(LONGEST_DELAY, FIRST_DELAY * 2**attempt))
+
+
+class _Outage(Struct):
+    """The faults of a store, or of one kind of its requests, since the last success."""
+
+    since: float  # when the first failed call began
+    latest: float = 0.0  # when the last fault was
+    fault: ServiceFaultError | None = None
+    tries: int = 0
+    next_try: float = 0.0
+    is_reported: bool = False
+
+
+# All requests to a store, or one kind of them.
+Requested: TypeAlias = "tuple[Store, Kind | None]"
+
+
+class FaultBudget:
+    """For how many seconds a store may fail without a success; a process has one.
+
+    The store has a budget, and so has each kind of its requests. So a store that lets uploads begin
+    and refuses their parts does not get a new budget with each upload. While a store fails, its
+    calls take turns to try it again, ever more rarely. So a store that is gone gets a few requests
+    in vain, not a few from each thread, task and round.
+
+    Args:
+        seconds: since the first fault after the last success.
+        warn: takes one line for the user when a store does not recover at once.
+    """
+
+    def __init__(self, seconds: float, warn: Callable[[str], None] = _log.warning) -> None:
+        self.seconds = seconds
+        self._warn = warn
+        self._outages: dict[Requested, _Outage] = {}
+        self._answered: dict[Requested, float] = {}  # when the last answered call began
+        self.waiting: dict[int, tuple[Store, float]] = {}  # threads in a call, and since when
+        self._lock = threading.Lock()
+
+    def note_success(self, store: Store, kind: Kind, began: float) -> None:
+        """Note that a store answered a call; `began` is when the call began."""
+        self._answered[store, None] = began
+        self._answered[store, kind] = began
+        if self._outages:
+            with self._lock:
+                self._outages.pop((store, None), None)
+                self._outages.pop((store, kind), None)
+
+    def note_fault(
+        self, store: Store, kind: Kind, fault: ServiceFaultError, now: float, began: float
+    ) -> float:
+        """Note that a call failed at `now`; return when the outage began."""
+        outages = []
+        with self._lock:
+            for requested in _scopes(store, kind):
+                outage = self._outages.get(requested)
+                if outage is None or now - outage.latest > FORGET * self.seconds:
+                    outage = _Outage(max(began, self._answered.get(requested, 0.0)))
+                    self._outages[requested] = outage
+                outage.latest = now
+                outage.fault = fault
+                outages.append(outage)
+        return min(outage.since for outage in outages)
+
+    def find_spent(self, store: Store, kind: Kind, clock: Clock) -> ServiceFaultError | None:
+        """Return the fault of a store whose budget is spent, if it failed just now."""
+        if not self._outages:
+            return None
+        now = clock.now()
+        for requested in _scopes(store, kind):
+            outage = self._outages.get(requested)
+            if outage is not None and now - outage.since > self.seconds:
+                is_recent = now - outage.latest < LONGEST_DELAY
+                return outage.fault if is_recent else None
+        return None
+
+    def is_down(self, store: Store, now: float) -> bool:
+        """Return whether no request to a store was answered for the whole budget."""
+        outage = self._outages.get((store, None))
+        return outage is not None and now - outage.since > self.seconds
+
+    def silent(self, now: float) -> Iterator[Store]:
+        """Yield the stores that let calls wait for seconds, and have not failed."""
+        for store, began in tuple(self.waiting.values()):
+            seconds = now - max(began, self._answered.get((store, None), 0.0))
+            if seconds > self.seconds * SILENT_AFTER and (store, None) not in self._outages:
+                yield store
+
+    def take_turn(self, store: Store, now: float) -> bool:
+        """Return whether a call that waited may be repeated now; if so, the next turn is later."""
+        with self._lock:
+            outage = self._outages.get((store, None))
+            if outage is not None:
+                if now < outage.next_try:
+                    return False
+                outage.next_try = now + min(LONGEST_DELAY, FIRST_DELAY * 2**outage.tries) / 2
+                outage.tries += 1
+            return True
+
+    def warn_once(self, store: Store, kind: Kind, fault: ServiceFaultError, seconds: float) -> None:
+        """Warn the user that calls are repeated for `seconds`, once in an outage."""
+        with self._lock:
+            outage = self._outages.get((store, kind))
+            if outage is None or outage.is_reported:
+                return
+            outage.is_reported = True
+        self._warn(f"{fault.trouble or fault}, retrying for {max(1.0, seconds):.0f} s")
+
+
+def _scopes(store: Store, kind: Kind) -> tuple[Requested, Requested]:
+    """Return the two budgets that a request uses."""
+    return (store, None), (store, kind)
