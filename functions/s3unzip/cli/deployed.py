@@ -42,7 +42,7 @@ REQUIRED = {"required": True}
     sources={"help": "s3://bucket/prefix/, a glob, or an archive."},
     dry_run={"help": "Print what was found; queue nothing."},
 )
-def submit(given: Arguments) -> int:
+def submit(arguments: Arguments) -> int:
     """Queue archives that are already there.
 
     The same command can be given again: archives whose runs have begun or ended start nothing.
@@ -54,25 +54,25 @@ def submit(given: Arguments) -> int:
     Exit code: 0 queued, 1 the answer was no, 2 wrong request or above --max-cost. With --missing: 0
     every archive has its verdict, is being extracted or was started, 1 some are left.
     """
-    _check_request(given)
-    runs = given.deployed()
-    return _submit_missing(given, runs) if given.missing else _submit_all(given, runs)
+    _check_request(arguments)
+    runs = arguments.deployed()
+    return _submit_missing(arguments, runs) if arguments.missing else _submit_all(arguments, runs)
 
 
-def _check_request(given: Arguments) -> None:
-    if given.days is not None and not given.missing:
+def _check_request(arguments: Arguments) -> None:
+    if arguments.days is not None and not arguments.missing:
         raise UsageError("submit: --days is for --missing")
-    if not given.sources and not given.missing:
+    if not arguments.sources and not arguments.missing:
         raise UsageError("submit: name archives (SRC), or give --missing")
-    if not (given.yes or given.dry_run or sys.stdin.isatty()):
+    if not (arguments.yes or arguments.dry_run or sys.stdin.isatty()):
         raise UsageError(
             "submit: standard input is no terminal, so nobody can be asked; look with "
             "--dry-run first, then add --yes"
         )
 
 
-def _submit_all(given: Arguments, runs: DeployedRuns) -> int:
-    sizes, outside = find_archives(given.sources, runs)
+def _submit_all(arguments: Arguments, runs: DeployedRuns) -> int:
+    sizes, outside = find_archives(arguments.sources, runs)
     count = len(sizes)
     size = sum(sizes.values())
     dollars = price_archives(count, size)
@@ -80,18 +80,18 @@ def _submit_all(given: Arguments, runs: DeployedRuns) -> int:
     submission = Submission(
         runs.environment, count, size, outside=outside, dollars=dollars, routes=routes
     )
-    if not given.json:
+    if not arguments.json:
         sys.stdout.write(f"{_show_submission(submission)}\n")
-    _check_cost(given, count, dollars)
-    agreed = bool(count) and _agree(given, f"Queue {show_count(count, 'archive')}?")
+    _check_cost(arguments, count, dollars)
+    agreed = bool(count) and _agree(arguments, f"Queue {show_count(count, 'archive')}?")
     if agreed:
         submission = replace(submission, queued=_queue(runs, list(sizes)))
     else:
         why = "" if count else f": there is no archive that {runs.environment} takes"
         sys.stderr.write(f"nothing is queued{why}\n")
-    if given.json:
+    if arguments.json:
         print_json(submission)
-    return 0 if agreed or given.dry_run or not count else 1
+    return 0 if agreed or arguments.dry_run or not count else 1
 
 
 def _show_submission(submission: Submission) -> str:
@@ -107,9 +107,9 @@ def _show_submission(submission: Submission) -> str:
     return text
 
 
-def _check_cost(given: Arguments, count: int, dollars: float) -> None:
+def _check_cost(arguments: Arguments, count: int, dollars: float) -> None:
     """Check an estimate against ``--max-cost``."""
-    limit = given.max_cost
+    limit = arguments.max_cost
     if limit is not None and dollars > limit:
         raise BudgetError(
             f"the estimate is {show_dollars(dollars, limit)} for {count:,} archives, "
@@ -118,11 +118,11 @@ def _check_cost(given: Arguments, count: int, dollars: float) -> None:
         )
 
 
-def _agree(given: Arguments, question: str) -> bool:
+def _agree(arguments: Arguments, question: str) -> bool:
     """Return whether the command may change anything; ask if need be."""
-    if given.dry_run:
+    if arguments.dry_run:
         return False
-    return given.yes or confirm(question)
+    return arguments.yes or confirm(question)
 
 
 def _queue(runs: DeployedRuns, keys: list[str]) -> int:
@@ -146,19 +146,19 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     return queued
 
 
-def _submit_missing(given: Arguments, runs: DeployedRuns) -> int:
-    days = MISSING_DAYS if given.days is None else given.days
-    missing = find_missing(runs, time.time() - days * DAY, given.sources)
-    if not given.json:
+def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
+    days = MISSING_DAYS if arguments.days is None else arguments.days
+    missing = find_missing(runs, time.time() - days * DAY, arguments.sources)
+    if not arguments.json:
         _print_missing(missing, runs.found_by)
     startable = missing.startable
     count = len(startable)
-    _check_cost(given, count, price_archives(count, sum(archive.size for archive in startable)))
-    if count and _agree(given, f"Start {show_count(count, 'archive')}?"):
+    _check_cost(arguments, count, price_archives(count, sum(archive.size for archive in startable)))
+    if count and _agree(arguments, f"Start {show_count(count, 'archive')}?"):
         start_missing(runs, startable)
         missing = replace(missing, started=count)
         sys.stderr.write(f"{count:,} started: s3unzip runs{runs.found_by}\n")
-    if given.json:
+    if arguments.json:
         print_json(missing)
     return 0 if missing.started == len(missing.unsettled) else 1
 
@@ -186,25 +186,25 @@ def _print_missing(missing: MissingArchives, found_by: str) -> None:
 
 
 @command("env", SERVER, "no_canary wait json", env=REQUIRED)
-def doctor(given: Arguments) -> int:
+def doctor(arguments: Arguments) -> int:
     """Check a deployed environment, and say what to do.
 
     Exit code: 0 all is well or there are only warnings, 1 a check failed.
     """
-    runs = given.deployed()
+    runs = arguments.deployed()
     checks = []
-    canary = () if given.no_canary else try_canary(runs, given.wait)
+    canary = () if arguments.no_canary else try_canary(runs, arguments.wait)
     for check in chain(diagnose(runs), canary):
         checks.append(check)
-        if not given.json:
+        if not arguments.json:
             advice = f"{INDENT}-> {printable(check.advice)}\n" if check.advice else ""
             message = printable(check.message)
             sys.stdout.write(f"{check.status:8} {check.name:19} {message}\n{advice}")
             sys.stdout.flush()
     counts = Counter(check.status for check in checks)
     failures = counts[CheckStatus.FAILURE]
-    if given.json:
-        print_json(Diagnosis(given.env or "", tuple(checks)))
+    if arguments.json:
+        print_json(Diagnosis(arguments.env or "", tuple(checks)))
     else:
         warnings = show_count(counts[CheckStatus.WARNING], "warning")
         sys.stdout.write(

@@ -107,9 +107,9 @@ class RunProgress(Struct, frozen=True, omit_defaults=True):
     first_object: float | None = None  # Unix seconds
 
 
-def open_runs(given: Arguments) -> RunList:
+def open_runs(arguments: Arguments) -> RunList:
     """Return the runs of a deployed environment, or of this machine."""
-    return LocalRuns(given.config()) if given.env is None else given.deployed()
+    return LocalRuns(arguments.config()) if arguments.env is None else arguments.deployed()
 
 
 def missing_report(run: str, runs: RunList) -> NotFoundError:
@@ -125,34 +125,34 @@ def missing_report(run: str, runs: RunList) -> NotFoundError:
 
 
 @command("env", SERVER, "newest prune json")
-def runs(given: Arguments) -> int:
+def runs(arguments: Arguments) -> int:
     """List runs, the latest first."""
-    if given.prune is not None:
-        return _prune(given, given.prune)
-    run_list = open_runs(given)
+    if arguments.prune is not None:
+        return _prune(arguments, arguments.prune)
+    run_list = open_runs(arguments)
     rows: list[tuple[str, ...]] = [TITLES]
-    for recent in run_list.recent(given.newest):
+    for recent in run_list.recent(arguments.newest):
         listed = _list_run(recent, run_list)
-        if listed is not None and given.json:
+        if listed is not None and arguments.json:
             print_json(listed)
         elif listed is not None:
             rows.append(_cells(listed))
     if len(rows) > 1:
         write_table(rows, sys.stdout, RIGHT)
-        if len(rows) > given.newest:
-            sys.stderr.write(f"the latest {given.newest:,}; --limit N lists more\n")
-    elif not given.json:
+        if len(rows) > arguments.newest:
+            sys.stderr.write(f"the latest {arguments.newest:,}; --limit N lists more\n")
+    elif not arguments.json:
         sys.stderr.write("no runs yet: s3unzip run SRC DEST begins one\n")
     return 0
 
 
-def _prune(given: Arguments, days: float) -> int:
+def _prune(arguments: Arguments, days: float) -> int:
     """Remove old records of runs of this machine; an environment has a rule of its bucket."""
-    if given.env is not None:
+    if arguments.env is not None:
         raise UsageError(
             "--prune: is for runs of this machine; work.expire_days removes those of an environment"
         )
-    count = LocalRuns(given.config()).prune(time.time() - days * DAY)
+    count = LocalRuns(arguments.config()).prune(time.time() - days * DAY)
     sys.stdout.write(f"{show_count(count, 'run')} removed\n")
     return 0
 
@@ -225,10 +225,10 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
 
 
 @command("run env", SERVER, "failures html json", run=LATEST)
-def show(given: Arguments) -> int:
+def show(arguments: Arguments) -> int:
     """Print the report of a run; the exit code is its verdict's."""
-    run_list = open_runs(given)
-    run = run_list.find(given.run)
+    run_list = open_runs(arguments)
+    run = run_list.find(arguments.run)
     try:
         report = run_list.records(run).read_report()
     except NotFoundError:
@@ -237,14 +237,14 @@ def show(given: Arguments) -> int:
         raise UnreadableRecordError(
             f"{damage}; s3unzip resume {run}{run_list.found_by} writes it again"
         ) from None
-    if given.failures:
-        _print_failures(report, run_list, json=given.json)
-    elif given.html:
+    if arguments.failures:
+        _print_failures(report, run_list, json=arguments.json)
+    elif arguments.html:
         page = _page_of(report, run_list)
         sys.stdout.write(f"{page}\n")
         if sys.stdout.isatty():
             webbrowser.open(page.as_uri())
-    elif given.json:
+    elif arguments.json:
         print_json(report)
     else:
         reached = run_list.connections(run).without_environment()
@@ -287,48 +287,48 @@ def _page_of(report: Report, run_list: RunList) -> Path:
 
 
 @command("run workers env", "password_file", PLACES, "kms_key failed json")
-def resume(given: Arguments) -> int:
+def resume(arguments: Arguments) -> int:
     """Continue a run: do the tasks that did not end.
 
     With --failed, try the failed members again; the other members are not touched. Fix what made
     these fail first.
     """
-    if given.env is None:
-        return _resume_here(given)
-    deployed = given.deployed()
-    run = deployed.find(given.run)
-    if not _is_completed(run, deployed, json=given.json):
-        deployed.resume(run, failed=given.failed)
+    if arguments.env is None:
+        return _resume_here(arguments)
+    deployed = arguments.deployed()
+    run = deployed.find(arguments.run)
+    if not _is_completed(run, deployed, json=arguments.json):
+        deployed.resume(run, failed=arguments.failed)
         message = f"resumed: s3unzip watch {run}{deployed.found_by}"
-        _print_either(message, Resumed(run, deployed.environment), json=given.json)
+        _print_either(message, Resumed(run, deployed.environment), json=arguments.json)
     return 0
 
 
-def _resume_here(given: Arguments) -> int:
+def _resume_here(arguments: Arguments) -> int:
     """Do what remains of a run of this machine, print its report; return the exit code."""
     from s3unzip.api.options import make_policy
     from s3unzip.local.machine import open_machine
     from s3unzip.local.recovery import may_have_lost
 
-    tuning = given.tuning()
-    password = given.password()
-    local = LocalRuns(given.config())
-    run_id = local.find(given.run)
+    tuning = arguments.tuning()
+    password = arguments.password()
+    local = LocalRuns(arguments.config())
+    run_id = local.find(arguments.run)
     run = _read_plan(run_id, local).run
     destination = local.stores.destination(run.destination)
     is_sure = not may_have_lost(local.work_location.key, run_id, destination)
-    if is_sure and _is_completed(run_id, local, json=given.json):
+    if is_sure and _is_completed(run_id, local, json=arguments.json):
         return 0
     if run.options.password_ref is not None and password is None:
         raise UsageError(f"{run.id} was started with a password: give --password-file")
     policy = make_policy(run.options, password, run.destination)
     display = RunDisplay()
-    stores = _recall_config(given, local.connections(run_id))
+    stores = _recall_config(arguments, local.connections(run_id))
     check_buckets(stores, run.source, run.destination)
-    opened = open_machine(stores, policy, tuning, given.processes, progress=display)
+    opened = open_machine(stores, policy, tuning, arguments.processes, progress=display)
     with opened as machine, display:
-        report = machine.resume(run_id, display.planned, failed=given.failed)
-    if given.json:
+        report = machine.resume(run_id, display.planned, failed=arguments.failed)
+    if arguments.json:
         print_json(report)
     # No rates: it was not at work all the time since its start.
     print_report(report, rates=False, reached=stores.without_environment())
@@ -361,7 +361,7 @@ def _read_plan(run: str, run_list: RunList) -> PlanSummary:
     return plan
 
 
-def _recall_config(given: Arguments, recorded: StoreConfig) -> StoreConfig:
+def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
     """Return how the stores of a run are reached: as is typed now, else as its records say."""
     source_of = click.get_current_context().get_parameter_source
     rows = read_options(StoreConfig)
@@ -371,19 +371,19 @@ def _recall_config(given: Arguments, recorded: StoreConfig) -> StoreConfig:
         for name in (*(row.field for row in rows), "other_hosts")
         if getattr(recorded, name) and name not in typed and RIVALS.get(name) not in typed
     }
-    return replace(given.config(), **recalled)
+    return replace(arguments.config(), **recalled)
 
 
 @command("run env", SERVER, "json")
-def abort(given: Arguments) -> int:
+def abort(arguments: Arguments) -> int:
     """Stop a run and drop its incomplete uploads.
 
     Members that are already written stay.
     """
-    run_list = open_runs(given)
-    run = run_list.find(given.run)
-    if given.env is None:
-        run_list = LocalRuns(_recall_config(given, run_list.connections(run)))
+    run_list = open_runs(arguments)
+    run = run_list.find(arguments.run)
+    if arguments.env is None:
+        run_list = LocalRuns(_recall_config(arguments, run_list.connections(run)))
     is_stopped = run_list.stop(run)
     report = run_list.records(run).find_report()
     state = "stopped"
@@ -394,7 +394,7 @@ def abort(given: Arguments) -> int:
         uploads = _drop_uploads(run, run_list, has_ended=is_stopped or report is not None)
     message = f"{run}: {state}; {show_count(uploads, 'incomplete upload')} dropped"
     aborted = Aborted(run, run_list.environment, stopped=is_stopped, uploads=uploads)
-    _print_either(message, aborted, json=given.json)
+    _print_either(message, aborted, json=arguments.json)
     return 0
 
 
@@ -421,16 +421,16 @@ def _print_either(message: str, value: object, *, json: bool) -> None:
 
 
 @command("run env", SERVER, "interval json", run=LATEST)
-def watch(given: Arguments) -> int:
+def watch(arguments: Arguments) -> int:
     """Follow a run until it ends; the exit code is its verdict's.
 
     With --json, a line each time that a figure changes; the last line is the report.
     """
-    run_list = open_runs(given)
-    run = run_list.find(given.run)
+    run_list = open_runs(arguments)
+    run = run_list.find(arguments.run)
     with RunDisplay() as display:
-        report = _follow(run, run_list, display, given)
-    if given.json:
+        report = _follow(run, run_list, display, arguments)
+    if arguments.json:
         print_json(report)
     elif not sys.stdout.isatty():  # the report is on stderr
         sys.stdout.write(f"{run}: {report.verdict}\n")
@@ -439,7 +439,7 @@ def watch(given: Arguments) -> int:
     return report.verdict.exit_code
 
 
-def _follow(run: str, run_list: RunList, display: RunDisplay, given: Arguments) -> Report:
+def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Arguments) -> Report:
     """Show what is new until the run has its report; return it."""
     watcher = RunWatcher(run_list.records(run))
     printed: RunProgress | None = None
@@ -457,10 +457,10 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, given: Arguments) 
         except ServiceFaultError:
             if now - answered > FAULT_SECONDS:
                 raise
-            time.sleep(given.interval)
+            time.sleep(arguments.interval)
             continue
         line = _progress(run, state, snapshot, counts)
-        if given.json and line != printed:
+        if arguments.json and line != printed:
             printed = line
             print_json(line)
             sys.stdout.flush()
@@ -470,7 +470,7 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, given: Arguments) 
         if state not in {RUNNING, None}:
             ended = ended or now
             _check_end(run, state, run_list, now - ended)
-        time.sleep(given.interval)
+        time.sleep(arguments.interval)
 
 
 def _show(display: RunDisplay, snapshot: RunSnapshot, counts: MapCounts | None) -> None:
