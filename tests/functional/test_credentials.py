@@ -229,10 +229,9 @@ def test_expired_variables_end_a_run_at_once(login: Login) -> None:
     names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     login.program.variables |= dict(zip(names, ("OLD", "secret", "token"), strict=True))
     login.s3.expired, login.s3.holds_for = "OLD", 25
-    ended = login.start("run", SOURCE, TARGET, "-w", "2").ends(
+    login.start("run", SOURCE, TARGET, "-w", "2").ends(
         5, "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN anew"
-    )
-    assert "no answer from" not in ended.err
+    ).hides("no answer from")
     assert login.s3.in_vain < 100
     login.s3.expired = "-"
     login.start("resume", "latest").ends(0)

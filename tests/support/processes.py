@@ -49,6 +49,12 @@ class Ended(NamedTuple):
         assert not missing, f"{missing} not in\n{self.err}"
         return self
 
+    def hides(self, *errors: str) -> Self:
+        """Assert what standard error does not say; return it."""
+        said = [text for text in errors if text in self.err]
+        assert not said, f"{said} in\n{self.err}"
+        return self
+
     def prints(self, *texts: str) -> Self:
         """Assert texts of standard output; return it."""
         missing = [text for text in texts if text not in self.out]
