@@ -3,7 +3,7 @@
 A `Naming` says what an option is called where it was given: on the command line or in a file.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -73,12 +73,39 @@ def check_after_success(
     rule: AfterSuccess, options: Options, rule_name: str, naming: Naming = name_typed
 ) -> None:
     """Refuse to delete an archive of which only some members are extracted."""
-    if rule.action is SourceAction.DELETE and any(getattr(options, name) for name in SELECTING):
-        *names, last = map(naming, SELECTING)
+    if rule.action is SourceAction.DELETE and _is_set(options, SELECTING):
         raise UsageError(
-            f"{rule_name} delete: leave out {', '.join(names)} and {last}, because members that "
+            f"{rule_name} delete: leave out {_list_names(SELECTING, naming)}, because members that "
             "are not extracted would be lost"
         )
+
+
+def check_delete_extra(options: Options, option: str, naming: Naming = name_typed) -> None:
+    """Refuse to delete what is no member where members are not selected, or are of other archives.
+
+    `option` is what asks for it.
+    """
+    selecting = SELECTING[:-1]  # members with too few folders have no keys
+    if _is_set(options, selecting):
+        raise UsageError(
+            f"{option}: leave out {_list_names(selecting, naming)}, because members that are not "
+            "selected would be deleted"
+        )
+    if options.nested_depth:
+        raise UsageError(
+            f"{option}: leave out {naming('nested_depth')}, because members of archives inside "
+            "would be deleted"
+        )
+
+
+def _is_set(options: Options, fields: Sequence[str]) -> bool:
+    """Return whether one of the options is not at its default."""
+    return any(getattr(options, field) != getattr(Options(), field) for field in fields)
+
+
+def _list_names(fields: Sequence[str], naming: Naming) -> str:
+    *names, last = map(naming, fields)
+    return f"{', '.join(names)} and {last}"
 
 
 def check_access(

@@ -11,6 +11,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from s3unzip.context import Context
+from s3unzip.contradictions import check_delete_extra
 from s3unzip.errors import ServiceFaultError, UsageError
 from s3unzip.local.locking import known_runs
 from s3unzip.model import Location, Report, Request, Verdict
@@ -30,16 +31,7 @@ def check_extra(request: Request, home: Location, stores: Stores) -> None:
     `UsageError`: not all members are extracted; the prefix is none, or holds the archive, the
     records of runs or what another archive's run wrote.
     """
-    options = request.options
-    if options.include or options.exclude or options.names or options.limit is not None:
-        raise UsageError(
-            f"{OPTION}: leave out --include, --exclude, --member and --limit, because members that "
-            "are not selected would be deleted"
-        )
-    if options.nested_depth:
-        raise UsageError(
-            f"{OPTION}: leave out --nested, because members of archives inside would be deleted"
-        )
+    check_delete_extra(request.options, OPTION)
     target = request.destination
     prefix = parse_template(request).prefix
     if not prefix or (target.store.has_folders and prefix == target.key):
