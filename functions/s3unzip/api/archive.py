@@ -15,23 +15,30 @@
 b'Buy milk.'
 """
 
+from __future__ import annotations
+
+import io
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from heapq import merge
 from operator import attrgetter
-from typing import IO, Self
+from pathlib import Path
+from typing import IO, Literal, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from s3unzip.api.options import at_endpoint, judge_selection, make_policy
 from s3unzip.context import Context
-from s3unzip.errors import MemberError, NotFoundError
+from s3unzip.errors import MemberError, NotFoundError, SourceChangedError, UsageError
 from s3unzip.extraction.member_data import open_local
 from s3unzip.finding import Finding
-from s3unzip.model import Location, Options, Request
+from s3unzip.model import Location, Options, Pin, Report, Request
 from s3unzip.planning.reading import Reading, read_directory, read_tail
-from s3unzip.planning.select import PATHS
+from s3unzip.planning.select import PATHS, near_names
 from s3unzip.stores.ahead import read_ahead
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
@@ -148,6 +155,50 @@ class ArchiveMember:
         return self._problem
 
 
+class OpenArguments(Struct, frozen=True):
+    """The arguments of `open_archive`, with which another process opens the same archive."""
+
+    source: str | None  # None: an open file of this process
+    options: Options
+    password: bytes | str | None
+    limits: Limits | None
+    stores: StoreConfig
+
+    def open(self, pin: Pin | None = None, warn: Callable[[str], object] | None = None) -> Archive:
+        """Open the archive; `SourceChangedError`: it is no longer the version `pin`."""
+        context = self.make_context()
+        location = parse_source(self.source or "")
+        source = context.stores.source(location)
+        return open_in(context, source, location, self, pin=pin, warn=warn)
+
+    def make_context(self) -> Context:
+        """Return what reading needs: stores, clock, policy."""
+        return Context(
+            stores=open_stores(self.stores),
+            clock=LocalClock(),
+            policy=make_policy(self.options, self.password, limits=self.limits),
+        )
+
+
+class _MemberFile(io.RawIOBase):
+    """The content of a member as a stream; the end of the file is its check."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        if not self._rest:
+            self._rest = memoryview(next(self._pieces, b""))
+        size = min(len(buffer), len(self._rest))
+        buffer[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
+        return size
+
+
 class Archive(Mapping[str, ArchiveMember]):
     """The members of one version of an archive: a mapping from their names.
 
@@ -162,8 +213,10 @@ class Archive(Mapping[str, ArchiveMember]):
         reading: Reading,
         read: Callable[[ByteRange], bytes],
         context: Context,
+        arguments: OpenArguments,
     ) -> None:
         self._location = location
+        self._arguments = arguments
         self._reading = reading
         self._refused = reading.failures
         self._read = read
@@ -178,6 +231,12 @@ class Archive(Mapping[str, ArchiveMember]):
 
     def __exit__(self, *_: object) -> None:
         pass
+
+    def __reduce__(self) -> tuple[Callable[[Pin], Archive], tuple[Pin]]:
+        """Let another process open the same version again. A password is in the pickle."""
+        if self._arguments.source is None:
+            raise TypeError(f"{self!r} cannot be pickled: it reads an open file of this process")
+        return self._arguments.open, (self._reading.pin,)
 
     def __len__(self) -> int:
         """Return the number of selected members; refused ones count, directories do not."""
@@ -200,7 +259,9 @@ class Archive(Mapping[str, ArchiveMember]):
             self._places |= {one.path: place for place, one in enumerate(self._reading.selected)}
         place = self._places.get(name)
         if place is None:
-            raise NoSuchMemberError(f"{name!r}: no such member in {self.source}; see s3unzip ls")
+            near = ", ".join(map(repr, near_names(name, self._places)))
+            advice = f"near: {near}" if near else "see s3unzip ls"
+            raise NoSuchMemberError(f"{name!r}: no such member in {self.source}; {advice}")
         if place < good:
             return ArchiveMember(self._stream, self._reading.selected[place])
         return ArchiveMember(self._stream, *self._refused[place - good])
@@ -216,16 +277,77 @@ class Archive(Mapping[str, ArchiveMember]):
         """Return the names of the selected members, in the order of the directory."""
         return list(self)
 
+    def infolist(self) -> list[ArchiveMember]:
+        """Return the selected members, in the order of the directory."""
+        return list(self.members())
+
+    def getinfo(self, name: str) -> ArchiveMember:
+        """Return the member of that name; `NotFoundError` if there is none."""
+        return self[name]
+
     def read(self, name: str) -> bytes:
         """Return the content of a member; `NotFoundError`, or what `ArchiveMember.read` raises."""
         return self[name].read()
 
-    def open(self, name: str) -> IO[bytes]:
-        """Return the content of a member as a binary file that can seek.
+    def extract(self, name: str, path: str | os.PathLike[str] | None = None) -> str:
+        """Extract a member into a folder, by default the current one; return the file's path.
 
-        It is read and checked before this returns, with the errors of `read`. Above 64 MiB it is
-        kept in a temporary file.
+        Raises:
+            VerdictError: the member failed.
+            NotFoundError, UsageError: as `extractall`.
         """
+        member = self[name]
+        self.extractall(path, [member.name])
+        return str(Path(path or ".", member.name))
+
+    def extractall(
+        self, path: str | os.PathLike[str] | None = None, members: Iterable[str] | None = None
+    ) -> Report:
+        """Extract the selected members, or those with the names `members`, as `extract` does.
+
+        Args:
+            path: a folder or ``s3://bucket/prefix``. None: the current folder.
+            members: names of members. None: all that the options select.
+
+        Raises:
+            VerdictError: a member failed, or the run did not end.
+            UsageError: the archive is an open file, which worker processes cannot share.
+            NotFoundError: no selected member has one of the names.
+        """
+        from s3unzip.api.extraction import extract  # noqa: PLC0415 - it loads the workers
+
+        if self._arguments.source is None:
+            raise UsageError(f"{self.source}: an open file; extract takes a path or a URL")
+        options = replace(self._arguments.options, key_template="{member}")
+        if members is not None:
+            options = replace(options, names=tuple(self[name].name for name in members))
+        report = extract(
+            self._arguments.source,
+            path or ".",
+            options,
+            password=self._arguments.password,
+            stores=self._arguments.stores,
+        )
+        report.raise_for_verdict()
+        return report
+
+    def open(
+        self, name: str, mode: str = "r", *, check: Literal["first", "last"] = "first"
+    ) -> IO[bytes]:
+        """Read a whole member, check it, and return it as a binary file that can seek.
+
+        Above 64 MiB the file is a temporary one. With ``check="last"`` the file is a stream: it
+        reads as far as the caller does, cannot seek, and its end raises the errors of `read`.
+
+        Args:
+            name: of the member.
+            mode: ``"r"`` or ``"rb"``, as `zipfile` has it.
+            check: when the size and the CRC-32 are compared.
+        """
+        if mode not in {"r", "rb"}:
+            raise UsageError(f"mode {mode!r}: members can only be read, with 'r'")
+        if check == "last":
+            return io.BufferedReader(_MemberFile(self[name].stream()))
         with ExitStack() as stack:
             file = stack.enter_context(tempfile.SpooledTemporaryFile(HELD_BYTES))
             file.writelines(self[name].stream())
@@ -315,31 +437,42 @@ def open_archive(  # noqa: PLR0913 - options of a public function
         StorageError: the archive cannot be read.
         ServiceFaultError: the store failed for now; a later call may succeed.
     """
-    options = options or Options()
-    context = Context(
-        stores=open_stores(at_endpoint(stores, endpoint_url)),
-        clock=LocalClock(),
-        policy=make_policy(options, password, limits=limits),
+    path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
+    arguments = OpenArguments(
+        source=path,
+        options=options or Options(),
+        password=password,
+        limits=limits,
+        stores=at_endpoint(stores, endpoint_url),
     )
     if isinstance(source, (str, os.PathLike)):
-        location = parse_source(os.fspath(source))
-        return open_in(context, context.stores.source(location), location, options, warn)
+        return arguments.open(warn=warn)
+    if not hasattr(source, "seek"):
+        kind = type(source).__name__
+        raise UsageError(
+            f"open_archive takes a path, a URL or a binary file that can seek, not {kind}; "
+            "io.BytesIO makes a file of bytes"
+        )
     reader = ReaderSource(source)
-    return open_in(context, reader, reader.location, options, warn)
+    return open_in(arguments.make_context(), reader, reader.location, arguments, warn=warn)
 
 
 def open_in(
     context: Context,
     source: Source,
     location: Location,
-    options: Options,
+    arguments: OpenArguments,
+    *,
+    pin: Pin | None = None,
     warn: Callable[[str], object] | None = None,
 ) -> Archive:
-    """Return the archive at `location` of `source`."""
+    """Return the archive at `location` of `source`; `SourceChangedError`: it is not `pin`."""
     calls = context.calls()
     tail = read_tail(source, location, context, calls)
-    request = Request(location, NOWHERE, options)
+    if pin is not None and tail.pin != pin:
+        raise SourceChangedError(f"{location.public}: it was overwritten since it was opened")
+    request = Request(location, NOWHERE, arguments.options)
     reading = read_directory(source, tail, request, context, calls=calls, template=PATHS)
     read = partial(calls.read, source.pinned(location, tail.pin))
-    judge_selection(options, warn)(reading)
-    return Archive(location, reading, read, context)
+    judge_selection(arguments.options, warn)(reading)
+    return Archive(location, reading, read, context, arguments)

@@ -181,7 +181,7 @@ def find_unmatched(
     if missing:
         missing.difference_update(paths())
     unmatched = [
-        Unmatched("--member", name, _near(name, paths()))
+        Unmatched("--member", name, near_names(name, paths()))
         for name in options.names
         if name in missing
     ]
@@ -218,7 +218,7 @@ def check_selection(
     return list(map(str, unmatched))
 
 
-def _near(name: str, paths: Iterable[str]) -> tuple[str, ...]:
+def near_names(name: str, paths: Iterable[str]) -> tuple[str, ...]:
     """Return names that `name` may stand for: by upper and lower case, or by few letters."""
     compared = list(islice(paths, MAX_COMPARED))
     low = name.lower()
@@ -233,7 +233,11 @@ def _near_glob(pattern: str, paths: Callable[[], Iterable[str]]) -> tuple[str, .
     """Return names that `pattern` may stand for."""
     fits = compile_glob(pattern, any_case=True).match
     near = tuple(islice(filter(fits, paths()), MAX_NEAR))
-    return near or _near(pattern.strip("*?").lstrip("/"), paths()) or _near_suffix(pattern, paths())
+    return (
+        near
+        or near_names(pattern.strip("*?").lstrip("/"), paths())
+        or _near_suffix(pattern, paths())
+    )
 
 
 def _near_suffix(pattern: str, paths: Iterable[str]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import pickle
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from s3unzip.errors import (
     SourceChangedError,
     StorageError,
     UsageError,
+    VerdictError,
 )
 from tests.support.encrypting import seal_aes
 from tests.support.servers import HttpServer, WebFiles
@@ -153,3 +155,70 @@ def test_files_and_urls(tmp_path: Path) -> None:
         archive = s3unzip.open_archive(f"{server.url}/a.zip?secret=1")
         assert archive["large.bin"].read() == LARGE
         assert "secret" not in archive.source
+
+
+def test_code_of_zipfile_moves_here(tmp_path: Path) -> None:
+    """`infolist`, `getinfo`, `open` with a mode, `extract` and `extractall` are as in `zipfile`."""
+    path = tmp_path / "a.zip"
+    path.write_bytes(build(Entry("a/one.txt", b"one"), Entry("b.txt", b"two")))
+    with s3unzip.open_archive(path) as archive:
+        assert [member.name for member in archive.infolist()] == archive.namelist()
+        assert archive.getinfo("b.txt").size == 3
+        with archive.open("b.txt", "r") as file:
+            assert file.read() == b"two"
+        with pytest.raises(UsageError, match="can only be read"):
+            archive.open("b.txt", "w")
+        extracted = Path(archive.extract("a/one.txt", tmp_path / "one"))
+        assert extracted == tmp_path / "one/a/one.txt"
+        assert extracted.read_bytes() == b"one"
+        assert not (tmp_path / "one/b.txt").exists()
+        assert archive.extractall(tmp_path / "all").extracted == 2
+        assert (tmp_path / "all/b.txt").read_bytes() == b"two"
+    with pytest.raises(UsageError, match="takes a path or a URL"):
+        s3unzip.open_archive(io.BytesIO(RAW)).extractall(tmp_path)
+
+
+def test_extracting_a_broken_member_raises(tmp_path: Path) -> None:
+    """As with `zipfile` a member that fails is an error; the error says why."""
+    path = tmp_path / "a.zip"
+    path.write_bytes(RAW.replace(LARGE[:16], b"0123456789abcdeF", 1))
+    with pytest.raises(VerdictError, match="crc-mismatch"):
+        s3unzip.open_archive(path).extract("large.bin", tmp_path / "out")
+    assert not (tmp_path / "out/large.bin").exists()
+
+
+def test_a_member_is_a_stream_that_is_checked_at_its_end() -> None:
+    """With `check="last"` the beginning of a broken member is read, and its end raises."""
+    end = RAW.index(LARGE) + len(LARGE)
+    broken = RAW[: end - 1] + b"X" + RAW[end:]
+    with s3unzip.open_archive(io.BytesIO(broken)).open("large.bin", check="last") as file:
+        assert file.read(16) == LARGE[:16]
+        assert not file.seekable()
+        with pytest.raises(MemberError, match="crc-mismatch"):
+            file.read()
+    with s3unzip.open_archive(io.BytesIO(RAW)).open("large.bin", check="last") as file:
+        assert file.read() == LARGE
+
+
+def test_an_archive_is_pickled_by_its_place(tmp_path: Path) -> None:
+    """Another process reads the same version; it says when another version is there."""
+    path = tmp_path / "a.zip"
+    path.write_bytes(RAW)
+    archive = s3unzip.open_archive(path, s3unzip.Options(include=("large.*",)))
+    pickled = pickle.dumps(archive)
+    assert pickle.loads(pickled).read("large.bin") == LARGE  # noqa: S301 - its own bytes
+    assert pickle.loads(pickle.dumps(archive["large.bin"])).read() == LARGE  # noqa: S301 - its own bytes
+    path.write_bytes(RAW + b" ")
+    with pytest.raises(SourceChangedError, match="overwritten since it was opened"):
+        pickle.loads(pickled)  # noqa: S301 - its own bytes
+    with pytest.raises(TypeError, match="an open file of this process"):
+        pickle.dumps(s3unzip.open_archive(io.BytesIO(RAW)))
+
+
+def test_near_names_and_bytes_are_answered() -> None:
+    """A name with a mistake gets the near ones; bytes are told to be no file."""
+    archive = s3unzip.open_archive(io.BytesIO(RAW))
+    with pytest.raises(NotFoundError, match=r"near: 'a/one\.txt'"):
+        archive.read("a/one.tx")
+    with pytest.raises(UsageError, match=r"not bytes; io\.BytesIO"):
+        s3unzip.open_archive(RAW)  # type: ignore[arg-type]  # a mistake of users

@@ -1,0 +1,105 @@
+"""The members of an archive as files of fsspec: ``s3unzip://``.
+
+>>> import fsspec, tempfile, zipfile
+>>> from pathlib import Path
+>>> folder = tempfile.TemporaryDirectory()
+>>> path = Path(folder.name, "a.zip")
+>>> with zipfile.ZipFile(path, "w") as new:
+...     new.writestr("notes/today.txt", "Buy milk.")
+>>> with fsspec.open(f"s3unzip://notes/today.txt::{path}") as file:
+...     file.read()
+b'Buy milk.'
+>>> folder.cleanup()
+
+pandas, Dask and DuckDB take such URLs or file systems. Each member is read by ranges of the
+archive, checked, and then passed on.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import IO, Any
+
+import fsspec
+from fsspec.archive import AbstractArchiveFileSystem
+
+from s3unzip.api.archive import ArchiveMember, open_archive
+
+SCHEMES = ("s3://", "http://", "https://")  # s3unzip reads them itself
+
+
+class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """One version of an archive, as a file system that can be read.
+
+    Refused members are no files.
+
+    Args:
+        fo: where the archive is: a path, ``s3://``, ``http://`` or ``https://``; any other URL that
+            fsspec can open; or a binary file that can seek.
+        target_protocol: the file system of `fo` in a chained URL.
+        target_options: its options. Those of S3 and the web are options of `open_archive`.
+        arguments: of `open_archive`: options, password, limits, endpoint_url, stores.
+
+    Raises:
+        UsageError, RejectedError, StorageError, ServiceFaultError: as `open_archive`.
+    """
+
+    protocol = "s3unzip"
+    root_marker = ""
+    cachable = False
+
+    def __init__(
+        self,
+        fo: str | os.PathLike[str] | IO[bytes],
+        target_protocol: str | None = None,
+        target_options: dict[str, Any] | None = None,
+        **arguments: Any,
+    ) -> None:
+        super().__init__(**arguments)
+        self.fo = fo
+        self.dir_cache: dict[str, dict[str, Any]] | None = None
+        if not isinstance(fo, (str, os.PathLike)):
+            self.archive = open_archive(fo, **arguments)
+        elif target_protocol in {None, "file", "local", "s3", "http", "https"}:
+            source = os.fspath(fo).removeprefix("file://")
+            if target_protocol == "s3" and not source.startswith(SCHEMES):
+                source = f"s3://{source}"
+            self.archive = open_archive(source, **(target_options or {}), **arguments)
+        else:
+            options = target_options or {}
+            opened = fsspec.open(fo, "rb", protocol=target_protocol, **options).open()
+            self.archive = open_archive(opened, **arguments)
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        stripped: str = super()._strip_protocol(path)
+        return stripped.lstrip("/")
+
+    def _get_dirs(self) -> None:
+        """Fill the cache of fsspec, by the names of files and folders."""
+        if self.dir_cache is not None:
+            return
+        files = [member for member in self.archive.members() if member.problem is None]
+        folders = self._all_dirnames({member.name for member in files})
+        self.dir_cache = {name: {"name": name, "size": 0, "type": "directory"} for name in folders}
+        self.dir_cache |= {member.name: _describe(member) for member in files}
+
+    def _open(self, path: str, mode: str = "rb", **_: object) -> IO[bytes]:
+        if mode != "rb":
+            raise NotImplementedError(f"{path}: archives can only be read")
+        name = self._strip_protocol(path)
+        if name not in self.archive:
+            raise FileNotFoundError(name)
+        return self.archive.open(name)
+
+
+def _describe(member: ArchiveMember) -> dict[str, Any]:
+    """Return what fsspec tells of a file."""
+    return {
+        "name": member.name,
+        "size": member.size,
+        "type": "file",
+        "compressed_size": member.compressed_size,
+        "crc32": member.crc32,
+        "mtime": member.mtime,
+    }
