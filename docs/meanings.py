@@ -57,6 +57,7 @@ EVENT_FIELDS = {
 # Fields whose names say it to who reads the code, and not to who reads the reference.
 MEANINGS = {
     "AfterSuccessSection.tags": "of a tag: added to the archive's tags",
+    "AlarmsSection.also": "more alarms: AbortedRuns, RejectedArchives, SourcesNotFinished",
     "AlarmsSection.archive_p95_seconds": "alarm when one archive in twenty takes longer for "
     "each 10 GB or 100,000 members, or for all of a smaller one",
     "AlarmsSection.email": "told of every alarm; SNS asks for a confirmation first",

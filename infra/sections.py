@@ -166,9 +166,7 @@ class AlarmsSection(Section):
     archive_p95_seconds: Annotated[int, Field(ge=1)]
     waiting_seconds: Annotated[int, Field(ge=1)] = 900  # that an archive has waited in the queue
     throttles: Annotated[int, Field(ge=1)]  # 503 responses of S3 in five minutes, for an hour
-    also: list[ChosenAlarm] = Field(
-        default=[]
-    )  # alarms that are made only where they are named here
+    also: list[ChosenAlarm] = Field(default=[])
 
 
 class LogsSection(Section):

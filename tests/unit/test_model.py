@@ -65,6 +65,18 @@ def test_a_run_id_tells_versions_and_options_apart() -> None:
     assert one < run_id(request("in/A.zip"), Pin(1, '"e"'), PUT + 1)
 
 
+def test_archives_whose_hashes_agree_in_32_bits_are_two_runs() -> None:
+    """Devices upload archives of one name by the thousand in a second: each has its own run."""
+    numbers = ("075098", "077235")  # the first of 400,000 whose hashes begin alike
+    first, second = (
+        run_id(request(f"customers/{number}/data.zip"), Pin(1, '"e"'), PUT) for number in numbers
+    )
+    start = "2026-11-23/203532-data-5ca2dc7b"
+    assert first.startswith(start)
+    assert second.startswith(start)
+    assert first != second
+
+
 def test_threads_may_decode_a_type_at_the_same_time() -> None:
     """The first thread makes the type's reader ready; the others wait for it, and none crashes."""
     program = """

@@ -180,11 +180,20 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
         advice = "or set destination.owner to the account that owns it"
     if role == "ingest":  # EventBridge: events go to the default bus of the bucket's owner
         consequence = ": S3 sends its events to its owner's account, and no archive starts a run"
-    return _check_place(runs, bucket, owner, consequence=consequence, advice=advice)
+    status = WARNING if role == "destination" else FAILURE
+    return _check_place(
+        runs, bucket, owner, consequence=consequence, advice=advice, elsewhere=status
+    )
 
 
 def _check_place(
-    runs: DeployedRuns, bucket: str, owner: str | None, *, consequence: str = "", advice: str
+    runs: DeployedRuns,
+    bucket: str,
+    owner: str | None,
+    *,
+    consequence: str = "",
+    advice: str,
+    elsewhere: CheckStatus = WARNING,
 ) -> Answer:
     """Say whether a bucket is there, in the stack's region, and owned as it should be.
 
@@ -194,6 +203,7 @@ def _check_place(
         owner: the account that should own it; None: that of the stack.
         consequence: of another owner.
         advice: what to do about another owner.
+        elsewhere: the status of a bucket in another region; members may be written there.
     """
     owner = owner or runs.account
     region = _find_region(runs, bucket)
@@ -201,17 +211,21 @@ def _check_place(
         return Answer(
             FAILURE, f"{bucket} does not exist", "create it, or deploy with another bucket"
         )
+    place = Answer(OK, f"{bucket} is in {region}, owned by account {owner}")
     if region != runs.region:
-        message = f"{bucket} is in {region}, the stack in {runs.region}"
-        return Answer(
-            FAILURE, message, f"use a bucket in {runs.region}, or deploy the stack in {region}"
+        place = Answer(
+            elsewhere,
+            f"{bucket} is in {region}, the stack in {runs.region}",
+            f"use a bucket in {runs.region}, or deploy the stack in {region}",
         )
+    if place.status is FAILURE:
+        return place
     try:
         with asking("s3:ListBucket"):
             runs.client("s3").head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
     except AccessDeniedError:
         return Answer(FAILURE, f"{bucket} is not owned by account {owner}{consequence}", advice)
-    return Answer(OK, f"{bucket} is in {region}, owned by account {owner}")
+    return place
 
 
 def check_rights(runs: DeployedRuns) -> Answer:
@@ -555,7 +569,7 @@ def check_route(runs: DeployedRuns, number: int) -> Answer:
     owner = route.destination_owner
     advice = f"or set routes.{number}.destination.owner to the account that owns it"
     place = _check_place(runs, bucket, owner, advice=advice)
-    if place.status is not OK:
+    if place.status is FAILURE:
         return place
     writing = _check_writing(runs, defaults, owner)
     if writing.status is not OK:
@@ -571,6 +585,8 @@ def check_route(runs: DeployedRuns, number: int) -> Answer:
             read_secret(secret, runs.client("secretsmanager"))
         except (NotFoundError, UsageError) as error:
             return Answer(FAILURE, str(error), f"correct routes.{number}.password_secret")
+    if place.status is WARNING:
+        return place
     return Answer(OK, f"{defaults.trigger} -> {defaults.destination}")
 
 

@@ -114,6 +114,13 @@ def test_a_bucket_elsewhere(runs: DeployedRuns, status: int) -> None:
         check(runs, "ingest bucket", FAILURE, "arrivals is in eu-west-1")
 
 
+def test_a_destination_elsewhere(runs: DeployedRuns) -> None:
+    """Members may be written into another region, which costs the transfer."""
+    reply = Reply(200, b"", {"x-amz-bucket-region": "eu-west-1"})
+    with answering(runs, lambda _: reply, "s3"):
+        check(runs, "destination bucket", WARNING, "is in eu-west-1, the stack in us-east-1")
+
+
 @pytest.mark.parametrize(
     ("role", "owner", "word"),
     [
