@@ -20,6 +20,7 @@ from s3unzip.explanations import describe
 from s3unzip.figures import show_dollars
 from s3unzip.model import (
     Outcome,
+    Pin,
     PlanSummary,
     Report,
     Request,
@@ -68,18 +69,7 @@ def make_plan(
         calls: counts and retries the requests.
         check: gets what was read before anything is written; it may raise to end the plan there.
     """
-    planned = Run(
-        id=records.run,
-        source=request.source,
-        pin=tail.pin,
-        destination=request.destination,
-        options=request.options,
-        key_prefix=parse_template(request).prefix,
-        created=context.clock.now(),
-        event_time=request.event_time,
-        after_success=request.after_success,
-        route=request.route,
-    )
+    planned = _make_run(request, records.run, tail.pin, context.clock.now())
     check_request(request)
     source = context.stores.source(request.source)
     try:
@@ -100,6 +90,22 @@ def make_plan(
         cutter.copies,
     )
     return _refuse_cost(plan, context) or plan
+
+
+def _make_run(request: Request, run: str, pin: Pin, created: float) -> Run:
+    """Return the run of a request; `run` is its id, `created` is in Unix seconds."""
+    return Run(
+        id=run,
+        source=request.source,
+        pin=pin,
+        destination=request.destination,
+        options=request.options,
+        key_prefix=parse_template(request).prefix,
+        created=created,
+        event_time=request.event_time,
+        after_success=request.after_success,
+        route=request.route,
+    )
 
 
 def _write_members(

@@ -98,7 +98,7 @@ class Calls:
             token = _current.set(self)
             began = self._note_waiting(target)
             try:
-                value = self._logged(kind, call) if _log.isEnabledFor(logging.DEBUG) else call()
+                value = self._logged(kind, call)
             except ServiceFaultError as fault:
                 if not self._wait_for_retry(retry, (target, kind), fault, began):
                     raise
@@ -240,6 +240,8 @@ class Calls:
             return Requests(**self._counts)
 
     def _logged(self, kind: Kind, call: Callable[[], T]) -> T:
+        if not _log.isEnabledFor(logging.DEBUG):
+            return call()
         began = self._clock.now()
         try:
             return call()

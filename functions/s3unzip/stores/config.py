@@ -13,6 +13,7 @@ from s3unzip.model import Location
 from s3unzip.options import HelpSection, RunOption, read_options, type_options
 from s3unzip.stores.locations import runs_home
 
+BEGINNING = 30.0  # seconds: a server that is unreachable then is likely a wrong one
 VARIABLES = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE")
 
 

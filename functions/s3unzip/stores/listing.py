@@ -29,7 +29,7 @@ _KEY = attrgetter("key")
 
 
 def bound_pages(pages: Iterable[T], name: str) -> Iterator[T]:
-    """Yield pages of another list of a store; `StorageError` where they do not end."""
+    """Yield pages of a list that a store gives; `StorageError`: they do not end."""
     for number, page in enumerate(pages):
         if number == MAX_PAGES:
             raise StorageError(f"{name}: the store lists more than {MAX_PAGES:,} pages")
@@ -39,7 +39,9 @@ def bound_pages(pages: Iterable[T], name: str) -> Iterator[T]:
 def cut_page(objects: Iterator[ListedObject]) -> ListPage:
     """Return the first page of objects that come in order, and the smallest key after it."""
     page = list(islice(objects, PAGE_KEYS))
-    return page, page[-1].key + "\0" if len(page) == PAGE_KEYS else None
+    if len(page) < PAGE_KEYS:
+        return page, None
+    return page, page[-1].key + "\0"
 
 
 class Page(Struct, frozen=True):

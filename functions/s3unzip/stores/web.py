@@ -40,13 +40,12 @@ from s3unzip import errors
 from s3unzip.model import Location, Pin
 from s3unzip.stores.archives import TAIL_SECONDS, ArchiveSource
 from s3unzip.stores.calls import count_request, read_until_fault
-from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.config import BEGINNING, StoreConfig
 from s3unzip.stores.ports import PIECE, Buffer, Tail
 from s3unzip.zip import ByteRange
 
 MAX_REDIRECTS = 5
 CONNECTIONS = 64  # kept open to one host
-BEGINNING = 30.0  # seconds: a server that is unreachable then is likely a wrong one
 DOWNLOAD = "download the archive first: curl -o archive.zip URL"
 WITHOUT_SUFFIX = frozenset({200, 416, 501})  # also of an empty file
 EMPTY = "bytes */0"

@@ -23,7 +23,7 @@ from obstore.store import S3Store
 from s3unzip import errors
 from s3unzip.model import Pin
 from s3unzip.stores.calls import count_request
-from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.config import BEGINNING, StoreConfig
 from s3unzip.stores.s3.addresses import Addresses
 from s3unzip.stores.s3.credentials import (
     NO_KEYS,
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from s3unzip.stores.s3.clients import Clients
 
 OWNER_CHECK_LASTS = 300.0  # seconds
-BEGINNING = 30.0  # seconds: an endpoint that is unreachable then is likely a wrong one
 NO_PREFIX = ".s3unzip-reach"  # of keys that no bucket has
 ADVICE_UNREACHABLE = "check --endpoint-url, --region and the network"
 
