@@ -321,7 +321,7 @@ def make_events() -> str:
         f"One EventBridge event a run, source `{events.SOURCE}`, on the bus `event_bus`:\n",
         make_table(
             ("`detail-type`", "verdict"),
-            ((f"`{title}`", f"`{verdict}`") for verdict, title in events.TITLES.items()),
+            ((f"`{title}`", f"`{verdict}`") for verdict, title in events.EVENT_TITLES.items()),
         ),
         "Its `detail` ([schema](event.schema.json)):\n",
         make_table(("field", "type", "meaning"), fields),

@@ -9,7 +9,7 @@ import msgspec
 from docs.declarations import read_declarations
 from docs.meanings import EVENT_FIELDS
 from s3unzip.aws.environment import read_worker
-from s3unzip.aws.events import TITLES, event_detail
+from s3unzip.aws.events import EVENT_TITLES, event_detail
 from s3unzip.model import Location, Options, Pin, Report, Route, Verdict
 from s3unzip.settings import Variable
 
@@ -50,7 +50,7 @@ def event_schema() -> dict[str, Any]:
     return {
         "$schema": DIALECT,
         "title": "detail of an event of s3unzip: one a run",
-        "description": "detail-type: " + ", ".join(sorted(set(TITLES.values()))),
+        "description": "detail-type: " + ", ".join(sorted(set(EVENT_TITLES.values()))),
         "type": "object",
         "properties": properties,
         "required": list(properties),

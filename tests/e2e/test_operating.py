@@ -7,7 +7,7 @@ import pytest
 
 from embedded.pipeline import DeployedPipeline
 from s3unzip.model import Report, Verdict, decode
-from s3unzip.operate.doctor import CHECKS
+from s3unzip.operate.doctor import ACCOUNT_CHECKS
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Tuning, Variable
 from s3unzip.stores.config import StoreConfig
@@ -39,7 +39,7 @@ def test_a_healthy_environment(pipeline: DeployedPipeline, operator: Program) ->
     done = operator.run("doctor", "--env", "dev", "--json").ends(0)
     checks = json.loads(done.out)["checks"]
     statuses = {one["name"]: one["status"] for one in checks}
-    assert list(statuses) == [*CHECKS, "canary", "canary removal"]
+    assert list(statuses) == [*ACCOUNT_CHECKS, "canary", "canary removal"]
     # dev has no alarms.email: nobody is told, and doctor says so.
     quiet = {name for name, status in statuses.items() if status == "warning"}
     assert quiet == {"alarms", "subscriptions"}, checks

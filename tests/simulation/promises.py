@@ -20,8 +20,10 @@ COMPLETED, WITH_ERRORS = "COMPLETED", "COMPLETED_WITH_ERRORS"
 REJECTED, CHANGED, RUN_FAILED = "REJECTED", "SOURCE_CHANGED", "FAILED"
 ENDED_WELL = frozenset({COMPLETED, WITH_ERRORS})
 STOPS_RUN = frozenset({"AccessDeniedError", "NotFoundError", "StoreFullError", "StoreRefusesError"})
-TITLES = dict.fromkeys((COMPLETED, WITH_ERRORS), "Archive Extracted")
-TITLES |= {REJECTED: "Archive Rejected"} | dict.fromkeys((CHANGED, RUN_FAILED), "Archive Failed")
+EVENT_TITLES = dict.fromkeys((COMPLETED, WITH_ERRORS), "Archive Extracted")
+EVENT_TITLES |= {REJECTED: "Archive Rejected"} | dict.fromkeys(
+    (CHANGED, RUN_FAILED), "Archive Failed"
+)
 MAX_IDLE_ROUNDS = 3
 BRIEF_SECONDS = 1.0
 AGAIN = "-again"
@@ -314,7 +316,7 @@ class Promises:
     def announced(self, title: str, detail: Json) -> None:
         """The event of a run that ended was sent."""
         state, verdict = self._run(detail["run"]), detail["verdict"]
-        self.must(TITLES[verdict] == title, "events.md: detail-type and verdict", title)
+        self.must(EVENT_TITLES[verdict] == title, "events.md: detail-type and verdict", title)
         told = {name: detail[name] for name in ("verdict", EXTRACTED, UNCHANGED, FAILED)}
         same = any(
             all(one.get(n, 0) == told[n] for n in told) for one in state.reports + state.lost

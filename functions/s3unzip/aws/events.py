@@ -33,14 +33,14 @@ T = TypeVar("T")
 
 SOURCE = "s3unzip"
 OWN_SENDERS = "s3unzip."  # begins the sources of events that commands queue
-TITLES = {
+EVENT_TITLES = {
     Verdict.COMPLETED: "Archive Extracted",
     Verdict.COMPLETED_WITH_ERRORS: "Archive Extracted",
     Verdict.REJECTED: "Archive Rejected",
     Verdict.SOURCE_CHANGED: "Archive Failed",
     Verdict.FAILED: "Archive Failed",
 }
-COUNTS = ("members", "extracted", "unchanged", "failed", "missing", "bytes_in", "bytes_out")
+EVENT_COUNTS = ("members", "extracted", "unchanged", "failed", "missing", "bytes_in", "bytes_out")
 MAX_KEY = 1_024  # bytes of UTF-8
 ETAG = re.compile(r"[0-9a-f]{32}(-\d+)?")
 CLOCK_SECONDS = 2  # between the time of an event and the Last-Modified of its object
@@ -216,7 +216,7 @@ def announce(client: EventBridgeClient, config: LambdaConfig, report: Report) ->
     """Put the event of a run that ended."""
     entry: PutEventsRequestEntryTypeDef = {
         "Source": SOURCE,
-        "DetailType": TITLES[report.verdict],
+        "DetailType": EVENT_TITLES[report.verdict],
         "Detail": json.dumps(event_detail(config, report)),
         "Resources": [
             f"arn:{client.meta.partition}:s3:::{report.source.bucket}/{report.source.key}"
@@ -243,6 +243,6 @@ def event_detail(config: LambdaConfig, report: Report) -> dict[str, Any]:
         "version_id": report.pin.version_id if report.pin is not None else None,
         "destination": str(report.destination),
         "report": f"s3://{work.bucket}/{work.key}runs/{report.run}/report.json",
-        **{name: getattr(report, name) for name in COUNTS},
+        **{name: getattr(report, name) for name in EVENT_COUNTS},
         "seconds": round(report.finished - (report.event_time or report.started), 3),
     }

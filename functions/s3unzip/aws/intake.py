@@ -71,7 +71,7 @@ USAGE_WAIT = 1  # of a message without a valid event
 NEW_SECONDS = 600  # an older event has come before: from the dead letters, or by hand
 # Between the Last-Modified of an archive and its event: of an upload in parts it is its beginning.
 UPLOAD_SECONDS = 120
-READERS = 16  # of the seconds in which a run may have begun
+REPORT_READERS = 16  # of the seconds in which a run may have begun
 BRIEF_SECONDS = 1.0  # a run that took no longer cannot have been overtaken by a newer archive
 
 
@@ -274,7 +274,7 @@ def _repeat_ends(
     seconds = range(until - UPLOAD_SECONDS, until)
     reports = [
         report
-        for report in chain.from_iterable(map_ahead(find, seconds, READERS))
+        for report in chain.from_iterable(map_ahead(find, seconds, REPORT_READERS))
         if report.source == source.public and report.run != other_than
     ]
     for report in reports:

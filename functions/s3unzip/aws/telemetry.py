@@ -46,7 +46,8 @@ STOPPED_RUNS = "ArchivesStopped"  # that is no failure: whoever stopped the run 
 PACE_BYTES = 10_000_000_000
 PACE_MEMBERS = 100_000
 
-COUNTS = ("members", "extracted", "unchanged", "failed", "missing")  # of a report, in its log line
+# Of a report, in its log line.
+LOGGED_COUNTS = ("members", "extracted", "unchanged", "failed", "missing")
 
 # The loggers of the client libraries. The runtime client gives the root logger the application
 # log level of the function: at INFO botocore writes two lines for each client, at DEBUG whole
@@ -178,7 +179,7 @@ def record_archive(report: Report, *, first: bool = True) -> None:
         size = max(report.bytes_in, report.bytes_out) / PACE_BYTES
         _add("ArchiveDuration", seconds)
         _add("ArchivePace", seconds / max(1.0, size, report.members / PACE_MEMBERS))
-    counts = {name: getattr(report, name) for name in COUNTS}
+    counts = {name: getattr(report, name) for name in LOGGED_COUNTS}
     logger.info(
         "archive",
         verdict=report.verdict.value,

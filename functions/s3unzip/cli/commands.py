@@ -2,7 +2,7 @@
 
 A command is a function of its arguments, with the names of what it takes::
 
-    @command("src names", MEMBERS, ODD, SOURCE, "json")
+    @command("src names", MEMBER_OPTIONS, ODD, SOURCE_OPTIONS, "json")
     def ls(arguments: Arguments) -> int: ...
 """
 
@@ -66,14 +66,14 @@ def names_in(section: HelpSection) -> str:
 
 
 # Names of parameters that commands share.
-MEMBERS = names_in(HelpSection.MEMBERS)
+MEMBER_OPTIONS = names_in(HelpSection.MEMBERS)
 WHERE = names_in(HelpSection.KEYS)
 LOOK = names_in(HelpSection.OBJECTS)
 ODD = names_in(HelpSection.ODD)
 AFTERWARDS = names_in(HelpSection.AFTERWARDS)
 SERVER = "endpoint_url region profile"
-SOURCE = f"{SERVER} addressing_style allow no_sign_request request_payer"
-PLACES = f"{SOURCE} dest_endpoint_url dest_profile"
+SOURCE_OPTIONS = f"{SERVER} addressing_style allow no_sign_request request_payer"
+PLACES = f"{SOURCE_OPTIONS} dest_endpoint_url dest_profile"
 
 
 class GroupedCommand(click.Command):

@@ -14,7 +14,7 @@ import s3unzip
 from s3unzip import Archive, ArchiveMember
 from s3unzip.api.options import judge_selection, make_policy
 from s3unzip.cli.arguments import Arguments, globs_of
-from s3unzip.cli.commands import MEMBERS, ODD, SOURCE, command
+from s3unzip.cli.commands import MEMBER_OPTIONS, ODD, SOURCE_OPTIONS, command
 from s3unzip.cli.decisions import asking_for_a_prefix
 from s3unzip.cli.printing import print_json, warn
 from s3unzip.errors import UsageError
@@ -60,7 +60,7 @@ def _open(arguments: Arguments) -> Archive:
 
 
 @command(
-    *("src names", MEMBERS, ODD, SOURCE, "json"),
+    *("src names", MEMBER_OPTIONS, ODD, SOURCE_OPTIONS, "json"),
     names={"metavar": "[MEMBER]...", "help": "Only these: names, folders/ or globs."},
 )
 def ls(arguments: Arguments) -> int:
@@ -135,7 +135,7 @@ def _saved(size: int, compressed: int) -> str:
     return f"{100 * saved // max(1, size):3}%"
 
 
-@command("src names", ODD, SOURCE, names={"required": True})
+@command("src names", ODD, SOURCE_OPTIONS, names={"required": True})
 def cat(arguments: Arguments) -> int:
     """Write members to stdout, checked; reads only their ranges."""
     archive = _open(arguments)
@@ -161,7 +161,7 @@ def cat(arguments: Arguments) -> int:
     return 0
 
 
-@command(*("src workers", MEMBERS, ODD, SOURCE), "quiet json")
+@command(*("src workers", MEMBER_OPTIONS, ODD, SOURCE_OPTIONS), "quiet json")
 def test(arguments: Arguments) -> int:
     """Decode every member and check its CRC-32; nothing is written.
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from s3unzip.api.options import judge_selection, make_policy
 from s3unzip.cli.arguments import Arguments
-from s3unzip.cli.commands import MEMBERS, ODD, PLACES, WHERE, command
+from s3unzip.cli.commands import MEMBER_OPTIONS, ODD, PLACES, WHERE, command
 from s3unzip.cli.decisions import asking_for_a_prefix
 from s3unzip.cli.output import print_reasons
 from s3unzip.cli.printing import print_json, warn, write_table
@@ -32,8 +32,8 @@ from s3unzip.stores.open import open_stores
 
 BAR = 28  # characters of the longest bar
 MAX_BINS = 14
-REQUESTS = ("get", "put", "create", "part", "copy", "complete", "list")
-RIGHT = frozenset({"from", "below", "members", "quantity", "dollars"})
+PLANNED_REQUESTS = ("get", "put", "create", "part", "copy", "complete", "list")
+RIGHT_COLUMNS = frozenset({"from", "below", "members", "quantity", "dollars"})
 
 
 class _Setting(NamedTuple):
@@ -47,7 +47,15 @@ class _Setting(NamedTuple):
 
 
 @command(
-    *("src dest workers platform env", MEMBERS, WHERE, "as_gzip", ODD, PLACES, "max_cost json"),
+    *(
+        "src dest workers platform env",
+        MEMBER_OPTIONS,
+        WHERE,
+        "as_gzip",
+        ODD,
+        PLACES,
+        "max_cost json",
+    ),
     dest={"metavar": "[DEST]", "help": "Where members would go."},
 )
 def plan(arguments: Arguments) -> int:
@@ -134,7 +142,7 @@ def print_estimate(made: Estimate, out: TextIO) -> None:
     if made.members >= made.seconds:
         speed = f"{made.members / made.seconds:,.0f} members/s"
     kinds = ", ".join(f"{members:,} by {kind}" for kind, members in made.kinds.items())
-    counts = ((kind, getattr(made.requests, kind)) for kind in REQUESTS)
+    counts = ((kind, getattr(made.requests, kind)) for kind in PLANNED_REQUESTS)
     requests = ", ".join(f"{count:,} {kind}" for kind, count in counts if count)
     warnings = "".join(f"Warning: {printable(warning)}\n" for warning in made.warnings)
     out.write(
@@ -150,7 +158,7 @@ def print_estimate(made: Estimate, out: TextIO) -> None:
     for rows in (_size_rows(made.sizes), _cost_rows(made.cost)):
         if len(rows) > 1:
             out.write("\n")
-            write_table(rows, out, RIGHT)
+            write_table(rows, out, RIGHT_COLUMNS)
     if not made.cost.lines:
         out.write("\nnothing that is paid for by use\n")
     elif made.cost.unavoidable:

@@ -34,10 +34,10 @@ LINE_SECONDS = 5.0  # between two lines where there is no terminal
 MIN_SECONDS = 5.0  # of a phase, before the time left means anything
 MIN_SHARE = 0.05  # likewise
 WIDE = 70  # columns from which on bytes and rates are shown
-MAX_FAILURES = 20  # shown as they come; the report counts them all
+MAX_LIVE_FAILURES = 20  # shown as they come; the report counts them all
 EXTRACTING = "extract"
 VERIFYING = "verify"
-TITLES = {
+PHASE_TITLES = {
     "plan": "reading the directory",
     "scan": "scanning for places to split",
     "link": "joining what was scanned",
@@ -149,9 +149,9 @@ class RunDisplay(Progress):
         """Print members that failed, the first few of the run, also for a quiet command."""
         for outcome in outcomes:
             self._failures += 1
-            if self._failures <= MAX_FAILURES:
+            if self._failures <= MAX_LIVE_FAILURES:
                 self.report_failure(f"failed: {failed_line(outcome)}")
-            elif self._failures == MAX_FAILURES + 1:
+            elif self._failures == MAX_LIVE_FAILURES + 1:
                 self.report_failure("more members failed; the report lists them")
 
     def trouble(self, message: str) -> None:
@@ -182,7 +182,7 @@ class RunDisplay(Progress):
             if self._phase == VERIFYING and done:
                 return _figures_of_verify(counts, done / elapsed)
             if plan is None or self._phase != EXTRACTING:
-                return Figures(TITLES.get(self._phase, self._phase), None, note=self.note)
+                return Figures(PHASE_TITLES.get(self._phase, self._phase), None, note=self.note)
             share = min(1.0, max(0.0, counts["bytes_done"] / max(1, plan.work)))
             earlier = self._remember(_Moment(now, share, done))
         passed = max(now - earlier.time, 1e-3)
@@ -193,7 +193,7 @@ class RunDisplay(Progress):
         members_rate = f"{(done - earlier.members) / passed:,.0f} members/s"
         size = plan.bytes_out
         return Figures(
-            TITLES[EXTRACTING],
+            PHASE_TITLES[EXTRACTING],
             share,
             members=f"{done:,}/{plan.selected:,} members",
             failed=f"{counts['failed']:,} failed",

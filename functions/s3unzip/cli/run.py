@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import s3unzip
 from s3unzip.cli.arguments import Arguments
-from s3unzip.cli.commands import AFTERWARDS, LOOK, MEMBERS, ODD, PLACES, WHERE, command
+from s3unzip.cli.commands import AFTERWARDS, LOOK, MEMBER_OPTIONS, ODD, PLACES, WHERE, command
 from s3unzip.cli.decisions import asking_for_a_prefix, list_decisions
 from s3unzip.cli.printing import warn
 from s3unzip.cli.terminal import confirm
@@ -27,7 +27,7 @@ EXTRA_SHOWN = 10  # keys before the question
 
 @command(
     "sources dest workers",
-    *(MEMBERS, WHERE, LOOK, ODD, PLACES, "kms_key", AFTERWARDS),
+    *(MEMBER_OPTIONS, WHERE, LOOK, ODD, PLACES, "kms_key", AFTERWARDS),
     "dry_run quiet json",
 )
 def run(arguments: Arguments) -> int:

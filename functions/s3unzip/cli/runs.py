@@ -35,7 +35,15 @@ from s3unzip.stores.early_checks import check_buckets
 from s3unzip.stores.files import PRIVATE, make_folders
 from s3unzip.stores.locations import runs_home
 
-TITLES = ("STARTED (UTC)", "STATE", "TOOK", "MEMBERS", "FAILED", "RUN", "SOURCE -> DESTINATION")
+RUN_COLUMNS = (
+    "STARTED (UTC)",
+    "STATE",
+    "TOOK",
+    "MEMBERS",
+    "FAILED",
+    "RUN",
+    "SOURCE -> DESTINATION",
+)
 DAY = 86_400.0  # seconds
 RIGHT = {"TOOK", "MEMBERS", "FAILED"}
 LATEST = {"metavar": "[RUN]", "required": False, "default": "latest"}
@@ -130,7 +138,7 @@ def runs(arguments: Arguments) -> int:
     if arguments.prune is not None:
         return _prune(arguments, arguments.prune)
     run_list = open_runs(arguments)
-    rows: list[tuple[str, ...]] = [TITLES]
+    rows: list[tuple[str, ...]] = [RUN_COLUMNS]
     for recent in run_list.recent(arguments.newest):
         listed = _list_run(recent, run_list)
         if listed is not None and arguments.json:

@@ -21,7 +21,7 @@ from s3unzip.settling.next_command import next_command
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import parse_destination
 
-TITLES = ("STATE", "MEMBERS", "FAILED", "RUN", "SOURCE")
+ARCHIVE_COLUMNS = ("STATE", "MEMBERS", "FAILED", "RUN", "SOURCE")
 
 
 class BatchDisplay(RunDisplay):
@@ -154,7 +154,7 @@ def _interrupted(ended: int, archives: int, interrupt: BaseException) -> Interru
 
 def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
     """Print how all archives ended, and what is to do next."""
-    write_table([TITLES, *map(_cells, archives)], sys.stderr)
+    write_table([ARCHIVE_COLUMNS, *map(_cells, archives)], sys.stderr)
     reports = [end.report for end in archives if end.report is not None]
     for report in reports:
         reached = shown_connections(stores, report.source, report.destination)

@@ -9,7 +9,7 @@ from typing import BinaryIO, TextIO
 
 import s3unzip
 from s3unzip.cli.arguments import Arguments
-from s3unzip.cli.commands import MEMBERS, ODD, PLACES, WHERE, command
+from s3unzip.cli.commands import MEMBER_OPTIONS, ODD, PLACES, WHERE, command
 from s3unzip.cli.printing import print_json, warn
 from s3unzip.cli.progress import VERIFYING, RunDisplay
 from s3unzip.errors import UsageError
@@ -38,7 +38,7 @@ PROOFS = {
 
 
 @command(
-    *("src dest", MEMBERS, WHERE, "as_gzip", ODD, PLACES, "dest_no_sign_request"),
+    *("src dest", MEMBER_OPTIONS, WHERE, "as_gzip", ODD, PLACES, "dest_no_sign_request"),
     "deep no_records env listed at_once objects json",
     dest={"required": True, "help": "Where members went: s3://bucket/prefix or a folder."},
 )

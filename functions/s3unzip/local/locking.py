@@ -25,7 +25,7 @@ LOCK = "lock"
 BOOT = "boot"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 ASK_BOOT_ID = ("/usr/sbin/sysctl", "-n", "kern.bootsessionuuid")
-DAY = re.compile(r"\d{4}-\d\d-\d\d")  # the folder of the runs of archives that were put then
+DAY_FOLDER = re.compile(r"\d{4}-\d\d-\d\d")  # the folder of the runs of archives that were put then
 # `is_at_work` holds the lock of an idle run for a moment.
 TRIES = 5
 PAUSE = 0.02  # seconds
@@ -104,7 +104,7 @@ def known_runs(home: Location) -> list[str]:
     """Return the ids of the runs below `home`, the latest first: by the times of their folders."""
     folder = Path(home.key, "runs")
     try:
-        days = [day for day in os.scandir(folder) if DAY.fullmatch(day.name)]
+        days = [day for day in os.scandir(folder) if DAY_FOLDER.fullmatch(day.name)]
         folders = [entry for day in days for entry in os.scandir(day) if entry.is_dir()]
     except FileNotFoundError:
         return []

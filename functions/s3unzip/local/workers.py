@@ -57,7 +57,7 @@ NO_MEMORY_LEFT = "Linux kills processes when memory runs out: give fewer --worke
 MAX_DEATHS = 5  # of workers in a row, before any task ends
 TROUBLE_SECONDS = 30.0  # until the same line is shown again
 LOOK_SECONDS = 0.5  # between two questions whether another process stopped the run
-STOP_SECONDS = 20.0  # time for a stopped worker to write its outcomes
+WORKER_STOP_SECONDS = 20.0  # time for a stopped worker to write its outcomes
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # of a terminal: the program acts on them
 PROGRAM = "from s3unzip.local.workers import work; work({lifeline})"
 NO_MEMORY = "its worker has no memory left: use fewer --workers, or raise the limit (ulimit -v)"
@@ -264,7 +264,7 @@ class Workers:
         """Let workers write the outcomes of their tasks, and end them."""
         for worker in workers:
             worker.stop()
-        wait(flying, STOP_SECONDS)
+        wait(flying, WORKER_STOP_SECONDS)
         self.close()
 
     def _take_workers(self, count: int) -> list[_Here | _Process]:

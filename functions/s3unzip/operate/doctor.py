@@ -1,8 +1,8 @@
 """``s3unzip doctor``: checks of a deployed environment, each a function that gives one answer.
 
-A new check is a function and a line in `CHECKS`; the canary is the last one. A check that cannot be
-made is not a failed check: a missing right of the person who runs the command, and a service that
-an emulator does not have, are warnings that name the action.
+A new check is a function and a line in `ACCOUNT_CHECKS`; the canary is the last one. A check that
+cannot be made is not a failed check: a missing right of the person who runs the command, and a
+service that an emulator does not have, are warnings that name the action.
 """
 
 import contextlib
@@ -524,7 +524,7 @@ def check_subscriptions(runs: DeployedRuns) -> Answer:
     return Answer(OK, f"confirmed for {', '.join(topics)}")
 
 
-CHECKS: Mapping[str, Callable[[DeployedRuns], Answer]] = {
+ACCOUNT_CHECKS: Mapping[str, Callable[[DeployedRuns], Answer]] = {
     "stack": check_stack,
     "version": check_version,
     "concurrency": check_concurrency,
@@ -547,7 +547,7 @@ CHECKS: Mapping[str, Callable[[DeployedRuns], Answer]] = {
 
 def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
     """Make each check of an environment, and one for each of its routes."""
-    for name, check in CHECKS.items():
+    for name, check in ACCOUNT_CHECKS.items():
         yield run_check(name, partial(check, runs))
     with contextlib.suppress(S3UnzipError):  # the checks before have said so
         for number, defaults in enumerate(runs.defaults.routes):

@@ -46,7 +46,7 @@ from s3unzip.stores.s3.credentials import AwsSession
 from s3unzip.stores.s3.session import Session
 
 STACK = "s3unzip-{}"  # as the files in infra/environments name it
-STOPPED = "ABORTED"
+ABORTED = "ABORTED"
 STOP_SECONDS = 60.0  # limit of waiting for a stopped execution to end
 
 
@@ -303,7 +303,7 @@ class DeployedRuns(RunList):
             if time.monotonic() > deadline:
                 raise ServiceFaultError(f"{run}: still running after {STOP_SECONDS:.0f} s")
             time.sleep(1.0)
-        return state == STOPPED
+        return state == ABORTED
 
     def _last(self, run: str) -> LastExecution:
         """Return the run's last execution: that of the run, or of the last ``-rN``."""

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from s3unzip.aws.environment import read_worker
 from s3unzip.aws.events import (
+    EVENT_TITLES,
     MESSAGE_CHARACTERS,
-    TITLES,
     announce,
     event_detail,
     read_puts,
@@ -309,7 +309,7 @@ def test_event_of_a_run(verdict: Verdict) -> None:
     """Every verdict has a title, and the size of the event is bounded for every archive."""
     report = replace(REPORT, verdict=verdict, message="x" * 10**6)
     detail = event_detail(read_worker(VARIABLES), report)
-    assert TITLES[verdict].startswith("Archive ")
+    assert EVENT_TITLES[verdict].startswith("Archive ")
     assert len(detail["message"]) == MESSAGE_CHARACTERS
     assert detail["report"] == "s3://work/s3unzip/runs/a-0/report.json"
 

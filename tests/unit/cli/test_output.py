@@ -94,7 +94,7 @@ def test_percent_is_work_done_of_all_work(counts: Mapping[str, int], percent: st
     for phase in ("plan", "scan", "link", "report"):
         shown.phase(phase)  # none of them is part of what extraction has done
         now = shown.figures()
-        assert (now.phase, now.share, now.remaining) == (progress.TITLES[phase], None, "")
+        assert (now.phase, now.share, now.remaining) == (progress.PHASE_TITLES[phase], None, "")
 
 
 @pytest.mark.parametrize(
@@ -132,13 +132,13 @@ def test_failures_are_printed_as_they_come(quiet: bool, monkeypatch: pytest.Monk
     shown, out = display(quiet=quiet)
     failures = [
         Outcome(n, f"out/f{n}\x1b", Status.FAILED, reason="crc-mismatch", message="the data has 1")
-        for n in range(progress.MAX_FAILURES + 5)
+        for n in range(progress.MAX_LIVE_FAILURES + 5)
     ]
     with shown:
         shown.phase("extract")
         shown.failed(failures)
     lines = out.getvalue().splitlines()
-    assert len(lines) == progress.MAX_FAILURES + 1
+    assert len(lines) == progress.MAX_LIVE_FAILURES + 1
     assert lines[0] == (
         "failed: out/f0\\x1b: The data does not have the declared CRC-32: the data has 1 "
         "(crc-mismatch)"

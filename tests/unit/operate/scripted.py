@@ -8,7 +8,7 @@ from functools import partial
 import boto3
 from botocore.config import Config
 
-from s3unzip.operate.doctor import ALARM, CHECKS, FUNCTION, OK, RULE, CheckStatus, run_check
+from s3unzip.operate.doctor import ACCOUNT_CHECKS, ALARM, FUNCTION, OK, RULE, CheckStatus, run_check
 from s3unzip.operate.runs import DeployedRuns, Resource
 from tests.support.account import REGION
 from tests.support.servers import Asked, HttpServer, Reply
@@ -63,7 +63,7 @@ def answering(
 
 def check(runs: DeployedRuns, name: str, status: CheckStatus, *words: str) -> None:
     """Assert what a check says: its status, words of its message and advice."""
-    found = run_check(name, partial(CHECKS[name], runs))
+    found = run_check(name, partial(ACCOUNT_CHECKS[name], runs))
     assert (found.name, found.status) == (name, status), found
     text = f"{found.message} -> {found.advice}"
     assert all(word in text for word in words), text

@@ -8,8 +8,8 @@ import pytest
 
 from s3unzip.fingerprint import source_fingerprint
 from s3unzip.operate.doctor import (
+    ACCOUNT_CHECKS,
     ALARM,
-    CHECKS,
     FAILURE,
     FUNCTION,
     OK,
@@ -486,7 +486,9 @@ def test_subscriptions(
         check(runs, "subscriptions", expected, word)
 
 
-@pytest.mark.parametrize("name", [name for name in CHECKS if name not in {"stack", "version"}])
+@pytest.mark.parametrize(
+    "name", [name for name in ACCOUNT_CHECKS if name not in {"stack", "version"}]
+)
 def test_a_right_that_is_missing(runs: DeployedRuns, account: Account, name: str) -> None:
     """A check that is denied is a warning that names the action, never a traceback."""
     services = ("sns",) if name == "subscriptions" else SERVICES

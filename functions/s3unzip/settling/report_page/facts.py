@@ -8,7 +8,7 @@ from s3unzip.pricing import Cost
 from s3unzip.settling.report_page.contents import Shown
 from s3unzip.settling.report_page.markup import NO_BREAK_SPACE, Markup, element, figure, plain
 
-REQUESTS = {
+REQUEST_TITLES = {
     "get": "GET",
     "put": "PUT",
     "head": "HEAD",
@@ -105,7 +105,7 @@ def _rate_tiles(report: Report, seconds: float) -> Iterator[Markup]:
 
 def count_calls(requests: Requests) -> list[tuple[str, int]]:
     """Return the title and the count of each kind of request that was sent."""
-    counts = [(title, int(getattr(requests, name))) for name, title in REQUESTS.items()]
+    counts = [(title, int(getattr(requests, name))) for name, title in REQUEST_TITLES.items()]
     return [(title, count) for title, count in counts if count]
 
 

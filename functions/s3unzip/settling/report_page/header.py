@@ -15,13 +15,13 @@ VERDICTS = {  # CSS class and words
     Verdict.SOURCE_CHANGED: ("bad", "✕ Source changed."),
     Verdict.FAILED: ("bad", "✕ Failed."),
 }
-STOPPED = ("warn", "■ Stopped.")
+STOPPED_BANNER = ("warn", "■ Stopped.")
 
 
 def show_verdict(report: Report) -> tuple[str, str]:
     """Return the CSS class and the words of a verdict; a run that a person stopped did not fail."""
     if _was_stopped(report):
-        return STOPPED
+        return STOPPED_BANNER
     return VERDICTS[report.verdict]
 
 

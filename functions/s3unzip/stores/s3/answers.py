@@ -4,7 +4,9 @@ from typing import NamedTuple
 
 UNTRUSTED = "UntrustedCertificate"  # not from S3: there was no answer
 NOT_S3 = "the answer is not one of S3"  # the message
-PAGE = "Page"  # of an answer to ListObjectsV2: the `ListPage` that takes the place of the rest
+PAGE_FIELD = (
+    "Page"  # of an answer to ListObjectsV2: the `ListPage` that takes the place of the rest
+)
 
 
 class ServerAnswer(NamedTuple):

@@ -15,7 +15,7 @@ from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
 from s3unzip.stores.ports import ListedObject, ListPage
-from s3unzip.stores.s3.answers import PAGE, unquoted
+from s3unzip.stores.s3.answers import PAGE_FIELD, unquoted
 from s3unzip.stores.s3.plain_settings import DEFAULT_REGION
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _read_list(
     obstore's list takes 5 us, but it drops the slash at the end of a key and refuses some keys.
     """
     if response_dict["status_code"] == 200:
-        customized_response_dict[PAGE] = _read_page(response_dict["body"])
+        customized_response_dict[PAGE_FIELD] = _read_page(response_dict["body"])
         response_dict["body"] = b"<ListBucketResult/>"
 
 

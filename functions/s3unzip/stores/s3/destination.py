@@ -35,7 +35,7 @@ from s3unzip.stores.ports import (
     StoredObject,
     Upload,
 )
-from s3unzip.stores.s3.answers import PAGE, unquoted
+from s3unzip.stores.s3.answers import PAGE_FIELD, unquoted
 from s3unzip.stores.s3.errors import (
     Call,
     is_unsupported,
@@ -255,9 +255,9 @@ class S3Destination:
             request["StartAfter"] = _just_before(first)
         with self._explaining("ListBucket", prefix):
             answer: Mapping[str, Any] = self._session.lister.list_objects_v2(**request)
-        if PAGE not in answer:
+        if PAGE_FIELD not in answer:
             raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the answer is no list")
-        page: ListPage = answer[PAGE]
+        page: ListPage = answer[PAGE_FIELD]
         if page[1] is not None and page[1] in {"", token}:
             raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the list does not go on")
         return page
