@@ -23,40 +23,40 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Told of what happens in a run. Subclass it and override what you need.
+    """Receives the events of a run. Subclass it, and override the methods that you need.
 
     `finished`, `failed` and `trouble` may be called from any thread, the others from the thread of
     `extract`.
     """
 
     def planned(self, plan: PlanSummary) -> None:
-        """Learn what there is to do, before the first task begins."""
+        """Receive the plan, before the first task begins."""
 
     def finished(self, counts: Mapping[str, int]) -> None:
-        """Take increments: extracted, unchanged, failed, and bytes read, copied, written and done.
+        """Add increments: extracted, unchanged, failed, and bytes read, copied, written and done.
 
-        `bytes_done` goes up to `PlanSummary.work`. No increment is negative: what is done again
+        `bytes_done` goes up to `PlanSummary.work`. No increment is negative: work that is repeated
         counts once.
         """
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:
-        """Learn of members that failed, as they fail."""
+        """Receive the outcomes of members that have just failed."""
 
     def phase(self, name: str) -> None:
-        """Learn that a phase of the run begins: plan, scan, link, extract or report."""
+        """Receive the name of a phase that begins: plan, scan, link, extract or report."""
 
     def trouble(self, message: str) -> None:
-        """Learn, in one line, that a store does not answer and is tried again."""
+        """Receive one line about a store that does not answer and is tried again."""
 
     def reported(self, report: Report) -> None:
-        """Learn how the run ended, before the archives inside the archive begin."""
+        """Receive the report, before the archives inside the archive begin."""
 
     def nested(self, run: NestedRun) -> None:
-        """Learn what became of one archive inside the archive."""
+        """Receive the result of one archive inside the archive."""
 
 
 class Reached(Protocol):
-    """How the stores of a run are reached; it has no secret."""
+    """The connections to the stores of a run, without secrets."""
 
     def words(self) -> list[str]:
         """Return the options of a command that reaches the same stores."""

@@ -44,7 +44,7 @@ def has_wildcards(text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def compile_glob(pattern: str, *, any_case: bool = False) -> Glob:
-    """Return a glob that is ready to match; `any_case` takes upper for lower case.
+    """Return a glob that is ready to match; `any_case` ignores upper and lower case.
 
     Raises:
         UsageError: a range of characters is empty, as in ``[z-a]``.
@@ -59,7 +59,7 @@ def compile_glob(pattern: str, *, any_case: bool = False) -> Glob:
     try:
         if _is_linear(tokens):
             return re.compile(rf"\A{''.join(map(_translate, tokens))}\Z", flags)
-        return _Automaton(_list_places(tokens, flags))
+        return _Automaton(_list_positions(tokens, flags))
     except re.error as error:
         raise UsageError(f"glob {pattern!r}: {error.msg}") from None
 
@@ -113,40 +113,37 @@ def _translate(token: str) -> str:
     return f"[{'^' if negated else ''}{''.join(ranges)}]"
 
 
-# Automata
+class _Position(NamedTuple):
+    """A position in a pattern."""
+
+    stays: re.Pattern[str]  # characters after which a match is at this position again
+    goes: re.Pattern[str]  # characters after which it is at the next position
+    skips: tuple[int, ...] = ()  # numbers of positions that it may skip without a character
 
 
-class _Place(NamedTuple):
-    """A place in a pattern."""
-
-    stays: re.Pattern[str]  # the characters after which a match is at this place again
-    goes: re.Pattern[str]  # the characters after which it is at the next place
-    skips: tuple[int, ...] = ()  # how many places it may go on by without a character
-
-
-def _list_places(tokens: Sequence[str], flags: int) -> list[_Place]:
-    """Return the places of a pattern, from its beginning to its end."""
+def _list_positions(tokens: Sequence[str], flags: int) -> list[_Position]:
+    """Return the positions of a pattern, from its beginning to its end."""
     none, slash, not_slash, any_character = (
         re.compile(text, flags) for text in ("(?!)", "/", "[^/]", ".")
     )
     wild = {
-        _SLASHES: [_Place(slash, none, (1,))],
-        "*": [_Place(not_slash, none, (1,))],
-        "**": [_Place(any_character, none, (1,))],
-        _ANY_FOLDER: [_Place(none, none, (1, 2)), _Place(any_character, slash)],
+        _SLASHES: [_Position(slash, none, (1,))],
+        "*": [_Position(not_slash, none, (1,))],
+        "**": [_Position(any_character, none, (1,))],
+        _ANY_FOLDER: [_Position(none, none, (1, 2)), _Position(any_character, slash)],
     }
-    places = []
+    positions = []
     for token in tokens:
-        places += wild.get(token) or [_Place(none, re.compile(_translate(token), flags))]
-    return [*places, _Place(none, none)]
+        positions += wild.get(token) or [_Position(none, re.compile(_translate(token), flags))]
+    return [*positions, _Position(none, none)]
 
 
 class _State(dict[str, "_State"]):
-    """All places that a match may be at, and the next state for each character."""
+    """All positions of a match at one time, and the next state for each character."""
 
-    def __init__(self, places: frozenset[int], automaton: _Automaton) -> None:
+    def __init__(self, positions: frozenset[int], automaton: _Automaton) -> None:
         super().__init__()
-        self.places = places
+        self.positions = positions
         self._automaton = automaton
 
     def __missing__(self, character: str) -> _State:
@@ -156,10 +153,10 @@ class _State(dict[str, "_State"]):
 
 
 class _Automaton:
-    """A deterministic automaton; names that are read make its states. Threads may share it."""
+    """A deterministic automaton; the names that it reads make its states. Threads may share it."""
 
-    def __init__(self, places: Sequence[_Place]) -> None:
-        self._places = places
+    def __init__(self, positions: Sequence[_Position]) -> None:
+        self._positions = positions
         self._forget()
 
     def match(self, path: str) -> bool:
@@ -167,16 +164,16 @@ class _Automaton:
         if self._transitions > MAX_TRANSITIONS:
             self._forget()
         end = reduce(getitem, path, self._start)
-        return len(self._places) - 1 in end.places
+        return len(self._positions) - 1 in end.positions
 
     def follow(self, state: _State, character: str) -> _State:
         """Return the state after a character."""
         self._transitions += 1
         numbers: set[int] = set()
-        for number in state.places:
-            if self._places[number].stays.match(character):
+        for number in state.positions:
+            if self._positions[number].stays.match(character):
                 numbers.add(number)
-            if self._places[number].goes.match(character):
+            if self._positions[number].goes.match(character):
                 numbers.add(number + 1)
         return self._state_at(numbers)
 
@@ -187,9 +184,9 @@ class _Automaton:
         self._start = self._state_at({0})
 
     def _state_at(self, numbers: Iterable[int]) -> _State:
-        """Return the state of some places, and of those that they skip to."""
+        """Return the state of some positions, and of the positions to which they skip."""
         reached = list(numbers)
         for number in reached:  # it grows meanwhile
-            reached += [number + skip for skip in self._places[number].skips]
-        places = frozenset(reached)
-        return self._states.setdefault(places, _State(places, self))
+            reached += [number + skip for skip in self._positions[number].skips]
+        positions = frozenset(reached)
+        return self._states.setdefault(positions, _State(positions, self))

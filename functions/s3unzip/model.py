@@ -1,6 +1,6 @@
 """The values of the pipeline: request -> run -> plan -> tasks -> outcomes -> report.
 
-Each is declared once, is frozen, and converts to JSON and back without loss (`encode`, `decode`).
+Each value is frozen, and converts to JSON and back without loss (`encode`, `decode`).
 Data flows in one direction: extraction never changes a plan, and settling never asks the store for
 data that an outcome has.
 """

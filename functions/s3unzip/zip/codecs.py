@@ -27,7 +27,7 @@ _ERRORS = (OSError, EOFError, ValueError, lzma.LZMAError, IGZIP_ERROR)
 
 # The library has no bound on its output. A Deflate64 match yields up to 65,538 bytes
 # for 18 bits, so a slice of this many bytes yields at most 8 MB. Its verdict on a broken stream
-# depends on how the input is cut, so the input is always cut here, in the same way.
+# depends on the lengths of its inputs, so the input is always cut here, in the same way.
 _DEFLATE64_SLICE = 256
 
 

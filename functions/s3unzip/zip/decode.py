@@ -100,7 +100,7 @@ class MemberDecoder:
                 yield output
 
     def _check_reparse(self, output: Buffer) -> None:
-        """Refuse a member whose content begins as a link of Windows does."""
+        """Refuse a member whose content begins like a link of Windows."""
         self._tag += bytes(output[:_LINK_TAG_LENGTH])
         if self._tag[:_LINK_TAG_LENGTH] in _LINK_TAGS:
             message = "a reparse point of Windows: a symbolic link or a junction"

@@ -69,8 +69,8 @@ def locate_directory(
     """Find the central directory; `tail` is the last bytes of `size`.
 
     A tail of at least `TAIL_LENGTH` bytes contains all that is needed but for a few bytes
-    elsewhere. `disks` are the files of an archive of several. If its end record is on disk 0, they
-    are pieces of one disk.
+    elsewhere. `disks` are the files of a split archive. If its end record is on disk 0, they are
+    pieces of one disk.
 
     Raises:
         RejectedError: the archive has no directory, a broken one, or two.

@@ -56,7 +56,10 @@ def guess_size(size: int, compressed: int) -> int:
 
 
 class _Span(NamedTuple):
-    """Headers `first` to before `stop`; those at its ends lie `least` and `most` times later."""
+    """Headers `first` to before `stop`.
+
+    The local headers at its beginning and end lie `least` and `most` times 4 GiB later.
+    """
 
     first: int
     stop: int
