@@ -21,8 +21,9 @@ from acceptance.leftovers import MAX_RUNS, list_versions, member_place
 from acceptance.listener import Listener
 from acceptance.site import Mismatch, NotApplicableError, Put, Site
 from s3unzip.cli.deployed import DAY
-from s3unzip.model import FOLLOW_UP_SUFFIX, OnConflict, Report, Verdict
+from s3unzip.model import OnConflict, Report, Verdict
 from s3unzip.planning.select import parse_template
+from s3unzip.run_ids import FOLLOW_UP_SUFFIX
 
 FIRST_MEMBERS = 200  # of a run that must still be active when the case acts, at least
 MORE = 2  # times as many at each attempt

@@ -15,11 +15,12 @@ from acceptance.archives import Archive, upload
 from s3unzip.cli.main import main as s3unzip
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
-from s3unzip.model import Location, Pin, Report, Request, run_id
+from s3unzip.model import Location, Pin, Report, Request
 from s3unzip.operate.doctor import read_password
 from s3unzip.operate.runs import DeployedRuns, find_end
 from s3unzip.operate.submit import read_depth
 from s3unzip.planning.select import parse_template
+from s3unzip.run_ids import run_id
 from s3unzip.runs.run_list import RUNNING
 from s3unzip.settings import GIB, Variable
 from s3unzip.stores.clock import LocalClock

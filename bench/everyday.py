@@ -23,7 +23,8 @@ from typing import Any
 from bench.measure import median, print_figure
 from embedded.deploy import start_aws, synthesize
 from embedded.pipeline import DeployedPipeline
-from s3unzip.model import Location, Pin, Report, Request, Verdict, decode, run_id
+from s3unzip.model import Location, Pin, Report, Request, Verdict, decode
+from s3unzip.run_ids import run_id
 
 MEMBERS = 5
 REPEATS = 11

@@ -10,7 +10,8 @@ from typing import Any
 
 from embedded.deploy import Assembly, deploy, make_client
 from embedded.ministack import EmbeddedAwsError
-from s3unzip.model import PlanSummary, Report, decode, execution_name
+from s3unzip.model import PlanSummary, Report, decode
+from s3unzip.run_ids import execution_name
 from s3unzip.runs.records import REPORT, RUN, RUNS
 
 # Between two looks at a run, seconds: each look takes CPU time from the functions on this machine.

@@ -6,7 +6,8 @@ import re
 import pytest
 
 from embedded.pipeline import DeployedPipeline
-from s3unzip.model import OnConflict, Report, Verdict, execution_name
+from s3unzip.model import OnConflict, Report, Verdict
+from s3unzip.run_ids import execution_name
 from s3unzip.settings import Variable
 from tests.e2e.functions import (
     await_value,

@@ -18,8 +18,8 @@ from s3unzip.model import (
     Verdict,
     decode,
     encode,
-    run_id,
 )
+from s3unzip.run_ids import run_id
 from s3unzip.runs.records import REPORT, RUN
 from s3unzip.settling import loop
 from tests.support.processes import Ended, Program

@@ -204,7 +204,7 @@ def test_the_next_event_goes_on_with_what_is_not_at_work(state: str, report: str
 def test_an_equal_id_of_another_archive_is_a_dead_letter(tail: int) -> None:
     """A report, a plan or an execution of another archive is never taken for the same run."""
     with Stage(EQUAL, tail_bytes=tail) as stage, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("s3unzip.model.DIGEST_DIGITS", 0)
+        patch.setattr("s3unzip.run_ids.DIGEST_DIGITS", 0)
         stage.world.promises.equal_ids = True
         first, second = (partial(stage.put, *given) for given in equal_archives())
         stage.play(first, second)

@@ -13,16 +13,8 @@ from msgspec.structs import replace
 
 from s3unzip import model
 from s3unzip.errors import UsageError
-from s3unzip.model import (
-    Location,
-    Options,
-    Pin,
-    Request,
-    decode,
-    execution_name,
-    run_id,
-    run_of_execution,
-)
+from s3unzip.model import Location, Options, Pin, Request, decode
+from s3unzip.run_ids import execution_name, run_id, run_of_execution
 
 
 def test_nonsense_is_refused_by_name() -> None:

@@ -53,11 +53,9 @@ from s3unzip.model import (
     Request,
     Run,
     Verdict,
-    check_same_archive,
-    execution_name,
-    run_id,
 )
 from s3unzip.planning.reading import read_tail
+from s3unzip.run_ids import check_same_archive, execution_name, run_id
 from s3unzip.runs.records import RUNS, RunRecords, round_name
 from s3unzip.settling.loop import look_up_run
 from s3unzip.settling.nested import has_nested, nested_requests

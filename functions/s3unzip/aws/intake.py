@@ -43,17 +43,9 @@ from s3unzip.aws.telemetry import (
     record_handover,
 )
 from s3unzip.context import Context
-from s3unzip.model import (
-    Pin,
-    Report,
-    Request,
-    Stop,
-    Verdict,
-    check_same_archive,
-    run_id,
-    run_stem,
-)
+from s3unzip.model import Pin, Report, Request, Stop, Verdict
 from s3unzip.planning.reading import read_tail
+from s3unzip.run_ids import check_same_archive, run_id, run_stem
 from s3unzip.runs.records import REPORT, RunRecords
 from s3unzip.settling.loop import (
     NOT_READABLE,

@@ -33,7 +33,8 @@ from s3unzip.aws.executions import (
 from s3unzip.aws.telemetry import bind_run, lambda_function, logger, timed
 from s3unzip.context import Context
 from s3unzip.errors import UnreadableRecordError, UsageError
-from s3unzip.model import Next, Stop, Verdict, decode, run_of_execution
+from s3unzip.model import Next, Stop, Verdict, decode
+from s3unzip.run_ids import run_of_execution
 from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords
 from s3unzip.runs.step import STOPPED
 from s3unzip.settling.loop import EXECUTION_FAILED, FailedExecution, settle, settle_failed

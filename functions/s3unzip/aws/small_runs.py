@@ -14,8 +14,9 @@ from s3unzip import errors
 from s3unzip.aws.telemetry import logger, record_plan, record_task
 from s3unzip.context import Context
 from s3unzip.extraction.task import ATTEMPT_FAULTS, run_task
-from s3unzip.model import Report, Request, TaskKind, Verdict, check_same_archive
+from s3unzip.model import Report, Request, TaskKind, Verdict
 from s3unzip.rates import DIRECT_MEMBER_BYTES
+from s3unzip.run_ids import check_same_archive
 from s3unzip.runs.records import OUTCOMES, PAGE, REPORT, RecordedReport, RunRecords
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import KnownArchive, Settled, begin, look_up_run, settle

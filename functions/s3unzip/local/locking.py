@@ -17,7 +17,8 @@ from io import BufferedWriter
 from pathlib import Path
 
 from s3unzip.errors import AccessDeniedError, UsageError
-from s3unzip.model import STEM_AT, Location, run_stem, time_of_run
+from s3unzip.model import Location
+from s3unzip.run_ids import STEM_AT, run_stem, time_of_run
 from s3unzip.stores.files import PRIVATE, make_folders, translate_error
 from s3unzip.stores.locations import HOME_ADVICE
 

@@ -38,12 +38,12 @@ from s3unzip.model import (
     Stop,
     TaskKind,
     Verdict,
-    run_id,
 )
 from s3unzip.planning.plan import Plan
 from s3unzip.planning.reading import Reading, read_tail
 from s3unzip.platforms import Platform, local
 from s3unzip.pricing import Job
+from s3unzip.run_ids import run_id
 from s3unzip.runs.progress import count_progress
 from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords
 from s3unzip.runs.step import STOPPED, Step, stop_for

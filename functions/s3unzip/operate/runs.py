@@ -25,16 +25,15 @@ from s3unzip.errors import (
     ServiceFaultError,
     UsageError,
 )
-from s3unzip.model import (
+from s3unzip.model import Location, Report
+from s3unzip.operate.control_plane import asking
+from s3unzip.run_ids import (
     FOLLOW_UP_SUFFIX,
-    Location,
-    Report,
     execution_name,
     run_of_execution,
     run_stem,
     time_of_run,
 )
-from s3unzip.operate.control_plane import asking
 from s3unzip.runs.records import RUNS
 from s3unzip.runs.run_list import RUNNING, MapCounts, RecentRun, RunList
 from s3unzip.settling.loop import look_up_run

@@ -19,8 +19,8 @@ from s3unzip.model import (
     GzipForm,
     Options,
     Request,
-    archive_stem,
 )
+from s3unzip.run_ids import archive_stem
 
 GZIP_ENDING = ".gz"
 MARKER = "_SUCCESS"  # below the run's prefix, where the option `marker` asks for it

@@ -51,11 +51,11 @@ from s3unzip.model import (
     Task,
     TaskReport,
     Verdict,
-    check_same_archive,
     decode,
     decode_lines,
     encode,
 )
+from s3unzip.run_ids import check_same_archive
 from s3unzip.stages import gives_outcome
 from s3unzip.stores import Stores
 from s3unzip.stores.ahead import map_ahead

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.model import STEM_AT, Location, run_of_execution
+from s3unzip.model import Location
+from s3unzip.run_ids import STEM_AT, run_of_execution
 from s3unzip.runs.records import RunRecords
 
 if TYPE_CHECKING:

@@ -44,12 +44,11 @@ from s3unzip.model import (
     Stop,
     Task,
     Verdict,
-    check_same_archive,
-    run_id,
 )
 from s3unzip.planning.cut import choose_workers, order_tasks
 from s3unzip.planning.plan import Plan, make_plan
 from s3unzip.planning.reading import Reading, read_tail
+from s3unzip.run_ids import check_same_archive, run_id
 from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, REPORT, RunRecords, round_name
 from s3unzip.runs.step import RUN_FAULTS, SOURCE_CHANGED, Step, stop_for
 from s3unzip.settling.report import make_report, write_marker

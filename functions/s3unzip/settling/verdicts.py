@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 from s3unzip.context import Context
 from s3unzip.errors import ConflictError, ServiceFaultError
-from s3unzip.model import Report, Verdict, check_same_archive
+from s3unzip.model import Report, Verdict
+from s3unzip.run_ids import check_same_archive
 from s3unzip.runs.records import RecordedReport, RunRecords
 from s3unzip.settling.report_page.page import render_page
 

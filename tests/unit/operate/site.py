@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from s3unzip.aws import extract, intake, plan, settle
-from s3unzip.model import execution_name
 from s3unzip.operate.runs import DeployedRuns
+from s3unzip.run_ids import execution_name
 from s3unzip.stores.config import StoreConfig
 from tests.support.account import Account
 from tests.support.contexts import Invocation

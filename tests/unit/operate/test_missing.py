@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from s3unzip.errors import StorageError
-from s3unzip.model import Location, Verdict, execution_name
+from s3unzip.model import Location, Verdict
 from s3unzip.operate.submit import find_missing, start_missing
+from s3unzip.run_ids import execution_name
 from tests.support.split_zips import build_split, part_names
 from tests.support.zips import Entry
 from tests.unit.operate.site import GOOD, Site

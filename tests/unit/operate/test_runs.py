@@ -5,8 +5,9 @@ from botocore.exceptions import ClientError
 from moto.backends import get_backend
 
 from s3unzip.errors import NotFoundError, S3UnzipError, UsageError
-from s3unzip.model import Location, Verdict, execution_name
+from s3unzip.model import Location, Verdict
 from s3unzip.operate.runs import DeployedRuns, find_end
+from s3unzip.run_ids import execution_name
 from s3unzip.stores.config import StoreConfig
 from tests.support.account import Account
 from tests.unit.operate.site import Site, make_bad

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 from msgspec import structs
 
-from s3unzip.model import Location, Pin, Report, Request, Verdict, decode, encode, run_id
+from s3unzip.model import Location, Pin, Report, Request, Verdict, decode, encode
+from s3unzip.run_ids import run_id
 from s3unzip.settling.loop import begin
 from s3unzip.stores.ports import ObjectFacts
 from s3unzip.stores.split_archives import read_whole_tail

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from s3unzip.errors import AccessDeniedError, SourceChangedError, UsageError
 from s3unzip.extraction.task import run_task
-from s3unzip.model import Location, Report, Request, Stop, TaskKind, Verdict, run_id
+from s3unzip.model import Location, Report, Request, Stop, TaskKind, Verdict
 from s3unzip.planning.reading import read_tail
+from s3unzip.run_ids import run_id
 from s3unzip.settling.loop import (
     FailedExecution,
     KnownArchive,

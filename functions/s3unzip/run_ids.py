@@ -1,0 +1,111 @@
+"""The ids of runs, and the names that follow from them: of executions, and the stem of an archive.
+
+Rules:
+
+* The same version of an archive with the same options has the same id. So a repeated event starts
+  nothing.
+* Ids sort by the time at which the archive was put.
+* Two archives may have equal hashes: whoever finds records under an id compares their archive with
+  its own (`check_same_archive`).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Protocol
+
+from s3unzip.errors import UsageError
+from s3unzip.model import NO_NAMES, Location, Pin, Request, encode
+
+STEM_AT = len("2026-11-23/201532-")  # where the stem begins in the id of a run
+STEM_CHARACTERS = 32  # at most; the name of an execution has 80 characters
+DIGEST_DIGITS = 16  # hexadecimal: 64 bits
+# Ends the id of the run that follows one whose archive was replaced meanwhile.
+FOLLOW_UP_SUFFIX = "-again"
+
+
+def run_id(request: Request, pin: Pin, modified: float | None) -> str:
+    """Return the run's id: day, time and stem of the archive, and a hash; ids sort by time.
+
+    The same version gives the same id, so a repeated event starts nothing. Two archives may have
+    equal hashes: see `check_same_archive`.
+
+    Args:
+        request: the archive, the destination and the options.
+        pin: the version of the archive.
+        modified: the archive's Last-Modified in Unix seconds, which in S3 is when it was put.
+    """
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which few need
+
+    identity = encode((request.source, pin, request.destination, request.options))
+    identity += (request.again or "").encode()
+    digest = hashlib.sha256(identity).hexdigest()[:DIGEST_DIGITS]
+    put = datetime.fromtimestamp(modified or 0.0, UTC)
+    again = "" if request.again is None else FOLLOW_UP_SUFFIX
+    return f"{put:%Y-%m-%d/%H%M%S}-{run_stem(request.source)}-{digest}{again}"
+
+
+class OfArchive(Protocol):
+    """A value with an archive and its version: a run, a report, the input of an execution."""
+
+    @property
+    def source(self) -> Location:
+        """Where the archive is."""
+        ...
+
+    @property
+    def pin(self) -> Pin | None:
+        """Its version; None: not known."""
+        ...
+
+
+def check_same_archive(
+    run: str, source: Location, pin: Pin | None, recorded: OfArchive | None
+) -> None:
+    """Raise `UsageError` if the records under the id of a run are of another archive."""
+    if recorded is None:
+        return
+    is_same = pin is None or recorded.pin is None or recorded.pin == pin
+    if recorded.source.public != source.public or not is_same:
+        raise UsageError(
+            f"{source.public} is not extracted: its run has the id {run}, which is on record for "
+            f"{recorded.source.public} of version {recorded.pin}; put the archive under another key"
+        )
+
+
+def execution_name(run: str) -> str:
+    """Return the name of the execution of a run: 1-80 characters of [A-Za-z0-9_-]."""
+    return run.replace("/", "-")
+
+
+def run_of_execution(name: str) -> str:
+    """Return the run of an execution by its name.
+
+    Executions that continue a run end in -r2, -r3, ...; those that watch its end in -w1, ...
+    """
+    return re.sub(r"^(\d{4}-\d\d-\d\d)-", r"\1/", re.sub(r"-[rw]\d+$", "", name))
+
+
+def run_stem(source: Location) -> str:
+    """Return the readable part of the ids of an archive's runs."""
+    stem = re.sub(r"[^A-Za-z0-9]+", "-", archive_stem(source)).strip("-")
+    return stem[:STEM_CHARACTERS] or "archive"
+
+
+def archive_stem(source: Location) -> str:
+    """Return the archive's last path part without its suffix, ``.zip`` or another one.
+
+    The stem is always the name of a folder: it has its suffix if it were empty, ``.`` or ``..``.
+    """
+    name = source.name.rstrip("/").rsplit("/", 1)[-1]
+    stem = re.sub(r"(\.zip(\.0{2,}1)?|(?<=.)\.[a-z][a-z0-9]{0,9})$", "", name, flags=re.IGNORECASE)
+    return next(part for part in (stem, name, "archive") if part not in NO_NAMES)
+
+
+def time_of_run(run: str) -> float:
+    """Return the time in a run's id, in Unix seconds: when the archive was put.
+
+    `ValueError`: it is no id.
+    """
+    return datetime.strptime(f"{run[: STEM_AT - 1]}+0000", "%Y-%m-%d/%H%M%S%z").timestamp()
