@@ -25,7 +25,14 @@ REMARK = re.compile(r"\s+#\s.*$")
 EXIT = re.compile(r"#.*\bexits? (\d+)")
 GLOBAL_OPTIONS = {"cli-binary-format", "endpoint-url", "no-cli-pager", "output", "profile", "query"}
 # Options of other programs.
-FOREIGN_OPTIONS = {"--check", "--keep", "--no-validation", "--require-approval", "--s3-bucket"}
+FOREIGN_OPTIONS = {
+    "--check",
+    "--cli-binary-format",
+    "--keep",
+    "--no-validation",
+    "--require-approval",
+    "--s3-bucket",
+}
 S3_COMMANDS = {"cp", "ls", "mb", "mv", "rb", "rm", "sync"}  # the CLI's own, in no model
 
 
