@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -112,9 +113,11 @@ def test_mistakes_with_the_order_of_arguments_name_dest(program: Program) -> Non
     program.run("run", "a.zip", "out", "a.txt").ends(6, "The last argument is DEST, here a.txt")
     program.run("help", "run").ends(0).prints("Usage: s3unzip run")
     (program.folder / "a.7z").write_bytes(b"7z\xbc\xaf\x27\x1c" + bytes(99))
-    program.run("ls", "a.7z").ends(
-        3, "help: This looks like 7-Zip; s3unzip reads ZIP archives only"
-    )
+    program.run("ls", "a.7z").ends(3, "help: This looks like 7-Zip; s3unzip reads ZIP")
+    with tarfile.open(program.folder / "a.tar", "w") as file:  # the ZIP archive is not the last
+        for name in ("a.zip", "damaged.zip", "a.7z"):
+            file.add(program.folder / name, name)
+    program.run("ls", "a.tar").ends(3, "help: This looks like tar; s3unzip reads ZIP")
 
 
 def test_a_run_is_listed_and_completed_by_its_id(program: Program) -> None:

@@ -172,7 +172,7 @@ def read_end(archive: ArchiveBytes, disks: Disks) -> Reads[DirectoryEnd]:
     """
     window = yield from _read_window(archive)
     window_start = archive.size - len(window)
-    at = _find_eocd(archive, window)
+    at = yield from _find_eocd(archive, window)
     eocd = read_eocd(window, at - window_start)
     return (yield from _join_zip64(archive, disks if eocd.disk else ONE_DISK, eocd, at))
 
@@ -189,14 +189,15 @@ def _read_window(archive: ArchiveBytes) -> Reads[bytes]:
     return window
 
 
-def _find_eocd(archive: ArchiveBytes, window: bytes) -> int:
+def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
     """Return the absolute offset of the one end record in `window`, the last bytes."""
     base = archive.size - len(window)
     ends = dict(_find_ends(window))
     padding = _find_padding(window)
     stops = [stop for stop in ends.values() if padding <= stop <= len(window)]
     if not stops:
-        return base + _find_eocd_before(archive, window, ends)
+        position = yield from _find_eocd_before(archive, window, ends)
+        return base + position
     exact = [at for at, stop in ends.items() if stop == max(stops)]
     first = base + exact[0]
     if len(exact) > 1:
@@ -211,7 +212,7 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> int:
     return first
 
 
-def _find_eocd_before(archive: ArchiveBytes, window: bytes, ends: dict[int, int]) -> int:
+def _find_eocd_before(archive: ArchiveBytes, window: bytes, ends: dict[int, int]) -> Reads[int]:
     """Return the position of the last end record that ends before other bytes of `window`."""
     base = archive.size - len(window)
     if not ends:
@@ -222,6 +223,9 @@ def _find_eocd_before(archive: ArchiveBytes, window: bytes, ends: dict[int, int]
         reject("eocd-comment-truncated", "the comment runs past the end", base + last)
     stop = ends[short[-1]]
     message = f"{len(window) - stop} bytes after the end of the archive"
+    first_bytes = yield from archive.read(0, min(archive.size, _FOREIGN_LENGTH))
+    if _guess_format(first_bytes) == "tar":  # it holds a ZIP archive
+        message += "; the first bytes look like tar"
     archive.judge("trailing-data", message, base + stop)
     return short[-1]
 
