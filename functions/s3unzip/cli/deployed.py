@@ -14,8 +14,9 @@ from s3unzip.cli.terminal import confirm
 from s3unzip.errors import BudgetError, InterruptedRunError, UsageError
 from s3unzip.figures import show_bytes, show_count, show_dollars, show_time
 from s3unzip.model import Location
+from s3unzip.operate.answers import CheckStatus, Diagnosis
 from s3unzip.operate.canary import try_canary
-from s3unzip.operate.doctor import CheckStatus, Diagnosis, diagnose
+from s3unzip.operate.doctor import diagnose
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.operate.submit import (
     MissingArchives,

@@ -8,7 +8,9 @@ from functools import partial
 import boto3
 from botocore.config import Config
 
-from s3unzip.operate.doctor import ACCOUNT_CHECKS, ALARM, FUNCTION, OK, RULE, CheckStatus, run_check
+from s3unzip.operate.answers import OK, CheckStatus, run_check
+from s3unzip.operate.bucket_checks import FUNCTION
+from s3unzip.operate.doctor import ACCOUNT_CHECKS, ALARM, RULE
 from s3unzip.operate.runs import DeployedRuns, Resource
 from tests.support.account import REGION
 from tests.support.servers import Asked, HttpServer, Reply

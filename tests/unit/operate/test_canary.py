@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from s3unzip.errors import AccessDeniedError
+from s3unzip.operate.answers import FAILURE, OK, WARNING
 from s3unzip.operate.canary import Canary, remove_versions, try_canary
-from s3unzip.operate.doctor import FAILURE, OK, WARNING
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Variable
 from tests.support.account import Account

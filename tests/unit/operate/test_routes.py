@@ -9,7 +9,9 @@ import pytest
 from s3unzip.aws.environment import open_worker
 from s3unzip.cli.main import main
 from s3unzip.model import Route, Verdict
-from s3unzip.operate.doctor import FAILURE, OK, check_route, diagnose
+from s3unzip.operate.answers import FAILURE, OK
+from s3unzip.operate.bucket_checks import check_route
+from s3unzip.operate.doctor import diagnose
 from s3unzip.settings import Variable
 from tests.unit.operate.site import Site
 

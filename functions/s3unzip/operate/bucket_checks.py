@@ -1,0 +1,292 @@
+"""Checks of the buckets of a deployed environment, and of the rights, keys and passwords for them.
+
+Those of the environment itself, and of each of its routes.
+"""
+
+import json
+
+from botocore.exceptions import ClientError
+
+from s3unzip.aws.environment import RunDefaults
+from s3unzip.aws.secrets import SCHEME, read_secret
+from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError, UsageError
+from s3unzip.model import Route
+from s3unzip.object_properties import ObjectProperties
+from s3unzip.operate.answers import AGAIN, FAILURE, OK, WARNING, Answer, CheckStatus
+from s3unzip.operate.control_plane import asking
+from s3unzip.operate.runs import DeployedRuns
+from s3unzip.settings import Variable
+
+FUNCTION = "AWS::Lambda::Function"
+# Functions by the beginning of their logical names: those that write members.
+WRITERS = ("FunctionsIntake", "FunctionsPlan", "FunctionsExtract", "FunctionsSettle")
+BUCKETS = ("Ingest", "Destination", "Work")  # as the outputs of the stack name them
+
+
+def check_bucket(runs: DeployedRuns, role: str) -> Answer:
+    """Is the bucket there, in the stack's region, and in the account that should own it?
+
+    Args:
+        runs: those of the environment.
+        role: ingest, destination or work.
+    """
+    bucket = runs.outputs[f"{role.title()}Bucket"]
+    owner = None
+    consequence = ""
+    advice = "use a bucket of the stack's account"
+    if role == "destination":
+        owner = runs.variables.get(Variable.DESTINATION_OWNER)
+        advice = "or set destination.owner to the account that owns it"
+    if role == "ingest":  # EventBridge: events go to the default bus of the bucket's owner
+        consequence = ": S3 sends its events to its owner's account, and no archive starts a run"
+    status = WARNING if role == "destination" else FAILURE
+    return _check_place(
+        runs, bucket, owner, consequence=consequence, advice=advice, elsewhere=status
+    )
+
+
+def _check_place(
+    runs: DeployedRuns,
+    bucket: str,
+    owner: str | None,
+    *,
+    consequence: str = "",
+    advice: str,
+    elsewhere: CheckStatus = WARNING,
+) -> Answer:
+    """Say whether a bucket is there, in the stack's region, and owned as it should be.
+
+    Args:
+        runs: those of the environment.
+        bucket: its name.
+        owner: the account that should own it; None: that of the stack.
+        consequence: of another owner.
+        advice: what to do about another owner.
+        elsewhere: the status of a bucket in another region; members may be written there.
+    """
+    owner = owner or runs.account
+    region = _find_region(runs, bucket)
+    if region is None:
+        return Answer(
+            FAILURE, f"{bucket} does not exist", "create it, or deploy with another bucket"
+        )
+    place = Answer(OK, f"{bucket} is in {region}, owned by account {owner}")
+    if region != runs.region:
+        place = Answer(
+            elsewhere,
+            f"{bucket} is in {region}, the stack in {runs.region}",
+            f"use a bucket in {runs.region}, or deploy the stack in {region}",
+        )
+    if place.status is FAILURE:
+        return place
+    try:
+        with asking("s3:ListBucket"):
+            runs.client("s3").head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
+    except AccessDeniedError:
+        return Answer(FAILURE, f"{bucket} is not owned by account {owner}{consequence}", advice)
+    return place
+
+
+def check_rights(runs: DeployedRuns) -> Answer:
+    """May each role that writes members write to the destination?"""
+    return _check_writing(runs, runs.defaults.own, runs.variables.get(Variable.DESTINATION_OWNER))
+
+
+def _check_writing(runs: DeployedRuns, defaults: RunDefaults, owner: str | None) -> Answer:
+    """Say whether each role may write members to a destination.
+
+    The policies of the roles are simulated. A bucket of another account must allow each of them in
+    its own policy, too, which only its owner may read.
+    https://docs.aws.amazon.com/IAM/latest/APIReference/API_SimulatePrincipalPolicy.html
+    """
+    destination = defaults.destination
+    actions = ["s3:PutObject"]
+    properties = defaults.options.objects or ObjectProperties()
+    if properties.tags:
+        actions.append("s3:PutObjectTagging")
+    if properties.acl is not None:
+        actions.append("s3:PutObjectAcl")
+    arn = f"arn:{runs.partition}:s3:::{destination.bucket}/{destination.key}*"
+    roles: list[str] = [
+        runs.ask("lambda:GetFunctionConfiguration", FunctionName=name)["Role"]
+        for name in runs.names(FUNCTION, WRITERS)
+    ]
+    for role in roles:
+        results = runs.ask(
+            "iam:SimulatePrincipalPolicy",
+            PolicySourceArn=role,
+            ActionNames=actions,
+            ResourceArns=[arn],
+        )["EvaluationResults"]
+        if any(result["EvalDecision"] != "allowed" for result in results):
+            return Answer(
+                FAILURE,
+                f"{role} may not {' and '.join(actions)} on {arn}: each write is refused",
+                f"{AGAIN}; else a permissions boundary or a policy of the organization denies it",
+            )
+    if owner not in {None, "", runs.account}:
+        return _check_policy(runs, destination.bucket, str(owner), roles)
+    return Answer(OK, f"the policies of {len(roles)} roles allow {' and '.join(actions)}")
+
+
+def _check_policy(runs: DeployedRuns, bucket: str, owner: str, roles: list[str]) -> Answer:
+    """Say whether the policy of another account's bucket names each role."""
+    advice = f"its owner allows them: docs/howto/buckets-and-keys.md; the roles: {', '.join(roles)}"
+    try:
+        policy = runs.ask("s3:GetBucketPolicy", Bucket=bucket)["Policy"]
+    except S3UnzipError:  # MethodNotAllowed: only the owner may
+        message = (
+            f"{bucket} is of account {owner}, and only that account can read its policy; "
+            f"it must allow {len(roles)} roles"
+        )
+        return Answer(WARNING, message, advice)
+    statements = json.loads(policy)["Statement"]
+    principals = json.dumps([statement.get("Principal") for statement in statements])
+    whole_account = (
+        f"arn:{runs.partition}:iam::{runs.account}:root",
+        f'"{runs.account}"',
+        '"*"',
+    )
+    missing = [role for role in roles if f'"{role}"' not in principals]
+    if missing and not any(principal in principals for principal in whole_account):
+        return Answer(
+            FAILURE,
+            f"the policy of {bucket} does not name {', '.join(missing)}: their writes are refused",
+            advice,
+        )
+    return Answer(OK, f"the policy of {bucket} names {len(roles)} roles")
+
+
+def check_key(runs: DeployedRuns) -> Answer:
+    """Can the KMS keys be used, and is each bucket encrypted with the key that its setting names?
+
+    Key states: https://docs.aws.amazon.com/kms/latest/developerguide/key-state.html
+    """
+    keys = {role: runs.outputs.get(f"{role}Key") for role in BUCKETS}
+    written = runs.variables.get(Variable.DESTINATION_KMS_KEY)
+    for key in sorted({key for key in (*keys.values(), written) if key}):
+        unusable = _explain_key(runs, key)
+        if unusable is not None:
+            return unusable
+    for role in BUCKETS:
+        setting = f"{role.lower()}.kms_key"
+        bucket = runs.outputs[f"{role}Bucket"]
+        answer = _compare_encryption(runs, bucket, setting, keys[role] or written)
+        if answer is not None:
+            return answer
+    if not any((*keys.values(), written)):
+        return Answer(OK, "kms_key is not set, and no bucket is encrypted with a key of yours")
+    return Answer(OK, "the keys are enabled; the canary tries the functions' rights to them")
+
+
+def _explain_key(runs: DeployedRuns, key: str) -> Answer | None:
+    """Return why a key cannot be used, None if it can."""
+    try:
+        metadata = runs.ask("kms:DescribeKey", KeyId=key)["KeyMetadata"]
+    except NotFoundError:
+        return Answer(FAILURE, f"{key} does not exist", "set kms_key to a key that does")
+    state = metadata.get("KeyState", "Unknown")
+    if state != "Enabled":
+        advice = "enable the key, or cancel its deletion: every PUT and GET fails without it"
+        return Answer(FAILURE, f"{key} is {state}", advice)
+    usage = metadata.get("KeyUsage", "ENCRYPT_DECRYPT")
+    if usage != "ENCRYPT_DECRYPT":
+        advice = "set kms_key to a symmetric key for encryption"
+        return Answer(FAILURE, f"{key} is a key for {usage}", advice)
+    return None
+
+
+def _compare_encryption(
+    runs: DeployedRuns, bucket: str, setting: str, key: str | None
+) -> Answer | None:
+    """Return what is wrong if a bucket is encrypted with a key on which the roles have no rights.
+
+    https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetBucketEncryption.html
+    """
+    try:
+        with asking("s3:GetEncryptionConfiguration"):
+            encryption = runs.client("s3").get_bucket_encryption(Bucket=bucket)
+    except S3UnzipError:  # SSE-S3, in the words of an older S3; or a bucket of another account
+        return None
+    (rule,) = encryption["ServerSideEncryptionConfiguration"]["Rules"]
+    default = rule["ApplyServerSideEncryptionByDefault"]
+    actual = default.get("KMSMasterKeyID")
+    if "kms" not in default["SSEAlgorithm"] or actual is None:  # none, or the key of AWS itself
+        return None
+    if key is not None and actual.rpartition("/")[2] == key.rpartition("/")[2]:
+        return None
+    message = f"{bucket} is encrypted with {actual}, on which the functions have no rights"
+    return Answer(FAILURE, message, f"set {setting} to this key, and deploy again")
+
+
+def check_secret(runs: DeployedRuns) -> Answer:
+    """Is there a password in the secret, if the environment has one?"""
+    try:
+        password = read_password(runs)
+    except (NotFoundError, UsageError) as error:
+        advice = "put the password into the secret, or correct password_secret and deploy again"
+        return Answer(FAILURE, str(error), advice)
+    if password is None:
+        message = "password_secret is not set: encrypted members fail, others do not need it"
+        return Answer(OK, message)
+    return Answer(OK, "the secret holds a password")
+
+
+def read_password(runs: DeployedRuns) -> bytes | None:
+    """Return the environment's password, None if it has none."""
+    secret = runs.variables.get(Variable.PASSWORD_SECRET)
+    return read_secret(SCHEME + secret, runs.client("secretsmanager")) if secret else None
+
+
+def check_route(runs: DeployedRuns, number: int) -> Answer:
+    """Can the archives of a route be extracted: bucket, rights, encryption and password?
+
+    Args:
+        runs: those of the environment.
+        number: the place of the route in the environment's file, from 0.
+    """
+    defaults = runs.defaults.routes[number]
+    bucket = defaults.destination.bucket
+    route = defaults.route or Route("")
+    owner = route.destination_owner
+    advice = f"or set routes.{number}.destination.owner to the account that owns it"
+    place = _check_place(runs, bucket, owner, advice=advice)
+    if place.status is FAILURE:
+        return place
+    writing = _check_writing(runs, defaults, owner)
+    if writing.status is not OK:
+        return writing
+    key = runs.outputs.get(f"Route{number}DestinationKey") or route.destination_kms_key
+    setting = f"routes.{number}.destination.kms_key"
+    encryption = _compare_encryption(runs, bucket, setting, key)
+    if encryption is not None:
+        return encryption
+    secret = defaults.options.password_ref
+    if secret is not None:
+        try:
+            read_secret(secret, runs.client("secretsmanager"))
+        except (NotFoundError, UsageError) as error:
+            return Answer(FAILURE, str(error), f"correct routes.{number}.password_secret")
+    if place.status is WARNING:
+        return place
+    return Answer(OK, f"{defaults.trigger} -> {defaults.destination}")
+
+
+def _find_region(runs: DeployedRuns, bucket: str) -> str | None:
+    """Return the bucket's region, None where there is no such bucket.
+
+    HeadBucket returns the region in a header, with any status except 404; a 301 has no body.
+    https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadBucket.html
+    """
+    with asking("s3:ListBucket"):
+        try:
+            answer = runs.client("s3").head_bucket(Bucket=bucket)
+            region: str | None = answer.get("BucketRegion")
+        except ClientError as error:
+            metadata = error.response["ResponseMetadata"]
+            region = metadata.get("HTTPHeaders", {}).get("x-amz-bucket-region")
+            if metadata["HTTPStatusCode"] == 404:
+                return None
+            if region is None or region == runs.region:
+                raise
+    return region or runs.region  # some emulators do not return it
