@@ -168,7 +168,7 @@ def verify_objects(
     if check is not None:
         check(reading)
     expected = _expect(request, reading)
-    begin = partial(_ObjectComparison, request, context, effort, written, each=each)
+    begin = partial(_ObjectComparison, request, context, effort, written=written, each=each)
     comparison = _compare_all(begin, expected)
     results = comparison.results
     return Verification(
