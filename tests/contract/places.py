@@ -1,12 +1,8 @@
 """The places that the contract suite runs over: what a port's implementations have in common."""
 
 import itertools
-import socket
 import ssl
 import subprocess
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +16,6 @@ from s3unzip.stores.ports import Destination, ListedObject, ObjectFacts, RunStor
 from s3unzip.stores.s3.session import Session
 from tests.support.memory import MemoryStores
 from tests.support.patience import HANG_SECONDS
-from tests.support.servers import HOST
 
 FACTS = ObjectFacts("application/json", {"zip-crc32": "0000000a", "mtime": "1700000000"})
 
@@ -67,35 +62,6 @@ def stores_at(url: str, **settings: Any) -> Stores:
     patience = dict.fromkeys(("stall_seconds", "put_seconds", "slow_seconds"), HANG_SECONDS)
     given = {"endpoint_url": url, "connect_seconds": 5.0, **patience, **settings}
     return open_stores(StoreConfig(Location("s3", "work", ""), **given))
-
-
-@contextmanager
-def raw_server(
-    answer: Callable[[socket.socket], None], context: ssl.SSLContext | None = None
-) -> Iterator[str]:
-    """Serve each connection with a function that writes what it likes; yield host and port."""
-    listener = socket.create_server((HOST, 0))
-    ended = threading.Event()
-
-    def serve() -> None:
-        while not ended.is_set():
-            with suppress(OSError):
-                opened, _ = listener.accept()
-                with context.wrap_socket(opened, server_side=True) if context else opened as one:
-                    one.settimeout(10)
-                    one.recv(65536)
-                    answer(one)
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield f"{HOST}:{listener.getsockname()[1]}"
-    finally:
-        ended.set()
-        with suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
 
 
 def untrusted_context(folder: Path) -> ssl.SSLContext:

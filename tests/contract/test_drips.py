@@ -12,9 +12,9 @@ from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Source
 from s3unzip.zip import ByteRange
-from tests.contract.places import raw_server, stores_at
+from tests.contract.places import stores_at
 from tests.support.memory import ManualClock
-from tests.support.servers import Asked, HttpServer, Reply, WebFiles
+from tests.support.servers import Asked, HttpServer, Reply, WebFiles, raw_server
 
 DATA = random.Random(1).randbytes(400_000)
 KEYS = {"s3": "bucket/a.zip", "web": "a.zip"}

@@ -12,8 +12,8 @@ from s3unzip.model import Location
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.ports import ObjectFacts
 from s3unzip.stores.s3.session import Session
-from tests.contract.places import raw_server, stores_at, untrusted_context
-from tests.support.servers import HOST, HttpServer, Reply, nobody, s3_error
+from tests.contract.places import stores_at, untrusted_context
+from tests.support.servers import HOST, HttpServer, Reply, nobody, raw_server, s3_error
 
 WHERE = Location("s3", "bucket", "a.zip")
 NO_URLS = ["127.0.0.1:9000", "localhost:9000", "ftp://x", "http:/x", "http://", "http://h:99999"]

@@ -20,9 +20,9 @@ from s3unzip.model import Location, Pin
 from s3unzip.stores import Stores
 from s3unzip.stores.ports import CopiesParts, ObjectFacts, StoredObject, Upload
 from s3unzip.zip import ByteRange
-from tests.contract.places import FACTS, raw_server, stores_at
+from tests.contract.places import FACTS, stores_at
 from tests.support.patience import HANG_SECONDS
-from tests.support.servers import Asked, HttpServer, Reply
+from tests.support.servers import Asked, HttpServer, Reply, raw_server
 
 PIN = Pin(9, '"e"')
 WHOLE = ByteRange(0, 9)

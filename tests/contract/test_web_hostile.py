@@ -13,8 +13,8 @@ from s3unzip.model import Location, Pin
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.web import WebSource
 from s3unzip.zip import ByteRange
-from tests.contract.places import raw_server, untrusted_context
-from tests.support.servers import HttpServer, Reply, WebFiles
+from tests.contract.places import untrusted_context
+from tests.support.servers import HttpServer, Reply, WebFiles, raw_server
 
 DATA = bytes(range(256)) * 100
 ASKED = 64 * 1024

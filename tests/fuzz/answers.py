@@ -5,9 +5,7 @@ right in form, or refused in our own words.
 """
 
 import os
-import socket
-import threading
-from contextlib import suppress
+from contextlib import ExitStack
 from functools import cache
 from random import Random
 
@@ -18,8 +16,8 @@ from s3unzip.stores.listing import list_pages
 from s3unzip.stores.open import open_stores
 from s3unzip.stores.web import WebSource
 from s3unzip.zip import ByteRange
+from tests.support.servers import HOST, raw_server
 
-HOST = "127.0.0.1"
 STALL_SECONDS = 0.3
 VARIABLES = {  # of the process that asks
     "AWS_ACCESS_KEY_ID": "fuzz",
@@ -68,32 +66,14 @@ TOKENS = (
 )  # fmt: skip
 
 
-class OneAnswer:
-    """Gives every request `answer`, then hangs up."""
-
-    def __init__(self) -> None:
-        self.answer = b""
-        self._listener = socket.create_server((HOST, 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            opened, _ = self._listener.accept()
-            with opened, suppress(OSError):
-                opened.settimeout(5)
-                asked = piece = opened.recv(65_536)
-                while piece and b"\r\n\r\n" not in asked:
-                    piece = opened.recv(65_536)
-                    asked += piece
-                if asked:
-                    opened.sendall(self.answer)
-                opened.shutdown(socket.SHUT_WR)
+_open = ExitStack()  # as long as the process
+_next_answer = [b""]
 
 
 @cache
-def _server() -> OneAnswer:
-    return OneAnswer()
+def _server() -> str:
+    """Start a server that gives the next answer to each request, then hangs up; return its host."""
+    return _open.enter_context(raw_server(lambda opened: opened.sendall(_next_answer[0])))
 
 
 def run_answers(data: bytes, chance: Random) -> bool:
@@ -109,10 +89,10 @@ def run_answers(data: bytes, chance: Random) -> bool:
 def read_answer(answer: bytes, chance: Random) -> bool:
     """Ask for something that is answered so; return whether the answer was refused."""
     os.environ.update(VARIABLES)
-    _server().answer = answer
+    _next_answer[0] = answer
     ask = _ask_web if chance.random() < 0.5 else _ask_s3
     try:
-        ask(f"{HOST}:{_server().port}", chance)
+        ask(_server(), chance)
     except S3UnzipError:
         return True
     return False

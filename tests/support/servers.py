@@ -5,6 +5,7 @@ import http.client
 import re
 import shutil
 import socket
+import ssl
 import struct
 import subprocess
 import tempfile
@@ -60,6 +61,35 @@ def nobody() -> Iterator[str]:
     with socket.socket() as taken:
         taken.bind((HOST, 0))
         yield f"http://{HOST}:{taken.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def raw_server(
+    answer: Callable[[socket.socket], None], context: ssl.SSLContext | None = None
+) -> Iterator[str]:
+    """Serve each connection with a function that writes what it likes; yield host and port."""
+    listener = socket.create_server((HOST, 0))
+    ended = threading.Event()
+
+    def serve() -> None:
+        while not ended.is_set():
+            with contextlib.suppress(OSError):
+                opened, _ = listener.accept()
+                with context.wrap_socket(opened, server_side=True) if context else opened as one:
+                    one.settimeout(10)
+                    one.recv(65536)
+                    answer(one)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"{HOST}:{listener.getsockname()[1]}"
+    finally:
+        ended.set()
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
 
 
 def await_http(port: int, seconds: float = HANG_SECONDS) -> None:
