@@ -70,8 +70,7 @@ def small_world(password: bytes | None = None) -> World:
 def test_gzip_with_a_suffix(options: Options) -> None:
     """Every key ends in .gz and every object unpacks to its member, small and large."""
     world = small_world()
-    report = world.run(ARCHIVE, options)
-    assert report.verdict is Verdict.COMPLETED, report.failures
+    report = world.run(ARCHIVE, options, verdict=Verdict.COMPLETED)
     contents = world.contents()
     assert {key: gzip.decompress(body) for key, body in contents.items()} == {
         f"{name}.gz": content for name, content in MEMBERS.items()
@@ -141,8 +140,11 @@ def test_a_folder_keeps_no_encoding() -> None:
 def test_encrypted_members_open(seal: Seal, as_gzip: GzipForm | None) -> None:
     """With the password every member is written, in batches and in streams, and none is copied."""
     world = small_world(SECRET)
-    report = world.run(sealed(seal), Options(password_ref="file:/secrets/zip", as_gzip=as_gzip))
-    assert report.verdict is Verdict.COMPLETED, report.failures
+    report = world.run(
+        sealed(seal),
+        Options(password_ref="file:/secrets/zip", as_gzip=as_gzip),
+        verdict=Verdict.COMPLETED,
+    )
     contents = world.contents()
     if as_gzip:
         contents = {key[:-3]: gzip.decompress(body) for key, body in contents.items()}
@@ -163,8 +165,7 @@ def test_encrypted_members_fail_without_the_right_password(
 ) -> None:
     """Each encrypted member fails by name, the plain one is written, and no upload is left."""
     world = small_world(password)
-    report = world.run(sealed(seal))
-    assert report.verdict is Verdict.COMPLETED_WITH_ERRORS
+    report = world.run(sealed(seal), verdict=Verdict.COMPLETED_WITH_ERRORS)
     assert report.reasons == {reason: 4}
     assert {failure.key for failure in report.failures} == {f"archive/{name}" for name in SEALED}
     assert world.contents() == {"plain.txt": b"plain"}

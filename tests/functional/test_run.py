@@ -37,8 +37,7 @@ def expected(members: list[Entry]) -> dict[str, bytes]:
 def test_every_member_is_written_and_reported(world: World) -> None:
     """A good archive gives COMPLETED, and exactly its members with their bytes."""
     members = entries(50)
-    report = world.run(build(*members))
-    assert report.verdict is Verdict.COMPLETED
+    report = world.run(build(*members), verdict=Verdict.COMPLETED)
     assert (report.members, report.extracted, report.failed, report.missing) == (50, 50, 0, 0)
     assert world.contents() == expected(members)
 
@@ -64,8 +63,7 @@ def test_objects_carry_what_verify_needs(world: World) -> None:
 
 def test_a_broken_index_writes_nothing(world: World) -> None:
     """A rejected archive has a report with the check's code, and no object."""
-    report = world.run(build(*entries(3)) + b"trailing")
-    assert report.verdict is Verdict.REJECTED
+    report = world.run(build(*entries(3)) + b"trailing", verdict=Verdict.REJECTED)
     assert report.reason == "trailing-data"
     assert world.out.objects == {}
     written = decode(world.buckets.run_store(report.run).read("report.json"), Report)
@@ -76,8 +74,9 @@ def test_a_poison_member_fails_alone(world: World) -> None:
     """A wrong CRC is the outcome of its member; all others are extracted."""
     members = entries(50)
     poisoned = Entry("poison.txt", b"good", central={"crc32": 1}, local={"crc32": 1})
-    report = world.run(build(*members[:25], poisoned, *members[25:]))
-    assert report.verdict is Verdict.COMPLETED_WITH_ERRORS
+    report = world.run(
+        build(*members[:25], poisoned, *members[25:]), verdict=Verdict.COMPLETED_WITH_ERRORS
+    )
     assert (report.extracted, report.failed) == (50, 1)
     assert report.reasons == {"crc-mismatch": 1}
     failure = report.failures[0]
@@ -102,8 +101,9 @@ def test_a_key_template_places_members(world: World) -> None:
         Entry("zwei-ü.txt", b"2"),
         Entry(raw, b"3", extra=unicode_path(raw, "d/naïve.txt")),
     )
-    report = world.run(archive, Options(key_template="{bucket}/{stem}/{dir}/x{suffix}"))
-    assert report.verdict is Verdict.COMPLETED, report.failures
+    world.run(
+        archive, Options(key_template="{bucket}/{stem}/{dir}/x{suffix}"), verdict=Verdict.COMPLETED
+    )
     keys = {"ingest/one/a/b/x.txt", "ingest/zwei-ü/x.txt", "ingest/naïve/d/x.txt"}
     assert set(world.out.objects) == keys
 
@@ -124,8 +124,9 @@ def test_skip_unchanged_puts_only_what_differs(world: World) -> None:
     changed = world.out.objects["archive/d1/f1.json"]
     changed.facts.metadata["zip-crc32"] = "00000000"
     before = world.out.puts
-    report = world.run(archive, Options(on_conflict=OnConflict.SKIP_UNCHANGED))
-    assert report.verdict is Verdict.COMPLETED
+    report = world.run(
+        archive, Options(on_conflict=OnConflict.SKIP_UNCHANGED), verdict=Verdict.COMPLETED
+    )
     assert (report.extracted, report.unchanged) == (2, 38)
     assert world.out.puts - before == 2
     assert report.requests.head == 39
@@ -265,8 +266,7 @@ def test_an_archive_cannot_forge_the_marker(world: World) -> None:
     """With a marker, a member of its name is refused; without one it is a member."""
     bad = Entry("bad", b"x", local={"crc32": 1}, central={"crc32": 1})
     archive = build(Entry("_SUCCESS", b"forged"), Entry("_success/a", b"x"), Entry("b", b"2"), bad)
-    report = world.run(archive, Options(marker=True))
-    assert report.verdict is Verdict.COMPLETED_WITH_ERRORS
+    report = world.run(archive, Options(marker=True), verdict=Verdict.COMPLETED_WITH_ERRORS)
     assert report.reasons == {"name-reserved": 2, "crc-mismatch": 1}
     assert world.contents() == {"b": b"2"}
     plain = World()
@@ -294,16 +294,17 @@ def test_a_hidden_local_header_is_a_warning(world: World, large: bool) -> None: 
     """A local header within 64 KiB after a member's data is a warning, however it is read."""
     world.tune(small_member=10 if large else 1 << 20)
     hidden = Entry("a", b"1" * 100, after=bytes(60_000) + b"PK\3\4 hidden")
-    report = world.run(build(hidden, Entry("b", b"2" * 100)))
-    assert report.verdict is Verdict.COMPLETED
+    report = world.run(build(hidden, Entry("b", b"2" * 100)), verdict=Verdict.COMPLETED)
     assert report.warnings == {"hidden-local-header": 1}
 
 
 def test_gaps_between_members_are_not_read(world: World) -> None:
     """A batch skips a long gap with a separate range, and notes hidden data there."""
     world.tune(gap_bytes=1000)
-    report = world.run(build(Entry("a", b"1" * 100, after=b"\0" * 300_000), Entry("b", b"2" * 100)))
-    assert report.verdict is Verdict.COMPLETED
+    report = world.run(
+        build(Entry("a", b"1" * 100, after=b"\0" * 300_000), Entry("b", b"2" * 100)),
+        verdict=Verdict.COMPLETED,
+    )
     assert report.bytes_in < 250_000 + world.tuning.tail_bytes
     assert world.contents() == {"a": b"1" * 100, "b": b"2" * 100}
 

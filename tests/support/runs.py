@@ -111,8 +111,13 @@ class World:
         """Store the archive and return the request to extract it."""
         return Request(put_archive(self.buckets, archive), OUT, options or Options())
 
-    def run(self, archive: bytes, options: Options | None = None) -> Report:
-        return self.run_request(self.request(archive, options))
+    def run(
+        self, archive: bytes, options: Options | None = None, verdict: Verdict | None = None
+    ) -> Report:
+        """Extract an archive; assert the verdict, if one is given."""
+        report = self.run_request(self.request(archive, options))
+        assert verdict in {None, report.verdict}, report
+        return report
 
     def run_request(self, request: Request, known: KnownArchive | None = None) -> Report:
         """Extract what a request asks for, all anew."""
