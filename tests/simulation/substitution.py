@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
 from queue import SimpleQueue
@@ -37,7 +37,8 @@ OF_SCHEDULE = (time, random, uuid4)
 
 for module_info in pkgutil.walk_packages(s3unzip.__path__, f"{PACKAGE}."):
     if not module_info.name.endswith("__main__"):
-        import_module(module_info.name)
+        with suppress(ImportError):  # of an extra that is not installed
+            import_module(module_info.name)
 
 
 @contextmanager
