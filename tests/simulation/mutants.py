@@ -223,7 +223,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "pass",
         )
     ],
-    "model.py": [
+    "run_ids.py": [
         ("run-without-its-version", "request.source, pin, request", "request.source, request")
     ],
     "extraction/uploads.py": [

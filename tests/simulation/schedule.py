@@ -20,7 +20,6 @@ from zlib import crc32
 
 import pytest
 
-from s3unzip import model
 from s3unzip.aws import environment, extract, telemetry
 from s3unzip.model import AfterSuccess, OnConflict, Options, SourceAction, encode
 from s3unzip.settings import Tuning, Variable
@@ -263,7 +262,7 @@ def deployed(
             for name, value in variables.items():
                 patch.setenv(name, value)
             if kind == EQUAL:
-                patch.setattr(model, "DIGEST_DIGITS", 1)
+                patch.setattr("s3unzip.run_ids.DIGEST_DIGITS", 1)
             patch.setattr(environment, "OpenedStores", lambda *_, **__: SimulatedStores(world))
             patch.setattr(environment, "AwsSession", lambda: services)
             patch.setattr(environment, "make_tuning", lambda _: settings)
