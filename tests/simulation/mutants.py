@@ -24,7 +24,10 @@ ROOT = Path(__file__).parents[2]
 SCENES = "tests/simulation/test_scenes.py"
 TESTS = {  # of the guards in a file, beside the scenes
     "settling/verdicts.py": ("tests/unit/settling/test_verdicts.py",),
-    "settling/loop.py": ("tests/functional/test_damaged_records.py",),
+    "settling/loop.py": (
+        "tests/unit/settling/test_loop.py",
+        "tests/functional/test_damaged_records.py",
+    ),
     "runs/records.py": ("tests/functional/test_damaged_records.py",),
     "extraction/uploads.py": ("tests/unit/extraction/test_upload.py",),
 }

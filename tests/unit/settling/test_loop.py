@@ -5,11 +5,12 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from s3unzip.errors import AccessDeniedError, SourceChangedError, UsageError
+from s3unzip.errors import AccessDeniedError, ServiceFaultError, SourceChangedError, UsageError
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Location, Report, Request, Stop, TaskKind, Verdict
 from s3unzip.planning.reading import read_tail
 from s3unzip.run_ids import run_id
+from s3unzip.runs.records import RunRecords
 from s3unzip.settling.loop import (
     FailedExecution,
     KnownArchive,
@@ -94,6 +95,23 @@ def test_a_late_plan_replaces_no_report(world: World) -> None:
     assert late.report is not None
     assert late.report.verdict is Verdict.COMPLETED
     assert world.records(late.report.run).find_report() == late.report
+
+
+def test_a_plan_that_is_cut_off_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan is on record only after its round: whoever finds a plan finds its tasks."""
+    world = World()
+    request = world.request(ARCHIVE)
+    run = name_of(world, request)
+
+    def cut_off(*_: object) -> None:
+        raise ServiceFaultError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunRecords, "write_round", cut_off)
+        with pytest.raises(ServiceFaultError):
+            begin(request, world.context)
+    assert world.records(run).find_plan() is None
+    assert world.finish(begin(request, world.context, KnownArchive(run))).extracted == 20
 
 
 def test_another_version_than_the_one_named_is_a_verdict(world: World) -> None:
