@@ -55,6 +55,7 @@ from s3unzip.settling.report import make_report, write_marker
 from s3unzip.settling.results import (
     Results,
     do_split_members,
+    drop_slices,
     drop_uploads,
     forget_outcomes,
     read_results,
@@ -427,6 +428,8 @@ def _go_on(step: Step, plan: PlanSummary, results: Results, state: Next) -> Sett
             stop = _find_lost(plan, results)
     if state.round and stop is None:  # something was done again
         drop_uploads(step, results)
+    if stop is not None and stop.verdict is Verdict.SOURCE_CHANGED:
+        drop_slices(step, results)
     report = make_report(
         step,
         plan,

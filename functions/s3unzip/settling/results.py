@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from s3unzip.errors import UnreadableRecordError
 from s3unzip.extraction.link import link_member
 from s3unzip.extraction.slices import finish_member
-from s3unzip.extraction.uploads import abort_uploads
+from s3unzip.extraction.uploads import abort_quietly, abort_uploads
 from s3unzip.model import (
     Outcome,
     PlannedMember,
@@ -38,6 +38,7 @@ from s3unzip.runs.step import Step, stop_for
 from s3unzip.settling.report import Tally
 from s3unzip.stages import Stage, current_stage, gives_outcome
 from s3unzip.stores.ahead import map_ahead
+from s3unzip.stores.ports import Upload
 
 MEMBERS_AT_ONCE = 8  # split members that are linked or finished
 MEMBER_TASK = "member-{:08d}"  # the id of the outcome of a split member, by its index
@@ -215,6 +216,18 @@ def _write_remaining(
         **{status.value: statuses[status] for status in Status},
     )
     records.write_outcomes(remaining, outcomes)
+
+
+def drop_slices(step: Step, results: Results) -> None:
+    """Abort the uploads of split members that no resumed run can finish.
+
+    Only those of this run: a run of a newer archive may write the same keys.
+    """
+    active = [*results.unfinished, *results.waiting]
+    uploads = {task.slice.upload_id: task.rows for task in active if task.slice is not None}
+    for upload_id, span in uploads.items():
+        for row in step.read_rows(span):
+            abort_quietly(step, Upload(row.key, upload_id))
 
 
 def drop_uploads(step: Step, results: Results) -> None:

@@ -14,9 +14,10 @@ from s3unzip.errors import (
     StorageError,
     UnconfirmedError,
 )
-from s3unzip.model import Location, Part, Pin, Report
+from s3unzip.model import Location, Part, Pin, Report, Task, Verdict
 from s3unzip.settings import Tuning
-from s3unzip.stores.ports import Upload
+from s3unzip.settling.loop import begin
+from s3unzip.stores.ports import ObjectFacts, Upload
 from s3unzip.zip import ByteRange
 from tests.support import zips
 from tests.support.memory import MemoryBucket, MemoryStores
@@ -248,3 +249,22 @@ def test_a_right_that_is_missing_while_settling_is_in_the_report() -> None:
     assert "s3:PutObject" in (report.message or "")
     bucket.error = None
     world.assert_clean(world.resume(report.run), **{"s.bin": CONTENT})
+
+
+def test_an_overwritten_source_leaves_no_upload() -> None:
+    """The upload of a copy over four tasks is aborted when the archive changes between two."""
+    world = World(SPLIT)
+    request = world.request(ARCHIVE)
+    ingest = world.buckets.bucket("ingest")
+    copied: list[Task] = []
+
+    def overwrite_after_one(task: Task) -> None:
+        if task.slice is not None:
+            copied.append(task)
+        if len(copied) == 2:
+            ingest.put(request.source.key, b"newer", ObjectFacts("x", {}), if_absent=False)
+
+    report = world.finish(begin(request, world.context), overwrite_after_one)
+    assert len(copied) >= 2
+    assert report.verdict is Verdict.SOURCE_CHANGED
+    assert not world.out.pending
