@@ -47,7 +47,9 @@ def _empty_dynamic_block() -> str:
 
 def _lead_in(bit: int) -> tuple[int, int]:
     """Return the fewest empty blocks whose length is `bit` modulo 8, as a number, and its bits."""
-    blocks = _empty_dynamic_block() if bit % 2 else ""
+    blocks = ""
+    if bit % 2:
+        blocks = _empty_dynamic_block()
     while len(blocks) % 8 != bit:
         blocks += _EMPTY_FIXED_BLOCK  # 10 bits: two more, modulo 8
     return int(f"0{blocks[::-1]}", 2), len(blocks)

@@ -81,7 +81,11 @@ class SegmentInflater:
         return self._fault is not None or self._inflate.eof
 
     def feed(self, chunk: Buffer) -> Iterator[bytes]:
-        """Yield the output of the next bytes."""
+        """Yield the output of the next bytes.
+
+        The segment may begin and end inside a byte. Its first chunk is aligned. A last byte that
+        belongs to the segment only in part is held back: `finish` seals the stream with it.
+        """
         is_first = self._position == self._start
         self._position += len(chunk)
         if self.ended or not chunk:
@@ -92,8 +96,8 @@ class SegmentInflater:
         if is_first and chunk:
             chunk = align(bytes(chunk), self._first_bit)
         yield from self._drain(chunk)
-        unused = len(self._last_byte) + len(self._inflate.unused_data)
-        self._used = self._position - unused  # read only after the stream has ended
+        # Where a stream that has ended ends: the library has not used the bytes behind it.
+        self._used = self._position - len(self._last_byte) - len(self._inflate.unused_data)
 
     def finish(self) -> tuple[bytes, Arrival]:
         """Return the last output, a few KiB at most, and where the inflate arrived."""

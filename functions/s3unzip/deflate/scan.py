@@ -128,10 +128,12 @@ class SegmentScan:
     def __init__(self, start_bit: int, stop_bit: int | None = None) -> None:
         self._start_bit = start_bit
         self._stop_bit = stop_bit
-        self._first = _TailInflater(start_bit, stop_bit, FIRST_WINDOW if start_bit else b"")
+        first_window = b""
         self._second: _TailInflater | None = None  # None: it would have the same output
         if start_bit:
+            first_window = FIRST_WINDOW
             self._second = _TailInflater(start_bit, stop_bit, SECOND_WINDOW)
+        self._first = _TailInflater(start_bit, stop_bit, first_window)
 
     def feed(self, chunk: Buffer) -> None:
         """Take the next bytes."""

@@ -74,5 +74,7 @@ def segment_span(start_bit: int, stop_bit: int | None, compressed_size: int) -> 
     They begin with the byte that holds `start_bit` and end after the byte that holds the last bit
     before `stop_bit`. If `stop_bit` is None, they go to the end of the data.
     """
-    stop = compressed_size if stop_bit is None else -(-stop_bit // 8)
+    stop = compressed_size
+    if stop_bit is not None:
+        stop = -(-stop_bit // 8)
     return Span(start_bit // 8, stop)

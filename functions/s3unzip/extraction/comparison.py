@@ -105,5 +105,6 @@ class _GzipContent:
     @property
     def crc32(self) -> int | None:
         """The CRC-32 of the content; None if the file is no single, whole gzip stream."""
-        is_whole = self._stream.eof and not self._is_broken
-        return self._crc if is_whole else None
+        if self._is_broken or not self._stream.eof:
+            return None
+        return self._crc

@@ -57,7 +57,9 @@ def resolve_conflict(
             stored = run_step.calls.paced("get", read) or stored
     if has_content(stored, row.member, options):
         return row.outcome(Status.UNCHANGED, stored.size)
-    return _exists(row) if options.on_conflict is OnConflict.NEVER else None
+    if options.on_conflict is OnConflict.NEVER:
+        return _exists(row)
+    return None
 
 
 def explain_refusal(row: PlannedMember, run_step: Step) -> Outcome:

@@ -8,12 +8,16 @@ from s3unzip.zip.decode import Decoded, MemberDecoder, decode_member
 
 def stored_size(member: Member, options: Options) -> int:
     """Return the length of the object of `member`."""
-    return member.size if options.as_gzip is None else gzip_length(member)
+    if options.as_gzip is None:
+        return member.size
+    return gzip_length(member)
 
 
 def has_stored_size(size: int, member: Member, options: Options) -> bool:
     """Return whether the object of `member` can have `size` bytes."""
-    return member.has_size(size) if options.as_gzip is None else size == gzip_length(member)
+    if options.as_gzip is None:
+        return member.has_size(size)
+    return size == gzip_length(member)
 
 
 def open_content(

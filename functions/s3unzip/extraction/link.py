@@ -164,7 +164,8 @@ def _group_segments(
     if size or not groups:
         groups.append((segments, size))
     else:
-        groups[-1][0].extend(segments)
+        last_segments, _ = groups[-1]
+        last_segments.extend(segments)
     return groups
 
 

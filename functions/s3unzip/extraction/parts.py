@@ -130,7 +130,9 @@ class PartWriter:
         view = memoryview(data)
         while view:
             room = self._part_size - self._filled
-            fitting = view[:room] if room > 0 else view
+            fitting = view
+            if room > 0:
+                fitting = view[:room]
             self._append(fitting)
             self._crc = crc32(fitting, self._crc)
             view = view[len(fitting) :]

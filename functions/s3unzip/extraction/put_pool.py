@@ -96,6 +96,7 @@ class PutPool(Generic[T]):
             thread.join()
 
     def _work(self) -> None:
+        """Write bodies, in one of the threads, until the queue gives None."""
         for queued in iter(self._queue.get, None):
             ready, body = queued
             try:
@@ -106,11 +107,15 @@ class PutPool(Generic[T]):
                     self._error = self._error or error
             finally:
                 size = len(body)
-                del queued, body
-                with self._lock:
-                    self._bytes -= size
-                    self._waiting -= 1
-                    if self._awaited is not None and (
-                        self._error is not None or self._has_room(self._awaited)
-                    ):
-                        self._changed.notify()
+                del queued, body  # its memory is free before `submit` takes another body
+                self._note_done(size)
+
+    def _note_done(self, size: int) -> None:
+        """Note that a body of `size` bytes is written or dropped; wake `submit` if it may go on."""
+        with self._lock:
+            self._bytes -= size
+            self._waiting -= 1
+            if self._awaited is None:
+                return
+            if self._error is not None or self._has_room(self._awaited):
+                self._changed.notify()

@@ -49,7 +49,9 @@ def scan_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 def segmentation_of(task: Task, row: PlannedMember) -> deflate.Segmentation:
     """Return the segmentation of a member from the task of any of its scans."""
     start, stop = task.span
-    distance = start // task.part if task.part else stop
+    distance = stop
+    if task.part:
+        distance = start // task.part
     return deflate.Segmentation(row.member.compressed_size, distance)
 
 

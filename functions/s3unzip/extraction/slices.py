@@ -94,7 +94,7 @@ def finish_member(
         The outcome of the member. If its parts do not make it, its upload is aborted, and the
         task that streams it is returned.
     """
-    first = slices[0][0]
+    first, _ = slices[0]
     row = run_step.read_rows(first.rows)[0]
     upload = Upload(row.key, first.slice.upload_id if first.slice else "")
     parts = tuple(part for _, done in slices for part in done.report.uploaded)

@@ -59,7 +59,9 @@ def _inline_share(seconds: float, tuning: Tuning) -> float:
     if not 0 < tuning.max_few_tasks <= tuning.max_workers:
         return 0.0
     share = INLINE_SPARE * seconds / tuning.max_few_tasks
-    return share if share <= tuning.batch_min_seconds + MAP_SECONDS else 0.0
+    if share > tuning.batch_min_seconds + MAP_SECONDS:
+        return 0.0
+    return share
 
 
 def _segment_length(bytes_in: int, tuning: Tuning) -> int:
@@ -158,7 +160,9 @@ class TaskCutter:
         kind, slices = self._choose_kind(member)
         self.members_by_kind[kind] += 1
         is_sliced = len(slices) > 1
-        tasks = self.copies if is_sliced and kind is TaskKind.COPY else self.tasks
+        tasks = self.tasks
+        if is_sliced and kind is TaskKind.COPY:
+            tasks = self.copies
         for part, (start, stop) in enumerate(slices):
             task_id = f"{kind}-{member.index:08d}"
             if is_sliced:
@@ -254,7 +258,8 @@ def choose_workers(tasks: Sequence[Task], tuning: Tuning) -> int:
         return 1
     puts = sum(task.members for task in tasks if task.kind is TaskKind.BATCH)
     seconds = sum(task.seconds for task in tasks)
-    rate = puts / seconds if seconds else 0.0  # of one worker, over the whole run
-    allowed = tuning.prefix_put_rate * tuning.rate_headroom
-    by_rate = math.ceil(allowed / rate) if rate else tuning.max_workers
+    by_rate = tuning.max_workers
+    if puts and seconds:
+        worker_rate = puts / seconds  # PUTs a second, over the whole run
+        by_rate = math.ceil(tuning.prefix_put_rate * tuning.rate_headroom / worker_rate)
     return max(1, min(_paid_workers(seconds, tuning), len(tasks), by_rate))

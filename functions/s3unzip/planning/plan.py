@@ -18,6 +18,7 @@ from s3unzip.contradictions import check_options
 from s3unzip.errors import RejectedError
 from s3unzip.explanations import describe
 from s3unzip.figures import show_dollars
+from s3unzip.finding import Finding
 from s3unzip.model import (
     Outcome,
     Pin,
@@ -75,9 +76,8 @@ def make_plan(
     try:
         reading = read_directory(source, tail, request, context, calls=calls)
     except RejectedError as refusal:
-        code = refusal.finding.code
-        report = _reject(planned, code, describe(code, refusal.finding.message), context)
-        return replace(report, offset=refusal.finding.offset, requests=calls.requests)
+        report = _reject_archive(planned, refusal.finding, context)
+        return replace(report, requests=calls.requests)
     if check is not None:
         check(reading)
     planned = replace(planned, inflation=reading.index.inflation)
@@ -119,6 +119,12 @@ def _write_members(
         records.write_outcomes(report, _refused_members(reading))
     if request.destination.store.has_folders:
         records.write_folders(folder_keys(reading, request.options))
+
+
+def _reject_archive(run: Run, finding: Finding, context: Context) -> Report:
+    """Return the report of a run whose archive is refused for `finding`."""
+    report = _reject(run, finding.code, describe(finding.code, finding.message), context)
+    return replace(report, offset=finding.offset)
 
 
 def _reject(run: Run, reason: str, message: str, context: Context) -> Report:
@@ -188,7 +194,9 @@ def _summarize(
 def check_request(request: Request) -> None:
     """Refuse options that contradict each other, or that the destination cannot hold."""
     destination = request.destination
-    folder = None if destination.store.keeps_properties else str(destination)
+    folder = None
+    if not destination.store.keeps_properties:
+        folder = str(destination)
     check_options(request.options, folder)
 
 
@@ -228,13 +236,14 @@ def member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
     microsecond is a second.
     """
     members = iter(reading.selected)
-    key_of = None if reading.template.plain else reading.template.key_of()
+    key_of = reading.template.key_of()
+    has_plain_keys = reading.template.plain
     encode_rows = msgspec.json.Encoder().encode_lines
     position = 0
     while chunk := list(itertools.islice(members, ROWS_AT_ONCE)):
         # A key that follows from the path is left out.
         rows: Iterator[tuple[object, ...]] = zip(chunk)
-        if key_of is not None:
+        if not has_plain_keys:
             rows = ((member, key_of(member.path)) for member in chunk)
         lines = encode_rows(rows)  # JSON escapes the newlines of names
         lengths = map(len, lines.splitlines(keepends=True))

@@ -154,12 +154,9 @@ def _read_index(
 def _select(request: Request, template: KeyTemplate) -> Selection:
     """Return which members are extracted, and to which keys."""
     options = request.options
-    selection = Selection(
-        template.key_of(),
-        template.marker if options.marker else None,
-        selector(options),
-        options.limit,
-    )
+    selection = Selection(template.key_of(), selects=selector(options), limit=options.limit)
+    if options.marker:
+        selection = selection._replace(reserved=template.marker)
     if not request.destination.store.has_folders:
         return selection
     folder_key = template.folder_key if makes_folders(options) else lambda _: None

@@ -55,7 +55,9 @@ class KeyTemplate(Struct, frozen=True):
 
     def key_of(self) -> Callable[[str], str]:
         """Return the function from path to key; it is called once for each member."""
-        return self.prefix.__add__ if self.plain else self._render
+        if self.plain:
+            return self.prefix.__add__
+        return self._render
 
     def folder_key(self, path: str) -> str | None:
         """Return the key of the folder `path`, without a slash at its end.
@@ -135,7 +137,9 @@ class Unmatched(NamedTuple):
         return self.option == "--member" or is_rooted_name
 
     def __str__(self) -> str:
-        near = f"; near: {', '.join(map(repr, self.near))}" if self.near else ""
+        near = ""
+        if self.near:
+            near = f"; near: {', '.join(map(repr, self.near))}"
         if self.is_name:
             return f"no member is called {self.pattern.lstrip('/')!r}{near}"
         return f"no member matches {self.pattern!r}{near}"

@@ -97,7 +97,9 @@ def _read_form(raw: bytes) -> _HeaderForm:
     mode = attributes >> 16
     is_unix = host in records.UNIX_HOSTS
     # Some writers name another host and write a Unix mode. Windows has attributes in these bits.
-    kind = mode >> 12 if is_unix or mode & _OWNER_READS else 0
+    kind = 0
+    if is_unix or mode & _OWNER_READS:
+        kind = mode >> 12
     findings: list[tuple[str, str]] = []
     if kind == _LINK:
         findings.append(("symlink", "a symbolic link"))
@@ -116,12 +118,15 @@ def _read_form(raw: bytes) -> _HeaderForm:
     is_encrypted = records.is_encrypted(flags) or method == records.METHOD_AES
     if not is_encrypted and method not in records.METHODS:
         findings.append(("unsupported-method", records.describe_method(method)))
+    unix_mode = None
+    if is_unix:
+        unix_mode = mode or None
     is_dos_folder = attributes & records.ATTRIBUTE_DIRECTORY and host in records.DOS_HOSTS
     return _HeaderForm(
         method=method,
         flags=flags,
         disk=disk,
-        mode=mode if is_unix and mode else None,
+        mode=unix_mode,
         is_encrypted=is_encrypted,
         is_folder=bool(kind == _DIRECTORY or is_dos_folder),
         findings=tuple(findings),
@@ -189,7 +194,7 @@ class DirectoryReader:
 
     def feed(self, chunk: bytes) -> None:
         """Read the headers that `chunk` completes."""
-        data = self._unread + chunk if self._unread else bytes(chunk)
+        data = self._unread + chunk
         first = len(self._table.kinds)
         at = self._read_headers(data)
         self._unread = data[at:]
@@ -370,18 +375,17 @@ class DirectoryReader:
         if code:
             self._judge(code, f"the name's bytes are {encoded[:40].hex()}")
             if not self._policy.tolerates(code):
-                return _HeaderName(text, raw, text.endswith("/"), is_named=False)
+                return _HeaderName(text, raw, is_slashed=text.endswith("/"), is_named=False)
         name = check_name(text, self._policy)
         self._warnings.update(name.warnings)
         if name.failure and name.path:  # a directory needs no path
             self._judge(name.failure, "the name cannot be written")
-        is_own = name.path.isascii() and name.path.encode("ascii") == raw
-        return _HeaderName(
-            name.path,
-            None if is_own else raw,
-            is_slashed=name.is_directory,
-            is_named=name.failure is None,
+        header_name = _HeaderName(
+            name.path, raw, is_slashed=name.is_directory, is_named=name.failure is None
         )
+        if name.path.isascii() and name.path.encode("ascii") == raw:
+            return replace(header_name, raw_name=None)
+        return header_name
 
     def _choose_name(self, form: _HeaderForm, extras: Extras) -> tuple[bytes, bool]:
         """Return the bytes of the name, and whether they are UTF-8."""
@@ -488,12 +492,15 @@ class DirectoryReader:
         if UNSELECTED in table.kinds:
             selected = self._members(order, (SELECTED,))
         failed = array("I", sorted(table.faults))
+        first = start
+        if order:
+            first = table.offsets[order[0]]
         return Index(
             table=table,
             members=readable,
             selected=selected,
             failures=Members(table, failed, table.refused),
-            first=table.offsets[order[0]] if order else start,
+            first=first,
             warnings=self._warnings + self._keys.warnings,
             inflation=self._spread_spare(),
         )
@@ -505,9 +512,10 @@ class DirectoryReader:
         return Members(self._table, numbers, self._table.member)
 
     def _spread_spare(self) -> float:
-        """Return what the limit leaves for each compressed byte whose size may be larger."""
-        spare = self._policy.limits.total_size - self._declared
-        return spare / self._wrapped if self._wrapped else 0.0
+        """Return how many bytes the limit leaves for each compressed byte of wrapped members."""
+        if not self._wrapped:
+            return 0.0
+        return (self._policy.limits.total_size - self._declared) / self._wrapped
 
     def _unwrap(self) -> Reads[None]:
         """Give members of 4 GiB or more their sizes, and those after them their offsets."""
@@ -516,7 +524,8 @@ class DirectoryReader:
         long_members = yield from wrapped.find_long_members(table, self._location.start)
         for number in wrapped.stretch(table, long_members):
             self._wrapped += table.compressed_sizes[number]
-            if table.faults.get(number, ("",))[0] == "bomb-ratio":  # by the lower bits
+            code, _ = table.faults.get(number, ("", ""))
+            if code == "bomb-ratio":  # by the lower 32 bits of its size
                 del table.faults[number]
                 table.kinds[number] = SELECTED
             if table.sizes[number] > limit:
@@ -550,8 +559,8 @@ class DirectoryReader:
 def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
     """Return whether a directory has no content, whatever size it declares.
 
-    Some writers declare the size that the folder has on its disk. So few bytes of a deflated stream
-    hold no content whose CRC-32 is 0; of other methods, and encrypted, they might.
+    Some writers declare the size that the folder has on its disk. A deflate stream this short
+    cannot hold content whose CRC-32 is 0. With another method, or encrypted, it could.
     """
     if crc32:
         return False

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _ZIPCRYPTO_HEADER = 12  # random bytes, the last one a check of the password (6.1.5, 6.1.6)
 _AES_VERIFIER = 2
 _AES_MAC = 10
-_ROUNDS = 1000  # of PBKDF2, as WinZip fixed them
+_ROUNDS = 1000  # iterations of PBKDF2, as WinZip defines them
 
 
 def open_cipher(
@@ -61,8 +61,11 @@ class _ZipCrypto:
         # CRC-32 (6.1.6). A streaming writer does not know the CRC-32 yet: Info-ZIP uses the high
         # byte of the time in the local header.
         self._checks = {member.crc32 >> 24}
-        if member.flags & FLAG_DESCRIPTOR:
-            self._checks = self._checks | {opened.time_high} if opened else set()
+        is_streamed = bool(member.flags & FLAG_DESCRIPTOR)
+        if is_streamed and opened is None:
+            self._checks.clear()
+        elif is_streamed and opened is not None:
+            self._checks.add(opened.time_high)
 
     def decrypt(self, data: Buffer) -> Buffer:
         """Return the plain bytes of the next input; there may be fewer of them."""

@@ -114,7 +114,9 @@ class Deflate64:
 
     def push(self, data: Buffer) -> None:
         """Take the next input; keep what does not fill a slice yet."""
-        self._data = memoryview(bytes(self._data) + data if self._data else data)
+        if self._data:
+            data = bytes(self._data) + data
+        self._data = memoryview(data)
         self._count_spare()
 
     def pull(self, max_length: int) -> Buffer:
@@ -185,9 +187,12 @@ class Chain:
         self._member = member
         self._start = start
         self._magics = magics
-        self._magic_length = len(magics[0]) if magics else 0
+        self._magic_length = 0
+        self._slice = _LONG_SLICE
+        if magics:
+            self._magic_length = len(magics[0])
+            self._slice = _SLICE
         self._padding = padding
-        self._slice = _SLICE if magics else _LONG_SLICE
         self._stream = start()
         self._data = memoryview(b"")  # input that no stream has got
         self._last_slice = memoryview(b"")  # the last input of a stream, then `_data`
@@ -209,7 +214,9 @@ class Chain:
         if self._late:
             self._late += len(data)
             return
-        self._data = memoryview(b"".join((self._between, data)) if self._between else data)
+        if self._between:
+            data = b"".join((self._between, data))
+        self._data = memoryview(data)
         self._between = b""
 
     def pull(self, max_length: int) -> Buffer:
@@ -298,34 +305,43 @@ class Lzma:
         self._input_left -= len(data)
         if self.ended:
             self._late += len(data)
+        elif self._data:
+            self._data = b"".join((self._data, data))
         else:
-            self._data = b"".join((self._data, data)) if self._data else data
+            self._data = data
 
     def pull(self, max_length: int) -> Buffer:
-        """Return up to `max_length` bytes.
-
-        Some writers add an end marker to a stream of declared size. liblzma accepts it, unless its
-        input is cut inside the marker. So the last byte of output is pulled separately, after its
-        trailing input has arrived.
-        """
+        """Return up to `max_length` bytes; none if more input must come first."""
         if self._stream is None:
             self._stream = self._start()
         if self._stream is None or self._stream.eof:
             return b""
-        if not self._has_marker:
-            if self._output_left > 1:
-                max_length = min(max_length, self._output_left - 1)
-            elif self._input_left > 0 and len(self._data) < _MARKER_ROOM:
-                return b""
-        if self._stream.needs_input and not self._data:
+        allowed_length = self._allowed_output(max_length)
+        lacks_input = self._stream.needs_input and not self._data
+        if not allowed_length or lacks_input:
             return b""
         try:
-            output = self._stream.decompress(self._data, max_length)
+            output = self._stream.decompress(self._data, allowed_length)
         except (lzma.LZMAError, EOFError) as error:
             _fail(self._member, error)
         self._data = b""
         self._output_left -= len(output)
         return output
+
+    def _allowed_output(self, max_length: int) -> int:
+        """Return how many bytes may be decompressed now, at most `max_length`.
+
+        Some writers add an end marker to a stream of declared size. liblzma accepts it, unless its
+        input is cut inside the marker. So the last byte of output is decompressed alone, after all
+        input, or enough for a marker, has come.
+        """
+        if self._has_marker:
+            return max_length
+        if self._output_left > 1:
+            return min(max_length, self._output_left - 1)
+        if self._input_left > 0 and len(self._data) < _MARKER_ROOM:
+            return 0
+        return max_length
 
     def _start(self) -> lzma.LZMADecompressor | None:
         """Read the ZIP's header and write that of `.lzma`; None: more input is needed."""

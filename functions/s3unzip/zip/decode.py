@@ -63,12 +63,16 @@ class MemberDecoder:
         self._member = member
         self._policy = policy
         self._cipher = open_cipher(member, policy, opened)
-        overhead = 0 if member.cipher is None else member.cipher.overhead
-        plain = replace(member, compressed_size=member.compressed_size - overhead)
+        plain = member
+        if member.cipher is not None:
+            length = member.compressed_size - member.cipher.overhead
+            plain = replace(member, compressed_size=length)
         self._codec = CODECS[member.method](plain, policy)
         self._max_size = member.size
-        if member.is_wrapped:
-            self._max_size = largest_size(member, policy) if max_size is None else max_size
+        if member.is_wrapped and max_size is not None:
+            self._max_size = max_size
+        elif member.is_wrapped:
+            self._max_size = largest_size(member, policy)
         self._fed = 0
         self._tag = b""  # the first bytes of the content of a reparse point
         self.warnings: list[str] = []  # their codes, all known once `finish` has returned
@@ -113,8 +117,9 @@ class MemberDecoder:
         try:
             yield
         except MemberError as error:
-            doubt = "" if self._cipher is None else self._cipher.doubt
-            finding = replace(error.finding, message=error.finding.message + doubt)
+            finding = error.finding
+            if self._cipher is not None:
+                finding = replace(finding, message=finding.message + self._cipher.doubt)
             raise MemberError(finding) from error.__context__
 
     def decode(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:

@@ -2,7 +2,8 @@
 
 Offsets may lack the bytes before the archive: self-extractors put a program there, scripts their
 first line. Or they are modulo 4 GiB (see `wrapped`). An archive that has two meanings is refused.
-An archive after another whole one is refused, too, because other readers may read the first one.
+An archive that follows another complete archive is also refused, because other readers may read the
+first one.
 """
 
 from msgspec import Struct
@@ -231,7 +232,10 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
         hidden_at = yield from _find_archive(archive, 0, min(first, MAX_SEARCHED))
     if location.prefix:  # `locate_directory` has warned
         return []
-    return ["prefix-adjusted"] if hidden_at is None else ["prefix-adjusted", "hidden-local-header"]
+    warnings = ["prefix-adjusted"]
+    if hidden_at is not None:
+        warnings.append("hidden-local-header")
+    return warnings
 
 
 def _refuse_stacked(archive: ArchiveBytes, stop: int) -> Reads[None]:

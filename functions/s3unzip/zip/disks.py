@@ -35,7 +35,9 @@ class Disks:
 
     def absolute(self, disk: int, offset: int) -> int:
         """Return the absolute offset of a byte of `disk`; `offset` if there is no such disk."""
-        return offset + self.starts[disk] if disk <= self.last else offset
+        if disk > self.last:
+            return offset
+        return self.starts[disk] + offset
 
     def find_lack(self, disk: int, offset: int) -> str | None:
         """Return what is missing: the disk, or the byte on it; None if both are there."""
@@ -69,5 +71,7 @@ def find_boundaries(members: Sequence[Member], disks: Disks) -> Iterator[Boundar
     for disk, start in enumerate(disks.starts):
         number = bisect_left(members, start, key=attrgetter("offset"))
         if number < len(members) and disks.disk_of(members[number].offset) == disk:
-            previous = members[number - 1] if number else None
+            previous = None
+            if number:
+                previous = members[number - 1]
             yield Boundary(disk, members[number], previous)

@@ -38,7 +38,7 @@ _ZIP64_LOCATOR = Struct("<4xIQI")  # 4.3.15
 ZIP64_LEAD = 12  # bytes of a ZIP64 end record that its length does not count (4.3.14.1)
 # 7.3.4: of the record of an encrypted directory, its offset and the algorithm.
 _ENCRYPTED_EOCD = Struct("<48xQ18xH")
-_ENCRYPTION_LENGTH = 28  # bytes that it has beyond the plain record, at least
+_ENCRYPTION_LENGTH = 28  # minimum number of bytes beyond the plain record
 _ALGORITHMS = range(0x6601, 0x6802)  # 7.2.3.2
 
 # What may follow an archive: some transfers end in a line break, others fill a block with NULs.
@@ -174,7 +174,9 @@ def read_end(archive: ArchiveBytes, disks: Disks) -> Reads[DirectoryEnd]:
     window_start = archive.size - len(window)
     at = yield from _find_eocd(archive, window)
     eocd = read_eocd(window, at - window_start)
-    return (yield from _join_zip64(archive, disks if eocd.disk else ONE_DISK, eocd, at))
+    if not eocd.disk:
+        disks = ONE_DISK
+    return (yield from _join_zip64(archive, disks, eocd, at))
 
 
 def _read_window(archive: ArchiveBytes) -> Reads[bytes]:
@@ -255,7 +257,7 @@ def _join_zip64(
     raw = yield from archive.read(locator_at, at)
     if not raw.startswith(ZIP64_LOCATOR_SIGNATURE):
         if needs_zip64:
-            yield from _explain_no_locator(archive, disks, eocd, at)
+            yield from _check_no_locator(archive, disks, eocd, at)
         return DirectoryEnd(_place_directory(disks, eocd, at), at, disks)
     locator = _Locator._make(_ZIP64_LOCATOR.unpack(raw))
     declared = disks.absolute(locator.disk, locator.offset)
@@ -306,21 +308,22 @@ def _refuse_ambiguous(archive: ArchiveBytes, declared: int, locator_at: int) -> 
                 reject("zip64-ambiguous", message, record_at)
 
 
-def _explain_no_locator(
-    archive: ArchiveBytes, disks: Disks, eocd: EndRecord, at: int
-) -> Reads[None]:
-    """Refuse sentinels without a locator; report a locator that is near but misplaced.
+def _check_no_locator(archive: ArchiveBytes, disks: Disks, eocd: EndRecord, at: int) -> Reads[None]:
+    """Refuse the archive unless the end record at `at` is complete without ZIP64.
 
-    A count of exactly 65,535 is no sentinel, because writers use ZIP64 only above it: the reader of
-    the headers compares it. The offset is no sentinel, too, if the directory can be there.
+    It is refused for a misplaced locator in the bytes before, and for a value at its sentinel. Two
+    values may be sentinels by chance. A count of exactly 65,535 is allowed, because writers use
+    ZIP64 only above it: the reader of the headers compares the count. An offset of 4 GiB - 1 is
+    allowed if the directory begins there, modulo 2^32 (see `wrapped`).
     """
     near = yield from archive.read(max(0, at - _NEAR), at)
     if ZIP64_LOCATOR_SIGNATURE in near:
         reject("zip64-locator-gap", "the ZIP64 locator does not end at the end record", at)
     start = (at - eocd.directory_size) % WRAP
-    lacks_offset = SENTINEL_32 == eocd.directory_offset != start
-    lacks_disk = max(eocd.disk, eocd.directory_disk) > disks.last
-    if lacks_offset or lacks_disk or eocd.directory_size == SENTINEL_32:
+    needs_offset = eocd.directory_offset == SENTINEL_32 and start != SENTINEL_32
+    needs_size = eocd.directory_size == SENTINEL_32
+    names_absent_disk = max(eocd.disk, eocd.directory_disk) > disks.last
+    if needs_offset or needs_size or names_absent_disk:
         reject("zip64-locator-missing", "the end record needs ZIP64, no locator before it", at)
 
 
@@ -360,7 +363,7 @@ def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) ->
 
 
 def _refuse_encrypted(archive: ArchiveBytes, record_at: int, plain_at: int) -> Reads[None]:
-    """Refuse an encrypted central directory (7.3.4), because nothing of it can be read.
+    """Refuse an encrypted central directory (7.3.4), because none of it can be read.
 
     The extensible data of other records may look alike, so the directory must not begin as one.
     """
@@ -395,8 +398,10 @@ def _describe_foreign(first_bytes: bytes, size: int, searched: int) -> str:
     """
     if size == 0:
         return "the file is empty"
-    where = "it holds" if searched == size else f"its last {searched:,} bytes hold"
-    return f"{where} no end record; the first bytes look like {_guess_format(first_bytes)}"
+    range_holds = f"its last {searched:,} bytes hold"
+    if searched == size:
+        range_holds = "it holds"
+    return f"{range_holds} no end record; the first bytes look like {_guess_format(first_bytes)}"
 
 
 def _guess_format(first_bytes: bytes) -> str:
@@ -407,8 +412,9 @@ def _guess_format(first_bytes: bytes) -> str:
     for signature, name in _SIGNATURES:
         if first_bytes.startswith(signature) or text.startswith(signature):
             return name
-    is_text = min(first_bytes) >= ord("\t")
-    return "text" if is_text else "no format that s3unzip knows"
+    if min(first_bytes) >= ord("\t"):
+        return "text"
+    return "no format that s3unzip knows"
 
 
 def count_disks(tail: bytes) -> int:

@@ -234,7 +234,8 @@ class KeyChecker:
         for key in keys[1:]:
             if fold_key(key) == fold_key(first):
                 is_form = fold_form(key) == fold_form(first)
-                self.warnings["unicode-collision" if is_form else "case-collision"] += 1
+                code = "unicode-collision" if is_form else "case-collision"
+                self.warnings[code] += 1
                 return
 
     def _find_clashes(self) -> set[int]:

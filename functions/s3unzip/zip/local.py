@@ -115,7 +115,7 @@ def open_member(member: Member, raw: Buffer, policy: Policy) -> OpenedMember | i
     """Check a member's local header; `raw` begins at `member.offset`.
 
     It may have more bytes than the header, up to `member.stop`; later bytes are ignored. If the
-    header is longer than `raw`, the function returns the number of bytes to call it with again.
+    header is longer than `raw`, the function returns how many bytes to pass in the next call.
 
     Raises:
         MemberError: the local header disagrees with the directory.
@@ -142,11 +142,14 @@ def open_member(member: Member, raw: Buffer, policy: Policy) -> OpenedMember | i
     _check_coding(member, header, extras)
     warnings += _compare_flags(member, header.flags)
     warnings += _check_extras(member, extras, policy)
+    time_high = 0
+    if records.is_encrypted(header.flags):
+        time_high = raw[_TIME_HIGH]
     return OpenedMember(
         header.length,
         has_descriptor=bool(header.flags & records.FLAG_DESCRIPTOR),
         warnings=tuple(warnings),
-        time_high=raw[_TIME_HIGH] if records.is_encrypted(header.flags) else 0,
+        time_high=time_high,
         is_complete=_compare_content(member, header, extras),
     )
 
@@ -173,7 +176,9 @@ def _compare_content(member: Member, header: LocalHeader, extras: Extras) -> boo
     sizes = resolve_zip64(extras, Sizes(header.size, header.compressed))
     local = _Content(header.crc32, sizes.compressed, sizes.size)
     declared = _declared_content(member)
-    unsaid = (0, records.SENTINEL_32) if header.flags & records.FLAG_DESCRIPTOR else ()
+    unsaid: tuple[int, ...] = ()
+    if header.flags & records.FLAG_DESCRIPTOR:
+        unsaid = (0, records.SENTINEL_32)
     for value, declared_value in zip(local, declared, strict=True):
         if value != declared_value and value not in unsaid:
             code = "size-unproven" if member.is_long else "lfh-size-crc-mismatch"
@@ -203,7 +208,9 @@ def _check_raw(member: Member, raw: bytes, policy: Policy) -> tuple[str, bool] |
 def _check_coding(member: Member, header: LocalHeader, extras: Extras) -> None:
     """Compare compression and encryption."""
     is_aes = member.cipher is not None and member.cipher.version > 0
-    method = records.METHOD_AES if is_aes else member.method
+    method = member.method
+    if is_aes:
+        method = records.METHOD_AES
     differing = (header.flags ^ member.flags) & records.ENCRYPTION_FLAGS
     is_encrypted = records.is_encrypted(header.flags | member.flags)
     if (is_encrypted and differing) or (header.method == records.METHOD_AES) != is_aes:

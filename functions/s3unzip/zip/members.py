@@ -86,8 +86,10 @@ class HeaderTable:
     def _add_unicode(self, path: str, raw_name: bytes | None) -> None:
         """Add a name that is not ASCII. Nearly always its bytes are the path in UTF-8."""
         encoded = _encode(path)
+        if raw_name == encoded:
+            raw_name = encoded  # one copy in memory
         self._paths.append(encoded)
-        self._raw_names.append(encoded if raw_name == encoded else raw_name)
+        self._raw_names.append(raw_name)
 
     def lengthen(self, number: int, longer: int) -> None:
         """Add to the compressed size of a member whose headers have only the lower 32 bits."""
@@ -97,7 +99,9 @@ class HeaderTable:
     def path(self, number: int) -> str:
         """Return one header's path."""
         path = self._paths[number]
-        return path if isinstance(path, str) else path.decode("utf-8", "surrogatepass")
+        if isinstance(path, str):
+            return path
+        return path.decode("utf-8", "surrogatepass")
 
     def raw_name(self, number: int) -> bytes:
         """Return the name as the archive has it, empty if it was cut."""
@@ -111,7 +115,9 @@ class HeaderTable:
     def cut_path(self, number: int) -> None:
         """Keep only the beginning of a name that will not become a key."""
         cut = cut_name(self.path(number))
-        self._paths[number] = cut if cut.isascii() else _encode(cut)
+        self._paths[number] = cut
+        if not cut.isascii():
+            self._paths[number] = _encode(cut)
         self._raw_names[number] = None
 
     def leave_out(self, number: int, max_bytes: int) -> None:
@@ -134,11 +140,11 @@ class HeaderTable:
         self.kinds[number] = kind
 
     def numbers(self, *kinds: int) -> Iterator[int]:
-        """Yield the numbers of the headers that are of one of `kinds`."""
+        """Yield the numbers of the headers whose kind is in `kinds`."""
         return (number for number, kind in enumerate(self.kinds) if kind in kinds)
 
     def paths(self, *kinds: int) -> Iterator[str]:
-        """Yield the paths of the headers that are of one of `kinds`."""
+        """Yield the paths of the headers whose kind is in `kinds`."""
         return map(self.path, self.numbers(*kinds))
 
     def names_size(self, start: int) -> int:

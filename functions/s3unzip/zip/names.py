@@ -28,8 +28,8 @@ is_plain_name = re.compile(rb"%s(?:/%s)*+/?" % (_SEGMENT, _SEGMENT)).fullmatch
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html
 _CONTROL = re.compile("[\x01-\x0c\x0e-\x1f\x7f\ufffe\uffff\ud800-\udfff]")
 _DRIVE = re.compile(r"[A-Za-z]:")
-# In Shift-JIS, GBK and Big5 a backslash's byte after one that is not ASCII may be half of a
-# character. After an ASCII byte it is a backslash in each of them.
+# In Shift-JIS, GBK and Big5 the byte 0x5C after a non-ASCII byte may be half of a character. After
+# an ASCII byte it is a backslash in each of them.
 _HALF_CHARACTER = re.compile(rb"[\x80-\xff]\\")
 # UAX #15, "Stream-Safe Text Format": no text of any language has more non-starters in a
 # row. Normalisation sorts each such run, at a cost of the square of its length.
@@ -54,7 +54,9 @@ def show_name(raw: bytes) -> str:
 
 def cut_name(text: str) -> str:
     """Return the beginning of a name, short enough for messages, records and reports."""
-    return text if len(text) <= SHOWN_NAME else f"{text[:SHOWN_NAME]}..."
+    if len(text) <= SHOWN_NAME:
+        return text
+    return f"{text[:SHOWN_NAME]}..."
 
 
 def has_long_marks(text: str) -> bool:
@@ -72,12 +74,12 @@ def has_long_marks(text: str) -> bool:
 
 
 def decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str | None]:
-    """Return the text of a raw name, and the code of a finding about it.
+    """Return the text of a raw name, and the code of a finding about it; None: there is none.
 
-    Flag bit 11 means UTF-8 (APPNOTE appendix D). A name in ASCII needs no encoding. Other names
-    have the policy's encoding; without one they are UTF-8 if valid (macOS and many others write it
-    without the bit), else cp437. If the name cannot be decoded, the text is for messages only. A
-    guess does not decide whether a backslash's byte is a separator or half of a character.
+    `is_utf8` is flag bit 11 (APPNOTE appendix D). An ASCII name reads the same in every encoding.
+    Other names have the policy's encoding; without one they are UTF-8 if valid (macOS and many
+    others write it without the bit), else cp437. If the name cannot be decoded, the text is for
+    messages only.
     """
     if raw.isascii():
         return raw.decode("ascii"), None
@@ -91,12 +93,17 @@ def decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str 
 
 
 def _guess_name(raw: bytes) -> tuple[str, str]:
-    """Return the text of a name whose encoding is unknown, and the code of the guess."""
+    """Return the text of a name whose encoding is unknown, and the code of the guess.
+
+    cp437 is only a guess, so a byte 0x5C may be a separator or half of a character. Such a name has
+    a code of its own.
+    """
     try:
         return raw.decode("utf-8"), "name-encoding-guess"
     except UnicodeDecodeError:
-        is_half = _HALF_CHARACTER.search(raw)
-        return raw.decode("cp437"), "name-guessed-backslash" if is_half else "name-encoding-guess"
+        may_be_half = _HALF_CHARACTER.search(raw)
+        code = "name-guessed-backslash" if may_be_half else "name-encoding-guess"
+        return raw.decode("cp437"), code
 
 
 def check_name(text: str, policy: Policy) -> Name:
@@ -107,7 +114,7 @@ def check_name(text: str, policy: Policy) -> Name:
     """
     slashed = text.replace("\\", "/")
     path = slashed.lstrip("/")
-    segments = path.removesuffix("/").split("/") if path else []
+    segments = path.removesuffix("/").split("/")
     named = [segment for segment in segments if segment not in ("", ".")]
     is_directory = slashed.endswith("/")
     warnings: list[str] = []
@@ -133,7 +140,9 @@ def check_name(text: str, policy: Policy) -> Name:
     # A drive is dropped as a leading slash is. A colon in a longer segment is part of the name.
     while named and len(named[0]) == len("C:") and _DRIVE.match(named[0]):
         del named[0]
-    return Name("/".join(named), is_directory, None if named else "name-empty", warnings)
+    if not named:
+        return Name("", is_directory, "name-empty", warnings)
+    return Name("/".join(named), is_directory, None, warnings)
 
 
 def _is_trimmed(segment: str) -> bool:
@@ -143,7 +152,9 @@ def _is_trimmed(segment: str) -> bool:
 
 def utf8_length(text: str) -> int:
     """Return the bytes of a text in UTF-8."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    if text.isascii():
+        return len(text)
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def fold_key(key: str) -> str:
@@ -161,4 +172,6 @@ def fold_key(key: str) -> str:
 
 def fold_form(key: str) -> str:
     """Return the form of a key for file systems that ignore only Unicode form."""
-    return key if has_long_marks(key) else unicodedata.normalize("NFC", key)
+    if has_long_marks(key):
+        return key
+    return unicodedata.normalize("NFC", key)

@@ -74,7 +74,9 @@ class Cipher(NamedTuple):
     @property
     def overhead(self) -> int:
         """Bytes that the encryption adds: 12 of ZipCrypto; salt, verifier and code of AES."""
-        return self.key_length // 2 + 12 if self.version else 12
+        if not self.version:
+            return 12
+        return self.key_length // 2 + 12
 
 
 class Member(Struct, frozen=True, array_like=True, gc=False):
@@ -106,7 +108,9 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
     @property
     def name_bytes(self) -> bytes:
         """The name as the archive holds it."""
-        return self.path.encode("ascii") if self.raw_name is None else self.raw_name
+        if self.raw_name is None:
+            return self.path.encode("ascii")
+        return self.raw_name
 
     @property
     def declares_crc(self) -> bool:

@@ -39,20 +39,23 @@ def place_after(offset: int, stop: int) -> int:
 
 
 def can_wrap(size: int, compressed: int) -> bool:
-    """Return whether a deflated member can have 4 GiB more than `size`."""
+    """Return whether a deflated member may be 4 GiB larger than `size`."""
     return size + WRAP <= compressed * records.MAX_DEFLATE_RATIO
 
 
 def guess_size(size: int, compressed: int) -> int:
-    """Return a size with the lower 32 bits of `size`, which `compressed` bytes may stand for.
+    """Return the smallest plausible size of a member, of which `size` has the lower 32 bits.
 
-    Of a stored member of 4 GiB or more the sizes are equal. Below 4 GiB a member is rarely one that
-    wrapped; writers that flush often may double the length of what they deflate.
+    `compressed` is the full length of its compressed data, in bytes. Below 4 GiB few members have
+    wrapped sizes. But writers that flush often may double the length of what they deflate. So any
+    size from half of `compressed` on is plausible. From 4 GiB on deflate adds at most a thousandth.
+    The least size is then less than 4 GiB below `compressed`, so a stored member gets exactly the
+    size of its data.
     """
-    least = compressed // 2
+    least_size = compressed // 2
     if compressed >= WRAP:
-        least = compressed - min(compressed // _EXPANSION, WRAP - 1)
-    return place_after(size, least)
+        least_size = compressed - min(compressed // _EXPANSION, WRAP - 1)
+    return place_after(size, least_size)
 
 
 class _Span(NamedTuple):

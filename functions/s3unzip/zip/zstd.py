@@ -62,8 +62,8 @@ class Frame:
 def open_frames(max_window: int) -> Callable[[], Frame]:
     """Return a function that begins the next frame; no frame has a window above `max_window`.
 
-    All frames share a decoder. To make a decoder takes 8 us, because libzstd asks the processor for
-    its features; an empty frame takes 0.2 us.
+    All frames share a decoder. Creating a decoder takes 8 us, because libzstd queries the CPU's
+    features; an empty frame takes 0.2 us.
     """
     decoder = zstandard.ZstdDecompressor(max_window_size=max(MIN_WINDOW, max_window))
     return partial(Frame, decoder)
