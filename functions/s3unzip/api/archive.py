@@ -26,7 +26,7 @@ from functools import partial
 from heapq import merge
 from operator import attrgetter
 from pathlib import Path
-from typing import IO, Literal, Self
+from typing import IO, Literal, Self, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -48,6 +48,7 @@ from s3unzip.stores.open import open_stores
 from s3unzip.stores.ports import Source
 from s3unzip.zip import AFTER_LENGTH, METHODS, ByteRange, Limits, Member, close_member
 
+T = TypeVar("T")
 WHOLE_BYTES = 1024**2  # a member up to this size is read with one request
 HELD_BYTES = 64 * 1024**2  # of a member that `open` keeps in memory; beyond, in a temporary file
 
@@ -69,7 +70,9 @@ class ArchiveMember:
         entry: Member,
         problem: Finding | None = None,
     ) -> None:
-        self._stream, self._entry, self._problem = stream, entry, problem
+        self._stream = stream
+        self._entry = entry
+        self._problem = problem
 
     def __repr__(self) -> str:
         return f"<ArchiveMember {self.name!r}: {self.size} bytes>"
@@ -132,27 +135,33 @@ class ArchiveMember:
     @property
     def method(self) -> str | None:
         """Short name of the compression method; None if the member is refused."""
-        return METHODS[self._entry.method] if self._problem is None else None
+        return self._unless_refused(METHODS.get(self._entry.method))
 
     @property
     def crc32(self) -> int | None:
         """CRC-32 of the content as the directory declares it; None if the member is refused."""
-        return self._entry.crc32 if self._problem is None else None
+        return self._unless_refused(self._entry.crc32)
 
     @property
     def mtime(self) -> int | None:
         """Time of modification in Unix seconds; None if it is unknown."""
-        return self._entry.mtime if self._problem is None else None
+        return self._unless_refused(self._entry.mtime)
 
     @property
     def mode(self) -> int | None:
         """Unix mode bits; None if they are unknown."""
-        return self._entry.mode if self._problem is None else None
+        return self._unless_refused(self._entry.mode)
 
     @property
     def problem(self) -> Finding | None:
         """Why the member cannot be read, by the directory alone; None: nothing is wrong so far."""
         return self._problem
+
+    def _unless_refused(self, value: T | None) -> T | None:
+        """Return a value of the directory; None if the member is refused."""
+        if self._problem is not None:
+            return None
+        return value
 
 
 class OpenArguments(Struct, frozen=True):
@@ -221,7 +230,7 @@ class Archive(Mapping[str, ArchiveMember]):
         self._refused = reading.failures
         self._read = read
         self._context = context
-        self._places: dict[str, int] | None = None
+        self._indexes: dict[str, int] | None = None  # of `_index_names`, once it is needed
 
     def __repr__(self) -> str:
         return f"<Archive {self.source}: {len(self)} members>"
@@ -247,24 +256,34 @@ class Archive(Mapping[str, ArchiveMember]):
         return (member.name for member in self.members())
 
     def __getitem__(self, name: str) -> ArchiveMember:
-        """Return the member of that name; the first call notes the names of all members.
+        """Return the member of that name; the first call indexes all members by name.
 
         Raises:
             NotFoundError: no selected member has that name; it is a `KeyError`, too.
         """
-        good = len(self._reading.selected)
-        if self._places is None:  # the good members, then the refused ones
-            paths = (member.path for member, _ in self._refused)
-            self._places = {path: good + place for place, path in enumerate(paths)}
-            self._places |= {one.path: place for place, one in enumerate(self._reading.selected)}
-        place = self._places.get(name)
-        if place is None:
-            near = ", ".join(map(repr, near_names(name, self._places)))
-            advice = f"near: {near}" if near else "see s3unzip ls"
+        if self._indexes is None:
+            self._indexes = self._index_names()
+        index = self._indexes.get(name)
+        if index is None:
+            advice = "see s3unzip ls"
+            near = ", ".join(map(repr, near_names(name, self._indexes)))
+            if near:
+                advice = f"near: {near}"
             raise NoSuchMemberError(f"{name!r}: no such member in {self.source}; {advice}")
-        if place < good:
-            return ArchiveMember(self._stream, self._reading.selected[place])
-        return ArchiveMember(self._stream, *self._refused[place - good])
+        good = len(self._reading.selected)
+        if index < good:
+            return ArchiveMember(self._stream, self._reading.selected[index])
+        return ArchiveMember(self._stream, *self._refused[index - good])
+
+    def _index_names(self) -> dict[str, int]:
+        """Return the index of each name: the good members count first, then the refused ones.
+
+        Where a good and a refused member have the same name, the name is that of the good one.
+        """
+        good = self._reading.selected
+        refused = enumerate((member.path for member, _ in self._refused), len(good))
+        indexes = {path: index for index, path in refused}
+        return indexes | {member.path: index for index, member in enumerate(good)}
 
     def members(self) -> Iterator[ArchiveMember]:
         """Yield the selected members, refused ones too, in the order of the directory."""
@@ -391,10 +410,12 @@ class Archive(Mapping[str, ArchiveMember]):
         decoder = MemberDecoder(member, policy, opened)
         pieces = read_ahead(read, ByteRange(start, stop), tuning.read_piece, tuning.reads_ahead)
         for piece in decoder.decode(pieces):
-            yield piece if isinstance(piece, bytes) else bytes(piece)
+            yield bytes(piece)  # no copy of bytes
         warnings.update(decoder.warnings)
         end = min(member.stop, stop + AFTER_LENGTH)
-        after = read(ByteRange(stop, end)) if end > stop else b""
+        after = b""
+        if end > stop:
+            after = read(ByteRange(stop, end))
         warnings.update(close_member(member, opened, after))
 
     def _reader(self, member: Member) -> Callable[[ByteRange], bytes]:
@@ -437,16 +458,15 @@ def open_archive(  # noqa: PLR0913 - options of a public function
         StorageError: the archive cannot be read.
         ServiceFaultError: the store failed for now; a later call may succeed.
     """
-    path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
     arguments = OpenArguments(
-        source=path,
+        source=None,
         options=options or Options(),
         password=password,
         limits=limits,
         stores=at_endpoint(stores, endpoint_url),
     )
     if isinstance(source, (str, os.PathLike)):
-        return arguments.open(warn=warn)
+        return replace(arguments, source=os.fspath(source)).open(warn=warn)
     if not hasattr(source, "seek"):
         kind = type(source).__name__
         raise UsageError(

@@ -84,23 +84,34 @@ def extract(  # noqa: PLR0913 - options of a public function
         StorageError, ServiceFaultError: a store refused, or failed while the run was planned.
         InterruptedRunError: Ctrl-C; finished members are on record.
     """
-    where, target = parse_source(_as_text(source)), parse_destination(_as_text(destination))
-    options = options or Options()
-    secret = options.password_ref or (None if password is None else "argument")  # where it is
-    request = make_request(where, target, replace(options, password_ref=secret), after_success)
+    archive = parse_source(_as_text(source))
+    target = parse_destination(_as_text(destination))
+    request = make_request(archive, target, _note_password(options, password), after_success)
     reached = at_endpoint(stores, endpoint_url)
-    policy, shown = make_policy(options, password, target), progress or Progress()
+    policy = make_policy(request.options, password, target)
+    shown = progress or Progress()
     if delete_extra is not None:
         check_extra(request, reached.work, open_stores(reached))
     with open_machine(reached, policy, tuning, workers, shown) as machine:
         return extract_one(machine, request, shown, warn, delete_extra, max_cost)
 
 
+def _note_password(options: Options | None, password: bytes | str | None) -> Options:
+    """Return the options, which say in the record of the run that an argument had the password."""
+    options = options or Options()
+    if password is None or options.password_ref:
+        return options
+    place = "argument"
+    return replace(options, password_ref=place)
+
+
 def make_request(
     source: Location, destination: Location, options: Options, after_success: str | None
 ) -> Request:
     """Return the request of a run, with a rule for its archive as `extract` takes it."""
-    rule = parse_after_success(after_success, source, options) if after_success else None
+    rule = None
+    if after_success:
+        rule = parse_after_success(after_success, source, options)
     return Request(source, destination, options, after_success=rule)
 
 
@@ -130,8 +141,8 @@ def extract_one(
     if confirm is not None:
         report = clear_extra(report, machine.context, confirm)
     progress.reported(report)
-    for one in machine.run_nested(report):
-        progress.nested(one)
+    for nested_report in machine.run_nested(report):
+        progress.nested(nested_report)
     return report
 
 
@@ -192,34 +203,42 @@ def find_archives(
     stores = _open_reading(config)
     for word in words:
         if not names_several(word) or (not is_listed and names_object(word, stores)):
-            some = [parse_source(word)]
-        elif "://" in word:
-            some = list(_list_bucket(word, stores))
+            archives[parse_source(word)] = None
         else:
-            some = [parse_source(str(path)) for path in sorted(_list_files(word))]
-        if not some and has_wildcards(word) and not Path(word).is_dir():
-            raise NotFoundError(f"{word}: no archive matches")
-        if not some:
-            place = f"nothing below this {'prefix' if '://' in word else 'folder'}"
-            raise NotFoundError(
-                f"{word}: no archive is there: {place} has a name that ends in {SUFFIX}"
-            )
-        archives |= dict.fromkeys(some)
+            archives |= dict.fromkeys(_list_archives(word, stores))
     return list(archives)
+
+
+def _list_archives(word: str, stores: Stores) -> list[Location]:
+    """Return the archives of a folder, a prefix or a glob; `NotFoundError`: there are none."""
+    if "://" in word:
+        archives = list(_list_bucket(word, stores))
+        container = "prefix"
+    else:
+        archives = [parse_source(str(path)) for path in sorted(_list_files(word))]
+        container = "folder"
+    if archives:
+        return archives
+    if has_wildcards(word) and not Path(word).is_dir():
+        raise NotFoundError(f"{word}: no archive matches")
+    raise NotFoundError(
+        f"{word}: no archive is there: nothing below this {container} has a name that ends in "
+        f"{SUFFIX}"
+    )
 
 
 def check_apart(requests: Sequence[Request]) -> None:
     """Refuse archives that would be extracted to the same keys, if the template is not for that."""
-    known: dict[str, Location] = {}
+    sources: dict[str, Location] = {}  # by the prefix that they are extracted to
     for request in requests:
         template = parse_template(request)
         if "{archive" not in request.options.key_template:
             return
-        other = known.setdefault(template.prefix, request.source)
-        if other != request.source:
+        earlier = sources.setdefault(template.prefix, request.source)
+        if earlier != request.source:
             raise UsageError(
-                f"{other} and {request.source} would both be extracted to {template.prefix}: give "
-                "--key-template '{archive_key}/{member}', or run them one by one"
+                f"{earlier} and {request.source} would both be extracted to {template.prefix}: "
+                "give --key-template '{archive_key}/{member}', or run them one by one"
             )
 
 
@@ -228,8 +247,8 @@ def _list_files(word: str) -> Iterator[Path]:
         for top, _, names in os.walk(word):
             yield from (Path(top, name) for name in names if name.lower().endswith(SUFFIX))
     else:
-        found = glob.glob(word, recursive=True)  # noqa: PTH207 - ** of a whole path
-        yield from (Path(one) for one in found if Path(one).is_file())
+        paths = glob.glob(word, recursive=True)  # noqa: PTH207 - ** of a whole path
+        yield from (path for path in map(Path, paths) if path.is_file())
 
 
 def _open_reading(config: StoreConfig) -> Stores:
@@ -258,10 +277,12 @@ def list_objects(word: str, stores: Stores) -> Iterator[ListedObject]:
     """Yield the objects that a prefix or a glob of a bucket names."""
     bucket, key = split_bucket(word.partition("://")[2])
     start = fixed_part(key)
-    fits = compile_glob(key).match if start != key else str
+    is_prefix = start == key
+    pattern = compile_glob(key)
     for page in _list_pages(bucket, start, stores):
         for listed in page.objects:
-            if fits(listed.key) and not listed.key.endswith("/"):
+            is_meant = is_prefix or pattern.match(listed.key)
+            if is_meant and not listed.key.endswith("/"):  # such objects stand for folders
                 yield listed
 
 
@@ -272,5 +293,6 @@ def _list_pages(bucket: str, prefix: str, stores: Stores) -> Iterator[Page]:
 
 
 def fixed_part(key: str) -> str:
-    """Return what all keys begin with that fit a glob."""
-    return key[: min((key.find(sign) for sign in WILDCARDS if sign in key), default=len(key))]
+    """Return the beginning that all keys have that match a glob."""
+    wildcards = (key.find(sign) for sign in WILDCARDS if sign in key)
+    return key[: min(wildcards, default=len(key))]

@@ -23,7 +23,11 @@ LIMITS_VARIABLE = "S3UNZIP_LIMITS"
 def at_endpoint(
     stores: StoreConfig | None, endpoint_url: str | None, at_once: int = 0
 ) -> StoreConfig:
-    """Return how stores are reached, S3 at `endpoint_url` if it is given, by enough connections."""
+    """Return how stores are reached, with at least `at_once` connections to S3.
+
+    Args:
+        endpoint_url: of S3; None: as `stores` says.
+    """
     config = stores or StoreConfig()
     return replace(
         config,
@@ -63,9 +67,10 @@ def make_policy(
     if destination is not None and destination.store.has_folders:
         folder_bytes = len(os.fsencode(destination.key))
         limits = replace(limits, key_bytes=limits.key_bytes + folder_bytes)
-    secret = password.encode() if isinstance(password, str) else password
+    if isinstance(password, str):
+        password = password.encode()
     return Policy(
-        lenient=options.lenient, encoding=options.encoding, password=secret, limits=limits
+        lenient=options.lenient, encoding=options.encoding, password=password, limits=limits
     )
 
 
@@ -76,10 +81,10 @@ def read_limits() -> Limits:
         changes = msgspec.json.decode(text, type=dict[str, Annotated[int, Meta(gt=0)]])
     except msgspec.MsgspecError as error:
         raise UsageError(f"{LIMITS_VARIABLE}={text}: no JSON object of limits: {error}") from None
-    limits = Limits.__struct_fields__
+    names = Limits.__struct_fields__
     for name in changes:
-        if name not in limits:
-            raise UsageError(f"limit {name!r} is unknown; known: {', '.join(limits)}")
+        if name not in names:
+            raise UsageError(f"limit {name!r} is unknown; known: {', '.join(names)}")
     return Limits(**changes)
 
 

@@ -25,6 +25,7 @@ from s3unzip.context import Context, Progress
 from s3unzip.local.locking import runs_of_archive
 from s3unzip.model import Options, Request
 from s3unzip.runs.records import RunRecords
+from s3unzip.stores import Stores
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
@@ -33,6 +34,7 @@ from s3unzip.verification import (
     ComparedObject,
     Effort,
     Verification,
+    WrittenObjects,
     read_written,
     verify_objects,
 )
@@ -78,13 +80,23 @@ def verify(  # noqa: PLR0913 - options of a public function
         UsageError: a location or an option is wrong, or nothing is selected.
         StorageError, ServiceFaultError: a store refused, or failed beyond the retries.
     """
-    where, target = parse_source(os.fspath(source)), parse_destination(os.fspath(destination))
-    request = Request(where, target, options or Options())
+    archive = parse_source(os.fspath(source))
+    target = parse_destination(os.fspath(destination))
+    request = Request(archive, target, options or Options())
     config = at_endpoint(stores, endpoint_url, at_once)
     policy = make_policy(request.options, password, target)
     context = Context(open_stores(config), LocalClock(), policy, progress=progress)
+    written = None if deep else _read_written(records, request, config, context.stores)
+    effort = Effort(at_once, max_listed, deep=deep)
+    judge = judge_selection(request.options, warn)
+    return verify_objects(request, context, effort, written, each=each, check=judge)
+
+
+def _read_written(
+    records: Iterable[RunRecords] | None, request: Request, config: StoreConfig, stores: Stores
+) -> WrittenObjects:
+    """Return what runs wrote, by `records`; None: by those of the runs of this machine."""
     if records is None:
-        records = map(partial(RunRecords.open, context.stores), runs_of_archive(config.work, where))
-    written = None if deep else read_written(records, target)
-    effort, judge = Effort(at_once, max_listed, deep=deep), judge_selection(request.options, warn)
-    return verify_objects(request, context, effort, written, each, judge)
+        runs = runs_of_archive(config.work, request.source)
+        records = map(partial(RunRecords.open, stores), runs)
+    return read_written(records, request.destination)

@@ -178,22 +178,28 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
         A secret that the function may not read is not asked for: the own one is used.
         """
         options = options or self.options
-        secrets = {defaults.options.password_ref for defaults in self.all_defaults}
-        secret = options.password_ref if options.password_ref in secrets else None
-        secret = secret or self.options.password_ref
+        readable = {defaults.options.password_ref for defaults in self.all_defaults}
+        secret = options.password_ref
+        if secret is None or secret not in readable:
+            secret = self.options.password_ref
         return Policy(
             lenient=options.lenient,
             encoding=options.encoding,
             limits=self.limits,
-            password=None if secret is None else _read_password(secret),
+            password=_read_password(secret),
         )
 
     def context(self, invocation: Any, run: Run | Request | Report | None = None) -> Context:
         """Return the context of one invocation for a run; None: it is not known yet."""
+        route = None
+        options = None
+        if run is not None:
+            route = run.route
+            options = run.options
         return Context(
-            stores=self.stores_of(None if run is None else run.route),
+            stores=self.stores_of(route),
             clock=LambdaClock(invocation),
-            policy=self.policy(None if run is None else run.options),
+            policy=self.policy(options),
             tuning=self.tuning,
             max_cost=self.max_cost,
             platform=self.platform,
@@ -202,7 +208,9 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
 
 
 @cache
-def _read_password(secret: str) -> bytes:
+def _read_password(secret: str | None) -> bytes | None:
+    if secret is None:
+        return None
     return read_secret(secret, open_client("secretsmanager"))
 
 
@@ -227,7 +235,9 @@ def open_worker() -> LambdaConfig:
 def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
     """Return the configuration from `variables`; nothing is asked of AWS."""
     tuning = make_tuning(_table(variables, Variable.TUNING))
-    rule = variables.get(Variable.AFTER_SUCCESS)
+    after_success = None
+    if rule := variables.get(Variable.AFTER_SUCCESS):
+        after_success = decode(rule, AfterSuccess)
     memory = int(_number(variables, Variable.WORKER_MEMORY) or LAMBDA_VCPU_MB)
     own = _read_own(variables)
     work = Location(
@@ -242,7 +252,7 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
         own=own,
         routes=_read_routes(variables, own),
         work=work,
-        after_success=decode(rule, AfterSuccess) if rule else None,
+        after_success=after_success,
         tuning=tuning,
         limits=limits,
         platform=aws(workers=tuning.max_workers, memory_mb=memory),

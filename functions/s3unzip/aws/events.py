@@ -90,7 +90,7 @@ class ArchivePut(NamedTuple):
         return self.version_id == pin.version_id and (self.etag is None or same_bytes)
 
     def is_older(self, tail: Tail) -> bool:
-        """Return whether another version than that of the event is there now."""
+        """Return whether another version than the event's is there now, as `tail` shows."""
         pin = tail.pin
         if self.version_id is not None and pin.version_id is not None:
             return self.version_id != pin.version_id
@@ -205,7 +205,9 @@ def _read_etag(text: object) -> str | None:
     if not isinstance(text, str):
         return None
     etag = text.strip('"')
-    return etag if ETAG.fullmatch(etag) else None
+    if not ETAG.fullmatch(etag):
+        return None
+    return etag
 
 
 def _unix(time: str) -> float:
@@ -239,8 +241,8 @@ def event_detail(config: LambdaConfig, report: Report) -> dict[str, Any]:
         "reason": report.reason,
         "message": (report.message or "")[:MESSAGE_CHARACTERS],
         "source": str(report.source),
-        "route": report.route.name if report.route is not None else None,
-        "version_id": report.pin.version_id if report.pin is not None else None,
+        "route": report.route and report.route.name,
+        "version_id": report.pin and report.pin.version_id,
         "destination": str(report.destination),
         "report": f"s3://{work.bucket}/{work.key}runs/{report.run}/report.json",
         **{name: getattr(report, name) for name in EVENT_COUNTS},

@@ -20,8 +20,9 @@ The rules:
   Without the tag its own event starts it: see `s3unzip.aws.scans`.
 - Whatever way a run ends, somebody compares its archive with the one that is there then: if it is
   another one, the run RUN-again goes over the newest version.
-- The functions of a stopped execution work on for at most `WORKER_SECONDS`, and may write members
-  of an older version. So an execution RUN-w1, RUN-w2, ... waits so long and looks once more.
+- The functions of a stopped execution keep running for at most `WORKER_SECONDS`, and may write
+  members of an older version. So an execution RUN-w1, RUN-w2, ... waits so long, then looks once
+  more.
 """
 
 import json
@@ -113,14 +114,25 @@ def next_state(state: Next, config: LambdaConfig) -> dict[str, Any]:
     data = state_of(state, config)
     if state.next == "done" or state.round % EXECUTION_ROUNDS:
         return data
-    _hand_over(state, data, config)
+    _start_with_round(state, data, config)
     return state_of(Next(state.run, "done"), config)
 
 
-def _hand_over(state: Next, data: dict[str, Any], config: LambdaConfig) -> None:
-    """Start an execution that begins with this round, unless there is one."""
+def _name_execution(run: str, number: int) -> str:
+    """Return the name of the execution `number` of a run: RUN, RUN-r2, RUN-r3, ..."""
+    if number == 1:
+        return run
+    return f"{run}-r{number}"
+
+
+def _start_with_round(state: Next, data: dict[str, Any], config: LambdaConfig) -> None:
+    """Start the next execution of a run, which begins with the round of `state`.
+
+    A step that is repeated starts none: an execution then has this round in its input.
+    `UsageError`: the run has had too many executions.
+    """
     for number in range(2, MAX_RESUMED + 1):
-        name = f"{state.run}-r{number}"
+        name = _name_execution(state.run, number)
         execution = find_execution(config, name)
         if execution is None:
             _start(config, name, data)
@@ -163,11 +175,13 @@ def start_run(
 
     Args:
         state: what comes next in the run, where it is planned already.
-        reported: when the run had its last report, in Unix seconds: an execution that began before
-            is at its end.
+        reported: when the run had its last report, in Unix seconds: an execution that began
+            earlier has ended, or is about to.
     """
     data = {"run": run, "request": msgspec.to_builtins(request), "pin": msgspec.to_builtins(pin)}
-    planned = data if state is None else data | state_of(state, config)
+    planned = dict(data)
+    if state is not None:
+        planned |= state_of(state, config)
     if _start(config, run, planned):
         return
     name = next_execution(config, run, since=reported, source=request.source, pin=pin)
@@ -193,10 +207,10 @@ def next_execution(
     `UsageError`: there are too many, or one is of another archive than `source`.
 
     Args:
-        since: an execution that began before is not at work, or it is at its end.
+        since: Unix seconds; an execution that began earlier has ended, or is about to.
     """
     for number in range(1, MAX_RESUMED + 1):
-        name = run if number == 1 else f"{run}-r{number}"
+        name = _name_execution(run, number)
         execution = find_execution(config, name)
         if execution is None:
             return name
@@ -217,7 +231,7 @@ class ArchiveVersion(NamedTuple):
 
 
 def _start(config: LambdaConfig, name: str, data: dict[str, Any]) -> bool:
-    """Start the execution `name` with this input; say whether there was none of this name."""
+    """Start the execution `name` with this input; return False if the name is taken."""
     states = open_client("stepfunctions")
     try:
         states.start_execution(
@@ -288,9 +302,10 @@ def _start_newest(request: Request, config: LambdaConfig, context: Context) -> N
     run = run_id(request, tail.pin, tail.modified)
     report = RunRecords.open(config.stores, run, calls).find_report()
     check_same_archive(run, request.source, tail.pin, report)
-    if report is None or report.verdict is Verdict.FAILED:
-        reported = 0.0 if report is None else report.finished
-        start_run(config, run, request, tail.pin, reported=reported)
+    if report is None:
+        start_run(config, run, request, tail.pin)
+    elif report.verdict is Verdict.FAILED:
+        start_run(config, run, request, tail.pin, reported=report.finished)
 
 
 def follow_newer(
@@ -301,11 +316,11 @@ def follow_newer(
     Args:
         late: whether the functions of the run's last execution have ended by now.
     """
-    if report.pin is None or not _is_followed(config, report.source, report.options):
+    if report.pin is None or not _is_extracted_again(config, report.source, report.options):
         return
-    store = config.stores.source(report.source)
+    source = config.stores.source(report.source)
     try:
-        newest = context.calls().run("head", lambda: store.head(report.source))
+        newest = context.calls().run("head", lambda: source.head(report.source))
     except NotFoundError:
         return
     except AccessDeniedError as error:
@@ -315,6 +330,8 @@ def follow_newer(
         return
     logger.info("archive was replaced during the run", run=report.run)
     cause = f"{report.run} {report.rounds}"  # a resumed run that ends is followed once more
+    if late:
+        cause += " late"
     request = Request(
         source=report.source,
         destination=report.destination,
@@ -322,7 +339,7 @@ def follow_newer(
         after_success=config.after_success,
         route=report.route,
     )
-    start_over_newest(request, f"{cause} late" if late else cause, config, context)
+    start_over_newest(request, cause, config, context)
 
 
 def start_over_newest(request: Request, cause: str, config: LambdaConfig, context: Context) -> None:
@@ -334,7 +351,7 @@ def start_over_newest(request: Request, cause: str, config: LambdaConfig, contex
     Args:
         cause: is part of the run's identity: one of these runs follows it.
     """
-    if not _is_followed(config, request.source, request.options):
+    if not _is_extracted_again(config, request.source, request.options):
         return
     options = replace(request.options, on_conflict=OnConflict.SKIP_UNCHANGED)
     again = replace(request, options=options, event_time=None, again=cause)
@@ -343,15 +360,16 @@ def start_over_newest(request: Request, cause: str, config: LambdaConfig, contex
 
 def follow_later(report: Report, config: LambdaConfig, execution: str) -> None:
     """Look for a newer archive once more when no function of a failed execution works any more."""
-    if not _is_followed(config, report.source, report.options):
+    if not _is_extracted_again(config, report.source, report.options):
         return
     number = execution.removeprefix(execution_name(report.run)).removeprefix("-r") or "1"
     _start(config, f"{report.run}-w{number}", {"run": report.run, "wait": WORKER_SECONDS})
 
 
-def _is_followed(config: LambdaConfig, source: Location, options: Options) -> bool:
-    """Return whether a run over a newer archive mends what an older one wrote.
+def _is_extracted_again(config: LambdaConfig, source: Location, options: Options) -> bool:
+    """Return whether a newer version of an archive is extracted over an older one.
 
-    With ``never`` the first run that wrote a key keeps it.
+    It is not if no trigger covers the archive, for then its newer versions start no runs. With
+    ``never`` a newer version cannot replace what an older one wrote.
     """
     return config.covers(source) and options.on_conflict is not OnConflict.NEVER

@@ -50,6 +50,7 @@ from s3unzip.runs.records import REPORT, RunRecords
 from s3unzip.settling.loop import (
     NOT_READABLE,
     FailedExecution,
+    Settled,
     look_up_run,
     settle_failed,
 )
@@ -81,7 +82,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 
 
 def _take_message(record: dict[str, Any], invocation: LambdaContext) -> bool:
-    """Take the archives of one message; say whether that succeeded. Else it comes again soon."""
+    """Take the archives of one message; return False if that failed: it comes again soon."""
     attempts = int(record["attributes"]["ApproximateReceiveCount"])
     try:
         config = open_worker()
@@ -165,9 +166,8 @@ def take_archive(
         archive = _report_unreadable(request, refusal, at)
     else:
         archive = _take_version(put, tail, at, is_new=is_new)
-    run = None if archive is None else archive.run
     if not is_new and (archive is None or put.is_older(archive.tail)):
-        ended = _repeat_ends(put, config, context, other_than=run)
+        ended = _repeat_ends(put, config, context, other_than=archive and archive.run)
         if archive is not None and not ended and (attempts > 1 or put.names_version):
             version = put.version_id or put.etag or ""
             cause = f"{request.source} {request.event_time} {version}"
@@ -244,17 +244,19 @@ def _take_known(
 def _repeat_ends(
     put: ArchivePut, config: LambdaConfig, context: Context, other_than: str | None
 ) -> bool:
-    """Repeat the end of each run of an older version of the archive; say whether there was one.
+    """Repeat the end of each run of an older version of the archive; return False: there is none.
 
-    The id of a run begins with the time at which its archive was put, to which that of the event is
-    near.
+    The id of a run begins with the time at which its archive was put, which is near the event's.
+
+    Args:
+        other_than: the run of the version that is there now; None: it has none.
     """
     source = put.request.source
     if put.request.event_time is None:
         return False
     until = int(put.request.event_time) + 2
 
-    def find(second: int) -> list[Report]:
+    def find_reports(second: int) -> list[Report]:
         day, _, prefix = f"{datetime.fromtimestamp(second, UTC):%Y-%m-%d/%H%M%S-}".partition("/")
         names = context.stores.run_store(day).names(prefix + run_stem(source))
         runs = (
@@ -266,7 +268,7 @@ def _repeat_ends(
     seconds = range(until - UPLOAD_SECONDS, until)
     reports = [
         report
-        for report in chain.from_iterable(map_ahead(find, seconds, REPORT_READERS))
+        for report in chain.from_iterable(map_ahead(find_reports, seconds, REPORT_READERS))
         if report.source == source.public and report.run != other_than
     ]
     for report in reports:
@@ -284,21 +286,34 @@ def _plan_here(archive: ArrivedArchive, at: IntakeContext) -> None:
         start_run(at.config, archive.run, archive.request, tail.pin)
         return
     is_small = members <= tuning.max_direct_members and tail.pin.size <= tuning.max_direct_bytes
-    small_run = SmallRun(archive.run, tail, context, tuned_for_one(tuning) if is_small else tuning)
-    settled = small_run.begin(archive.request, at.calls)
-    if is_small and not small_run.is_small(settled):  # then it is cut into tasks as any other
-        is_small = False
-        small_run = SmallRun(archive.run, tail, context, tuning)
+    if is_small:
+        small_run = SmallRun(archive.run, tail, context, tuned_for_one(tuning))
         settled = small_run.begin(archive.request, at.calls)
+        is_small = small_run.is_small(settled)
     if is_small:
         settled = small_run.work(settled)
+    else:  # it is cut into tasks as any large one
+        small_run = SmallRun(archive.run, tail, context, tuning)
+        settled = small_run.begin(archive.request, at.calls)
+    _leave_run(small_run, settled, archive, at, is_small=is_small)
+
+
+def _leave_run(
+    small_run: SmallRun,
+    settled: Settled,
+    archive: ArrivedArchive,
+    at: IntakeContext,
+    *,
+    is_small: bool,
+) -> None:
+    """Write the records of a run; do what follows its end, or start its execution."""
     ended = small_run.leave(archive.request, settled)
     report = ended and ended.report
     if ended is None or report is None:
         if ended and is_small:
             record_handover()
         next_round = ended and ended.next
-        start_run(at.config, archive.run, archive.request, tail.pin, state=next_round)
+        start_run(at.config, archive.run, archive.request, archive.tail.pin, state=next_round)
     elif report != settled.report:  # another invocation was quicker
         _take_known(report, archive, at)
     else:

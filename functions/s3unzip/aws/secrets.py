@@ -46,8 +46,7 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
         raise kind(f"secret {name}: {code}{advice}") from error
     except BotoCoreError as error:
         raise errors.ServiceFaultError(f"secret {name}: {type(error).__name__}") from error
-    is_text = "SecretString" in answer
-    value = answer["SecretString"].encode() if is_text else answer["SecretBinary"]
+    value = answer.get("SecretString", "").encode() or answer.get("SecretBinary", b"")
     if field:
         value = _read_field(name, value, field)
     if not value:
@@ -60,8 +59,10 @@ def _read_field(name: str, value: bytes, field: str) -> bytes:
     try:
         fields = json.loads(value)
     except ValueError:
-        fields = None  # the error would quote the value
-    text = fields.get(field) if isinstance(fields, dict) else None
+        fields = None  # raise no error from this one, which quotes the secret
+    text = None
+    if isinstance(fields, dict):
+        text = fields.get(field)
     if not isinstance(text, str):
         raise errors.UsageError(f"secret {name}: is no JSON object with a text field {field!r}")
     return text.encode()

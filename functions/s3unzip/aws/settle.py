@@ -69,7 +69,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
 
 
 def _look_again(run: str, config: LambdaConfig, context: Context) -> dict[str, Any]:
-    """Compare the archive of a run with what is there now, for no function of it works any more."""
+    """Compare a run's archive with what is there now that all functions of the run have ended."""
     bind_run(run)
     report = RunRecords.open(context.stores, run, context.calls()).find_report()
     if report is not None:

@@ -37,7 +37,10 @@ def count_held(tail: Tail, context: Context) -> int | None:
     try:
         next(tail.locate_directory(context.policy))
     except StopIteration as done:
-        return None if done.value.missing.length else done.value.entries
+        if done.value.missing.length:
+            return None
+        members: int = done.value.entries
+        return members
     except errors.RejectedError:  # the plan says so again, and how
         return 0
     return None  # it asks for what is before these bytes
@@ -63,7 +66,7 @@ class SmallRun:
         return begin(request, self.context, self._known, calls)
 
     def is_small(self, settled: Settled) -> bool:
-        """Say whether this function does the planned run itself."""
+        """Return whether this function does the planned run itself."""
         if settled.report is not None:
             return True
         plan = self.records.read_plan()
@@ -108,12 +111,14 @@ class SmallRun:
         page = self._write_objects(report, run_store)
         if report is None:
             return settled
+        looked_up = None
+        if is_done:  # most often there is no report, so it is written without a look
+            looked_up = RecordedReport()
+        page_for = None
+        if page is not None:
+            page_for = self.context
         written = write_verdict(
-            lambda _: report,
-            run_store,
-            self._began,
-            looked_up=RecordedReport() if is_done else None,
-            page_for=None if page is None else self.context,
+            lambda _: report, run_store, self._began, looked_up=looked_up, page_for=page_for
         )
         return Settled(settled.next, *written)
 

@@ -91,7 +91,9 @@ class ArchiveView:
         self, readers: Sequence[ObjectReader], sizes: Sequence[int], end: bytes = b""
     ) -> None:
         *starts, size = accumulate(sizes, initial=0)
-        self._memory_start = size - len(end) if end else UNBOUNDED
+        self._memory_start = UNBOUNDED
+        if end:
+            self._memory_start = size - len(end)
         stops = [*starts[1:], UNBOUNDED]
         self._extents = [
             _Extent(reader, start, min(stop, self._memory_start))
@@ -110,7 +112,10 @@ class ArchiveView:
             yield from reader.stream(span)
 
     def _divide(self, want: ByteRange) -> Iterator[tuple[ObjectReader, ByteRange]]:
-        """Yield the readers that have bytes of `want`, each with its own range."""
+        """Yield the readers that have bytes of `want`, each with its own range.
+
+        `Calls` counts the first request; each reader after the first one is one more.
+        """
         for extent in self._extents:
             start = max(want.start, extent.start)
             stop = min(want.stop, extent.stop)

@@ -77,7 +77,8 @@ class Calls:
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._spent: ServiceFaultError | None = None  # the fault that ended a call of this step
+        # The fault that spent the budget: no call of this step is repeated after it.
+        self._last_fault: ServiceFaultError | None = None
         self.pace = AimdLimiter(at_once, first)
 
     def run(self, kind: Kind, call: Callable[[], T], store: Store | None = None) -> T:
@@ -96,7 +97,7 @@ class Calls:
         while True:
             self.count(kind)
             token = _current.set(self)
-            began = self._note_waiting(target)
+            began = self._start_waiting(target)
             try:
                 value = self._logged(kind, call)
             except ServiceFaultError as fault:
@@ -110,7 +111,7 @@ class Calls:
                 return value
             finally:
                 _current.reset(token)
-                self._faults.waiting.pop(get_ident(), None)
+                self._stop_waiting()
 
     def end(self) -> None:
         """Stop all retries: the step has failed, and its other threads need not wait."""
@@ -124,16 +125,16 @@ class Calls:
     def reopen(self) -> None:
         """Allow retries again, once the other threads have ended: the outcomes must be written."""
         self._ended.clear()
-        self._spent = None
+        self._last_fault = None
 
     def paced(self, kind: Kind, call: Callable[[], T]) -> T:
         """Like `run` of the destination, at most `pace.limit` at once over all threads."""
 
         def call_unless_spent() -> T:  # the budget may be spent while the call waits for its turn
-            fault = self._spent or self._faults.find_spent("destination", kind, self._clock)
-            if fault is not None:
-                self._spent = fault
-                raise fault.again()
+            spent = self._last_fault or self._faults.find_spent("destination", kind, self._clock)
+            if spent is not None:
+                self._last_fault = spent
+                raise spent.again()
             return call()
 
         return self.run(kind, partial(self.pace.run, call_unless_spent))
@@ -186,23 +187,23 @@ class Calls:
         """Yield chunks joined to about a MiB; what came before a fault is yielded before it."""
         gathered: list[Buffer] = []
         size = 0
-        began = self._note_waiting(store)
+        began = self._start_waiting(store)
         try:
             while (chunk := self._next(chunks)) is not None:
                 gathered.append(chunk)
                 size += len(chunk)
                 if size >= PIECE or self._clock.now() - began > GATHER_SECONDS:
-                    self._faults.waiting.pop(get_ident(), None)
+                    self._stop_waiting()  # the consumer works now
                     yield _join(gathered)
                     gathered = []
                     size = 0
-                    began = self._note_waiting(store)
+                    began = self._start_waiting(store)
         except ServiceFaultError:
             if gathered:
                 yield _join(gathered)
             raise
         finally:
-            self._faults.waiting.pop(get_ident(), None)
+            self._stop_waiting()
         if gathered:
             yield _join(gathered)
 
@@ -248,69 +249,87 @@ class Calls:
         finally:
             _log.debug("%s took %.0f ms", kind, 1000 * (self._clock.now() - began))
 
-    def _note_waiting(self, store: Store) -> float:
+    def _start_waiting(self, store: Store) -> float:
         """Note that this thread waits for `store` from now on; return the time."""
         now = self._clock.now()
         self._faults.waiting[get_ident()] = store, now
         return now
 
+    def _stop_waiting(self) -> None:
+        """Note that this thread waits for no store."""
+        self._faults.waiting.pop(get_ident(), None)
+
     def _wait_for_retry(
         self, retry: _Retry, request: tuple[Store, Kind], fault: ServiceFaultError, began: float
     ) -> bool:
-        """Wait for the next attempt; return False if the budget, the time or the step is over."""
+        """Wait until the call may be tried again; return False if it may not.
+
+        It may not once the budget is spent, the step has ended, or the worker has no time left.
+
+        Args:
+            began: when the attempt began that failed with `fault`.
+        """
         if isinstance(fault, ExpiredKeysError):
-            self._spent = fault
-        if self._spent is not None:
+            self._last_fault = fault
+        if self._last_fault is not None:
             fault.gave_up = True
-            fault.is_down = self._spent.is_down
+            fault.is_down = self._last_fault.is_down
             return False
-        if isinstance(fault, ThrottledError):
-            self.count("throttled")
-        now = self._clock.now()
-        budget = self._faults.seconds
-        since = self._faults.note_fault(*request, fault, now, began)
-        if retry.began is None:
-            retry.began = now
-        began = min(since, retry.began)
+        store = request[0]
+        failing_since = self._count_fault(retry, request, fault, began)
         while not self._ended.is_set():
             delay = draw_delay(retry.attempt, self._random)
-            spent = self._clock.now() - began + delay
-            if spent > budget:
-                self._spent = fault
+            seconds = self._clock.now() - failing_since + delay
+            if seconds > self._faults.seconds:
+                self._last_fault = fault
                 fault.gave_up = True
-                fault.is_down = self._faults.is_down(request[0], self._clock.now() + delay)
+                fault.is_down = self._faults.is_down(store, self._clock.now() + delay)
                 return False
             if self._clock.remaining() < delay:
                 return False
             retry.attempt += 1
             _log.info("attempt %d failed, the next one in %.1f s: %s", retry.attempt, delay, fault)
-            if spent >= WARN_AFTER:
-                self._faults.warn_once(*request, fault, budget - spent)
+            if seconds >= WARN_AFTER:
+                self._faults.warn_once(*request, fault, self._faults.seconds - seconds)
             self._clock.sleep(delay)
-            if not self._ended.is_set() and self._faults.take_turn(request[0], self._clock.now()):
+            if not self._ended.is_set() and self._faults.take_turn(store, self._clock.now()):
                 self.count("retries")
                 return True
         return False
+
+    def _count_fault(
+        self, retry: _Retry, request: tuple[Store, Kind], fault: ServiceFaultError, began: float
+    ) -> float:
+        """Count a failed attempt; return since when the store, or this call, has failed."""
+        if isinstance(fault, ThrottledError):
+            self.count("throttled")
+        now = self._clock.now()
+        outage_start = self._faults.note_fault(*request, fault, now, began)
+        if retry.first_fault is None:
+            retry.first_fault = now
+        return min(outage_start, retry.first_fault)
 
 
 class _Retry(Struct):
     """How often one call was tried."""
 
     attempt: int = 0
-    began: float | None = None  # at the first fault
+    first_fault: float | None = None  # Unix seconds
 
 
 class _Progress(Struct):
     """What came of a body since it last came fast enough."""
 
-    since: float
-    size: int = 0
+    since: float  # Unix seconds; later by the time that the consumer took
+    size: int = 0  # bytes
     retry: _Retry = field(default_factory=_Retry)
 
 
 def _join(chunks: Sequence[Buffer]) -> Buffer:
     """Return the bytes of chunks; a single chunk is not copied."""
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    if len(chunks) == 1:
+        return chunks[0]
+    return b"".join(chunks)
 
 
 def _too_slow(size: int, seconds: float) -> ServiceFaultError:

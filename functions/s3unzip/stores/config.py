@@ -14,6 +14,7 @@ from s3unzip.options import HelpSection, RunOption, read_options, type_options
 from s3unzip.stores.locations import runs_home
 
 BEGINNING = 30.0  # seconds: a server that is unreachable then is likely a wrong one
+S3_CONNECTIONS = 64  # kept open
 VARIABLES = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE")
 
 
@@ -107,7 +108,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         ),
     ] = None  # None: the bucket's default encryption
     other_hosts: bool = False  # follow the redirects of a web server to other hosts
-    connections: int = 64  # to S3, kept open
+    connections: int = S3_CONNECTIONS
     check_reachable: bool = False  # give up at once what cannot be reached at the beginning
     connect_seconds: float = 5.0
     stall_seconds: float = 20.0  # without a byte
@@ -131,12 +132,15 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         )
 
     def recorded(self) -> StoreConfig:
-        """Return what a run's record keeps: no URL with a secret, nothing of this process."""
+        """Return what a run's record keeps: no URL with a secret.
+
+        `connections` and `check_reachable` have their defaults: each process sets its own.
+        """
         return replace(
             self,
             endpoint_url=_drop_secret(self.endpoint_url),
             destination_endpoint_url=_drop_secret(self.destination_endpoint_url),
-            connections=64,
+            connections=S3_CONNECTIONS,
             check_reachable=False,
         )
 
@@ -164,5 +168,6 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
 def _drop_secret(url: str | None) -> str | None:
     """Return the URL, None if it holds a password or a signed query."""
     parts = urlsplit(url or "")
-    has_secret = parts.query or "@" in parts.netloc
-    return None if has_secret else url
+    if parts.query or "@" in parts.netloc:
+        return None
+    return url

@@ -49,8 +49,9 @@ def _reaches_aws(access: StoreConfig) -> bool:
 
 def sign_in(config: StoreConfig, destination: Location) -> None:
     """Look for the keys of the destination's own profile, which a person may have to help with."""
-    profile = None if config.destination_unsigned else config.destination_profile
-    if profile is not None and destination.store.takes_s3_options:
-        from s3unzip.stores.s3.credentials import shared_keys
+    profile = config.destination_profile
+    if profile is None or config.destination_unsigned or not destination.store.takes_s3_options:
+        return
+    from s3unzip.stores.s3.credentials import shared_keys
 
-        shared_keys(profile).current()
+    shared_keys(profile).current()

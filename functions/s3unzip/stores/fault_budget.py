@@ -48,8 +48,8 @@ class _Outage(Struct):
     is_reported: bool = False
 
 
-# All requests to a store, or one kind of them.
-Requested: TypeAlias = "tuple[Store, Kind | None]"
+# What has an outage: one kind of the requests to a store; None: all of them.
+Scope: TypeAlias = "tuple[Store, Kind | None]"
 
 
 class FaultBudget:
@@ -68,9 +68,10 @@ class FaultBudget:
     def __init__(self, seconds: float, warn: Callable[[str], None] = _log.warning) -> None:
         self.seconds = seconds
         self._warn = warn
-        self._outages: dict[Requested, _Outage] = {}
-        self._answered: dict[Requested, float] = {}  # when the last answered call began
-        self.waiting: dict[int, tuple[Store, float]] = {}  # threads in a call, and since when
+        self._outages: dict[Scope, _Outage] = {}
+        self._answered: dict[Scope, float] = {}  # when the last answered call began
+        # By thread id: the store that the thread waits for, and since when. `Calls` writes it.
+        self.waiting: dict[int, tuple[Store, float]] = {}
         self._lock = threading.Lock()
 
     def note_success(self, store: Store, kind: Kind, began: float) -> None:
@@ -88,26 +89,30 @@ class FaultBudget:
         """Note that a call failed at `now`; return when the outage began."""
         outages = []
         with self._lock:
-            for requested in _scopes(store, kind):
-                outage = self._outages.get(requested)
+            for scope in _scopes(store, kind):
+                outage = self._outages.get(scope)
                 if outage is None or now - outage.latest > FORGET * self.seconds:
-                    outage = _Outage(max(began, self._answered.get(requested, 0.0)))
-                    self._outages[requested] = outage
+                    outage = _Outage(max(began, self._answered.get(scope, 0.0)))
+                    self._outages[scope] = outage
                 outage.latest = now
                 outage.fault = fault
                 outages.append(outage)
         return min(outage.since for outage in outages)
 
     def find_spent(self, store: Store, kind: Kind, clock: Clock) -> ServiceFaultError | None:
-        """Return the fault of a store whose budget is spent, if it failed just now."""
+        """Return the latest fault of a store whose budget is spent; None: it may work again.
+
+        A store that has not failed for `LONGEST_DELAY` may work again.
+        """
         if not self._outages:
             return None
         now = clock.now()
-        for requested in _scopes(store, kind):
-            outage = self._outages.get(requested)
-            if outage is not None and now - outage.since > self.seconds:
-                is_recent = now - outage.latest < LONGEST_DELAY
-                return outage.fault if is_recent else None
+        for scope in _scopes(store, kind):
+            outage = self._outages.get(scope)
+            if outage is None or now - outage.latest >= LONGEST_DELAY:
+                continue
+            if now - outage.since > self.seconds:
+                return outage.fault
         return None
 
     def is_down(self, store: Store, now: float) -> bool:
@@ -123,14 +128,15 @@ class FaultBudget:
                 yield store
 
     def take_turn(self, store: Store, now: float) -> bool:
-        """Return whether a call that waited may be repeated now; if so, the next turn is later."""
+        """Take the turn to repeat a call; return False if the next turn is later than `now`."""
         with self._lock:
             outage = self._outages.get((store, None))
-            if outage is not None:
-                if now < outage.next_try:
-                    return False
-                outage.next_try = now + min(LONGEST_DELAY, FIRST_DELAY * 2**outage.tries) / 2
-                outage.tries += 1
+            if outage is None:
+                return True
+            if now < outage.next_try:
+                return False
+            outage.next_try = now + min(LONGEST_DELAY, FIRST_DELAY * 2**outage.tries) / 2
+            outage.tries += 1
             return True
 
     def warn_once(self, store: Store, kind: Kind, fault: ServiceFaultError, seconds: float) -> None:
@@ -143,6 +149,6 @@ class FaultBudget:
         self._warn(f"{fault.trouble or fault}, retrying for {max(1.0, seconds):.0f} s")
 
 
-def _scopes(store: Store, kind: Kind) -> tuple[Requested, Requested]:
+def _scopes(store: Store, kind: Kind) -> tuple[Scope, Scope]:
     """Return the two budgets that a request uses."""
     return (store, None), (store, kind)

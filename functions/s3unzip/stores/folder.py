@@ -50,7 +50,7 @@ from s3unzip.stores.ports import (
     Upload,
 )
 
-OWN = ".s3unzip-"  # how names of our own begin; members may not be called so
+OWN = ".s3unzip-"  # begins the names of our own files; no member's name may begin so
 NOTE = ".note"  # beside an upload's file: its key and facts
 NO_NAME = frozenset({errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL})
 _OWNER_WRITES = 0o600
@@ -153,7 +153,8 @@ class FolderDestination:
         """Write a file whole or not at all; return its size."""
         metadata = metadata or {}
         folder = self._folders.get(target.folder, create=True)
-        own = f"{own_prefix(metadata.get(RUN_KEY, ''))}{self._serial}{next(self._numbers):x}"
+        run = metadata.get(RUN_KEY, "")
+        own = f"{own_prefix(run)}{self._serial}{next(self._numbers):x}"
         try:
             file = os.open(own, _NEW, self._choose_mode(metadata), dir_fd=folder.file)
         except OSError as error:
@@ -178,10 +179,10 @@ class FolderDestination:
         return size
 
     def _choose_mode(self, metadata: Mapping[str, str]) -> int:
-        """Return the mode that a file is created with; the umask forbids some of it.
+        """Return the mode to create a file with; the system clears the bits of the umask.
 
-        The permission bits of the archive, never set-user-id. Many writers leave them zero: such a
-        file has the mode of a new file, or nobody but root could read it.
+        These are the permission bits of the archive, never set-user-id. Many writers leave them
+        zero. Only root could read such a file, so it has the mode of any new file.
         """
         if self._is_private:
             return 0o600
@@ -200,7 +201,8 @@ class FolderDestination:
         with contextlib.suppress(errors.NotFoundError), explaining(target.whole):
             folder = self._folders.get(target.folder)
             facts = os.stat(target.name, dir_fd=folder.file, follow_symlinks=False)
-            return facts.st_size if stat.S_ISREG(facts.st_mode) else None
+            if stat.S_ISREG(facts.st_mode):
+                return facts.st_size
         return None
 
     def remove_own(self, folder: str, run: str) -> int:
@@ -301,7 +303,7 @@ class FolderDestination:
         return None
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
-        """Return a thousand files; a token is the key that the next page begins with."""
+        """Return up to 1,000 files; the token is the first key that the next page may have."""
         return cut_page(self.list_objects(prefix, token or first, last))
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
@@ -319,7 +321,7 @@ class FolderDestination:
                 stack.pop()
                 continue
             key = self.start + listed.path
-            if listed.size is None:
+            if listed.size is None:  # a folder; `key` begins all keys in it
                 if key >= first or first.startswith(key):
                     stack.append(self._list_folder(listed.path))
             elif key > last:
@@ -437,5 +439,5 @@ class FolderDestination:
 
 
 def own_prefix(run: str) -> str:
-    """Return how the names of our own begin that a run makes beside its members."""
+    """Return what the names of our own files begin with that a run writes beside its members."""
     return f"{OWN}{zlib.crc32(run.encode()):08x}-"

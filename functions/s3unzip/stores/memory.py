@@ -161,7 +161,7 @@ class MemoryRunStore:
             self.objects[name] = body
 
     def replace(self, name: str, old: bytes, new: bytes) -> None:
-        """Write a small object in the place of `old`, and of nothing else."""
+        """Replace `old` by a small object; `ConflictError`: something else is there."""
         with self._lock:
             if self.objects.get(name) != old:
                 raise ConflictError(f"{name}: it has changed")
@@ -172,9 +172,12 @@ class MemoryRunStore:
         data = self.objects.get(name)
         if data is None:
             raise NotFoundError(f"{name}: no such object")
-        if span is not None and span[1] > max(len(data), span[0]):
-            raise UnreadableRecordError(f"{name}: it ends before byte {span[1]:,}")
-        return data if span is None else data[span[0] : span[1]]
+        if span is None:
+            return data
+        start, stop = span
+        if stop > max(len(data), start):
+            raise UnreadableRecordError(f"{name}: it ends before byte {stop:,}")
+        return data[start:stop]
 
     def stream(self, name: str) -> Iterator[bytes]:
         """Yield the object in one piece."""

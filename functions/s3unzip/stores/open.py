@@ -54,7 +54,9 @@ class OpenedStores:
         self._keys: dict[str | None, ProfileKeys] = {}  # by profile, of a worker
         self._there = config.at_destination()
         self._lock = threading.Lock()
-        self._sessions = {} if session is None else {_reached(self._there): session}
+        self._sessions: dict[tuple[object, ...], Session] = {}
+        if session is not None:
+            self._sessions[_reached(self._there)] = session
         self._web: WebSource | None = None
 
     def source(self, location: Location) -> Source:
@@ -98,8 +100,10 @@ class OpenedStores:
     def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
         """Return the run store of one run; `calls` retries and counts requests to S3."""
         work = self._config.work
-        slash = "/" if work.store.has_folders and not work.key.endswith("/") else ""
-        home = replace(work, key=f"{work.key}{slash}runs/{run}/")
+        key = work.key
+        if work.store.has_folders and not key.endswith("/"):
+            key += "/"
+        home = replace(work, key=f"{key}runs/{run}/")
         match work.scheme:
             case "s3":
                 from s3unzip.stores.s3.destination import S3Destination

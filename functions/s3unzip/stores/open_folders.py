@@ -35,7 +35,7 @@ CLOSED = -1
 
 
 class OpenFolder:
-    """The descriptor of a folder; it is closed when nobody holds this value any more."""
+    """The descriptor of a folder; it is closed when nothing refers to this object any more."""
 
     def __init__(self, file: int) -> None:
         self.file = file
@@ -65,7 +65,7 @@ class OpenFolders:
         self._root: OpenFolder | None = None
         self._is_made = False
         self._open: OrderedDict[str, OpenFolder] = OrderedDict()
-        self._every: WeakSet[OpenFolder] = WeakSet()
+        self._all: WeakSet[OpenFolder] = WeakSet()  # also those that threads or errors hold
         self._max_open = choose_max_open()
         self._lock = threading.Lock()
 
@@ -102,7 +102,7 @@ class OpenFolders:
     def close(self) -> None:
         """Close every folder, when no thread uses one any more; `get` opens them anew."""
         self.forget()
-        for folder in list(self._every):
+        for folder in list(self._all):
             folder.close()
 
     def _open_root(self, *, create: bool) -> OpenFolder:
@@ -114,7 +114,7 @@ class OpenFolders:
                 make_folders(Path(self._path), self._mode)
             root = OpenFolder(os.open(self._path, FOLDER_FLAGS))
         with self._lock:
-            self._every.add(root)
+            self._all.add(root)
             self._root = root
             self._is_made = create
         return root
@@ -126,7 +126,7 @@ class OpenFolders:
             whole = f"{whole.rstrip('/')}/{name}"
             try:
                 folder = OpenFolder(self._open_below(folder, name, whole, create=create))
-                self._every.add(folder)
+                self._all.add(folder)
             except OSError as error:
                 if create and error.errno == errno.ENOENT:
                     self.forget()

@@ -53,15 +53,22 @@ class AimdLimiter:
             with self._lock:
                 self._active -= 1
                 if throttled and cuts == self._cuts:
-                    self._cuts += 1
-                    self._starting = False
-                    self.limit = max(1, int(self.limit * CUT))
-                    self._successes = 0
+                    self._cut()
                 elif succeeded and self.limit < self._max_concurrency:
-                    self._successes += 1
-                    if self._successes >= (1 if self._starting else self.limit):
-                        self._successes = 0
-                        self.limit += 1
+                    self._grow()
                 if self._waiting:
                     self._changed.notify(2)  # the place given back, and maybe one more
         return value
+
+    def _cut(self) -> None:
+        self._cuts += 1
+        self._starting = False
+        self.limit = max(1, int(self.limit * CUT))
+        self._successes = 0
+
+    def _grow(self) -> None:
+        """Count a success; allow one more call after each at first, then after `limit` of them."""
+        self._successes += 1
+        if self._starting or self._successes >= self.limit:
+            self._successes = 0
+            self.limit += 1

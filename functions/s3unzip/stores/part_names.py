@@ -24,15 +24,16 @@ def locate_part(location: Location, number: int, count: int) -> Location | None:
     """
     if not location.store.has_neighbours:
         return None
-    path, mark, query = _divide(location)
-    cut = _PIECE.search(path)
-    if cut is not None and int(cut[1]) == 1:
-        path = f"{path[: cut.start(1)]}{number:0{len(cut[1])}}"
+    path, question_mark, query = _divide(location)
+    piece = _PIECE.search(path)
+    if piece is not None and int(piece[1]) == 1:
+        path = path[: piece.start(1)] + str(number).zfill(len(piece[1]))
     elif not _LAST.search(path):
         return None
-    elif number < count:  # ".ZIP" has ".Z01" beside it
-        path = f"{path[:-2]}{number:02}"
-    return replace(location, key=path + mark + query)
+    elif number < count:  # the last part has the name itself; ".ZIP" has ".Z01" beside it
+        stem = path[: -len("ip")]
+        path = f"{stem}{number:02}"
+    return replace(location, key=path + question_mark + query)
 
 
 def locate_parts(location: Location, count: int) -> list[Location]:
@@ -45,8 +46,8 @@ def locate_parts(location: Location, count: int) -> list[Location]:
 
 def is_first_piece(location: Location) -> bool:
     """Return whether the name is that of the first piece of a file that was cut."""
-    cut = _PIECE.search(_divide(location)[0])
-    return cut is not None and int(cut[1]) == 1
+    piece = _PIECE.search(part_name(location))
+    return piece is not None and int(piece[1]) == 1
 
 
 def last_part_name(location: Location) -> str | None:
@@ -55,17 +56,19 @@ def last_part_name(location: Location) -> str | None:
     ending = _EARLIER.search(name)
     if ending is None:
         return None
-    last = "IP" if ending[0][1] == "Z" else "ip"
-    return name[: ending.start() + 2] + last
+    stem = name[: ending.start() + len(".z")]
+    if stem.endswith("Z"):
+        return f"{stem}IP"
+    return f"{stem}ip"
 
 
 def first_piece_name(location: Location) -> str | None:
     """Return the name to give instead of a later piece's; None if it is no later piece."""
     name = part_name(location)
-    cut = _PIECE.search(name)
-    if cut is None or int(cut[1]) == 1:
+    piece = _PIECE.search(name)
+    if piece is None or int(piece[1]) == 1:
         return None
-    return f"{name[: cut.start(1)]}{1:0{len(cut[1])}}"
+    return name[: piece.start(1)] + "1".zfill(len(piece[1]))
 
 
 def part_name(location: Location) -> str:

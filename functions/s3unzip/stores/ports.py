@@ -1,8 +1,8 @@
 """The interfaces of stores and of time; `s3`, `folder` and `web` implement them.
 
 Each method of a source or destination is ONE attempt: retries, pacing and counting belong to
-`stores.calls`. A run store takes the `Calls` of the step that opens it, because one write may be
-many requests for pieces that can be read only once. Its callers do not retry it again. Adapters
+`stores.calls`. A run store takes the `Calls` of the step that opens it, because one write may take
+many requests, whose bodies can be read only once. Its callers do not retry it again. Adapters
 turn every fault into the tree of `errors`:
 
 * 503, 429, SlowDown, KMS throttling: `ThrottledError`
@@ -91,7 +91,7 @@ class ObjectReader(Protocol):
 
 
 class PinnedArchive(ObjectReader, Protocol):
-    """Reads one version of an archive, of all its parts.
+    """Reads one version of an archive, across all its parts.
 
     Each part that has some of the bytes is one more request; adapters count it.
     """
@@ -101,7 +101,7 @@ class PinnedArchive(ObjectReader, Protocol):
 
 
 class Source(Protocol):
-    """Where archives are read from; what can be changed there is the pinned version only."""
+    """Where archives are read from; only the pinned version can be changed there."""
 
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin, with one request."""
@@ -187,7 +187,7 @@ class Destination(Protocol):
         """Raise the error of credentials, a bucket or a server that is missing; one request."""
 
     def check_ready(self, size: int) -> None:
-        """Raise what would refuse all writes, of `size` bytes together; no request."""
+        """Raise the error that all writes would raise, of `size` bytes in total; no request."""
 
     def sync(self) -> None:
         """Return when what was written survives a loss of power; no request."""
@@ -202,7 +202,7 @@ class Destination(Protocol):
         """
 
     def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:
-        """Write an object in the place of the one with this ETag, which has no quotes.
+        """Replace the object that has this ETag, which has no quotes.
 
         `ConflictError`: another object is there. `NotFoundError`: none is. None: the store keeps no
         ETags, and the caller alone writes the object.
@@ -290,10 +290,10 @@ class RunStore(Protocol):
         """Write an object whole or not at all; return its size in bytes."""
 
     def create(self, name: str, body: bytes) -> None:
-        """Write a small object; `ConflictError` where it exists: of all at once, one succeeds."""
+        """Write a small object; `ConflictError`: it exists. Of writers at once, one succeeds."""
 
     def replace(self, name: str, old: bytes, new: bytes) -> None:
-        """Write a small object in the place of `old`; `ConflictError` where that is not there."""
+        """Replace `old` by a small object; `ConflictError`: something else is stored there."""
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return the object, or bytes [start, stop) of it.

@@ -97,7 +97,7 @@ class ObjectRunStore:
         self._put(name, body, if_absent=True)
 
     def replace(self, name: str, old: bytes, new: bytes) -> None:
-        """Write a small object in the place of `old`, and of nothing else."""
+        """Replace `old` by a small object; `ConflictError`: something else is stored there."""
         key = self._home.key + name
         stored = self._run("head", lambda: self._store.head(key))
         try:

@@ -91,8 +91,8 @@ class _Parts(Struct, frozen=True):
         parts = list(map_ahead(lambda number: self._find(number, count), numbers, PARTS_AT_ONCE))
         missing = [number for number, part in zip(numbers, parts, strict=True) if part is None]
         if missing:
-            message = f"{_name_part(self.location, missing[0], count)}, part {missing[0]:,}"
-            message += f" of {count:,}"
+            first_name = _name_part(self.location, missing[0], count)
+            message = f"{first_name}, part {missing[0]:,} of {count:,}"
             if len(missing) > 1:
                 message += f", and {len(missing) - 1:,} more"
             return _refuse(tail, "part-missing", message)
@@ -112,8 +112,8 @@ class _Parts(Struct, frozen=True):
             message = f"more than {self.max_parts:,} parts, the limit"
             return _refuse(tail, "too-many-parts", message)
         signature = ByteRange(0, min(len(LOCAL_SIGNATURE), pin.size))
-        begins = self.calls.read(archive, signature)
-        if begins == LOCAL_SIGNATURE and EOCD_SIGNATURE not in data:
+        is_zip = self.calls.read(archive, signature) == LOCAL_SIGNATURE
+        if is_zip and EOCD_SIGNATURE not in data:
             next_name = _name_part(self.location, len(pieces) + 1, len(pieces) + 1)
             message = f"{next_name}, after {len(pieces):,} without the archive's end"
             return _refuse(tail, "part-missing", message)
@@ -148,7 +148,9 @@ def _join_pins(pins: Sequence[Pin], named: Pin) -> Pin:
 
 def _name_part(location: Location, number: int, count: int) -> str:
     part = locate_part(location, number, count)
-    return "" if part is None else part_name(part)
+    if part is None:
+        return ""
+    return part_name(part)
 
 
 @contextmanager

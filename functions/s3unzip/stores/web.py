@@ -13,7 +13,7 @@ import re
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -195,7 +195,9 @@ class WebSource(ArchiveSource):
         proxy = _proxy_of(str(target.scheme), str(target.host))
         with self._lock:
             if proxy not in self._pools:
-                make_pool = PoolManager if proxy is None else partial(ProxyManager, proxy)
+                make_pool: Callable[..., PoolManager] = PoolManager
+                if proxy is not None:
+                    make_pool = partial(ProxyManager, proxy)
                 self._pools[proxy] = make_pool(maxsize=CONNECTIONS)
             return self._pools[proxy]
 
@@ -206,7 +208,9 @@ class WebSource(ArchiveSource):
         through = ""
         if proxy is not None:
             through = f" through the proxy {parse_url(proxy)._replace(auth=None).url}"
-        cause = error.original_error if isinstance(error, ProxyError) else error
+        cause = error
+        if isinstance(error, ProxyError):
+            cause = error.original_error
         refusal = _why_never(cause, via_proxy=proxy is not None)
         if refusal is not None:
             return errors.StorageError(f"{name}: {refusal}")
@@ -330,7 +334,7 @@ def _why_never(error: BaseException, *, via_proxy: bool) -> str | None:
         whose = "proxy: check HTTPS_PROXY and HTTP_PROXY" if via_proxy else "URL"
         return f"there is no host named {host}; check the {whose}"
     if isinstance(error, SSLError):
-        cause = error.args[0] if error.args else error
+        cause = next(iter(error.args), error)
         if isinstance(cause, ssl.SSLCertVerificationError):
             return (
                 f"the server's certificate is not trusted: {cause.verify_message}; "
@@ -360,7 +364,7 @@ def _modified(answer: BaseHTTPResponse) -> float | None:
 
 
 def _answered(answer: BaseHTTPResponse, location: Location) -> tuple[ByteRange, int]:
-    """Return the range that was answered, and the size of the whole."""
+    """Return the range that the server sent, and the archive's size in bytes."""
     answered = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
     if answered is None:
         raise errors.RangesUnsupportedError(
@@ -371,7 +375,7 @@ def _answered(answer: BaseHTTPResponse, location: Location) -> tuple[ByteRange, 
 
 
 class Refusal(NamedTuple):
-    """What a status means that the same request gets again."""
+    """What a status means that does not change if the request is repeated."""
 
     kind: type[errors.StorageError]
     advice: str
@@ -431,8 +435,7 @@ def _reason(answer: BaseHTTPResponse) -> str:
     body = _first_bytes(answer)
     code = _XML_CODE.search(body)
     if code is None:
-        phrase = responses.get(answer.status)
-        return f" {phrase}" if phrase else ""
+        return f" {responses.get(answer.status, '')}".rstrip()
     text = code[1]
     message = _XML_MESSAGE.search(body)
     if message is not None:

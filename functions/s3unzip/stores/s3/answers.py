@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 UNTRUSTED = "UntrustedCertificate"  # not from S3: there was no answer
 NOT_S3 = "the answer is not one of S3"  # the message
-PAGE_FIELD = (
-    "Page"  # of an answer to ListObjectsV2: the `ListPage` that takes the place of the rest
-)
+# The field that `clients` adds to the answer to ListObjectsV2: the `ListPage`. The answer has
+# no other field of the list.
+PAGE_FIELD = "Page"
 
 
 class ServerAnswer(NamedTuple):
@@ -20,4 +20,6 @@ class ServerAnswer(NamedTuple):
 
 def unquoted(etag: str | None) -> str | None:
     """Return an ETag without its quotes: lines of outcomes are many, and JSON escapes quotes."""
-    return etag.strip('"') if etag else None
+    if not etag:
+        return None
+    return etag.strip('"')

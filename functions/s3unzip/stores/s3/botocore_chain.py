@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import warnings
 from collections.abc import Callable
 from getpass import GetPassWarning
@@ -22,7 +21,13 @@ from botocore.session import Session
 
 from s3unzip import errors
 from s3unzip.stores.ports import Keys
-from s3unzip.stores.s3.plain_settings import DEFAULT_REGION, ENVIRONMENT, SENDABLE, advise
+from s3unzip.stores.s3.plain_settings import (
+    DEFAULT_REGION,
+    ENVIRONMENT,
+    SENDABLE,
+    advise,
+    profile_option,
+)
 
 # Of clients that say nothing else: those of services that give keys. botocore waits for minutes.
 PATIENCE = Config(
@@ -67,7 +72,9 @@ class KeysProvider:
 
     def load_credentials(self) -> SharedCredentials | None:
         """Return the credentials; None: there are none."""
-        return None if self._find() is None else SharedCredentials(self._require)
+        if self._find() is None:
+            return None
+        return SharedCredentials(self._require)
 
 
 def open_session(profile: str | None, region: str | None) -> Session:
@@ -165,8 +172,7 @@ def explain(error: Exception, profile: str) -> errors.S3UnzipError:
     """Return the error for what kept botocore's chain from giving keys."""
     who = f"credentials of the profile {profile}" if profile else "AWS credentials"
     cause = " ".join(str(error).split()).rstrip(".")
-    option = f" --profile {shlex.quote(profile)}" if profile else ""
-    advice = f"see what is configured: aws configure list{option}"
+    advice = f"see what is configured: aws configure list{profile_option(profile)}"
     match error:
         case exceptions.ProfileNotFound():
             return errors.UsageError(f"{error}; see aws configure list-profiles")

@@ -53,7 +53,9 @@ def read_response(error: Exception) -> ServerAnswer | None:
 
 def unreachable_cause(error: Exception) -> str | None:
     """Return the text of an error that made no connection; None: it is another error."""
-    return str(error.kwargs["error"]) if isinstance(error, _UNREACHABLE) else None
+    if not isinstance(error, _UNREACHABLE):
+        return None
+    return str(error.kwargs["error"])
 
 
 def _text(element: object) -> str:
@@ -63,4 +65,6 @@ def _text(element: object) -> str:
     """
     while isinstance(element, list) and element:
         element = element[0]
-    return element[:500] if isinstance(element, str) else ""
+    if not isinstance(element, str):
+        return ""
+    return element[:500]

@@ -134,7 +134,8 @@ def _read_page(body: bytes) -> ListPage:
     space, _, name = root.tag.rpartition("}")
     if name != "ListBucketResult":
         raise ResponseParserError(f"not a list of objects: {name}")
-    space += "}" if space else ""
+    if space:
+        space += "}"
     key_tag = f"{space}Key"
     size_tag = f"{space}Size"
     etag_tag = f"{space}ETag"

@@ -153,13 +153,17 @@ class ProfileKeys:
         """Return what variables, files or botocore's chain give; botocore renews it in time."""
         if self._find is None:
             self._find = self._read_plain() or self._ask_chain()
-        self._keys = None if self._find is None else self._find()
+        if self._find is None:
+            return None
+        self._keys = self._find()
         return self._keys
 
     def _look_again(self) -> Keys | None:
         """Return the keys that are there now, or the program's; the old ones are refused."""
         if self._ask is not None:
-            refused = None if self._keys is None else self._keys.access_key
+            refused = None
+            if self._keys is not None:
+                refused = self._keys.access_key
             return self._ask(KeysRequest(self._profile, refused))
         find = self._read_plain() or self._ask_chain(again=True)
         if find is None:
@@ -184,8 +188,8 @@ class ProfileKeys:
         """
         from s3unzip.stores.s3 import botocore_chain
 
-        session = None if again else self._session
-        if session is None:
+        session = self._session
+        if again or session is None:
             session = botocore_chain.open_session(self._profile, self._region)
         if again:
             botocore_chain.refuse_code(session)
@@ -279,14 +283,20 @@ class AwsSession:
         if self._plain is not None:
             return None
         settings = self._configured("s3")
-        style = settings.get("addressing_style") if isinstance(settings, dict) else None
-        return style if style in {"path", "virtual"} else None
+        if not isinstance(settings, dict):
+            return None
+        style: str | None = settings.get("addressing_style")
+        if style not in {"path", "virtual"}:
+            return None
+        return style
 
     @cached_property
     def own_endpoint(self) -> str | None:
         """The URL of another server than AWS that variables or files name; None: they name none."""
         url = self._find_endpoint()
-        return None if url is None or is_aws(url) else url
+        if url is None or is_aws(url):
+            return None
+        return url
 
     def _find_endpoint(self) -> str | None:
         """Return the endpoint of S3 that variables or files name."""
@@ -324,7 +334,9 @@ class AwsSession:
     def ca_bundle(self) -> str | None:
         """The file of certificates to trust; None: the default ones."""
         bundle = self._configured("ca_bundle")
-        return bundle if isinstance(bundle, str) and bundle else None
+        if not isinstance(bundle, str) or not bundle:
+            return None
+        return bundle
 
     def _configured(self, name: str) -> Any:
         """Return a setting of variables or files."""

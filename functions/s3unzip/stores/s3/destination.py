@@ -38,6 +38,7 @@ from s3unzip.stores.ports import (
 from s3unzip.stores.s3.answers import PAGE_FIELD, unquoted
 from s3unzip.stores.s3.errors import (
     Call,
+    get_action,
     is_unsupported,
     read_answer,
     s3_errors,
@@ -104,11 +105,12 @@ class S3Destination:
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
         """Write one object whole; S3 verifies its CRC64NVME. Return its ETag without quotes."""
         # obstore knows no ACLs, and does not sign headers that are added to its requests.
-        is_plain = facts.acl is None and not is_odd(key)
-        put = partial(self._put_plain if is_plain else self._put_whole, key, body, facts)
+        put: Callable[..., str | None] = self._put_plain
+        if facts.acl is not None or is_odd(key):
+            put = self._put_whole
         return self._write(
             "put",
-            partial(put, if_absent=if_absent),
+            partial(put, key, body, facts, if_absent=if_absent),
             lambda: self._writing(key, facts, if_absent=if_absent),
         )
 
@@ -128,7 +130,7 @@ class S3Destination:
         return unquoted(answer["e_tag"])
 
     def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:
-        """Write one object in the place of the one with this ETag."""
+        """Replace the object that has this ETag."""
         call = Call("PutObject", self._bucket, key, conditional=True, headers=("if-match",))
         put = partial(self._put_whole, key, body, facts, if_absent=False, etag=etag)
         self._write("put", put, lambda: call)
@@ -247,7 +249,10 @@ class S3Destination:
         last: str,  # noqa: ARG002 - S3 has no such bound
         token: str | None,
     ) -> ListPage:
-        """Return the objects of one LIST, and the token of the next one."""
+        """Return the objects of one LIST, and the token of the next one.
+
+        The botocore client of LIST has parsed the page already (`clients`).
+        """
         request: dict[str, Any] = {"Bucket": self._bucket, "Prefix": prefix, **self._owner}
         if token is not None:
             request["ContinuationToken"] = token
@@ -258,9 +263,10 @@ class S3Destination:
         if PAGE_FIELD not in answer:
             raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the answer is no list")
         page: ListPage = answer[PAGE_FIELD]
-        if page[1] is not None and page[1] in {"", token}:
+        objects, next_token = page
+        if next_token is not None and next_token in {"", token}:
             raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the list does not go on")
-        return page
+        return objects, next_token
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
         """Yield an object's bytes, or its bytes [start, stop), in pieces."""
@@ -273,7 +279,9 @@ class S3Destination:
 
                 yield from read_pieces(self._session.bodies.get_object(**request))
                 return
-            options: GetOptions = {} if span is None else {"range": span}
+            options: GetOptions = {}
+            if span is not None:
+                options["range"] = span
             answer = obstore.get(self._session.reader(self._bucket), key, options=options)
             for chunk in answer.stream(min_chunk_size=PIECE):
                 yield memoryview(chunk)
@@ -331,12 +339,15 @@ class S3Destination:
         crc32: int,
     ) -> Part:
         """Upload one part; S3 verifies that its CRC-32 is `crc32`."""
-        content: Any = body if isinstance(body, bytes | bytearray) else bytes(body)
+        content: Any = body
+        if not isinstance(body, bytes | bytearray):
+            content = bytes(body)
 
         def send() -> Part:
             request = self._of(upload) | {"PartNumber": number, "Body": content}
-            checksum = _text_of(crc32) if self._session.sends_checksums else None
-            if checksum is not None:
+            checksum = None
+            if self._session.sends_checksums:
+                checksum = _text_of(crc32)
                 request["ChecksumCRC32"] = checksum
             answer = self._session.bodies.upload_part(**request)
             etag = _field(answer, "ETag", upload.key)
@@ -378,8 +389,7 @@ class S3Destination:
             if answer.code == "NoSuchUpload":
                 call = Call("PutObject", self._bucket, upload.key)
             else:
-                action = "GetObject" if version is None else "GetObjectVersion"
-                call = Call(action, source.bucket, source.key, pinned=True)
+                call = Call(get_action(version), source.bucket, source.key, pinned=True)
             raise self._session.understand(error, call) from None
         result = _field(copied, "CopyPartResult", upload.key)
         checksum = result.get("ChecksumCRC32")
@@ -476,9 +486,10 @@ class S3Destination:
             "CacheControl": facts.cache_control,
             "StorageClass": facts.storage_class,
             "ACL": facts.acl,
-            "Tagging": urlencode(facts.tags, quote_via=quote) if facts.tags else None,
             **self._owner,
         }
+        if facts.tags:
+            request["Tagging"] = urlencode(facts.tags, quote_via=quote)
         if self._kms_key is not None:
             request["ServerSideEncryption"] = "aws:kms"
             request["SSEKMSKeyId"] = self._kms_key
@@ -518,7 +529,9 @@ def _crc_of(checksum: str) -> int | None:
 
 def _declared_crc(metadata: str) -> int | None:
     """Return the CRC-32 that an object's metadata says, if it is one."""
-    return int(metadata, 16) if _CRC.fullmatch(metadata) else None
+    if not _CRC.fullmatch(metadata):
+        return None
+    return int(metadata, 16)
 
 
 def _text_of(crc32: int) -> str:
@@ -533,7 +546,7 @@ def _field(answer: Mapping[str, Any], field: str, key: str) -> Any:
 
 
 def _just_before(key: str) -> str:
-    """Return a string just below `key`, because ``StartAfter`` is exclusive."""
+    """Return a string that sorts just before `key`: S3 lists the keys after ``StartAfter``."""
     last = ord(key[-1]) - 1
     if last < 0x20 or 0xD800 <= last < 0xE000:
         return key[:-1]

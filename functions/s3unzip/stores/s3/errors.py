@@ -167,6 +167,13 @@ class Call(Struct, frozen=True):
         return f"s3:{self.action} s3://{self.bucket}/{self.key}"
 
 
+def get_action(version: str | None) -> str:
+    """Return the action of a GET: a request that names a version needs another right."""
+    if version is None:
+        return "GetObject"
+    return "GetObjectVersion"
+
+
 class MisplacedError(ServiceFaultError):
     """The bucket is in another region than expected; the next attempt goes there."""
 
@@ -214,7 +221,10 @@ def _read_silence(text: str, details: str) -> ServerAnswer:
     if cause is None:
         return ServerAnswer(None, "", text.partition("\n")[0][:300])
     reason = _REASON.search(details)
-    return ServerAnswer(None, "", f"{cause[1]}: {reason[1]}" if reason else cause[1])
+    message = cause[1]
+    if reason is not None:
+        message += f": {reason[1]}"
+    return ServerAnswer(None, "", message)
 
 
 def is_unsupported(answer: ServerAnswer) -> bool:
@@ -250,7 +260,8 @@ def why_unreachable(error: Exception) -> str | None:
     text = None
     botocore_errors = _botocore_errors()
     if isinstance(error, BaseError):
-        text = str(error) if _CONNECTING.search(str(error)) else None
+        if _CONNECTING.search(str(error)):
+            text = str(error)
     elif botocore_errors is not None:
         text = botocore_errors.unreachable_cause(error)
     if text is None:
@@ -271,8 +282,15 @@ def _first(pattern: re.Pattern[str], text: str) -> str:
 def _kind(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
     status = answer.status
     code = answer.code
-    missing = {404, 405} if call.pinned else {404}  # 405: a delete marker is the version now
-    unmet = ConflictError if call.conditional else StorageError
+    missing: type[S3UnzipError] = NotFoundError
+    missing_statuses = {404}
+    unmet: type[S3UnzipError] = StorageError  # a condition
+    if call.conditional:
+        unmet = ConflictError
+    if call.pinned:
+        missing = SourceChangedError
+        missing_statuses = {404, 405}  # 405: a delete marker is the version now
+        unmet = SourceChangedError
     if is_unsupported(answer):
         return UnsupportedError
     kinds: tuple[tuple[type[S3UnzipError], Collection[str], Collection[int]], ...] = (
@@ -282,13 +300,15 @@ def _kind(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
         (ServiceFaultError, FOR_NOW | EXPIRED, () if code else {409}),
         (StoreFullError, FULL, {507}),
         (AccessDeniedError, DENIED, {401, 403}),
-        (SourceChangedError if call.pinned else NotFoundError, (), missing),
-        (SourceChangedError if call.pinned else unmet, (), {412}),
+        (missing, (), missing_statuses),
+        (unmet, (), {412}),
     )
     for kind, codes, statuses in kinds:
         if code in codes or status in statuses:
             return kind
-    return ServiceFaultError if status is None or status >= 500 else StorageError
+    if status is None or status >= 500:
+        return ServiceFaultError
+    return StorageError
 
 
 def _advise_without(answer: ServerAnswer, call: Call) -> str:
@@ -296,7 +316,9 @@ def _advise_without(answer: ServerAnswer, call: Call) -> str:
     named = [header for header in call.headers if header in answer.message.lower()]
     options = sorted(HEADER_OPTIONS[header] for header in named or call.headers)
     advice = "this server does not implement the request"
-    return f"{advice} with {' or '.join(options)}: leave it out" if options else advice
+    if not options:
+        return advice
+    return f"{advice} with {' or '.join(options)}: leave it out"
 
 
 def _missing_right(answer: ServerAnswer, call: Call) -> str:
@@ -312,30 +334,44 @@ def _missing_right(answer: ServerAnswer, call: Call) -> str:
     right = f"s3:{call.action}"
     if "x-amz-acl" in call.headers:
         right += " or s3:PutObjectAcl"
-    is_found = call.pinned or call.action != "GetObject"
-    return right if is_found else f"{right}, or s3:ListBucket if there is no such key,"
+    if call.action == "GetObject" and not call.pinned:
+        return f"{right}, or s3:ListBucket if there is no such key,"
+    return right
 
 
 def _describe(answer: ServerAnswer, call: Call) -> str:
-    cause = ": ".join(part for part in (answer.code, answer.message.rstrip(".")) if part)
-    if answer.status is not None and not answer.code:
-        cause = f"HTTP {answer.status}: {cause}" if cause else f"HTTP {answer.status}"
-    advice = ADVICE.get(answer.code, "")
+    """Return the message of an error: the call, what the service said, and what to do."""
+    code = answer.code
+    if answer.status is not None and not code:
+        code = f"HTTP {answer.status}"
+    cause = ": ".join(part for part in (code, answer.message.rstrip(".")) if part)
+    text = f"{call}: {cause or 'no answer'}"
+    advice = _advise(answer, call)
     if is_unsupported(answer):
         advice = _advise_without(answer, call)
-    if not advice and answer.status == 403:
-        advice = (
+    if advice:
+        text += f"; {advice}"
+    if answer.request:
+        text += f" (request {answer.request})"
+    return text
+
+
+def _advise(answer: ServerAnswer, call: Call) -> str:
+    """Return what to do about an answer; empty: nothing is known."""
+    if answer.code in ADVICE:
+        return ADVICE[answer.code]
+    if answer.status == 403:
+        return (
             f"{_missing_right(answer, call)} may be missing in the role, the bucket policy or the "
             "key policy"
         )
-    if not advice and _CUSTOMER_KEY in answer.message:
-        advice = (
+    if _CUSTOMER_KEY in answer.message:
+        return (
             "objects that are encrypted with a customer's key (SSE-C) are not supported: copy it "
             "with another encryption"
         )
-    if not advice and answer.status == 412 and call.pinned:
-        advice = "the archive was overwritten since it was planned"
-    if not advice and answer.status == 404 and not answer.code:
-        advice = "check the bucket's name, the key and the endpoint"
-    request = f" (request {answer.request})" if answer.request else ""
-    return f"{call}: {cause or 'no answer'}{'; ' + advice if advice else ''}{request}"
+    if answer.status == 412 and call.pinned:
+        return "the archive was overwritten since it was planned"
+    if answer.status == 404 and not answer.code:
+        return "check the bucket's name, the key and the endpoint"
+    return ""

@@ -92,12 +92,16 @@ def read_plain_settings(profile: str | None) -> PlainSettings | None:
     endpoint_url = variables.get("AWS_ENDPOINT_URL_S3") or variables.get("AWS_ENDPOINT_URL")
     if endpoint_url and not _URL.fullmatch(endpoint_url):
         return None
-    method = ENVIRONMENT if profile is None and "AWS_ACCESS_KEY_ID" in variables else SHARED_FILE
-    key_values = _key_variables() if method == ENVIRONMENT else values
-    has_keys = any(name in key_values for name in _KEY_SETTINGS)
-    keys = _make_keys(key_values, method, named or "") if has_keys else None
-    if has_keys and keys is None:
-        return None
+    method = SHARED_FILE
+    key_values = values
+    if profile is None and "AWS_ACCESS_KEY_ID" in variables:
+        method = ENVIRONMENT
+        key_values = _key_variables()
+    keys = None
+    if any(name in key_values for name in _KEY_SETTINGS):
+        keys = _make_keys(key_values, method, named or "")
+        if keys is None:
+            return None
     return PlainSettings(
         region=variables.get("AWS_DEFAULT_REGION") or values.get("region"),
         endpoint_url=endpoint_url,
@@ -120,27 +124,42 @@ def _key_variables() -> Profile:
 
 
 def _make_keys(values: Profile, method: str, profile: str) -> Keys | None:
-    """Return the keys of variables or of a profile; None: botocore has another answer."""
+    """Return the keys of variables or of a profile; None: only botocore knows what to do with them.
+
+    It refuses keys without a secret, and values that no request can carry. The role that a variable
+    names comes before the keys of a profile.
+    """
     access_key, secret_key, token = (values.get(name, "") for name in _KEY_SETTINGS)
-    is_sendable = SENDABLE.fullmatch(access_key) and SENDABLE.fullmatch(token or "-")
-    is_fixed = method == ENVIRONMENT
+    if not secret_key or not SENDABLE.fullmatch(access_key):
+        return None
+    if token and not SENDABLE.fullmatch(token):
+        return None
     variables = os.environ
-    has_role = not is_fixed and any(name in variables for name in _ROLE_VARIABLES)
-    if not (is_sendable and secret_key) or has_role:
+    account = None
+    if method == ENVIRONMENT:
+        account = variables.get("AWS_ACCOUNT_ID")
+    elif any(name in variables for name in _ROLE_VARIABLES):
         return None
     return Keys(
         access_key,
         secret_key,
         token or None,
-        variables.get("AWS_ACCOUNT_ID") if is_fixed else None,
+        account,
         advice=advise(method, profile),
-        is_fixed=is_fixed,
+        is_fixed=method == ENVIRONMENT,
     )
+
+
+def profile_option(profile: str) -> str:
+    """Return the option of ``aws`` that names a profile, after a space; empty: none is named."""
+    if not profile:
+        return ""
+    return f" --profile {shlex.quote(profile)}"
 
 
 def advise(method: str, profile: str) -> str:
     """Return what gets new keys where botocore found them by `method`."""
-    option = f" --profile {shlex.quote(profile)}" if profile else ""
+    option = profile_option(profile)
     advice = {
         ENVIRONMENT: "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN anew",
         "sso": f"log in again: aws sso login{option}",
@@ -163,7 +182,9 @@ def _read_files(profile: str) -> Profile | None:
         if sections is None:
             return None
         values |= sections.get(name, {})
-    return values if values.keys() <= _PLAIN_SETTINGS else None
+    if not values.keys() <= _PLAIN_SETTINGS:
+        return None
+    return values
 
 
 def _read_sections(path: str) -> dict[str, Profile] | None:

@@ -208,22 +208,33 @@ class Session:
             if not self._relocate(call.bucket):
                 return errors.NotFoundError(f"{fault}; {self._advice}")
         elif isinstance(fault, errors.ServiceFaultError):
-            url = self._addresses.endpoint(call.bucket).url
-            if answer.status is not None:
-                code = answer.code or f"HTTP {answer.status}"
-                fault.trouble = f"{url} answers with errors ({code})"
-            elif is_odd_answer(error):
-                fault.trouble = f"{url} answers, but not as S3 does"
-            else:
-                proxy = _find_proxy(url)
-                where = url if proxy is None else f"{url} through the proxy {proxy}"
-                cause = answer.message.rpartition(": ")[2].partition(" (os error")[0].lower()
-                cause = why_unreachable(error) or cause or "no answer"
-                fault.trouble = f"no answer from {where} ({cause})"
-                fault.args = (f"{fault}; no answer from {where}",)
-                if self._is_beginning:
-                    return self._unreachable(error, call.bucket, str(call)) or fault
+            return self._explain_fault(fault, error, call)
         return fault
+
+    def _explain_fault(
+        self, fault: errors.ServiceFaultError, error: Exception, call: Call
+    ) -> errors.S3UnzipError:
+        """Say in a fault which server has trouble; return the error to raise in its place."""
+        url = self._addresses.endpoint(call.bucket).url
+        answer = read_answer(error)
+        if answer.status is not None:
+            code = answer.code or f"HTTP {answer.status}"
+            fault.trouble = f"{url} answers with errors ({code})"
+            return fault
+        if is_odd_answer(error):
+            fault.trouble = f"{url} answers, but not as S3 does"
+            return fault
+        server = url
+        proxy = _find_proxy(url)
+        if proxy is not None:
+            server += f" through the proxy {proxy}"
+        cause = answer.message.rpartition(": ")[2].partition(" (os error")[0].lower()
+        cause = why_unreachable(error) or cause or "no answer"
+        fault.trouble = f"no answer from {server} ({cause})"
+        fault.args = (f"{fault}; no answer from {server}",)
+        if not self._is_beginning:
+            return fault
+        return self._unreachable(error, call.bucket, str(call)) or fault
 
     def readable_version(self, bucket: str, pin: Pin) -> str | None:
         """Return the version that a request names; None: the ETag alone pins the archive.
@@ -232,7 +243,9 @@ class Session:
         attempt after the one that was denied does without.
         """
         has_etag = pin.etag is not None and pin.etag.startswith('"')
-        return None if has_etag and bucket in self._unversioned else pin.version_id
+        if has_etag and bucket in self._unversioned:
+            return None
+        return pin.version_id
 
     def _ask_why(self, call: Call) -> Exception | None:
         """Return the refusal of a GET: that of a HEAD has no code. None: it is not refused."""
@@ -241,7 +254,8 @@ class Session:
             answer = self.control.get_object(Bucket=call.bucket, Key=call.key, Range="bytes=0-0")
             answer["Body"].close()
         except s3_errors() as error:
-            return None if read_answer(error).status is None else error
+            if read_answer(error).status is not None:
+                return error
         return None
 
     def _sign_anew(self, refusal: errors.S3UnzipError, code: str) -> errors.S3UnzipError:
@@ -297,8 +311,8 @@ class Session:
     def _unreachable(self, error: Exception, bucket: str, whose: str) -> errors.StorageError | None:
         """Return the error for an endpoint that is not there; with a proxy that is not known."""
         url = self._addresses.endpoint(bucket).url
-        cause = None if _find_proxy(url) is not None else why_unreachable(error)
-        if cause is None:
+        cause = why_unreachable(error)
+        if cause is None or _find_proxy(url) is not None:
             return None
         return errors.StorageError(f"{whose}: cannot reach {url}: {cause}; {self._advice}")
 
@@ -340,7 +354,9 @@ class Session:
         """Return the obstore client of one bucket, with more settings of S3 and of HTTP."""
         access = self.access
         find_keys = self.find_credentials(bucket)
-        provider = None if find_keys is None else obstore_credentials(find_keys)
+        provider = None
+        if find_keys is not None:
+            provider = obstore_credentials(find_keys)
         endpoint = self._addresses.endpoint(bucket)
         # What is not named here would come from variables of the environment.
         whole: S3Config = {

@@ -6,9 +6,9 @@ each answer are compared. Keys that obstore's path type refuses or changes go th
 object_store drops a leading and a trailing slash, and refuses empty segments, ``.`` and ``..``
 segments and control characters; S3 accepts them all.
 
-What is deleted or tagged is never another version. Where a bucket keeps versions the version's id
-says which one is meant. Elsewhere it is its ETag, which S3 compares (`conditional-deletes` in its
-user guide); a HEAD before that keeps servers that know no conditions from deleting a newer archive.
+What is deleted or tagged is never another version. In a versioned bucket, the version id identifies
+the version. Elsewhere its ETag does, which S3 compares (`conditional-deletes` in its user guide). A
+HEAD before that keeps servers that know no conditions from deleting a newer archive.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from s3unzip.model import Location, Pin
 from s3unzip.stores.archives import TAIL_SECONDS, ArchiveSource
 from s3unzip.stores.calls import count_request, read_until_fault
 from s3unzip.stores.ports import Buffer, Tail
-from s3unzip.stores.s3.errors import Call, read_answer, s3_errors
+from s3unzip.stores.s3.errors import Call, get_action, read_answer, s3_errors
 from s3unzip.stores.s3.session import Session
 from s3unzip.zip import ByteRange
 
@@ -111,7 +111,10 @@ class S3Source(ArchiveSource):
         size = content_length(call, headers)
         modified = header_date(headers)
         pin = make_pin(call, size, answer.get("ETag"), date=modified, version=version)
-        return Tail(b"", pin, None if modified is None else modified.timestamp())
+        tail = Tail(b"", pin)
+        if modified is None:
+            return tail
+        return tail._replace(modified=modified.timestamp())
 
     def _described(self, call: Call, meta: ObjectMeta) -> Tail:
         """Return what obstore says of an object, as a tail without bytes."""
@@ -190,7 +193,7 @@ class S3Source(ArchiveSource):
 
     def _find(self, location: Location, request: dict[str, Any]) -> HeadObjectOutputTypeDef | None:
         """Return what HEAD says of the version; None if nothing is there."""
-        action = "GetObjectVersion" if "VersionId" in request else "GetObject"
+        action = get_action(request.get("VersionId"))
         with (
             suppress(errors.NotFoundError),
             self._session.explaining(Call(action, location.bucket, location.key)),
@@ -204,7 +207,9 @@ class S3Source(ArchiveSource):
         A GET that names a version needs s3:GetObjectVersion (API_GetObject). Policies of public
         buckets allow s3:GetObject only.
         """
-        return None if self._session.access.unsigned else version
+        if self._session.access.unsigned:
+            return None
+        return version
 
 
 class S3Archive:
@@ -218,15 +223,15 @@ class S3Archive:
         self._odd = is_odd(location.key)
 
     def _version(self) -> str | None:
-        """Return the version to ask for; None: the ETag alone pins the archive.
+        """Return the version that a request names; None: the ETag alone pins the archive.
 
-        A request and its errors need the same answer. Another thread may change it meanwhile.
+        Call it once for each request, and explain the request's errors with the same value: another
+        thread may learn meanwhile that the credentials may not read versions.
         """
         return self._session.readable_version(self._bucket, self._pin)
 
     def _call(self, version: str | None) -> Call:
-        action = "GetObject" if version is None else "GetObjectVersion"
-        return Call(action, self._bucket, self._key, pinned=True)
+        return Call(get_action(version), self._bucket, self._key, pinned=True)
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         """Yield the bytes of `want` as they come, with one request."""
@@ -260,7 +265,9 @@ class S3Archive:
         answer = self._session.bodies.get_object(**request)
         date = header_date(answer["ResponseMetadata"]["HTTPHeaders"])
         whole = _WHOLE.search(answer.get("ContentRange", ""))
-        size = int(whole[1]) if whole else None
+        size = None
+        if whole is not None:
+            size = int(whole[1])
         check_answer(self._call(version), self._pin, size, date)
         from s3unzip.stores.s3.clients import read_pieces
 
@@ -325,7 +332,9 @@ def content_length(call: Call, headers: Mapping[str, str]) -> int:
 def header_date(headers: Mapping[str, str]) -> datetime | None:
     """Return the date of the last change that an answer's headers give."""
     text = headers.get("last-modified", "")
-    return _parse_date(text) if _DATE.fullmatch(text) else None
+    if not _DATE.fullmatch(text):
+        return None
+    return _parse_date(text)
 
 
 def _parse_date(text: str) -> datetime:
@@ -337,6 +346,7 @@ def _parse_date(text: str) -> datetime:
 
 def _which(location: Location, pin: Pin) -> tuple[str | None, dict[str, Any]]:
     """Return the id of a version that no later PUT replaces, and a request about it."""
-    version = None if pin.version_id == NO_VERSION else pin.version_id
     request = {"Bucket": location.bucket, "Key": location.key}
-    return version, request if version is None else request | {"VersionId": version}
+    if pin.version_id in {None, NO_VERSION}:
+        return None, request
+    return pin.version_id, request | {"VersionId": pin.version_id}
