@@ -1,6 +1,6 @@
 """What a run would write, member by member, found by reading only."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -12,6 +12,7 @@ from s3unzip.model import OnConflict, PlannedMember, Request
 from s3unzip.planning.plan import check_request
 from s3unzip.planning.reading import Reading, read_archive
 from s3unzip.planning.select import MARKER, parse_template
+from s3unzip.stores.calls import Calls
 from s3unzip.stores.listing import list_pages
 
 
@@ -34,8 +35,8 @@ def decide(
 ) -> Iterator[Decision]:
     """Yield what a run of `request` would do, by key; nothing is written.
 
-    `check` is called with what was read of the archive, and may raise to stop here. A run that is
-    to `delete_extra` would delete what is no member, unless a member fails or is refused.
+    `check` is called with what was read of the archive, and may raise to stop here. A run with
+    `delete_extra` would delete what is no member, unless a member fails or is refused.
     """
     check_request(request)
     calls = context.calls()
@@ -43,7 +44,6 @@ def decide(
     if check is not None:
         check(reading)
     key_of = reading.template.key_of()
-    options = request.options
     rows = sorted(
         (PlannedMember(member, key_of(member.path)) for member in reading.selected),
         key=lambda row: row.key,
@@ -52,11 +52,47 @@ def decide(
     destination = context.stores.destination(request.destination)
     pages = list_pages(destination, prefix, partial(calls.paced, "list"))
     listed_sizes = {listed.key: listed.size for page in pages for listed in page.objects}
-    present = [row for row in rows if row.key in listed_sizes]
+    lacks_member = bool(reading.failures)
+    for decision in _decide_members(rows, listed_sizes, request, context, calls=calls):
+        lacks_member |= decision.action == "refuse"
+        yield decision
+    for member, finding in reading.failures:
+        key = key_of(member.path.lstrip("/"))
+        explanation = describe(finding.code, finding.message)
+        yield Decision(key, member.size, "fail", reason=finding.code, message=explanation)
+    if delete_extra and not lacks_member:
+        run_keys = {row.key for row in rows}
+        if request.options.marker:
+            run_keys.add(prefix + MARKER)
+        for key, size in listed_sizes.items():
+            if key not in run_keys:
+                yield Decision(key, size, "delete")
+
+
+def _decide_members(
+    rows: Sequence[PlannedMember],
+    listed_sizes: Mapping[str, int],
+    request: Request,
+    context: Context,
+    *,
+    calls: Calls,
+) -> Iterator[Decision]:
+    """Yield what a run would do about each member that can be read.
+
+    Args:
+        rows: the members, by key.
+        listed_sizes: the objects below the run's prefix: sizes in bytes by key.
+        request: of the run.
+        context: of this process.
+        calls: counts and retries the requests.
+    """
     unchanged = find_unchanged(
-        present, options, destination, calls, threads=context.tuning.puts_in_flight
+        [row for row in rows if row.key in listed_sizes],
+        request.options,
+        context.stores.destination(request.destination),
+        calls,
+        threads=context.tuning.puts_in_flight,
     )
-    refused = bool(reading.failures)
     for row in rows:
         key = row.key
         size = row.member.size
@@ -64,19 +100,7 @@ def decide(
             yield Decision(key, size, "unchanged")
         elif key not in listed_sizes:
             yield Decision(key, size, "write")
-        elif options.on_conflict is OnConflict.NEVER:
-            refused = True
+        elif request.options.on_conflict is OnConflict.NEVER:
             yield Decision(key, size, "refuse", "exists")
         else:
             yield Decision(key, size, "overwrite")
-    for member, finding in reading.failures:
-        key = key_of(member.path.lstrip("/"))
-        explanation = describe(finding.code, finding.message)
-        yield Decision(key, member.size, "fail", reason=finding.code, message=explanation)
-    if delete_extra and not refused:
-        right_keys = {row.key for row in rows}
-        if options.marker:
-            right_keys.add(prefix + MARKER)
-        for key, size in listed_sizes.items():
-            if key not in right_keys:
-                yield Decision(key, size, "delete")

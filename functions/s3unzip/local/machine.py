@@ -87,7 +87,9 @@ class Machine:
     ) -> None:
         self.context = context
         self._stores = stores
-        self._home = None if stores is None else stores.work.key
+        self._home: str | None = None
+        if stores is not None:
+            self._home = stores.work.key
         self._progress = context.progress or Progress()
         self._held = ExitStack()
         self._workers = self._held.enter_context(workers or Workers(1, context))
@@ -102,12 +104,13 @@ class Machine:
     def run(
         self, request: Request, check: Check | None = None, planned: Planned | None = None
     ) -> Report:
-        """Extract one archive from its beginning; return its report.
+        """Extract one archive from scratch (`resume` goes on with a run); return the report.
 
         Args:
             request: archive, destination and options.
-            check: called with what was read before anything is written; may raise to stop here.
-            planned: called with the plan before the first task begins; may raise likewise.
+            check: called before anything is written, with what was read; may raise to stop the run.
+            planned: called before the first task begins, with the plan; may also raise to stop the
+                run.
         """
         context = self.context
         calls = context.calls()
@@ -120,31 +123,33 @@ class Machine:
             tail = tail._replace(modified=self._date_run(run_id(request, tail.pin, None)))
         run = run_id(request, tail.pin, tail.modified)
 
-        def checked(reading: Reading) -> None:
+        def claim(reading: Reading) -> None:
+            """Check the archive, lock its run, and drop what an earlier run of the id left."""
             if check is not None:
                 check(reading)
             context.stores.destination(request.destination).check_reachable()
             self._claim(run)
             if self._home is not None:
                 note_start(self._home, run)
-            # Drop what an earlier run of the same id left: its uploads, then its records.
-            again = context.calls()
-            records = RunRecords.open(context.stores, run, again)
+            drop_calls = context.calls()
+            records = RunRecords.open(context.stores, run, drop_calls)
             with suppress(UnreadableRecordError):
                 plan = records.find_plan()
                 if plan is not None:
-                    drop_uploads(Step(plan.run, "plan", context, again))
+                    drop_uploads(Step(plan.run, "plan", context, drop_calls))
             records.forget()
 
-        def fits(plan: Plan) -> None:
+        def accept(plan: Plan) -> None:
+            """Show the plan to the caller, and refuse it if the destination has too little room."""
             if planned is not None:
                 planned(plan)
-            inflates = request.options.as_gzip is None
-            size = plan.summary.bytes_out if inflates else plan.summary.bytes_in
+            size = plan.summary.bytes_in  # a gzip file has the member's compressed data
+            if request.options.as_gzip is None:
+                size = plan.summary.bytes_out
             context.stores.destination(request.destination).check_ready(size)
 
         archive = loop.KnownArchive(tail=tail)
-        settled = loop.begin(request, context, archive, calls, check=checked, planned=fits)
+        settled = loop.begin(request, context, archive, calls, check=claim, planned=accept)
         return self._go_round(settled)
 
     def check_cost(self, plan: Plan, max_cost: float) -> None:
@@ -194,23 +199,12 @@ class Machine:
         """
         if not has_nested(report):
             return
-        inner = self
-        stores = self._stores and self._stores.at_destination()
-        if stores is not None and stores != self._stores:
-            context = self.context
-            machine = open_machine(
-                stores,
-                context.policy,
-                context.tuning,
-                processes=self._workers.processes,
-                progress=context.progress,
-            )
-            inner = self._held.enter_context(machine)
+        inner = self._open_inner()
         context = inner.context
         budget = first_budget(context.tuning)
-        above = deque([report])
-        while above:
-            outer = above.popleft()
+        outer_reports = deque([report])
+        while outer_reports:
+            outer = outer_reports.popleft()
             if not has_nested(outer):
                 continue
             records = RunRecords.open(context.stores, outer.run)
@@ -219,25 +213,42 @@ class Machine:
             yield from results
             for outcome in outcomes:
                 try:
-                    below = inner.run(nested_request(run, outcome.key, budget))
+                    nested = inner.run(nested_request(run, outcome.key, budget))
                 except InterruptedRunError:
                     records.write_nested(results)
                     raise
                 except S3UnzipError as error:
                     result = NestedRun(outcome.key, reason="not-begun", message=str(error))
                 else:
-                    budget = spend(budget, below, context)
+                    budget = spend(budget, nested, context)
                     result = NestedRun(
                         outcome.key,
-                        below.run,
-                        below.verdict,
-                        reason=below.reason,
-                        message=below.message,
+                        nested.run,
+                        nested.verdict,
+                        reason=nested.reason,
+                        message=nested.message,
                     )
-                    above.append(below)
+                    outer_reports.append(nested)
                 results.append(result)
                 yield result
             records.write_nested(results)
+
+    def _open_inner(self) -> Machine:
+        """Return the machine for nested archives: it reads where this one writes.
+
+        That is this machine, unless the destination is reached in another way than the source.
+        """
+        stores = self._stores and self._stores.at_destination()
+        if stores is None or stores == self._stores:
+            return self
+        machine = open_machine(
+            stores,
+            self.context.policy,
+            self.context.tuning,
+            processes=self._workers.processes,
+            progress=self.context.progress,
+        )
+        return self._held.enter_context(machine)
 
     def _date_run(self, run: str) -> float:
         """Return the time for the id of a run whose archive has no date: that of its first run.
@@ -246,8 +257,12 @@ class Machine:
             run: the id without a date.
         """
         home = self._stores and self._stores.work
-        dated = find_dated(home, run) if home and home.store.is_local else None
-        return self.context.clock.now() if dated is None else dated
+        dated = None
+        if home and home.store.is_local:
+            dated = find_dated(home, run)
+        if dated is None:
+            return self.context.clock.now()
+        return dated
 
     def _claim(self, run: str) -> None:
         """Keep other processes off a run, until this machine is closed."""
@@ -277,11 +292,11 @@ class Machine:
                 reports = filter(None, map_ahead(records.find_task_report, done, READERS))
                 workers.tally.note_recorded(count_progress(reports, tasks), new_run=is_new)
                 is_new = False
-                scans = any(task.kind is TaskKind.SCAN for task in tasks)
-                self._progress.phase("scan" if scans else "extract")
+                has_scans = any(task.kind is TaskKind.SCAN for task in tasks)
+                self._progress.phase("scan" if has_scans else "extract")
                 is_stopped = partial(_is_stopped, records)
                 fault = workers.do_all(run, tasks, is_stopped, at_once=state.workers)
-                self._progress.phase("link" if scans else "report")
+                self._progress.phase("link" if has_scans else "report")
                 settled = _settle(state, records, context, fault)
                 if settled.report is not None and settled.report.reason == STOPPED:
                     raise KeyboardInterrupt  # noqa: TRY301 - it ends as by Ctrl-C
@@ -306,7 +321,8 @@ def open_machine(
         tuning: None: the defaults, for so many workers.
         processes: processes that do tasks, at most. None: one for each processor.
     """
-    processes = len(available_processors()) if processes is None else processes
+    if processes is None:
+        processes = len(available_processors())
     if processes < 1:
         raise UsageError(f"workers must be at least 1; it is {processes}")
     tuning = tuning or make_tuning(machine_tuning(processes))
@@ -350,7 +366,9 @@ def _interrupted(
     if not _is_stopped(records):
         records.write_stop(Stop(Verdict.FAILED, STOPPED, "the run was stopped by a signal"))
     report = settled.report or loop.settle(settled.next, context).report
-    done = 0 if report is None else report.extracted + report.unchanged
+    done = 0
+    if report is not None:
+        done = report.extracted + report.unchanged
     return InterruptedRunError(
         f"stopped: {done:,} of {records.read_plan().selected:,} members are in {run.destination}; "
         f"continue with: s3unzip resume {run.id}"

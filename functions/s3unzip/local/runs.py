@@ -35,7 +35,7 @@ class LocalRuns(RunList):
         self.stores = open_stores(config)
 
     def recent(self, limit: int) -> Iterator[RecentRun]:
-        """Yield runs, the latest first; their times are those of their last change."""
+        """Yield runs, latest first; each run's time is that of its last change."""
         for run in known_runs(self.work_location)[:limit]:
             yield RecentRun(run, "", self._folder(run).stat().st_mtime)
 
@@ -92,7 +92,9 @@ class LocalRuns(RunList):
             plan = self.records(run).find_plan()
         except UnreadableRecordError:
             plan = None
-        return StoreConfig() if plan is None else convert(plan.stores, StoreConfig)
+        if plan is None:
+            return StoreConfig()
+        return convert(plan.stores, StoreConfig)
 
     def state(self, run: str) -> str:
         """Return `RUNNING` while a process plans the run or works on it; then `ENDED`."""

@@ -76,7 +76,9 @@ def open_context(
     """Return the context of this process; its stores are opened when they are first asked for."""
     start_logging()
     stores = open_stores(config, ask=ask)
-    uploads = OpenUploads(config.work.key) if config.work.store.is_local else None
+    uploads = None
+    if config.work.store.is_local:
+        uploads = OpenUploads(config.work.key)
     return Context(
         stores, clock, policy, tuning, progress=progress, reached=config, uploads=uploads
     )
@@ -310,7 +312,9 @@ class _Round:
     def take(self) -> Task | None:
         """Return the next task; None if none is left."""
         with self._lock:
-            return self._tasks.pop() if self._tasks else None
+            if not self._tasks:
+                return None
+            return self._tasks.pop()
 
     def drop(self, end: ServiceFaultError | None = None) -> None:
         """Drop the tasks that have not begun; `end`: the fault that must end the run."""
@@ -331,7 +335,8 @@ class _Round:
                 self.drop()  # it is on record, and the other tasks need not begin
                 return
             # Another round would wait for the store as long again.
-            self.gave_up = error if error.gave_up else self.gave_up
+            if error.gave_up:
+                self.gave_up = error
             self._deaths += ended.died
             self._faults += not ended.lost
             if ended.died and not self._is_over:
@@ -484,13 +489,14 @@ def _watch(run: Run, context: Context, over: threading.Event) -> None:
     progress = context.progress
     if faults is None or progress is None:
         return
-    options = "" if context.reached is None else " ".join(context.reached.recorded().words())
-    how = f" ({options})" if context.reached is not None else ""
+    connections = ""
+    if context.reached is not None:
+        connections = f" ({' '.join(context.reached.recorded().words())})"
     while not over.wait(1.0):
         for store in faults.silent(context.clock.now()):
             location = run.source if store == "source" else run.destination
             progress.trouble(
-                f"no answer from {location}{how} for seconds: a slow link, or a dead store"
+                f"no answer from {location}{connections} for seconds: a slow link, or a dead store"
             )
 
 

@@ -235,7 +235,9 @@ def check_secret(runs: DeployedRuns) -> Answer:
 def read_password(runs: DeployedRuns) -> bytes | None:
     """Return the environment's password, None if it has none."""
     secret = runs.variables.get(Variable.PASSWORD_SECRET)
-    return read_secret(SCHEME + secret, runs.client("secretsmanager")) if secret else None
+    if not secret:
+        return None
+    return read_secret(SCHEME + secret, runs.client("secretsmanager"))
 
 
 def check_route(runs: DeployedRuns, number: int) -> Answer:
@@ -275,8 +277,9 @@ def check_route(runs: DeployedRuns, number: int) -> Answer:
 def _find_region(runs: DeployedRuns, bucket: str) -> str | None:
     """Return the bucket's region, None where there is no such bucket.
 
-    HeadBucket returns the region in a header, with any status except 404; a 301 has no body.
-    https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadBucket.html
+    HeadBucket returns the region in a header, with any status except 404; a 301 has no body. So an
+    error of a bucket in another region still answers the question. An error in the stack's own
+    region (access denied) is raised. https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadBucket.html
     """
     with asking("s3:ListBucket"):
         try:

@@ -277,7 +277,7 @@ ACCOUNT_CHECKS: Mapping[str, Callable[[DeployedRuns], Answer]] = {
 
 
 def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
-    """Make each check of an environment, and one for each of its routes."""
+    """Run every check of an environment, and one check per route."""
     for name, check in ACCOUNT_CHECKS.items():
         yield run_check(name, partial(check, runs))
     with contextlib.suppress(S3UnzipError):  # the checks before have said so

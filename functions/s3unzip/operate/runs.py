@@ -1,8 +1,8 @@
 """The runs of a deployed environment, as its operator sees them: their records and executions.
 
-The stack is found by its name, and its outputs name everything else. A run's id begins with the day
-of its archive, so a LIST of one day is the list of runs. The name of a run's execution is the run's
-id; each execution that goes on with it has a name of its own, ``-r2``, ``-r3``, ...
+The stack is found by its name, and its outputs name everything else. A run's id begins with its
+archive's date, so listing one day's prefix lists that day's runs. The name of a run's execution is
+the run's id; each execution that goes on with it has a name of its own, ``-r2``, ``-r3``, ...
 """
 
 import itertools
@@ -215,7 +215,9 @@ class DeployedRuns(RunList):
     def _folders(self, day: str) -> list[str]:
         """Return the days that have runs, or the ids of the runs of one day, in order."""
         root = f"{self.work_location.key}{RUNS}"
-        prefix = f"{root}{day}/" if day else root
+        prefix = root
+        if day:
+            prefix += f"{day}/"
         pages = self.client("s3").get_paginator("list_objects_v2")
         with asking("s3:ListBucket"):
             listing = pages.paginate(Bucket=self.work_location.bucket, Prefix=prefix, Delimiter="/")

@@ -81,7 +81,7 @@ class Submission(Struct, frozen=True):
     environment: str
     archives: int
     size: int  # bytes
-    outside: int  # archives that the environment does not take; they are left out
+    outside: int  # archives the environment does not accept; they are skipped
     dollars: float  # expected, estimated by the sizes
     queued: int = 0
     routes: dict[str, int] = {}  # archives by the route that takes them
@@ -349,7 +349,7 @@ def _read_whole(runs: DeployedRuns, source: Location, stat: Tail) -> Tail:
     `stat`, the description of the one object.
     """
     defaults = runs.defaults
-    calls = Calls(LocalClock(), defaults.tuning.retry_seconds, 1)
+    calls = Calls(LocalClock(), defaults.tuning.retry_seconds, at_once=1)
     store = runs.stores.source(source)
     try:
         max_parts = defaults.limits.parts

@@ -5,7 +5,7 @@ the outcomes behind it only where members failed. The stage of a report says wha
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from msgspec import Struct, field
@@ -96,11 +96,16 @@ class RunWatcher:
                 continue
             self._finished[task] = report
             if report.failed and gives_outcome(report.stage) and len(failures) < self._listed:
-                recorded = self._records.find_outcomes(task)
-                outcomes = () if recorded is None else recorded.outcomes
-                failed = (outcome for outcome in outcomes if outcome.status is Status.FAILED)
-                failures |= {outcome.key: outcome for outcome in islice(failed, self._listed)}
+                failures |= {outcome.key: outcome for outcome in self._find_failures(task)}
         return tuple(failures.values())[: self._listed]
+
+    def _find_failures(self, task: str) -> Iterator[Outcome]:
+        """Yield the first members of a task that failed."""
+        recorded = self._records.find_outcomes(task)
+        if recorded is None:
+            return
+        failed = (outcome for outcome in recorded.outcomes if outcome.status is Status.FAILED)
+        yield from islice(failed, self._listed)
 
     def _find_report(self, task: str) -> TaskReport | None:
         try:

@@ -64,7 +64,7 @@ from s3unzip.stores.ports import RunStore
 
 T = TypeVar("T")
 
-RUNS = "runs/"  # below the work prefix; an id begins with the day of its archive
+RUNS = "runs/"  # below the work prefix; an id begins with the archive's date
 RUN = "run.json"
 MEMBERS = "members.jsonl"
 FOLDERS = "folders.jsonl"
@@ -225,7 +225,9 @@ class RunRecords:
     def find_outcomes(self, task: str) -> TaskOutcomes | None:
         """Return what is on record of `task`, None: nothing yet."""
         data = self._find_bytes(outcomes_name(task))
-        return None if data is None else _parse_outcomes(data)
+        if data is None:
+            return None
+        return _parse_outcomes(data)
 
     def plan_outcomes(self) -> Iterator[Outcome]:
         """Yield the outcomes of the members that the plan refuses; maybe one for every member."""
@@ -278,7 +280,10 @@ class RunRecords:
 
         # As bytes: the outcomes of tasks that wait for their turn need less memory so.
         for task, data in map_ahead(find, tasks, READERS):
-            yield task, None if data is None else _parse_outcomes(data)
+            outcomes = None
+            if data is not None:
+                outcomes = _parse_outcomes(data)
+            yield task, outcomes
 
     def each_outcome(self) -> Iterator[tuple[str, Outcome]]:
         """Yield the outcome of each member on record, with the id of its task."""
@@ -321,8 +326,10 @@ class RunRecords:
     def find_stop(self) -> Stop | None:
         """Return why the run must end, None if it need not; a damaged record stops it, too."""
         data = self._find_bytes(STOP)
+        if data is None:
+            return None
         try:
-            return None if data is None else self._decode(STOP, data, Stop)
+            return self._decode(STOP, data, Stop)
         except errors.UnreadableRecordError as error:
             return Stop(Verdict.FAILED, RECORD_UNREADABLE, str(error))
 
@@ -345,8 +352,10 @@ class RunRecords:
     def look_up_report(self) -> RecordedReport:
         """Return what is at the place of the report."""
         data = self._find_bytes(REPORT)
+        if data is None:
+            return RecordedReport()
         try:
-            return RecordedReport(data, None if data is None else decode(data, Report))
+            return RecordedReport(data, decode(data, Report))
         except errors.UsageError:
             return RecordedReport(data)
 
@@ -448,4 +457,6 @@ def _parse_outcomes(data: bytes) -> TaskOutcomes | None:
     except errors.UsageError:
         return None
     counted = report.extracted + report.unchanged + report.failed
-    return TaskOutcomes(report, outcomes) if len(outcomes) == counted else None
+    if len(outcomes) != counted:
+        return None
+    return TaskOutcomes(report, outcomes)

@@ -67,7 +67,7 @@ class TaskAttempt(Step):
         self.outcomes: list[Outcome] = []
         self.put_seconds: list[float] = []
         self.first_object: float | None = None  # Unix seconds
-        self.uploaded: tuple[Part, ...] = ()  # of a slice of a split member
+        self.uploaded: tuple[Part, ...] = ()  # for a slice of a split member
         self.has_no_outcome = False  # a scan or a slice that is done: settling gives the outcome
         self.fault: str | None = None  # what ends this attempt too early
         self._earlier: TaskReport | None = None  # of the attempts before this one
@@ -171,6 +171,9 @@ class TaskAttempt(Step):
         counts = Counter(outcome.status for outcome in self.outcomes)
         written = sum(part.size for part in self.uploaded)  # of a slice
         written += sum(o.size for o in self.outcomes if o.status is Status.EXTRACTED)
+        unfinished = task.members - len(self.outcomes)
+        if self.has_no_outcome:
+            unfinished = 0
         return TaskReport(
             task=task.id,
             kind=task.kind,
@@ -188,7 +191,7 @@ class TaskAttempt(Step):
             put_seconds=round(earlier.put_seconds + sum(self.put_seconds), 6),
             uploaded=self.uploaded,
             warnings=dict(self.warnings),
-            unfinished=0 if self.has_no_outcome else task.members - len(self.outcomes),
+            unfinished=unfinished,
             fault=self.fault,
             stage=task.stage,
             member=task.member,

@@ -115,28 +115,20 @@ def begin(
     if archive.run is not None:
         recorded = look_up_run(RunRecords.open(context.stores, archive.run, calls))
         check_same_archive(archive.run, request.source, archive.pin, recorded.run)
+        settled = _continue_recorded(recorded, archive.run, context, calls)
+        if settled is not None:
+            return settled
         begins_anew = recorded.begins_anew
-        if recorded.plan is not None and not begins_anew:
-            return resume(archive.run, context, calls)
-        report = recorded.report
-        if report is not None and report.verdict is not Verdict.FAILED:  # it was refused
-            return Settled(Next(archive.run, "done"), report, is_first=False)
     current = _find_current(request, archive, context, calls)
-    run = current.run
-    records = RunRecords.open(context.stores, run, calls)
+    records = RunRecords.open(context.stores, current.run, calls)
     if current.tail is None:
         stop = Stop(Verdict.SOURCE_CHANGED, SOURCE_CHANGED, current.change)
-        refusal = _unplanned(request, run, archive.pin, stop, now=context.clock.now())
+        refusal = _unplanned(request, records.run, archive.pin, stop, now=context.clock.now())
         return _refuse(refusal, records, context, began, is_callers=archive.run is None)
     if archive.run is not None and (begins_anew or records.list_outcomes()):
         records.forget(keep=(REPORT, PAGE))
     plan = make_plan(
-        request,
-        current.tail,
-        records=records,
-        context=context,
-        calls=calls,
-        check=check,
+        request, current.tail, records=records, context=context, calls=calls, check=check
     )
     if not isinstance(plan, Plan):
         return _refuse(plan, records, context, began, is_callers=archive.run is None)
@@ -147,6 +139,21 @@ def begin(
         step = Step(plan.summary.run, "plan", context, calls)
         drop_uploads(step, read_results(step, plan.summary))
     return settled
+
+
+def _continue_recorded(
+    recorded: RecordedRun, run: str, context: Context, calls: Calls
+) -> Settled | None:
+    """Continue a run that was planned, or return the report of its refusal.
+
+    Returns None if the run must be planned: it has no plan yet, or its records cannot be read.
+    """
+    if recorded.plan is not None and not recorded.begins_anew:
+        return resume(run, context, calls)
+    report = recorded.report
+    if report is not None and report.verdict is not Verdict.FAILED:  # it was refused
+        return Settled(Next(run, "done"), report, is_first=False)
+    return None
 
 
 def _refuse(
@@ -202,7 +209,9 @@ class RecordedRun(NamedTuple):
     @property
     def run(self) -> Run | Report | None:
         """The archive of the run, by whichever record has it."""
-        return self.report if self.plan is None else self.plan.run
+        if self.plan is None:
+            return self.report
+        return self.plan.run
 
 
 def look_up_run(records: RunRecords) -> RecordedRun:
@@ -245,12 +254,13 @@ def _write_plan(plan: Plan, records: RunRecords, context: Context, calls: Calls)
         records.write_stop(stop_for(fault))
         tasks += plan.copies
     records.write_round(0, tasks)
-    reached = context.reached
-    stores = {} if reached is None else msgspec.to_builtins(reached.recorded())
+    stores = {}
+    if context.reached is not None:
+        stores = msgspec.to_builtins(context.reached.recorded())
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))
     if not tasks:
         return settle(Next(run.id, "few"), context, calls)
-    return Settled(replace(_next(records, tasks, 0, context), done=done))
+    return Settled(replace(_next(records, tasks, number=0, context=context), done=done))
 
 
 def _link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
@@ -412,21 +422,47 @@ def _write_settled(
 
 
 def _go_on(step: Step, plan: PlanSummary, results: Results, state: Next) -> Settled:
-    """Give the next round, or end the run."""
-    records = step.records
-    stop = results.stop or records.find_stop()
+    """Write the next round if tasks remain; otherwise write the report and end the run.
+
+    The run also ends if it has a stop, or after `MAX_IDLE_ROUNDS` rounds without progress. Before,
+    split members are linked or finished: `results` gets their new tasks and outcomes.
+
+    Args:
+        step: settles the run.
+        plan: of the run.
+        results: of the rounds so far.
+        state: the round that ended.
+    """
+    stop = results.stop or step.records.find_stop()
     idle = 0 if results.done > state.done else state.idle + 1
     if stop is None and idle < MAX_IDLE_ROUNDS:
-        try:
-            results.unfinished += do_split_members(step, results)
-        except RUN_FAULTS as fault:
-            stop = stop_for(fault)
-            records.write_stop(stop)
-        else:
-            if results.unfinished:
-                return Settled(_write_next_round(step, results, state, idle))
-            stop = _find_lost(plan, results)
-    if state.round and stop is None:  # something was done again
+        stop = _advance_split_members(step, results)
+        if stop is None and results.unfinished:
+            return Settled(_write_next_round(step, results, state, idle))
+        stop = stop or _find_lost(plan, results)
+    return _end_run(step, plan, results, state, stop=stop)
+
+
+def _advance_split_members(step: Step, results: Results) -> Stop | None:
+    """Link or finish split members; record and return the stop of a fault of the whole run."""
+    try:
+        results.unfinished += do_split_members(step, results)
+    except RUN_FAULTS as fault:
+        stop = stop_for(fault)
+        step.records.write_stop(stop)
+        return stop
+    return None
+
+
+def _end_run(
+    step: Step, plan: PlanSummary, results: Results, state: Next, *, stop: Stop | None
+) -> Settled:
+    """Write the report of a run; `stop` is why it ended early, None if nothing stopped it.
+
+    Before, the uploads that no task needs are dropped, and a marker is written if the run is
+    complete and has that option.
+    """
+    if state.round and stop is None:  # an attempt that was repeated may have left an upload
         drop_uploads(step, results)
     if stop is not None and stop.verdict is Verdict.SOURCE_CHANGED:
         drop_slices(step, results)
@@ -442,7 +478,7 @@ def _go_on(step: Step, plan: PlanSummary, results: Results, state: Next) -> Sett
     if report.verdict is Verdict.COMPLETED and plan.run.options.marker:
         write_marker(step, report)
     written = _write_settled(
-        report, plan, records, step.context, since=step.started, reopened=state.reopened
+        report, plan, step.records, step.context, since=step.started, reopened=state.reopened
     )
     return Settled(Next(plan.run.id, "done"), *written)
 

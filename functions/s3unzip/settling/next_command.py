@@ -33,9 +33,8 @@ def next_command(
             return retry or _list_failures(report, env_options)
         case Verdict.FAILED if find_help(report.reason or "") is Help.RUN_WITH_LINK:
             return _again(report, reached, source=NEW_LINK)
-        case Verdict.FAILED:
-            may_resume = find_help(report.reason or "") is not Help.RUN_OTHERWISE
-            return f"s3unzip resume {report.run}{env_options}" if may_resume else None
+        case Verdict.FAILED if find_help(report.reason or "") is not Help.RUN_OTHERWISE:
+            return f"s3unzip resume {report.run}{env_options}"
         case Verdict.COMPLETED if report.archive_left:
             return f"s3unzip resume {report.run}{env_options}"
         case Verdict.SOURCE_CHANGED if not report.source.store.is_local and not environment:
@@ -53,8 +52,10 @@ def in_environment(environment: str | None, reached: Reached | None = None) -> s
     """
     if not environment:
         return ""
-    connections = reached.words() if reached is not None else []
-    return f" {shlex.join(['--env', environment, *connections])}"
+    options = ["--env", environment]
+    if reached is not None:
+        options += reached.words()
+    return f" {shlex.join(options)}"
 
 
 def _after_failures(report: Report, environment: str | None, reached: Reached | None) -> str | None:
@@ -63,9 +64,11 @@ def _after_failures(report: Report, environment: str | None, reached: Reached | 
     retry = f"s3unzip resume {report.run} --failed{in_environment(environment, reached)}"
     if Help.RUN_WITH_PASSWORD in helps and not report.options.password_ref and not environment:
         return _again(report, reached, PASSWORD)
-    if Help.RETRY_WITH_PASSWORD in helps:
-        return retry if environment else f"{retry} {PASSWORD}"  # an environment has a secret
-    return retry if Help.RETRY in helps else None
+    if Help.RETRY_WITH_PASSWORD in helps and not environment:  # an environment has a secret
+        return f"{retry} {PASSWORD}"
+    if Help.RETRY_WITH_PASSWORD in helps or Help.RETRY in helps:
+        return retry
+    return None
 
 
 def _list_failures(report: Report, env_options: str) -> str | None:
@@ -80,7 +83,9 @@ def _again(
 ) -> str | None:
     """Return the command that starts the run again; None: it is too long for a person."""
     command = f"{repeat_command(report, reached, source)} {more}".rstrip()
-    return command if len(command) <= MAX_COMMAND else None
+    if len(command) > MAX_COMMAND:
+        return None
+    return command
 
 
 def repeat_command(

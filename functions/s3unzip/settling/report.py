@@ -59,7 +59,8 @@ class Tally(Struct):
 
     def note_first(self, time: float) -> None:
         """Note when an object was finished, in Unix seconds."""
-        self.first_object = time if self.first_object is None else min(time, self.first_object)
+        if self.first_object is None or time < self.first_object:
+            self.first_object = time
 
     def add_all(self, outcomes: Iterable[Outcome], task: str) -> None:
         """Add the members of one task."""
@@ -107,7 +108,6 @@ def make_report(  # noqa: PLR0913 - all that a report is made of
         requests: those of the earlier settling steps.
         rounds: that the run had.
     """
-    run = plan.run
     missing = plan.failed + plan.selected - tally.members
     fault = _find_fault(tally, stop, missing)
     verdict = Verdict.COMPLETED
@@ -118,36 +118,45 @@ def make_report(  # noqa: PLR0913 - all that a report is made of
     message = fault and fault.message
     if message is None and plan.excluded and not plan.selected:
         message = f"nothing is selected: the options exclude all {plan.excluded:,} members"
-    report = Report.of(
-        run.id,
-        run,
-        run.pin,
-        verdict,
+    report = replace(
+        _sum_up(plan, tally, verdict),
         reason=fault and fault.reason,
         message=message,
+        missing=missing,
+        tasks_failed=unfinished,
+        requests=tally.requests + plan.requests + requests + step.calls.requests,
+        finished=step.context.clock.now(),
+        rounds=rounds,
+    )
+    cost = price_run(report, step.context.platform)
+    if cost is None:
+        return report
+    return replace(report, cost=cost.total)
+
+
+def _sum_up(plan: PlanSummary, tally: Tally, verdict: Verdict) -> Report:
+    """Return a report of what the plan and the tasks add up to, without the settling steps."""
+    return Report.of(
+        plan.run.id,
+        plan.run,
+        plan.run.pin,
+        verdict,
         members=plan.members,
         directories=plan.directories,
         excluded=plan.excluded,
-        missing=missing,
         **{status.value: tally.counts[status] for status in Status},
         reasons=dict(tally.reasons.most_common()),
         warnings=dict(tally.warnings + Counter(plan.warnings)),
         failures=tuple(tally.failures),
         tasks=plan.tasks,
         workers=plan.workers,
-        tasks_failed=unfinished,
         bytes_in=tally.bytes_read + plan.bytes_read,
         bytes_out=tally.bytes_written,
-        requests=tally.requests + plan.requests + requests + step.calls.requests,
         started=plan.started,
-        finished=step.context.clock.now(),
         plan_seconds=plan.plan_seconds,
         task_seconds=round(tally.task_seconds, 6),
         first_object=tally.first_object,
-        rounds=rounds,
     )
-    cost = price_run(report, step.context.platform)
-    return report if cost is None else replace(report, cost=cost.total)
 
 
 def _find_fault(tally: Tally, stop: Stop | None, missing: int) -> Stop | None:

@@ -140,25 +140,30 @@ def _sort_member(results: Results, stages: _Stages) -> None:
 
 
 def do_split_members(step: Step, results: Results) -> list[Task]:
-    """Do the stages that settling does; return the tasks of the stages that follow.
+    """Link and finish split members; return the tasks that this makes.
 
-    Adds the members that have an outcome now to `results`.
+    A member needs no task if it has its outcome now: the outcome is recorded and added to
+    `results`.
     """
     tasks: list[Task] = []
-    for next_tasks in (
+    for tasks_or_outcome in (
         *map_ahead(partial(link_member, step), results.to_link, MEMBERS_AT_ONCE),
         *map_ahead(partial(finish_member, step), results.to_finish, MEMBERS_AT_ONCE),
     ):
-        if not isinstance(next_tasks, Outcome):
-            tasks += next_tasks
-            continue
-        outcome = next_tasks
-        record_member(step, outcome)
-        results.done += 1
-        results.tally.add_all((outcome,), MEMBER_TASK.format(outcome.index))
-        if outcome.status is Status.EXTRACTED:
-            results.tally.note_first(step.context.clock.now())
+        if isinstance(tasks_or_outcome, Outcome):
+            _add_member(step, results, tasks_or_outcome)
+        else:
+            tasks += tasks_or_outcome
     return tasks
+
+
+def _add_member(step: Step, results: Results, outcome: Outcome) -> None:
+    """Record the outcome of a split member, and add it to the results."""
+    record_member(step, outcome)
+    results.done += 1
+    results.tally.add_all((outcome,), MEMBER_TASK.format(outcome.index))
+    if outcome.status is Status.EXTRACTED:
+        results.tally.note_first(step.context.clock.now())
 
 
 def record_member(step: Step, outcome: Outcome) -> None:

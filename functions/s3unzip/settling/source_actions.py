@@ -24,7 +24,9 @@ from s3unzip.settling.verdicts import amend_report
 
 def source_result(run: Run, report: Report, earlier: Report | None) -> SourceResult | None:
     """Return the state of the action in the report; an earlier report's DONE stays."""
-    earlier_result = None if earlier is None else earlier.after_success
+    earlier_result = None
+    if earlier is not None:
+        earlier_result = earlier.after_success
     if earlier_result is not None and earlier_result.state is SourceState.DONE:
         return earlier_result
     rule = run.after_success

@@ -56,7 +56,9 @@ def bill(cost: Cost | None) -> Markup:
 
 
 def _service(line: CostLine) -> Markup:
-    unit = line.unit if line.unit.endswith("s") or round(line.quantity) == 1 else f"{line.unit}s"
+    unit = line.unit
+    if round(line.quantity) != 1 and not unit.endswith("s"):
+        unit += "s"
     service = element("span", {"class": "item"}, plain(line.item))
     return Markup(f"{plain(line.service)} {service}{aside(f'{line.quantity:,.0f} {unit}')}")
 

@@ -26,8 +26,9 @@ def facts(shown: Shown) -> Markup:
     tiles = [*_member_tiles(shown.report), *_work_tiles(shown.report)]
     if shown.cost:
         tiles.append(_cost_tile(shown.report, shown.cost))
-    # One row, or two that are as equal as can be.
-    columns = max(len(tiles), 3) if len(tiles) <= 5 else (len(tiles) + 1) // 2
+    columns = max(len(tiles), 3)
+    if len(tiles) > 5:  # two rows that are as equal as can be
+        columns = (len(tiles) + 1) // 2
     return element("dl", {"id": "facts", "class": f"facts columns-{columns}"}, *tiles)
 
 
@@ -40,12 +41,14 @@ def _tile(name: str, value: Markup, note: str = "", tone: str = "") -> Markup:
 def _member_tiles(report: Report) -> Iterator[Markup]:
     if report.verdict is Verdict.REJECTED:
         return
-    asides = [
-        f"{report.unchanged:,} unchanged" if report.unchanged else "",
-        f"{report.excluded:,} not selected" if report.excluded else "",
-        _count_directories(report.directories) if report.directories else "",
-    ]
-    note = ", ".join(filter(None, asides)) or f"of {report.members:,}"
+    asides: list[str] = []
+    if report.unchanged:
+        asides.append(f"{report.unchanged:,} unchanged")
+    if report.excluded:
+        asides.append(f"{report.excluded:,} not selected")
+    if report.directories:
+        asides.append(_count_directories(report.directories))
+    note = ", ".join(asides) or f"of {report.members:,}"
     yield _tile("Members extracted", figure(f"{report.extracted:,}"), note)
     files = max(report.members - report.directories, report.failed + report.missing)
     # "Failed 0" beside members without an outcome would say that all is well.
@@ -69,21 +72,27 @@ def _count_directories(count: int) -> str:
 
 def _work_tiles(report: Report) -> Iterator[Markup]:
     seconds = max(0.0, report.finished - report.started)
-    plan = f"the plan took {show_seconds(report.plan_seconds)}" if report.plan_seconds else ""
-    yield _tile("Duration", figure(show_seconds(seconds)), plan)
+    plan_note = ""
+    if report.plan_seconds:
+        plan_note = f"the plan took {show_seconds(report.plan_seconds)}"
+    yield _tile("Duration", figure(show_seconds(seconds)), plan_note)
     if report.first_object is not None:
         began = report.event_time or report.started
         origin = "after the upload" if report.event_time else "after the start"
         yield _tile("First object", figure(show_seconds(report.first_object - began)), origin)
     yield from _rate_tiles(report, seconds)
-    read = f"{show_bytes(report.bytes_in)} read" if report.bytes_in else ""
+    read_note = ""
+    if report.bytes_in:
+        read_note = f"{show_bytes(report.bytes_in)} read"
     if report.bytes_out:
-        yield _tile("Written", figure(show_bytes(report.bytes_out)), read)
+        yield _tile("Written", figure(show_bytes(report.bytes_out)), read_note)
     elif report.verdict is Verdict.REJECTED:
-        yield _tile("Written", figure("nothing"), read)
+        yield _tile("Written", figure("nothing"), read_note)
     if report.tasks > 1:
-        failed = f"{report.tasks_failed:,} failed" if report.tasks_failed else ""
-        yield _tile("Tasks", figure(f"{report.tasks:,}"), failed)
+        failed_note = ""
+        if report.tasks_failed:
+            failed_note = f"{report.tasks_failed:,} failed"
+        yield _tile("Tasks", figure(f"{report.tasks:,}"), failed_note)
     calls = sum(count for _, count in count_calls(report.requests))
     if calls:
         retries = "none retried"

@@ -34,7 +34,9 @@ FAILED_COLUMNS = (
 def failures(shown: Shown) -> Markup:
     """Return the failures; nothing if there are none."""
     report = shown.report
-    counts = {} if report.verdict is Verdict.REJECTED else report.reasons
+    counts = report.reasons
+    if report.verdict is Verdict.REJECTED:
+        counts = {}
     reasons = rank(counts, shown)
     rows = list(_failure_rows(report))
     if not (reasons or rows):
@@ -114,11 +116,14 @@ def _failure_rows(report: Report) -> Iterator[Markup]:
 def _failure_row(failure: Failure, prefix: str) -> Markup:
     reason = clip(failure.reason, MAX_TEXT)
     key = clip(failure.key.removeprefix(prefix), MAX_NAME)
+    offset = NOTHING
+    if failure.offset is not None:
+        offset = figure(f"{failure.offset:,}")
     cells = [
         folded(key or f"(task {clip(failure.task or 'unknown', MAX_TEXT)})"),
         text(reason),
         folded(clip(failure.message, MAX_TEXT)),
-        NOTHING if failure.offset is None else figure(f"{failure.offset:,}"),
+        offset,
     ]
     return row(FAILED_COLUMNS, cells, reason=reason)
 

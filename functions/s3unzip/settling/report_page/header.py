@@ -45,7 +45,9 @@ def _describe_verdict(report: Report, next_command: str | None) -> str:
     in_place = f"{show_count(present, 'member')} {verb} in place, {proof}"
     match report.verdict:
         case Verdict.COMPLETED:
-            return f"{in_place}." if present else "There was nothing to extract."
+            if not present:
+                return "There was nothing to extract."
+            return f"{in_place}."
         case Verdict.COMPLETED_WITH_ERRORS:
             files = max(report.members - report.directories, report.failed)
             return f"{show_count(report.failed, 'member')} of {files:,} failed; {in_place}."
@@ -69,7 +71,9 @@ def _describe_missing(report: Report) -> str:
 
 
 def _describe_next(next_command: str | None) -> str:
-    return " The next command continues from here." if next_command else ""
+    if next_command is None:
+        return ""
+    return " The next command continues from here."
 
 
 def cause(shown: Shown) -> Markup:
@@ -79,7 +83,9 @@ def cause(shown: Shown) -> Markup:
         return NOTHING
     content = [text(clip(report.message or "", MAX_TEXT)), Markup(" ")]
     if report.reason:
-        offset = "" if report.offset is None else f" at byte {report.offset:,}"
+        offset = ""
+        if report.offset is not None:
+            offset = f" at byte {report.offset:,}"
         reason = text(clip(report.reason, MAX_TEXT))
         advice = advise(report.reason, report.run, shown.environment_options)
         content.append(element("code", {}, reason, plain(offset)))
@@ -108,11 +114,16 @@ def _pair(name: str, value: Markup) -> Markup:
 
 
 def _show_moment(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC" if seconds else ""
+    if not seconds:
+        return ""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _command(command: str) -> Markup:
-    """Return a command with a button, which the script shows and which copies it."""
+    """Return a command and a button that copies it.
+
+    The button is hidden until the page's script runs: it does nothing without the script.
+    """
     attributes = {
         "id": "copy",
         "type": "button",

@@ -38,11 +38,10 @@ class Column(NamedTuple):
 def text(value: str) -> Markup:
     """Return text of unknown origin as markup."""
     parts = _HIDDEN.split(value)
-    spelled = [
-        element("span", {"class": "escape"}, Markup(_spell(part))) if position % 2 else plain(part)
-        for position, part in enumerate(parts)
-    ]
-    return element("bdi", {}, *spelled)
+    elements = [plain(part) for part in parts]
+    for position in range(1, len(parts), 2):  # the hidden characters
+        elements[position] = element("span", {"class": "escape"}, Markup(_spell(parts[position])))
+    return element("bdi", {}, *elements)
 
 
 def title_text(value: str) -> Markup:
@@ -102,7 +101,9 @@ def table(
         )
         for column in columns
     ]
-    subtitle = element("small", {}, plain(note)) if note else NOTHING
+    subtitle = NOTHING
+    if note:
+        subtitle = element("small", {}, plain(note))
     row_group = {"role": "rowgroup"}
     sections = [
         element("caption", {}, plain(caption), subtitle),
@@ -138,14 +139,18 @@ def bar(part: float, whole: float, tone: str) -> Markup:
 
     A style attribute would need a weaker Content-Security-Policy. An attribute of SVG does not.
     """
-    share = 100 * part / whole if whole else 0.0
+    share = 0.0
+    if whole:
+        share = 100 * part / whole
     rectangle = element("rect", {"width": f"{share:.2f}%", "height": "100%"})
     return element("svg", {"class": f"bar {tone}", "aria-hidden": "true"}, rectangle)
 
 
 def aside(note: str) -> Markup:
     """Return a quiet line below a text; nothing for an empty note."""
-    return element("span", {"class": "quiet below"}, text(note)) if note else NOTHING
+    if not note:
+        return NOTHING
+    return element("span", {"class": "quiet below"}, text(note))
 
 
 def clip(value: str, limit: int) -> str:
