@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from botocore.exceptions import (
 
 from infra import RefusedError
 from infra.environment import Environment
+from infra.reasons import listed
 
 # CDK's bootstrap writes its version here (CDK guide, "Customize CDK bootstrapping").
 BOOTSTRAP_VERSION = "/cdk-bootstrap/{qualifier}/version"
@@ -90,7 +92,8 @@ class Account:
             )
         except (BotoCoreError, ClientError) as error:
             limit = MEMORY_LIMIT.search(str(error))
-            return int(limit[1]) if limit else None
+            if limit is not None:
+                return int(limit[1])
         return None
 
     @property
@@ -184,7 +187,7 @@ def check_named(account: Account, environment: Environment) -> None:
             code = error.response["Error"]["Code"]
             if any(word in code for word in ("NotFound", "NoSuch", "404")):
                 (value,) = arguments.values()
-                missing = ", ".join(value) if isinstance(value, list) else value
+                missing = ", ".join(listed(value))
                 raise RefusedError(
                     f"infra/environments/{environment.name}.toml: {setting}: there is no {missing} "
                     f"in account {account.id}, region {account.region}"
@@ -198,23 +201,23 @@ def _named_resources(environment: Environment) -> Iterator[_Named]:
         if section.existing is not None:
             yield _Named(f"{name}.existing", "s3", "head_bucket", {"Bucket": section.existing})
         if section.kms_key is not None:
-            key = {"KeyId": section.kms_key}
-            yield _Named(f"{name}.kms_key", "kms", "describe_key", key)
+            yield _Named(f"{name}.kms_key", "kms", "describe_key", {"KeyId": section.kms_key})
     if environment.kms_key is not None:
         yield _Named("kms_key", "kms", "describe_key", {"KeyId": environment.kms_key})
-    for number, route in enumerate(environment.all_routes):
-        path = f"routes.{number}." if route.name else ""
+    for path, route in environment.by_path().items():
         if route.password_kms_key is not None:
-            key = {"KeyId": route.password_kms_key}
-            yield _Named(f"{path}password_kms_key", "kms", "describe_key", key)
+            yield _Named(
+                f"{path}password_kms_key", "kms", "describe_key", {"KeyId": route.password_kms_key}
+            )
         if route.password_secret is not None:
             secret = {"SecretId": route.password_secret.partition("#")[0]}
             yield _Named(f"{path}password_secret", "secretsmanager", "describe_secret", secret)
     for subnet in environment.network.subnets:
         yield _Named("network.subnets", "ec2", "describe_subnets", {"SubnetIds": [subnet]})
     for group in environment.network.security_groups:
-        groups = {"GroupIds": [group]}
-        yield _Named("network.security_groups", "ec2", "describe_security_groups", groups)
+        yield _Named(
+            "network.security_groups", "ec2", "describe_security_groups", {"GroupIds": [group]}
+        )
     boundary = environment.stack.permissions_boundary
     if boundary is not None:
         yield _Named("stack.permissions_boundary", "iam", "get_policy", {"PolicyArn": boundary})
@@ -322,7 +325,7 @@ def empty_bucket(account: Account, bucket: str) -> int:
     """
     s3 = account.client("s3")
     deleted = 0
-    try:
+    with suppress(s3.exceptions.NoSuchBucket):
         for objects in _versions(s3, bucket):
             answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
             for error in answer.get("Errors", []):
@@ -330,14 +333,12 @@ def empty_bucket(account: Account, bucket: str) -> int:
                     f"s3://{bucket}/{error['Key']} was not deleted: {error.get('Message')}"
                 )
             deleted += len(objects)
-    except s3.exceptions.NoSuchBucket:
-        return deleted
     return deleted
 
 
 def _versions(s3: Any, bucket: str) -> Iterator[list[dict[str, str]]]:
     """Yield at most 1,000 at a time, the limit of one DeleteObjects."""
     for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
-        found = page.get("Versions", []) + page.get("DeleteMarkers", [])
-        if found:
-            yield [{"Key": one["Key"], "VersionId": one["VersionId"]} for one in found]
+        versions = page.get("Versions", []) + page.get("DeleteMarkers", [])
+        if versions:
+            yield [{"Key": row["Key"], "VersionId": row["VersionId"]} for row in versions]

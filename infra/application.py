@@ -53,9 +53,8 @@ class Application(cdk.App):
 def synthesize() -> CloudAssembly:
     """Write the cloud assembly of the environment that the context names."""
     app = Application()
-    settings = select_settings(app.node.get_all_context())
-    environment = load_environment(str(app.node.try_get_context("env")), settings=settings)
-    return build(app, environment)
+    context = app.node.get_all_context()
+    return build(app, load_environment(str(context.get("env")), settings=select_settings(context)))
 
 
 def build(
@@ -104,14 +103,12 @@ class S3UnzipStack(cdk.Stack):
         synthesizer: cdk.IStackSynthesizer,
         env: cdk.Environment,
     ) -> None:
-        about = f"s3unzip: ZIP archives in S3 to objects in S3 ({environment.name})"
-        keep = environment.stack.retain
         super().__init__(
             scope,
             name,
             env=env,
-            description=about,
-            termination_protection=keep,
+            description=f"s3unzip: ZIP archives in S3 to objects in S3 ({environment.name})",
+            termination_protection=environment.stack.retain,
             synthesizer=synthesizer,
         )
         boundary = environment.stack.permissions_boundary

@@ -100,18 +100,21 @@ def install_dependencies(folder: Path, target: Target) -> None:
     """Install the package's dependencies into `folder`, in the versions of the lock file."""
     # --color never: the CDK CLI forces colour, which uv would write into the requirements.
     uv = find_uv()
-    export = [uv, "export", "--color", "never", "--quiet", "--frozen", "--no-default-groups"]
-    export += ["--extra", "functions"]
+    export = (
+        *(uv, "export", "--color", "never", "--quiet", "--frozen", "--no-default-groups"),
+        *("--extra", "functions", "--no-emit-project"),
+    )
     prune = [option for name in CLI_ONLY for option in ("--prune", name)]
-    platform = ["--python-platform", target.platform] if target.platform else []
+    machine = ["--python", target.python]
+    if target.platform is not None:
+        machine = ["--python-version", target.python, "--python-platform", target.platform]
     with tempfile.TemporaryDirectory() as scratch:
         requirements = str(Path(scratch) / "requirements.txt")
-        _run([*export, "--no-emit-project", *prune, "--output-file", requirements])
+        _run([*export, *prune, "--output-file", requirements])
         _run(
             [
                 *(uv, "pip", "install", "--color", "never", "--quiet"),
-                *("--target", str(folder), "--python-version" if target.platform else "--python"),
-                *(target.python, *platform),
+                *("--target", str(folder), *machine),
                 *("--only-binary", ":all:", "--no-installer-metadata", "--no-compile-bytecode"),
                 *("--no-deps", "--require-hashes", "--requirements", requirements),
             ]
@@ -179,15 +182,15 @@ NONE_FOUND = (
 
 def find_python(uv: str) -> str | None:
     """Return the path of a CPython 3.13 on this machine, None if there is none."""
-    found = subprocess.run(  # noqa: S603 - fixed arguments
+    search = subprocess.run(  # noqa: S603 - fixed arguments
         [uv, "python", "find", "--no-python-downloads", "--no-project", VERSION],
         capture_output=True,
         text=True,
         check=False,
     )
-    known = [sys.executable, found.stdout.strip()]
-    known += [path for one in PLACES for path in sorted(glob(os.path.expanduser(one)))]  # noqa: PTH111, PTH207
-    return next((path for path in known if _is_right(path)), None)
+    paths = [sys.executable, search.stdout.strip()]
+    paths += [path for form in PLACES for path in sorted(glob(os.path.expanduser(form)))]  # noqa: PTH111, PTH207
+    return next((path for path in paths if _is_right(path)), None)
 
 
 def compile_folder(folder: Path, python: str) -> None:
@@ -245,8 +248,7 @@ def _describe(folder: Path) -> str:
 
 def fingerprint() -> str:
     """Return a digest of all inputs of the asset's bytes: lock file, builder, package."""
-    files = [ROOT / "uv.lock", ROOT / "pyproject.toml"]
-    files.append(Path(__file__))
+    files = [ROOT / "uv.lock", ROOT / "pyproject.toml", Path(__file__)]
     files += sorted(
         file for file in PACKAGE.rglob("*") if file.is_file() and "__pycache__" not in file.parts
     )

@@ -114,16 +114,15 @@ def _headline(measures: Measures, dollars: cloudwatch.IMetric) -> list[cloudwatc
 
 
 def _health(watched: Watched) -> list[cloudwatch.IWidget]:
-    alarms = watched.alarms
     return [
         cloudwatch.AlarmStatusWidget(
             title="Alarms",
-            alarms=list(alarms.by_name.values()),
+            alarms=list(watched.alarms.by_name.values()),
             sort_by=cloudwatch.AlarmStatusWidgetSortBy.STATE_UPDATED_TIMESTAMP,
             width=10,
             height=9,
         ),
-        cloudwatch.TextWidget(markdown=alarms.runbook, width=14, height=9),
+        cloudwatch.TextWidget(markdown=watched.alarms.runbook, width=14, height=9),
     ]
 
 
@@ -194,19 +193,28 @@ def _failures(watched: Watched) -> list[cloudwatch.IWidget]:
 
 def _waiting(watched: Watched, measures: Measures) -> list[list[cloudwatch.IWidget]]:
     """Return a row of what waits or is throttled, and one of what follows."""
-    queue, every = watched.intake.queue, watched.functions.by_name.items()
+    queue = watched.intake.queue
     lengths = [
         queue.metric_approximate_number_of_messages_visible(label="waiting", statistic="Maximum"),
         queue.metric_approximate_number_of_messages_not_visible(
             label="being taken", statistic="Maximum"
         ),
     ]
-    age = queue.metric_approximate_age_of_oldest_message(label="oldest", statistic="Maximum")
-    throttles = [one.metric_throttles(label=name, statistic="Sum") for name, one in every]
-    sources = {"SourcesFinished": "done", "SourcesNotFinished": "not done"}
+    throttles = [
+        function.metric_throttles(label=name, statistic="Sum")
+        for name, function in watched.functions.by_name.items()
+    ]
     return [
         [
-            graph("Queue: age of the oldest message", [age], unit="seconds"),
+            graph(
+                "Queue: age of the oldest message",
+                [
+                    queue.metric_approximate_age_of_oldest_message(
+                        label="oldest", statistic="Maximum"
+                    )
+                ],
+                unit="seconds",
+            ),
             graph("Queue: messages", lengths, unit="messages"),
             graph("Lambda throttles", throttles, unit="invocations"),
             own_graph("S3 throttles", measures, {"S3Throttles": "slow down"}),
@@ -218,7 +226,12 @@ def _waiting(watched: Watched, measures: Measures) -> list[list[cloudwatch.IWidg
                 {"DirectHandovers": "handed over"},
                 width=8,
             ),
-            own_graph("After success", measures, sources, width=8),
+            own_graph(
+                "After success",
+                measures,
+                {"SourcesFinished": "done", "SourcesNotFinished": "not done"},
+                width=8,
+            ),
             graph("Put to done, for its size", measures.spread("ArchivePace"), unit="s", width=8),
         ],
     ]
@@ -252,18 +265,18 @@ def _throughput(measures: Measures) -> list[cloudwatch.IWidget]:
 def _functions(
     functions: Functions, dollars: Sequence[cloudwatch.IMetric]
 ) -> list[cloudwatch.IWidget]:
-    every = functions.by_name.items()
+    by_name = functions.by_name.items()
     return [
         graph(
             "Function errors",
-            [function.metric_errors(label=name, statistic="Sum") for name, function in every],
+            [function.metric_errors(label=name, statistic="Sum") for name, function in by_name],
             unit="invocations",
         ),
         graph(
             "Functions at once",
             [
                 function.metric("ConcurrentExecutions", statistic="Maximum", label=name)
-                for name, function in every
+                for name, function in by_name
             ],
             unit="invocations",
         ),
@@ -280,13 +293,11 @@ def _functions(
 def _logged(
     watched: Watched, title: str, lines: Sequence[str], *, width: int
 ) -> cloudwatch.IWidget:
-    functions = watched.functions
     return cloudwatch.LogQueryWidget(
         title=title,
         log_group_names=[
-            functions.settle.log_group.log_group_name,
-            functions.intake.log_group.log_group_name,
-            functions.plan.log_group.log_group_name,
+            watched.functions.by_name[name].log_group.log_group_name
+            for name in ("settle", "intake", "plan")
         ],
         query_lines=list(lines),
         view=cloudwatch.LogQueryVisualizationType.TABLE,
@@ -304,18 +315,25 @@ def _spending_lines(
     environment: Environment, functions: Functions, workflow: Workflow
 ) -> dict[str, cloudwatch.MathExpression]:
     """Return dollars a period, by an id: requests to S3, runs, and each function."""
-    measures, starts = Measures(environment.name), workflow.state_machine.metric_started
-    run = rates.TRANSITIONS * TRANSITION + rates.EVENTS * rates.PRICE_EVENT
-    run += rates.SQS_REQUESTS * rates.PRICE_SQS_REQUEST
-    writes, reads = _price(rates.PRICE_S3_WRITE), _price(rates.PRICE_S3_READ)
-    requests = {"s3_writes": measures.measure("WriteRequests", "Sum")}
-    requests["s3_reads"] = measures.measure("ReadRequests", "Sum")
+    measures = Measures(environment.name)
+    run = (
+        rates.TRANSITIONS * TRANSITION
+        + rates.EVENTS * rates.PRICE_EVENT
+        + rates.SQS_REQUESTS * rates.PRICE_SQS_REQUEST
+    )
+    expression = (
+        f"s3_writes * {_price(rates.PRICE_S3_WRITE)} + s3_reads * {_price(rates.PRICE_S3_READ)}"
+    )
+    requests = {
+        "s3_writes": measures.measure("WriteRequests", "Sum"),
+        "s3_reads": measures.measure("ReadRequests", "Sum"),
+    }
     lines = {
-        "requests": _line("S3 requests", f"s3_writes * {writes} + s3_reads * {reads}", requests),
+        "requests": _line("S3 requests", expression, requests),
         "runs": _line(
             "state transitions, queue, events",
             f"runs_started * {_price(run)}",
-            {"runs_started": starts(statistic="Sum")},
+            {"runs_started": workflow.state_machine.metric_started(statistic="Sum")},
         ),
     }
     for name, function in functions.by_name.items():

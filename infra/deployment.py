@@ -61,10 +61,11 @@ def bootstrap(wish: Wish) -> int:
     account = find_account(wish.environment)
     target = f"aws://{account.id}/{account.region}"
     qualifier = wish.environment.stack.qualifier
-    stack = [] if qualifier == QUALIFIER else ["--toolkit-stack-name", f"CDKToolkit-{qualifier}"]
     # Without an app, which would be synthesized for its accounts and regions: this one is known.
-    words = ["bootstrap", target, "--app", "", "--qualifier", qualifier, *stack]
-    return run_cdk([*words, *wish.context], account.variables)
+    options = ["--app", "", "--qualifier", qualifier]
+    if qualifier != QUALIFIER:
+        options += ["--toolkit-stack-name", f"CDKToolkit-{qualifier}"]
+    return run_cdk(["bootstrap", target, *options, *wish.context], account.variables)
 
 
 def synth(wish: Wish) -> int:
@@ -107,9 +108,10 @@ def deploy(wish: Wish) -> int:
     check_bootstrap(account, wish.environment)
     check_named(account, wish.environment)
     _say(f"{wish.environment.stack.name}: account {account.id}, region {account.region}")
-    approval = ["--require-approval", "never"] if wish.yes else []
-    changed = fit_account(account, wish)
-    code = run_cdk(["deploy", *wish.context, *changed, *approval], account.variables)
+    options = [*wish.context, *fit_account(account, wish)]
+    if wish.yes:
+        options += ["--require-approval", "never"]
+    code = run_cdk(["deploy", *options], account.variables)
     if code == 0:
         _say(f"\nTry it: make put ENV={wish.environment.name} ARCHIVE=archive.zip")
     elif not (wish.yes or sys.stdin.isatty()):
@@ -131,10 +133,7 @@ def fit_account(account: Account, wish: Wish) -> list[str]:
     """
     _check_memory(account, wish)
     environment = wish.environment
-    functions = environment.functions
-    reserved = {
-        name: getattr(functions, name).reserved_concurrency for name in type(functions).model_fields
-    }
+    reserved = {name: section.reserved_concurrency for name, section in environment.functions}
     stack = find_stack(account, environment.stack.name)
     free = account.unreserved_concurrency(stack.functions if stack else ())
     if free is None:
@@ -155,8 +154,7 @@ def fit_account(account: Account, wish: Wish) -> list[str]:
 
 def _check_memory(account: Account, wish: Wish) -> None:
     """Refuse an environment whose functions need more memory than the account allows."""
-    functions = wish.environment.functions
-    memories = {name: getattr(functions, name).memory for name in type(functions).model_fields}
+    memories = {name: section.memory for name, section in wish.environment.functions}
     limit = account.memory_limit(max(memories.values()))
     if limit is None:
         return
@@ -184,8 +182,7 @@ def put(wish: Wish) -> int:
             f"{archive}: only keys that end in {ingest.suffix} start runs: rename the file, "
             f"or change ingest.suffix in infra/environments/{name}.toml"
         )
-    account = find_account(wish.environment)
-    stack = _find(account, wish)
+    account, stack = _find(wish)
     bucket, key = stack.outputs["IngestBucket"], f"{ingest.prefix}{archive.name}"
     s3 = account.client("s3")
     s3.upload_file(str(archive), bucket, key)
@@ -205,8 +202,7 @@ def put(wish: Wish) -> int:
 
 def unprotect(wish: Wish) -> int:
     """Turn off the stack's termination protection until the next deployment."""
-    account = find_account(wish.environment)
-    stack = _find(account, wish)
+    account, stack = _find(wish)
     account.client("cloudformation").update_termination_protection(
         StackName=stack.name, EnableTerminationProtection=False
     )
@@ -216,8 +212,7 @@ def unprotect(wish: Wish) -> int:
 
 def destroy(wish: Wish) -> int:
     """Delete the stack, its created buckets and all their objects."""
-    account = find_account(wish.environment)
-    stack = _find(account, wish)
+    account, stack = _find(wish)
     if stack.protected:
         raise RefusedError(
             f"{stack.name} is protected against deletion (stack.retain = true): run "
@@ -239,7 +234,9 @@ def destroy(wish: Wish) -> int:
     return run_cdk(["destroy", *wish.context, "--force"], account.variables)
 
 
-def _find(account: Account, wish: Wish) -> DeployedStack:
+def _find(wish: Wish) -> tuple[Account, DeployedStack]:
+    """Return the account and the stack of an environment that is deployed; else `RefusedError`."""
+    account = find_account(wish.environment)
     name = wish.environment.stack.name
     stack = find_stack(account, name)
     if stack is None:
@@ -248,7 +245,7 @@ def _find(account: Account, wish: Wish) -> DeployedStack:
             f"create it with `make deploy ENV={wish.environment.name}`; if it is elsewhere, check "
             "AWS_PROFILE and AWS_DEFAULT_REGION"
         )
-    return stack
+    return account, stack
 
 
 def _ask(question: str) -> str:
@@ -286,10 +283,14 @@ def _read_arguments() -> tuple[Callable[[Wish], int], Wish]:
         if not equals or "." not in setting:
             raise RefusedError(f"SET={pair}: write section.setting=value")
         settings[setting] = value
-    environment = load_environment(chosen.env, settings=settings)
-    return COMMANDS[chosen.command], Wish(
-        environment, tuple(chosen.set.split()), chosen.yes, chosen.archive, chosen.bucket
+    wish = Wish(
+        environment=load_environment(chosen.env, settings=settings),
+        settings=tuple(chosen.set.split()),
+        yes=chosen.yes,
+        archive=chosen.archive,
+        bucket=chosen.bucket,
     )
+    return COMMANDS[chosen.command], wish
 
 
 def main() -> None:

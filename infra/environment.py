@@ -74,15 +74,23 @@ class Environment(Section):
         )
         return [*self.routes, own]
 
+    def by_path(self) -> dict[str, RouteSection]:
+        """Return all routes by the beginning of their settings: "" of the environment, first."""
+        *named, own = self.all_routes
+        return {"": own, **{f"routes.{n}.": route for n, route in enumerate(named)}}
+
     def written_key(self, destination: BucketSection) -> str | None:
         """Return the KMS key that is sent with each member; None: the bucket's own encryption."""
-        return None if destination.kms_key else self.kms_key
+        if destination.kms_key:
+            return None
+        return self.kms_key
 
     @property
     def bucket_keys(self) -> list[str]:
         """The KMS keys of all buckets, each once."""
-        keys = [self.kms_key, *(bucket.kms_key for _, bucket in self.buckets())]
-        return sorted({key for key in keys if key is not None})
+        return sorted(
+            filter(None, {self.kms_key, *(bucket.kms_key for _, bucket in self.buckets())})
+        )
 
     @property
     def workers(self) -> int:
@@ -111,31 +119,27 @@ class Environment(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        """Refuse settings that do not go together."""
+        """Refuse settings that do not go together, with the first reason."""
         try:
             tuning = make_tuning(self.tuning)
-            problem = self._explain_problem(tuning)
+            problem = (
+                self._explain_plan_memory()
+                or self._explain_small_archives(tuning)
+                or self._explain_concurrency()
+                or self._explain_buckets()
+                or self._explain_keys()
+                or self._explain_network()
+                or explain_order(self.all_routes)
+                or explain_patterns(self.all_routes)
+                or explain_writes(dict(self.buckets()), self.all_routes)
+                or self._explain_after_success()
+                or self._explain_scan()
+            )
         except UsageError as error:
             raise ValueError(str(error)) from error
         if problem is not None:
             raise ValueError(problem)
         return self
-
-    def _explain_problem(self, tuning: Tuning) -> str | None:
-        """Return why the first settings do not go together, None if all do."""
-        return (
-            self._explain_plan_memory()
-            or self._explain_small_archives(tuning)
-            or self._explain_concurrency()
-            or self._explain_buckets()
-            or self._explain_keys()
-            or self._explain_network()
-            or explain_order(self.all_routes)
-            or explain_patterns(self.all_routes)
-            or explain_writes(self.ingest, self.all_routes, self.work)
-            or self._explain_after_success()
-            or self._explain_scan()
-        )
 
     def _explain_small_archives(self, tuning: Tuning) -> str | None:
         timeout = self.functions.intake.timeout
@@ -151,25 +155,23 @@ class Environment(Section):
     def _explain_plan_memory(self) -> str | None:
         """Return why Lambda would kill the plan function with the largest directory allowed."""
         memory = self.functions.plan.memory
-        members = self.limits.members
-        names_size = self.limits.names_size
-        needed = plan_memory(members, names_size)
+        limits = self.limits
+        needed = plan_memory(limits.members, limits.names_size)
         if needed <= memory:
             return None
-        fitting = _fitting_members(memory, names_size)
+        fitting = _fitting_members(memory, limits.names_size)
         return (
             f"functions.plan.memory: {memory} MB is too little for limits.members "
-            f"({members:,}) and limits.names_size ({names_size:,} bytes), which take {needed:,} "
-            f"MB: raise it, or set limits.members to at most {fitting:,}"
+            f"({limits.members:,}) and limits.names_size ({limits.names_size:,} bytes), which take "
+            f"{needed:,} MB: raise it, or set limits.members to at most {fitting:,}"
         )
 
     def fit_plan(self, memory: int) -> list[str]:
         """Return the settings with which a plan fits into `memory`, in MB; usually none."""
-        members = self.limits.members
-        names_size = self.limits.names_size
-        if plan_memory(members, names_size) <= memory:
+        limits = self.limits
+        if plan_memory(limits.members, limits.names_size) <= memory:
             return []
-        return [f"limits.members={_fitting_members(memory, names_size)}"]
+        return [f"limits.members={_fitting_members(memory, limits.names_size)}"]
 
     def _explain_concurrency(self) -> str | None:
         """Return which limit is above the reservation that it uses."""
@@ -194,9 +196,10 @@ class Environment(Section):
 
     def buckets(self) -> Iterator[tuple[str, BucketSection]]:
         """Yield the sections of buckets, by their settings."""
-        yield from (("ingest", self.ingest), ("destination", self.destination), ("work", self.work))
-        for number, route in enumerate(self.routes):
-            yield f"routes.{number}.destination", route.destination
+        yield "ingest", self.ingest
+        for path, route in self.by_path().items():
+            yield f"{path}destination", route.destination
+        yield "work", self.work
 
     def _explain_buckets(self) -> str | None:
         """Return which existing bucket is of a kind that the pipeline cannot use."""
@@ -219,19 +222,10 @@ class Environment(Section):
                     f"{setting}.kms_key: is the key of an existing bucket; the stack creates this "
                     "bucket, with the key of kms_key: set that, or name a bucket"
                 )
-        if self.password_kms_key and not self.password_secret:
-            return "password_kms_key: is the key of password_secret, which is not set"
-        for number, route in enumerate(self.routes):
+        for path, route in self.by_path().items():
             if route.password_kms_key and not route.password_secret:
-                setting = f"routes.{number}.password_kms_key"
-                return f"{setting}: is the key of password_secret, which is not set"
+                return f"{path}password_kms_key: is the key of password_secret, which is not set"
         return None
-
-    def _options(self) -> Iterator[tuple[str, Options]]:
-        """Yield the options of runs, by their settings."""
-        yield "options", self.options
-        for number, route in enumerate(self.routes):
-            yield f"routes.{number}.options", route.options
 
     def _explain_network(self) -> str | None:
         network = self.network
@@ -250,10 +244,10 @@ class Environment(Section):
                 "delete the archives, or turn versioning on and set ingest.versioned"
             )
         if rule.action == "delete":
-            made = AfterSuccess(SourceAction.DELETE)
-            for setting, options in self._options():
-                named = f"{setting}.{{}}".format
-                check_after_success(made, options, "after_success.action:", named)
+            delete = AfterSuccess(SourceAction.DELETE)
+            for path, route in self.by_path().items():
+                name_option = f"{path}options.{{}}".format
+                check_after_success(delete, route.options, "after_success.action:", name_option)
         return None
 
     def _explain_scan(self) -> str | None:
@@ -264,11 +258,11 @@ class Environment(Section):
                 "limits.parts: with ingest.scan split archives are not opened, because the scan of "
                 "a part does not look into the archive: leave it out"
             )
-        for setting, options in self._options():
-            if options.nested_depth > SCANNED_DEPTH:
+        for path, route in self.by_path().items():
+            if route.options.nested_depth > SCANNED_DEPTH:
                 return (
-                    f"{setting}.nested_depth: with ingest.scan at most {SCANNED_DEPTH}, because "
-                    "GuardDuty does not look into deeper archives"
+                    f"{path}options.nested_depth: with ingest.scan at most {SCANNED_DEPTH}, "
+                    "because GuardDuty does not look into deeper archives"
                 )
         return None
 

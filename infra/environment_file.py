@@ -41,9 +41,10 @@ def load_environment(
         replace_settings(values, settings or {})
         return Environment.model_validate({**values, "name": name})
     except ValidationError as error:
-        said = first_line(error)
-        where = "-c" if re.split("[: ]", said, maxsplit=1)[0] in (settings or {}) else f"{shown}:"
-        raise EnvironmentFileError(f"{where} {said}") from error
+        message = first_line(error)
+        if re.split("[: ]", message, maxsplit=1)[0] in (settings or {}):
+            raise EnvironmentFileError(f"-c {message}") from error
+        raise EnvironmentFileError(f"{shown}: {message}") from error
 
 
 SETTING = re.compile(r"[a-z_]+(\.[a-z0-9_]+)+")

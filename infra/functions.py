@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from infra.best_practices import acknowledge
 from infra.environment import Environment
 from infra.environment_file import EnvironmentFileError
-from infra.rights import READERS, Rights, allow, machine_arn
+from infra.rights import READERS, Rights, allow, states_arn
 from infra.sections import BucketSection, FunctionSection, RouteSection
 from infra.storage import Storage
 from s3unzip.metric_names import NAMESPACE, SERVICE
@@ -23,6 +23,24 @@ from s3unzip.model import Options
 from s3unzip.settings import PROCESS_VARIABLES, Variable
 from s3unzip.zip import Limits
 
+# CDK's names of the numbers of days that `LogsSection` accepts.
+RETENTION = {
+    1: logs.RetentionDays.ONE_DAY,
+    3: logs.RetentionDays.THREE_DAYS,
+    5: logs.RetentionDays.FIVE_DAYS,
+    7: logs.RetentionDays.ONE_WEEK,
+    14: logs.RetentionDays.TWO_WEEKS,
+    30: logs.RetentionDays.ONE_MONTH,
+    60: logs.RetentionDays.TWO_MONTHS,
+    90: logs.RetentionDays.THREE_MONTHS,
+    120: logs.RetentionDays.FOUR_MONTHS,
+    150: logs.RetentionDays.FIVE_MONTHS,
+    180: logs.RetentionDays.SIX_MONTHS,
+    365: logs.RetentionDays.ONE_YEAR,
+    400: logs.RetentionDays.THIRTEEN_MONTHS,
+    545: logs.RetentionDays.EIGHTEEN_MONTHS,
+    731: logs.RetentionDays.TWO_YEARS,
+}
 PURPOSES = {
     "intake": "Takes archives: does small ones, plans others and starts their runs",
     "plan": "Plans an archive with a large directory, or goes on with a run that stopped",
@@ -42,8 +60,11 @@ class Functions(Construct):
         self._code = code
         self._removal = storage.removal
         self._variables = _variables(environment, storage)
-        self._variables[Variable.STATE_MACHINE] = machine_arn(environment, cdk.Stack.of(self))
-        self._rights = Rights(environment, storage, cdk.Stack.of(self))
+        stack = cdk.Stack.of(self)
+        self._variables[Variable.STATE_MACHINE] = states_arn(
+            stack, "stateMachine", environment.stack.name
+        )
+        self._rights = Rights(environment, storage, stack)
         rights = self._rights.by_function()
         self.by_name: Mapping[str, lambda_.Function] = {
             name: self._function(name, rights[name]) for name in PURPOSES
@@ -95,9 +116,9 @@ class Functions(Construct):
         is_reader = name in READERS
         routes = [_route_value(self._environment, route) for route in self._environment.routes]
         if not is_reader:
-            for value in routes:
-                value.pop("password_secret", None)
-        variables: dict[str, str] = {Variable.ROUTES: json.dumps(routes) if routes else ""}
+            for route in routes:
+                route.pop("password_secret", None)
+        variables: dict[str, str] = {Variable.ROUTES: _json_of(routes)}
         if secret and is_reader:
             variables[Variable.PASSWORD_SECRET] = secret
         _check_size(self._variables | variables)
@@ -108,7 +129,7 @@ class Functions(Construct):
         log_group = logs.LogGroup(
             self,
             f"{name.capitalize()}Logs",
-            retention=_retention(self._environment.logs.days),
+            retention=RETENTION[self._environment.logs.days],
             removal_policy=self._removal,
         )
         role = iam.Role(
@@ -152,15 +173,6 @@ def _application_level(environment: Environment) -> lambda_.ApplicationLogLevel:
     return lambda_.ApplicationLogLevel.INFO
 
 
-def _retention(days: int) -> logs.RetentionDays:
-    """Return CDK's name for this number of days."""
-    names = {30: "ONE_MONTH", 60: "TWO_MONTHS", 90: "THREE_MONTHS", 120: "FOUR_MONTHS"}
-    names |= {150: "FIVE_MONTHS", 180: "SIX_MONTHS", 365: "ONE_YEAR", 400: "THIRTEEN_MONTHS"}
-    names |= {545: "EIGHTEEN_MONTHS", 731: "TWO_YEARS", 1: "ONE_DAY", 3: "THREE_DAYS"}
-    names |= {5: "FIVE_DAYS", 7: "ONE_WEEK", 14: "TWO_WEEKS"}
-    return logs.RetentionDays[names[days]]
-
-
 def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
     """Return the variables of every function."""
     destination = environment.destination
@@ -170,7 +182,6 @@ def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
     if environment.ingest.scan:
         limits["parts"] = 1  # nobody has scanned the members of a split archive
     tuning = environment.tuning | {"max_workers": environment.max_workers}
-    maximum = environment.runs.max_cost
     return {
         Variable.ENVIRONMENT: environment.name,
         Variable.WORK_BUCKET: storage.work.bucket_name,
@@ -184,19 +195,24 @@ def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
         Variable.REQUEST_PAYER: "requester" if environment.ingest.request_payer else "",
         Variable.SCAN: environment.ingest.scan or "",
         Variable.EVENT_BUS: environment.event_bus,
-        Variable.AFTER_SUCCESS: json.dumps(rule.model_dump(exclude_defaults=True))
-        if rule.action
-        else "",
+        Variable.AFTER_SUCCESS: _json_of(rule.model_dump(exclude_defaults=True)),
         Variable.OPTIONS: json.dumps(to_builtins(environment.options)),
         Variable.TUNING: json.dumps(tuning, sort_keys=True),
         Variable.LIMITS: json.dumps(limits, sort_keys=True),
         Variable.WORKER_MEMORY: str(environment.functions.extract.memory),
-        Variable.MAX_COST: "" if maximum is None else str(maximum),
+        Variable.MAX_COST: str(environment.runs.max_cost or ""),
         "POWERTOOLS_SERVICE_NAME": SERVICE,
         "POWERTOOLS_METRICS_NAMESPACE": NAMESPACE,
         "POWERTOOLS_LOG_LEVEL": environment.logs.level,
         **PROCESS_VARIABLES,
     }
+
+
+def _json_of(value: object) -> str:
+    """Return a value as JSON; an empty table or list is an empty text, as an unset variable."""
+    if not value:
+        return ""
+    return json.dumps(value)
 
 
 def _route_value(environment: Environment, route: RouteSection) -> dict[str, Any]:
@@ -213,15 +229,14 @@ def _route_value(environment: Environment, route: RouteSection) -> dict[str, Any
         "options": _differences(route.options, environment.options),
         "password_secret": route.password_secret,
     }
-    return {name: part for name, part in value.items() if part}
+    return {name: setting for name, setting in value.items() if setting}
 
 
 def _differences(options: Options, own: Options) -> dict[str, Any]:
     """Return the options of a route that are not those of the environment."""
-    names = Options.__struct_fields__
     return {
         name: to_builtins(getattr(options, name))
-        for name in names
+        for name in Options.__struct_fields__
         if getattr(options, name) != getattr(own, name)
     }
 

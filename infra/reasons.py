@@ -62,14 +62,17 @@ def reason_for(actions: list[str], resource: str) -> str | None:
     CDK merges statements of one resource (the feature flag ``minimizePolicies``), so the actions of
     one statement may need different reasons.
     """
-    reasons: dict[str, None] = {}  # an ordered set
-    known = [one for one in WILDCARDS if re.fullmatch(one.resource, resource)]
-    for action in actions:
-        reason = next((one.reason for one in known if re.fullmatch(one.actions, action)), None)
-        if reason is None:
-            return None
-        reasons[reason] = None
-    return " ".join(reasons) or None
+    wildcards = [wildcard for wildcard in WILDCARDS if re.fullmatch(wildcard.resource, resource)]
+    reasons = [
+        next(
+            (wildcard.reason for wildcard in wildcards if re.fullmatch(wildcard.actions, action)),
+            "",
+        )
+        for action in actions
+    ]
+    if "" in reasons:
+        return None
+    return " ".join(dict.fromkeys(reasons)) or None
 
 
 def resources_of(statement: dict[str, Any]) -> Iterator[str]:

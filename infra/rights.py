@@ -36,8 +36,6 @@ class Rights:
         self._environment = environment
         self._stack = stack
         self._storage = storage
-        self._ingest = storage.ingest
-        self._work = storage.work
         self._archives = [
             storage.ingest.arn_for_objects(f"{prefix}*")
             for prefix in widest_prefixes(environment.all_routes)
@@ -65,12 +63,8 @@ class Rights:
         refs = {route.password_secret for route in routes if route.password_secret}
         secrets = sorted({ref.partition("#")[0] for ref in refs})
         keys = sorted({route.password_kms_key for route in routes if route.password_kms_key})
-        statements = []
-        if secrets:
-            statements.append(allow(["secretsmanager:GetSecretValue"], *secrets))
-        if keys:
-            statements.append(allow(["kms:Decrypt"], *keys))
-        return statements
+        rights = {"secretsmanager:GetSecretValue": secrets, "kms:Decrypt": keys}
+        return [allow([action], *arns) for action, arns in rights.items() if arns]
 
     def destination_policy(self, section: BucketSection, roles: list[iam.IRole]) -> str:
         """Return the bucket policy, as JSON, that lets `roles` write into a bucket of others."""
@@ -81,11 +75,11 @@ class Rights:
             for route in self._environment.all_routes
             if self._storage.destination_of(route.destination) is bucket
         ]
-        listing = ["s3:ListBucket", "s3:ListBucketMultipartUploads"]
         rights = [(member_actions(route.options), self._members(route)) for route in routes]
+        rights.append((["s3:ListBucket", "s3:ListBucketMultipartUploads"], bucket.bucket_arn))
         statements = [
             {"Effect": "Allow", "Principal": principal, "Action": actions, "Resource": resource}
-            for actions, resource in [*rights, (listing, bucket.bucket_arn)]
+            for actions, resource in rights
         ]
         return self._stack.to_json_string({"Version": "2012-10-17", "Statement": statements})
 
@@ -112,46 +106,47 @@ class Rights:
             *(allow(member_actions(route.options), self._members(route)) for route in routes),
             # Without the right to list, S3 returns 403 for a missing object, not 404. The call
             # has no prefix, so a condition on the prefix would refuse it.
-            allow(["s3:ListBucket"], self._work.bucket_arn, *self._destinations()),
+            allow(["s3:ListBucket"], self._storage.work.bucket_arn, *self._destinations()),
         ]
 
     def _runs(self) -> list[iam.PolicyStatement]:
-        environment = self._environment
+        machine = self._environment.stack.name
         bus = self._stack.format_arn(
-            service="events", resource="event-bus", resource_name=environment.event_bus
+            service="events", resource="event-bus", resource_name=self._environment.event_bus
         )
         return [
             *self._tasks(),
-            allow(["s3:ListBucket"], self._ingest.bucket_arn),
-            *self._scan(),
+            allow(["s3:ListBucket"], self._storage.ingest.bucket_arn),
             allow(["s3:ListBucketMultipartUploads"], *self._destinations()),
             # Nested archives, and archives that were replaced while their run was at work.
-            allow(["states:StartExecution"], machine_arn(environment, self._stack)),
+            allow(["states:StartExecution"], states_arn(self._stack, "stateMachine", machine)),
             # Whether the execution of a name that is taken is at work, and for which archive.
-            allow(["states:DescribeExecution"], executions_arn(environment, self._stack)),
+            allow(
+                ["states:DescribeExecution"], states_arn(self._stack, "execution", f"{machine}:*")
+            ),
             iam.PolicyStatement(
                 actions=["events:PutEvents"],
                 resources=[bus],
                 conditions={"StringEqualsIfExists": {"events:source": "s3unzip"}},
             ),
-            *self._after_success(),
+            *self._archive_actions(),
         ]
 
-    def _scan(self) -> list[iam.PolicyStatement]:
-        """Return the right to read the tag that says what the scan of a version came to."""
-        if self._environment.ingest.scan is None:
+    def _archive_actions(self) -> list[iam.PolicyStatement]:
+        """Return the rights to read the tag of a version's scan, and to finish an archive."""
+        delete = "s3:DeleteObject"
+        if self._environment.ingest.keeps_versions:
+            delete = "s3:DeleteObjectVersion"
+        actions = {
+            None: [],
+            "tag": ["s3:GetObjectVersionTagging", "s3:PutObjectVersionTagging"],
+            "delete": [delete],
+        }[self._environment.after_success.action]
+        if self._environment.ingest.scan is not None:
+            actions.append("s3:GetObjectVersionTagging")
+        if not actions:
             return []
-        return [allow(["s3:GetObjectVersionTagging"], *self._archives)]
-
-    def _after_success(self) -> list[iam.PolicyStatement]:
-        rule, versioned = self._environment.after_success, self._environment.ingest.keeps_versions
-        if rule.action == "tag":
-            actions = ["s3:GetObjectVersionTagging", "s3:PutObjectVersionTagging"]
-        elif rule.action == "delete":
-            actions = ["s3:DeleteObjectVersion" if versioned else "s3:DeleteObject"]
-        else:
-            return []
-        return [allow(actions, *self._archives)]
+        return [allow(sorted(set(actions)), *self._archives)]
 
 
 def member_actions(options: Options) -> list[str]:
@@ -167,20 +162,12 @@ def member_actions(options: Options) -> list[str]:
     return actions
 
 
-def machine_arn(environment: Environment, stack: cdk.Stack) -> str:
-    """Return the state machine's ARN by its name: it names the functions, so they cannot name it.
+def states_arn(stack: cdk.Stack, resource: str, name: str) -> str:
+    """Return the ARN of the state machine, or of its executions, by its name.
 
-    CloudFormation refuses a circle of references.
+    The state machine names the functions, so their roles and variables cannot refer to the
+    machine: CloudFormation refuses a circle of references.
     """
-    return _states_arn("stateMachine", environment.stack.name, stack)
-
-
-def executions_arn(environment: Environment, stack: cdk.Stack) -> str:
-    """Return the ARN of all executions of the state machine, likewise."""
-    return _states_arn("execution", f"{environment.stack.name}:*", stack)
-
-
-def _states_arn(resource: str, name: str, stack: cdk.Stack) -> str:
     return stack.format_arn(
         service="states",
         resource=resource,

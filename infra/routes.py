@@ -14,7 +14,8 @@ The rules:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -138,44 +139,35 @@ def explain_order(routes: Sequence[RouteSection]) -> str | None:
 
 
 def explain_writes(
-    bucket: BucketSection, routes: Sequence[RouteSection], work: BucketSection
+    buckets: Mapping[str, BucketSection], routes: Sequence[RouteSection]
 ) -> str | None:
     """Return what a run writes where an object could start a run, or replace a plan.
 
     Args:
-        bucket: where archives arrive.
+        buckets: of the environment and of its routes, by their settings.
         routes: all of them, that of the environment last.
-        work: where the records of runs are.
     """
-    for setting, written in _written(routes, work):
+    ingest = buckets["ingest"]
+    for setting, written in buckets.items():
+        if setting == "ingest":
+            continue
         for route in routes:
-            scope = bucket.model_copy(update={"prefix": route.prefix})
+            scope = ingest.model_copy(update={"prefix": route.prefix})
             if are_below(scope, written):
-                whose = (
-                    f"the scope of the route {route.name}" if route.name else "the trigger's scope"
-                )
+                whose = "the trigger's scope"
+                if route.name:
+                    whose = f"the scope of the route {route.name}"
                 return (
                     f"{setting}.prefix: s3://{written.existing}/{written.prefix} is inside {whose} "
-                    f"(s3://{bucket.existing}/{route.prefix}*{route.suffix}), so what a run writes "
+                    f"(s3://{ingest.existing}/{route.prefix}*{route.suffix}), so what a run writes "
                     "could start runs: choose another bucket or prefix"
                 )
-    for setting, written in _written(routes):
-        if are_below(written, work):
-            owner = "the destination" if setting == "destination" else setting
+    work = buckets["work"]
+    for setting, written in buckets.items():
+        if setting not in {"ingest", "work"} and are_below(written, work):
+            owner = re.sub("^destination", "the destination", setting)
             return (
                 f"work.prefix: s3://{work.existing}/{work.prefix} and {owner} overlap, so a "
                 "member could replace a plan: choose another bucket or prefix"
             )
     return None
-
-
-def _written(
-    routes: Sequence[RouteSection], work: BucketSection | None = None
-) -> Iterator[tuple[str, BucketSection]]:
-    """Yield what runs write into, by the setting; that of the environment first."""
-    *named, own = routes
-    yield "destination", own.destination
-    for number, route in enumerate(named):
-        yield f"routes.{number}.destination", route.destination
-    if work is not None:
-        yield "work", work

@@ -37,14 +37,17 @@ class Storage(Construct):
             versioned=True,
             lifecycle_rules=_ingest_rules(environment.ingest.expire_days),
         )
-        self._own_destination = environment.destination.existing
         self.destination = self._bucket(
             "Destination",
             environment.destination,
             versioned=environment.destination.versioned,
             lifecycle_rules=[_abandoned(ABANDONED_DAYS)],
         )
-        self._others: dict[str, s3.IBucket] = {}  # of routes, by their names
+        # Destinations by the names of existing buckets; None: the environment's own.
+        self._destinations = {
+            None: self.destination,
+            environment.destination.existing: self.destination,
+        }
         self.work = self._bucket(
             "Work",
             environment.work,
@@ -61,12 +64,10 @@ class Storage(Construct):
     def destination_of(self, section: BucketSection) -> s3.IBucket:
         """Return the bucket of a destination: that of the environment, or one of a route."""
         name = section.existing
-        if name is None or name == self._own_destination:
-            return self.destination
-        if name not in self._others:
+        if name is not None and name not in self._destinations:
             bucket = s3.Bucket.from_bucket_name(self, f"Destination-{name}", name)
-            self._others[name] = bucket
-        return self._others[name]
+            self._destinations[name] = bucket
+        return self._destinations[name]
 
     def _bucket(
         self,
@@ -88,7 +89,7 @@ class Storage(Construct):
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             encryption=s3.BucketEncryption.KMS if self.key else s3.BucketEncryption.S3_MANAGED,
             encryption_key=self.key,
-            bucket_key_enabled=True if self.key else None,
+            bucket_key_enabled=bool(self.key) or None,
             lifecycle_rules=lifecycle_rules,
             removal_policy=self.removal,
         )

@@ -107,7 +107,9 @@ def _setting_type(row: OptionRow) -> Any:
         kind = list[str]
     elif kind is int:
         kind = Annotated[int, Field(ge=row.option.minimum, le=row.option.maximum_in_file)]
-    return kind | None if row.optional else kind
+    if row.optional:
+        return kind | None
+    return kind
 
 
 def _setting_default(row: OptionRow) -> Any:

@@ -106,9 +106,11 @@ class Workflow(Construct):
         # The developer guide of Step Functions, "IAM policies for using Distributed Map states",
         # requires all four for a ResultWriter.
         actions = ["GetObject", "PutObject", "ListMultipartUploadParts", "AbortMultipartUpload"]
-        self._allow([f"s3:{action}" for action in actions], rounds)
-        for key in sorted(filter(None, {environment.kms_key, environment.work.kms_key})):
-            self._allow(["kms:Decrypt", "kms:GenerateDataKey"], key)
+        rights = [allow([f"s3:{action}" for action in actions], rounds)]
+        keys = sorted(filter(None, {environment.kms_key, environment.work.kms_key}))
+        rights += [allow(["kms:Decrypt", "kms:GenerateDataKey"], key) for key in keys]
+        for statement in rights:
+            self.state_machine.add_to_role_policy(statement)
 
     def settle_failures(self, settle: lambda_.Function, undelivered: sqs.Queue) -> None:
         """Let the settle function report every execution that failed or was stopped."""
@@ -135,8 +137,8 @@ class Workflow(Construct):
         )
 
     def _definition(self) -> sfn.IChainable:
-        plan = self._step("Plan", self._functions.plan)
-        settle = self._step("Settle", self._functions.settle)
+        plan = self._invoke("Plan", self._functions.plan)
+        settle = self._invoke("Settle", self._functions.settle)
         following = (
             sfn.Choice(self, "Next?")
             .when(sfn.Condition.string_equals("$.next", "few"), self._few_tasks().next(settle))
@@ -153,16 +155,10 @@ class Workflow(Construct):
             .otherwise(plan.next(following))
         )
 
-    def _step(self, name: str, function: lambda_.Function) -> tasks.LambdaInvoke:
-        """Return the state that gives its input to a function and goes on with its answer."""
-        task = tasks.LambdaInvoke(self, name, lambda_function=function, output_path="$.Payload")
-        _retry(task, STEP_WAITS)
-        return task
-
     def _few_tasks(self) -> sfn.Map:
         """Return the Map over the tasks that are in the state's data."""
         left = sfn.Pass(self, "Left for the next round", output_path=sfn.JsonPath.DISCARD)
-        task = self._task("Extract", INLINE_WAITS)
+        task = self._extract("Extract", INLINE_WAITS)
         task.add_catch(left, errors=[sfn.Errors.ALL], result_path=sfn.JsonPath.DISCARD)
         state = sfn.Map(
             self,
@@ -196,7 +192,7 @@ class Workflow(Construct):
             ),
             result_path=sfn.JsonPath.DISCARD,
         )
-        state.item_processor(self._task("Extract one of many", CHILD_WAITS))
+        state.item_processor(self._extract("Extract one of many", CHILD_WAITS))
         # The whole round runs again then. Tasks that ended find their outcomes on record.
         state.add_retry(
             errors=MAP_FAULTS,
@@ -207,38 +203,45 @@ class Workflow(Construct):
         )
         return state
 
-    def _task(self, name: str, waits: int) -> tasks.LambdaInvoke:
+    def _extract(self, name: str, waits: int) -> tasks.LambdaInvoke:
         """Return the state that does one task; its result is in the work bucket."""
-        task = tasks.LambdaInvoke(
-            self,
-            name,
-            lambda_function=self._functions.extract,
-            result_path=sfn.JsonPath.DISCARD,
-            output_path=sfn.JsonPath.DISCARD,
+        nothing = sfn.JsonPath.DISCARD
+        return self._invoke(
+            name, self._functions.extract, waits, output_path=nothing, result_path=nothing
         )
-        _retry(task, waits)
+
+    def _invoke(
+        self,
+        name: str,
+        function: lambda_.Function,
+        waits: int = STEP_WAITS,
+        *,
+        output_path: str = "$.Payload",
+        result_path: str | None = None,
+    ) -> tasks.LambdaInvoke:
+        """Return the state that gives its input to a function and goes on with its answer.
+
+        It waits up to `waits` times for a free worker. CDK adds six attempts in two minutes for
+        faults of the Lambda service.
+        """
+        task = tasks.LambdaInvoke(
+            self, name, lambda_function=function, output_path=output_path, result_path=result_path
+        )
+        task.add_retry(errors=FINAL, max_attempts=0)
+        task.add_retry(
+            errors=[THROTTLED],
+            interval=cdk.Duration.seconds(5),
+            max_attempts=waits,
+            backoff_rate=1.1,
+            max_delay=cdk.Duration.seconds(LONGEST_WAIT),
+            jitter_strategy=sfn.JitterType.FULL,
+        )
+        task.add_retry(
+            errors=[sfn.Errors.TASKS_FAILED],
+            interval=cdk.Duration.seconds(1),
+            max_attempts=3,
+            backoff_rate=2.5,
+            max_delay=cdk.Duration.seconds(30),
+            jitter_strategy=sfn.JitterType.FULL,
+        )
         return task
-
-    def _allow(self, actions: list[str], resource: str) -> None:
-        self.state_machine.add_to_role_policy(allow(actions, resource))
-
-
-def _retry(task: tasks.LambdaInvoke, waits: int) -> None:
-    """Retry a task: CDK adds six attempts in two minutes for faults of the Lambda service."""
-    task.add_retry(errors=FINAL, max_attempts=0)
-    task.add_retry(
-        errors=[THROTTLED],
-        interval=cdk.Duration.seconds(5),
-        max_attempts=waits,
-        backoff_rate=1.1,
-        max_delay=cdk.Duration.seconds(LONGEST_WAIT),
-        jitter_strategy=sfn.JitterType.FULL,
-    )
-    task.add_retry(
-        errors=[sfn.Errors.TASKS_FAILED],
-        interval=cdk.Duration.seconds(1),
-        max_attempts=3,
-        backoff_rate=2.5,
-        max_delay=cdk.Duration.seconds(30),
-        jitter_strategy=sfn.JitterType.FULL,
-    )
