@@ -142,7 +142,6 @@ class S3UnzipStack(cdk.Stack):
 
 def _outputs(environment: Environment, storage: Storage, watched: Watched) -> dict[str, str]:
     """Return the stack's outputs by name."""
-    intake, functions = watched.intake, watched.functions
     outputs = {
         "IngestBucket": storage.ingest.bucket_name,
         "DestinationBucket": storage.destination.bucket_name,
@@ -150,11 +149,11 @@ def _outputs(environment: Environment, storage: Storage, watched: Watched) -> di
         "StateMachineArn": watched.workflow.state_machine.state_machine_arn,
         **{
             f"{name.capitalize()}Function": one.function_name
-            for name, one in functions.by_name.items()
+            for name, one in watched.functions.by_name.items()
         },
-        "QueueUrl": intake.queue.queue_url,
-        "DeadLettersArn": intake.dead_letters["DeadLetters"].queue_arn,
-        **{f"{name}Url": queue.queue_url for name, queue in intake.dead_letters.items()},
+        "QueueUrl": watched.intake.queue.queue_url,
+        "DeadLettersArn": watched.intake.dead_letters["DeadLetters"].queue_arn,
+        **{f"{name}Url": queue.queue_url for name, queue in watched.intake.dead_letters.items()},
         # `s3unzip doctor` compares these with the bucket and with its own package.
         "IngestVersioned": str(environment.ingest.keeps_versions).lower(),
         "Version": __version__,
@@ -167,11 +166,13 @@ def _outputs(environment: Environment, storage: Storage, watched: Watched) -> di
     if environment.work.prefix:
         outputs["WorkPrefix"] = environment.work.prefix
     if environment.destination.existing is not None:
-        outputs["DestinationPolicy"] = functions.destination_policy(environment.destination)
+        outputs["DestinationPolicy"] = watched.functions.destination_policy(environment.destination)
     for number, route in enumerate(environment.routes):
         title = f"Route{number}"
         if route.destination.existing not in {None, environment.destination.existing}:
-            outputs[f"{title}DestinationPolicy"] = functions.destination_policy(route.destination)
+            outputs[f"{title}DestinationPolicy"] = watched.functions.destination_policy(
+                route.destination
+            )
         key = route.destination.kms_key or environment.kms_key
         if key is not None:
             outputs[f"{title}DestinationKey"] = key

@@ -252,12 +252,15 @@ def _throughput(measures: Measures) -> list[cloudwatch.IWidget]:
         "MembersUnchanged": "unchanged",
         "MembersFailed": "failed",
     }
-    sizes = {"BytesRead": "read", "BytesWritten": "written"}
-    requests = {"WriteRequests": "writes", "ReadRequests": "reads"}
     return [
         own_graph("Members", measures, members, rate=True),
-        own_graph("Bytes", measures, sizes, rate=True),
-        own_graph("Requests to S3", measures, requests, rate=True),
+        own_graph("Bytes", measures, {"BytesRead": "read", "BytesWritten": "written"}, rate=True),
+        own_graph(
+            "Requests to S3",
+            measures,
+            {"WriteRequests": "writes", "ReadRequests": "reads"},
+            rate=True,
+        ),
         graph("PUT latency", measures.spread("PutLatency"), unit=METRICS["PutLatency"].lower()),
     ]
 
@@ -324,12 +327,15 @@ def _spending_lines(
     expression = (
         f"s3_writes * {_price(rates.PRICE_S3_WRITE)} + s3_reads * {_price(rates.PRICE_S3_READ)}"
     )
-    requests = {
-        "s3_writes": measures.measure("WriteRequests", "Sum"),
-        "s3_reads": measures.measure("ReadRequests", "Sum"),
-    }
     lines = {
-        "requests": _line("S3 requests", expression, requests),
+        "requests": _line(
+            "S3 requests",
+            expression,
+            {
+                "s3_writes": measures.measure("WriteRequests", "Sum"),
+                "s3_reads": measures.measure("ReadRequests", "Sum"),
+            },
+        ),
         "runs": _line(
             "state transitions, queue, events",
             f"runs_started * {_price(run)}",

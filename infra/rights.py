@@ -94,7 +94,6 @@ class Rights:
         return list(dict.fromkeys(bucket.bucket_arn for bucket in buckets))
 
     def _tasks(self) -> list[iam.PolicyStatement]:
-        routes = self._environment.all_routes
         return [
             # Both actions, with any versioning of the bucket: a GET that names a version needs only
             # GetObjectVersion (API_GetObject), but UploadPartCopy "must have" GetObject on the
@@ -103,7 +102,10 @@ class Rights:
             # Records of a run above 16 MiB are written in parts, and a failed write aborts its
             # upload.
             allow(["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], self._runs_arn),
-            *(allow(member_actions(route.options), self._members(route)) for route in routes),
+            *(
+                allow(member_actions(route.options), self._members(route))
+                for route in self._environment.all_routes
+            ),
             # Without the right to list, S3 returns 403 for a missing object, not 404. The call
             # has no prefix, so a condition on the prefix would refuse it.
             allow(["s3:ListBucket"], self._storage.work.bucket_arn, *self._destinations()),

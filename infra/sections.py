@@ -70,15 +70,10 @@ class IngestSection(BucketSection):
         return self.existing is None or self.versioned
 
 
-class RouteDestinationSection(BucketSection):
-    """Where members of a route go; without `existing`, into the bucket of `[destination]`."""
-
-    owner: AccountId | None = None  # of an existing bucket: refuse any other owner
-
-
-class DestinationSection(RouteDestinationSection):
+class DestinationSection(BucketSection):
     """Where members go."""
 
+    owner: AccountId | None = None  # of an existing bucket: refuse any other owner
     versioned: bool = False  # of a created bucket: keep overwritten objects without a time limit
 
 
@@ -86,6 +81,12 @@ class WorkSection(BucketSection):
     """Plans, outcomes and reports."""
 
     expire_days: Days = 90
+
+
+class RouteDestinationSection(BucketSection):
+    """Where members of a route go; without `existing`, into the bucket of `[destination]`."""
+
+    owner: AccountId | None = None  # of an existing bucket: refuse any other owner
 
 
 class RouteSection(Section):

@@ -188,7 +188,9 @@ class InterruptedRunError(S3UnzipError):
 
 def lasting_errors(root: type[S3UnzipError] = S3UnzipError) -> list[str]:
     """Return the names of all errors that would occur again in a retry."""
-    names = [] if root.retryable else [root.__name__]
+    names = []
+    if not root.retryable:
+        names.append(root.__name__)
     for error in root.__subclasses__():
         names += lasting_errors(error)
     return names

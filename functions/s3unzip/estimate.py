@@ -172,7 +172,9 @@ def check_budget(made: Estimate, max_cost: float | None) -> None:
 
 def _members(task: Task) -> int:
     """Return the members of a task; a split member counts once."""
-    return task.members if task.part == 0 else 0
+    if task.part > 0:
+        return 0
+    return task.members
 
 
 def _bytes_read(task: Task) -> int:
@@ -180,7 +182,7 @@ def _bytes_read(task: Task) -> int:
 
 
 def _is_direct(made: Estimate, tasks: Sequence[Task], tuning: Tuning) -> bool:
-    """Say whether the function that gets the event extracts the archive itself."""
+    """Return whether the function that gets the event extracts the archive itself."""
     return (
         0 < made.members <= tuning.max_direct_members
         and made.members * rates.DIRECTORY_ENTRY <= tuning.tail_bytes
@@ -196,7 +198,7 @@ def _is_direct(made: Estimate, tasks: Sequence[Task], tuning: Tuning) -> bool:
 def _count_sizes(sizes: Iterable[int]) -> tuple[Bin, ...]:
     """Return a histogram of `sizes` (bytes) with bins that double; empty bins are left out."""
     counts = sorted(Counter(map(int.bit_length, sizes)).items())
-    return tuple(Bin(1 << (bits - 1) if bits else 0, 1 << bits, count) for bits, count in counts)
+    return tuple(Bin((1 << bits) // 2, 1 << bits, count) for bits, count in counts)
 
 
 def _warn(seconds: Sequence[float], platform: Platform) -> tuple[str, ...]:
@@ -354,8 +356,9 @@ def _record_puts(task: Task) -> int:
     """Return the records that a task writes."""
     if task.kind is TaskKind.SCAN:  # with those of its slice
         return 4
-    is_large = task.kind is not TaskKind.BATCH
-    return 2 if is_large and task.parts == 1 else 1
+    if task.kind is TaskKind.BATCH or task.parts > 1:
+        return 1
+    return 2
 
 
 def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:

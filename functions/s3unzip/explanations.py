@@ -229,4 +229,6 @@ def _advice_of(code: str) -> str:
     if check.default is Action.WARN:
         return NOTHING_TO_DO
     advice = {Phase.KEY: RENAME, Phase.INDEX: REBUILD}.get(check.phase, NEW_COPY)
-    return f"{advice} {LENIENT}" if check.is_policy else advice
+    if check.is_policy:
+        return f"{advice} {LENIENT}"
+    return advice

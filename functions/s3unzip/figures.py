@@ -33,17 +33,23 @@ def show_time(seconds: float) -> str:
 
 def show_count(count: int, noun: str) -> str:
     """Return a count and what is counted: ``1 member``, ``2,000 members``."""
-    return f"{count:,} {noun if count == 1 else f'{noun}s'}"
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {noun}s"
 
 
 def show_share(part: float, whole: float) -> str:
     """Return a share in percent with two digits, with four where it is nearly all."""
-    percent = 100 * part / whole if whole else 0.0
+    if not whole:
+        return "0 %"
+    percent = 100 * part / whole
     if 0 < percent < 0.1:
         return "under 0.1 %"
     if 99 < percent < 100:
         return f"{percent:.2f} %"
-    return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
+    if percent >= 10:
+        return f"{percent:.0f} %"
+    return f"{percent:.2g} %"
 
 
 def show_dollars(dollars: float, beside: float | None = None) -> str:
@@ -58,7 +64,9 @@ def show_dollars(dollars: float, beside: float | None = None) -> str:
         while decimals < MAX_DECIMALS and f"{dollars:.{decimals}f}" == f"{beside:.{decimals}f}":
             decimals += 1
     amount = f"${dollars:,.{decimals}f}"
-    return amount.rstrip("0").removesuffix(".") if dollars < FEW_DOLLARS else amount
+    if dollars < FEW_DOLLARS:
+        return amount.rstrip("0").removesuffix(".")
+    return amount
 
 
 def _choose_decimals(dollars: float) -> int:

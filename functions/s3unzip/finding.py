@@ -22,9 +22,12 @@ class Finding(Struct, frozen=True):
     member: str | None = None
 
     def __str__(self) -> str:
-        where = f" at byte {self.offset}" if self.offset is not None else ""
-        whose = f"{self.member!r}: " if self.member is not None else ""
-        return f"{whose}{self.code}{where}: {self.message}"
+        text = self.code
+        if self.member is not None:
+            text = f"{self.member!r}: {text}"
+        if self.offset is not None:
+            text += f" at byte {self.offset}"
+        return f"{text}: {self.message}"
 
 
 class S3UnzipError(Exception):

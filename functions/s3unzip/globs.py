@@ -49,13 +49,17 @@ def compile_glob(pattern: str, *, any_case: bool = False) -> Glob:
     Raises:
         UsageError: a range of characters is empty, as in ``[z-a]``.
     """
-    text = pattern + "**" if pattern.endswith("/") else pattern
+    text = pattern
+    if pattern.endswith("/"):
+        text += "**"
     tokens: list[str] = _TOKEN.findall(text.lstrip("/"))
     if "/" not in text:
         tokens.insert(0, _ANY_FOLDER)
     elif not text.lstrip("/").startswith("**"):
         tokens.insert(0, _SLASHES)
-    flags = re.DOTALL | re.IGNORECASE if any_case else re.DOTALL
+    flags = re.DOTALL
+    if any_case:
+        flags |= re.IGNORECASE
     try:
         if _is_linear(tokens):
             return re.compile(rf"\A{''.join(map(_translate, tokens))}\Z", flags)
@@ -78,7 +82,9 @@ class _NameOrGlob(NamedTuple):
 def compile_name(pattern: str) -> Glob:
     """Return the glob of a pattern that also fits the name it looks like: ``report [2024].txt``."""
     glob = compile_glob(pattern)
-    return _NameOrGlob(compile_glob(pattern.replace("[", "[[]")), glob) if "[" in pattern else glob
+    if "[" not in pattern:
+        return glob
+    return _NameOrGlob(compile_glob(pattern.replace("[", "[[]")), glob)
 
 
 def _is_linear(tokens: Sequence[str]) -> bool:
@@ -105,12 +111,14 @@ def _translate(token: str) -> str:
     """Return the regular expression of a token."""
     if token in _WILD:
         return _WILD[token]
-    negated = token[1:2] in {"!", "^"}
-    members = re.findall(r".-.|.", token[2 if negated else 1 : -1], re.DOTALL)
-    if not members:  # one character, or a class of nothing
+    negation = ""
+    if token[1:2] in {"!", "^"}:
+        negation = "^"
+    members = re.findall(r".-.|.", token[1 + len(negation) : -1], re.DOTALL)
+    if not members:  # one character, or an empty character class
         return re.escape(token)
     ranges = ("-".join(map(re.escape, member[::2])) for member in members)
-    return f"[{'^' if negated else ''}{''.join(ranges)}]"
+    return f"[{negation}{''.join(ranges)}]"
 
 
 class _Position(NamedTuple):

@@ -88,14 +88,18 @@ class Location(Struct, frozen=True):
         """The location for display, without secrets: a user, the query of a presigned URL."""
         if not self.store.is_url:
             return self
-        path, mark, _ = self.key.partition("?")
         host = self.bucket.rpartition("@")[2]
-        return Location(self.scheme, host, path + ("?..." if mark else ""))
+        path, mark, _ = self.key.partition("?")
+        if mark:
+            path += "?..."
+        return Location(self.scheme, host, path)
 
     @property
     def name(self) -> str:
         """The key or the path; of a URL its path as the server's files have it, not encoded."""
-        return unquote(self.key.partition("?")[0]) if self.store.is_url else self.key
+        if self.store.is_url:
+            return unquote(self.key.partition("?")[0])
+        return self.key
 
     @property
     def store(self) -> StoreKind:
@@ -315,8 +319,9 @@ class SourceResult(Struct, frozen=True, omit_defaults=True):
         done = {SourceAction.DELETE: "deleted", SourceAction.TAG: "tagged"}[self.action]
         if self.state is SourceState.DONE:
             return f"the archive is {done}"
-        why = f": {self.message}" if self.message else ""
-        return f"the archive is not {done}{why}"
+        if self.message:
+            return f"the archive is not {done}: {self.message}"
+        return f"the archive is not {done}"
 
 
 class Route(Struct, frozen=True, omit_defaults=True):
@@ -427,7 +432,7 @@ class Task(Struct, frozen=True, omit_defaults=True):
     kind: TaskKind
     rows: tuple[int, int]  # its members: bytes [start, stop) of members.jsonl
     members: int
-    span: tuple[int, int]  # bytes [start, stop): of the archive; of one member: of its data
+    span: tuple[int, int]  # bytes [start, stop) of the archive or, for a single member, of its data
     size: int  # bytes that it writes
     seconds: float  # estimate
     part: int = 0  # of a split member: the number of the segment, or of the slice
@@ -444,7 +449,9 @@ class Task(Struct, frozen=True, omit_defaults=True):
             return Stage.SLICE
         if self.parts > 1:  # a copy that is planned: no worker does it
             return Stage.LINK
-        return Stage.STREAM if self.kind is TaskKind.STREAM else None
+        if self.kind is TaskKind.STREAM:
+            return Stage.STREAM
+        return None
 
     @property
     def is_whole(self) -> bool:

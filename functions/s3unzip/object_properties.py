@@ -50,7 +50,7 @@ MAX_TAG_VALUE = 256
 TAG_PUNCTUATION = " +-=._:/@"
 MAX_METADATA_BYTES = 2_048  # of all names and values together, in UTF-8
 # The metadata that every run writes.
-RUN_KEY = "s3unzip-run"  # the id of the run that wrote the object; of two, the last
+RUN_KEY = "s3unzip-run"  # the id of the run that wrote the object; if two did, the later one
 CRC_KEY = "zip-crc32"  # 8 hex digits: the member's CRC-32 in the directory
 MTIME_KEY = "mtime"  # Unix seconds
 MODE_KEY = "mode"  # Unix permission bits, octal
@@ -162,6 +162,7 @@ def _check_type(glob: str, kind: str) -> None:
 
 
 def _check_metadata(metadata: Mapping[str, str]) -> None:
+    """Check names, values and the total size: S3 counts what s3unzip writes, too."""
     for name, value in metadata.items():
         if name.lower() in RESERVED_METADATA:
             raise UsageError(f"metadata {name!r}: s3unzip writes it itself; choose another name")

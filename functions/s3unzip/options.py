@@ -68,8 +68,9 @@ class OptionRow(NamedTuple):
     @property
     def choices(self) -> list[str]:
         """The values of an enumeration; other types have none."""
-        is_choice = isinstance(self.kind, type) and issubclass(self.kind, Enum)
-        return [member.value for member in self.kind] if is_choice else []
+        if isinstance(self.kind, type) and issubclass(self.kind, Enum):
+            return [member.value for member in self.kind]
+        return []
 
     @property
     def is_mapping(self) -> bool:
@@ -83,15 +84,15 @@ def read_options(kind: type[Struct]) -> tuple[OptionRow, ...]:
     return tuple(_read_rows(kind))
 
 
-def _read_rows(kind: type[Struct]) -> Iterator[OptionRow]:
-    for field in fields(kind):
-        annotations = get_args(field.type)[1:] if get_origin(field.type) is Annotated else ()
-        for option in annotations:
+def _read_rows(declaring: type[Struct]) -> Iterator[OptionRow]:
+    for field in fields(declaring):
+        for option in get_args(field.type):  # of an annotated type: the type and its annotations
             if isinstance(option, RunOption):
-                is_made = field.default is NODEFAULT
-                default = field.default_factory() if is_made else field.default
-                bare, optional = _bare(field.type)
-                yield OptionRow(field.name, bare, default, optional=optional, option=option)
+                default = field.default
+                if default is NODEFAULT:
+                    default = field.default_factory()
+                kind, optional = _bare(field.type)
+                yield OptionRow(field.name, kind, default, optional=optional, option=option)
 
 
 def bare_type(kind: Any) -> Any:

@@ -96,14 +96,16 @@ def price_archives(count: int, size: int) -> float:
 
 
 def price(job: Job, work: Work, platform: Platform) -> Cost:
-    """Return the bill of a run."""
+    """Return the bill of a run; the PUT of each member is unavoidable, at its storage class."""
     lines = [*_price_requests(job, work, platform), *_price_functions(job, work, platform)]
     total = sum(line.dollars for line in lines)
     unavoidable = 0.0
     if platform.priced_writes:
         unavoidable = work.members * rates.PRICES_S3_WRITE[_storage_class(job)]
-    share = unavoidable / total if total else 0.0
-    return Cost(tuple(lines), total, unavoidable, share)
+    share = 0.0
+    if total:
+        share = unavoidable / total
+    return Cost(tuple(lines), total=total, unavoidable=unavoidable, unavoidable_share=share)
 
 
 def _storage_class(job: Job) -> str:
@@ -134,8 +136,10 @@ def _price_functions(job: Job, work: Work, platform: Platform) -> list[CostLine]
     """Return the lines besides S3: functions, states, messages, events and logs."""
     if not platform.memory_gb:
         return []
-    invocations = 1 if platform.direct else work.tasks + 2  # plan and report
+    invocations = 1
     transitions = 0
+    if not platform.direct:
+        invocations = work.tasks + 2  # plan and report
     if work.tasks and not platform.direct:
         transitions = rates.TRANSITIONS + rates.TASK_TRANSITIONS * work.tasks
     events = 1

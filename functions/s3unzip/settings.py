@@ -149,8 +149,10 @@ def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tu
         if name not in defaults:
             import difflib  # noqa: PLC0415 - only a mistake needs it
 
-            near = difflib.get_close_matches(name, defaults, 3, 0.5)
-            names = f"near: {', '.join(near)}" if near else f"known: {', '.join(sorted(defaults))}"
+            names = f"known: {', '.join(sorted(defaults))}"
+            near = difflib.get_close_matches(name, defaults, n=3, cutoff=0.5)
+            if near:
+                names = f"near: {', '.join(near)}"
             raise UsageError(f"tuning {name!r} is unknown; {names}")
         number = _check_number(name, value)
         values[name] = number if isinstance(defaults[name], float) else int(number)

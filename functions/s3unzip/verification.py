@@ -249,6 +249,7 @@ class _Results:
         self._each = each
         self._progress = progress
         self._lock = threading.Lock()
+        # The first differences of each kind, at most `listed`.
         self._first: dict[Kind, list[Difference]] = {kind: [] for kind in Kind}
         self.counts: Counter[Kind] = Counter()
         self.proofs: Counter[Proof] = Counter()
@@ -374,7 +375,10 @@ class _ObjectComparison:
 
     def _compare_unproved(self) -> None:
         """Compare the contents of objects that the listing does not prove."""
-        self._compare_contents(self._unrecorded, self._read if self._effort.deep else self._ask)
+        look_up = self._ask
+        if self._effort.deep:
+            look_up = self._read
+        self._compare_contents(self._unrecorded, look_up)
         self._compare_contents(self._replaced, self._read)
 
     def _share(self, work: Callable[[T], None], jobs: Iterable[T], threads: int) -> None:
@@ -476,7 +480,8 @@ class _ObjectComparison:
         """Return an object by HEAD, None if it does not exist.
 
         The store's own checksum covers the bytes of the object. These are the member's content only
-        if the object is not a gzip file; else its writer's metadata count, or the file is read.
+        if the object is not a gzip file. Of a gzip file the CRC-32 in its writer's metadata counts;
+        without metadata the file is read.
         """
         keeps_metadata = self._destination.keeps_metadata
         if self._is_gzip and not keeps_metadata:

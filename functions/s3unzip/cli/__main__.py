@@ -43,7 +43,7 @@ def _start_again_with_utf8() -> NoReturn:
     It is started as this one was: `-m` would put the current folder before the libraries.
     """
     os.environ["PYTHONUTF8"] = "1"
-    os.environ.setdefault("PYTHONIOENCODING", sys.stdout.encoding if sys.stdout else "utf-8")
+    os.environ.setdefault("PYTHONIOENCODING", getattr(sys.stdout, "encoding", "utf-8"))
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself
 
 

@@ -45,6 +45,7 @@ S3_ENDPOINT = "AWS_ENDPOINT_URL_S3"
 OTHER_HOSTS = "other-hosts"
 ASKED = "-"  # in place of a file: the terminal
 REGION = re.compile(r"[a-z]{2,}(-[a-z0-9]+)+-[0-9]+\Z")
+SERVER_REGION = re.compile(r"[A-Za-z0-9-]+\Z")  # an S3-compatible server calls it anything
 PAIR = re.compile(r"([^=]*)=(.*)", re.DOTALL)
 # A glob may have "=" in it, as in "year=2026/*.csv=text/csv"; so may what follows the type's ";".
 TYPE = re.compile(r"([^;]*)=([^/=;]+/[^/=;]+(?:;.*)?)", re.DOTALL)
@@ -139,7 +140,7 @@ class Arguments:
 
     verbose: int = option(
         "--verbose -v",
-        "Log retries and decisions to stderr; -vv: every request to a store.",
+        "Log retries and decisions to stderr; -vv: kind and time of each request.",
         0,
         count=True,
     )
@@ -227,8 +228,10 @@ class Arguments:
         values = {}
         for row in read_options(kind):
             value = self.run_options.get(row.parameter)
+            if value is not None and row.is_mapping:
+                value = _read_pairs(row, value)
             if value is not None:
-                values[row.field] = _read_pairs(row, value) if row.is_mapping else value
+                values[row.field] = value
         return values
 
     def _template(self) -> str | None:
@@ -244,7 +247,9 @@ class Arguments:
         """Return what is set on objects in S3."""
         properties = ObjectProperties(**self._values_of(ObjectProperties))
         properties.check()
-        return None if properties == ObjectProperties() else properties
+        if properties == ObjectProperties():
+            return None
+        return properties
 
     def _password_ref(self) -> str | None:
         """Return where the password of encrypted members is."""
@@ -252,7 +257,9 @@ class Arguments:
             return "prompt"
         if self.password_file is not None:
             return f"file:{self.password_file}"
-        return f"variable:{PASSWORD_VARIABLE}" if os.environ.get(PASSWORD_VARIABLE) else None
+        if os.environ.get(PASSWORD_VARIABLE):
+            return f"variable:{PASSWORD_VARIABLE}"
+        return None
 
     def password(self) -> bytes | None:
         """Return the password of encrypted members, None if there is none."""
@@ -301,12 +308,7 @@ class Arguments:
         if S3_ENDPOINT in os.environ:  # botocore reads it
             check_endpoint(os.environ[S3_ENDPOINT], S3_ENDPOINT)
         check_endpoint(config.destination_endpoint_url, "--dest-endpoint-url")
-        if config.region is not None:  # an S3-compatible server may call its region anything
-            form = REGION if config.endpoint_url is None else re.compile(r"[A-Za-z0-9-]+\Z")
-            if not form.match(config.region):
-                raise UsageError(
-                    f"--region {config.region!r}: not a region; they look like eu-west-1"
-                )
+        _check_region(config)
         return config
 
     def deployed(self) -> DeployedRuns:
@@ -324,6 +326,15 @@ class Arguments:
             destination_elsewhere=_name_outside_s3(destination),
         )
         check_names(config, source, destination)
+
+
+def _check_region(config: StoreConfig) -> None:
+    """Check the form of a region, of AWS or of another server; `UsageError`: it is none."""
+    form = REGION
+    if config.endpoint_url is not None:
+        form = SERVER_REGION
+    if config.region is not None and not form.match(config.region):
+        raise UsageError(f"--region {config.region!r}: not a region; they look like eu-west-1")
 
 
 def _name_outside_s3(location: Location | None) -> str | None:
@@ -356,18 +367,23 @@ def _read_pairs(row: OptionRow, texts: Iterable[str]) -> dict[str, str]:
     Of types the first glob that matches counts. Other pairs are sorted: another order is the same
     run.
     """
+    form = PAIR
+    example = "NAME=VALUE"
     is_type = row.option.form.endswith("=TYPE")
-    form = TYPE if is_type else PAIR
+    if is_type:
+        form = TYPE
+        example = "GLOB=TYPE, like '*.csv=text/csv'"
     pairs: dict[str, str] = {}
     for text in texts:
         match = form.fullmatch(text)
         if match is None:
-            like = "GLOB=TYPE, like '*.csv=text/csv'" if is_type else "NAME=VALUE"
-            raise UsageError(f"{row.word} {text}: must be {like}")
+            raise UsageError(f"{row.word} {text}: must be {example}")
         if match[1] in pairs:
             raise UsageError(f"{row.word} {text}: {match[1]!r} is given twice")
         pairs[match[1]] = match[2]
-    return pairs if is_type else dict(sorted(pairs.items()))
+    if is_type:
+        return pairs
+    return dict(sorted(pairs.items()))
 
 
 def check_endpoint(url: str | None, name: str = "--endpoint-url") -> None:
@@ -381,5 +397,7 @@ def check_endpoint(url: str | None, name: str = "--endpoint-url") -> None:
     except ValueError:  # a port that is not a number, or a broken IPv6 address
         fits = False
     if not fits or re.search(r"[\s\x00-\x1f\x7f]", url):
-        like = "" if "/" in url else f", like http://{url}"
-        raise UsageError(f"{name} {url}: not a URL that begins with http:// or https://{like}")
+        example = ""
+        if "/" not in url:
+            example = f", like http://{url}"
+        raise UsageError(f"{name} {url}: not a URL that begins with http:// or https://{example}")

@@ -102,7 +102,9 @@ class GroupedCommand(click.Command):
 def _section_of(option: click.Option) -> HelpSection | None:
     """Return the section of the help that an option belongs to; None: no special one."""
     declared = DECLARATIONS.get(option.name or "")
-    return None if declared is None else declared.section
+    if declared is None:
+        return None
+    return declared.section
 
 
 def command(

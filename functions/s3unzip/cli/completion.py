@@ -36,8 +36,9 @@ def complete_run(
     from s3unzip.local.locking import known_runs
     from s3unzip.stores.locations import runs_home
 
-    runs = [] if context.params.get("env") else known_runs(runs_home())
-    return _fitting(("latest", *runs), incomplete)
+    if context.params.get("env"):
+        return _fitting(("latest",), incomplete)
+    return _fitting(("latest", *known_runs(runs_home())), incomplete)
 
 
 def complete_from(values: Iterable[str]) -> Completer:

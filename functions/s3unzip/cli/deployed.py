@@ -57,7 +57,9 @@ def submit(arguments: Arguments) -> int:
     """
     _check_request(arguments)
     runs = arguments.deployed()
-    return _submit_missing(arguments, runs) if arguments.missing else _submit_all(arguments, runs)
+    if arguments.missing:
+        return _submit_missing(arguments, runs)
+    return _submit_all(arguments, runs)
 
 
 def _check_request(arguments: Arguments) -> None:
@@ -88,7 +90,9 @@ def _submit_all(arguments: Arguments, runs: DeployedRuns) -> int:
     if agreed:
         submission = replace(submission, queued=_queue(runs, list(sizes)))
     else:
-        why = "" if count else f": there is no archive that {runs.environment} takes"
+        why = ""
+        if not count:
+            why = f": there is no archive that {runs.environment} takes"
         sys.stderr.write(f"nothing is queued{why}\n")
     if arguments.json:
         print_json(submission)
@@ -148,7 +152,9 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
 
 
 def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
-    days = MISSING_DAYS if arguments.days is None else arguments.days
+    days = arguments.days
+    if days is None:
+        days = MISSING_DAYS
     missing = find_missing(runs, time.time() - days * DAY, arguments.sources)
     if not arguments.json:
         _print_missing(missing, runs.found_by)
@@ -193,14 +199,16 @@ def doctor(arguments: Arguments) -> int:
     Exit code: 0 all is well or there are only warnings, 1 a check failed.
     """
     runs = arguments.deployed()
+    answers = diagnose(runs)
+    if not arguments.no_canary:
+        answers = chain(answers, try_canary(runs, arguments.wait))
     checks = []
-    canary = () if arguments.no_canary else try_canary(runs, arguments.wait)
-    for check in chain(diagnose(runs), canary):
+    for check in answers:
         checks.append(check)
         if not arguments.json:
-            advice = f"{INDENT}-> {printable(check.advice)}\n" if check.advice else ""
-            message = printable(check.message)
-            sys.stdout.write(f"{check.status:8} {check.name:19} {message}\n{advice}")
+            sys.stdout.write(f"{check.status:8} {check.name:19} {printable(check.message)}\n")
+            if check.advice:
+                sys.stdout.write(f"{INDENT}-> {printable(check.advice)}\n")
             sys.stdout.flush()
     counts = Counter(check.status for check in checks)
     failures = counts[CheckStatus.FAILURE]

@@ -5,7 +5,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,9 +23,6 @@ from s3unzip.globs import compile_name
 from s3unzip.model import Location, Request
 from s3unzip.printable import printable_name
 from s3unzip.stores.locations import parse_source
-
-if TYPE_CHECKING:
-    pass
 
 NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")  # controls that no text has
 
@@ -79,6 +75,7 @@ def ls(arguments: Arguments) -> int:
 
 
 def _describe(member: ArchiveMember) -> ListedMember:
+    """Return the line of a member: what it is, or for a refused one only why."""
     problem = member.problem
     if problem is not None:
         return ListedMember(
@@ -116,8 +113,9 @@ def _print_members(members: Iterable[ArchiveMember]) -> Counter[str]:
             continue
         size += member.size
         compressed += member.compressed_size
-        mtime = member.mtime
-        when = show_time(mtime) if mtime is not None else ""
+        when = ""
+        if member.mtime is not None:
+            when = show_time(member.mtime)
         write(
             f"{member.size:8}  {member.method:8} {member.compressed_size:9} "
             f"{_saved(member.size, member.compressed_size):4} "
@@ -141,14 +139,14 @@ def cat(arguments: Arguments) -> int:
     archive = _open(arguments)
     patterns = [compile_name(pattern) for pattern in globs_of(arguments.names)]
 
-    def order(member: ArchiveMember) -> int:
+    def number_of_glob(member: ArchiveMember) -> int:
         """Return the number of the first glob that matches a member."""
         numbers = (n for n, pattern in enumerate(patterns) if pattern.match(member.name))
         return next(numbers, 0)
 
     # In the order of the globs, and of the directory within one. A refused member raises here,
     # before the first byte is written.
-    members = sorted(archive.members(), key=order)
+    members = sorted(archive.members(), key=number_of_glob)
     contents = [member.stream() for member in members]
     is_terminal = sys.stdout.isatty()
     for member, content in zip(members, contents, strict=True):

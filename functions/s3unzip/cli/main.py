@@ -82,7 +82,9 @@ class Program(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Return the command of this name, None if there is none."""
-        return load_command(cmd_name) if cmd_name in COMMANDS else None
+        if cmd_name not in COMMANDS:
+            return None
+        return load_command(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands with their summaries, none of them loaded."""
@@ -110,12 +112,15 @@ def PROGRAM(context: click.Context) -> None:  # noqa: N802 - a constant
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code: errors are one line, never a traceback."""
+    if arguments is None:
+        arguments = sys.argv[1:]
     stopping = Stopping()
     try:
         with stopping.like_ctrl_c():
-            code = _invoke(sys.argv[1:] if arguments is None else list(arguments))
+            code = _invoke(list(arguments))
         sys.stdout.flush()
-        code = stopping.exit_code if stopping.heard else code
+        if stopping.heard:
+            code = stopping.exit_code
     except (KeyboardInterrupt, EOFError):
         code = _say("stopped", stopping.exit_code)
     except Exception as error:  # noqa: BLE001 - the command line's outermost edge
@@ -134,7 +139,9 @@ def _invoke(arguments: list[str]) -> int:
             code: Any = PROGRAM.invoke(context)
     except click.exceptions.Exit as end:
         return end.exit_code
-    return code if isinstance(code, int) else 0
+    if isinstance(code, int):
+        return code
+    return 0
 
 
 def explain_mistake(error: click.ClickException) -> str:
@@ -146,8 +153,7 @@ def explain_mistake(error: click.ClickException) -> str:
     message = error.format_message().rstrip(".")
     for pattern, plain in PLAIN:
         message = re.sub(pattern, plain, message)
-    context = getattr(error, "ctx", None)
-    command = "s3unzip" if context is None else context.command_path
+    command = getattr(getattr(error, "ctx", None), "command_path", "s3unzip")
     if isinstance(error, click.exceptions.NoSuchOption) and command == "s3unzip":
         message += "; options follow the command"
     return f"{message} (see {command} --help)"
@@ -157,8 +163,9 @@ def _name_command(name: str) -> str | None:
     """Return the command that does what `name` was meant to do; None: nobody knows."""
     if name in OTHER_NAMES:
         return OTHER_NAMES[name]
-    is_location = "://" in name or name.lower().endswith(".zip")
-    return f"s3unzip run {name} DEST, or s3unzip ls {name}" if is_location else None
+    if "://" in name or name.lower().endswith(".zip"):
+        return f"s3unzip run {name} DEST, or s3unzip ls {name}"
+    return None
 
 
 def _end_badly(error: Exception, stopping: Stopping) -> int:
@@ -180,8 +187,10 @@ def _end_badly(error: Exception, stopping: Stopping) -> int:
 
         sys.stderr.write(f"s3unzip: {describe_finding(error.finding)}\n")
         return error.exit_code
-    is_stopped = isinstance(error, errors.InterruptedRunError)
-    return _say(error, stopping.exit_code if is_stopped else error.exit_code)
+    code = error.exit_code
+    if isinstance(error, errors.InterruptedRunError):
+        code = stopping.exit_code
+    return _say(error, code)
 
 
 def _end_unexpectedly(error: Exception) -> int:

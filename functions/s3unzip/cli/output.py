@@ -77,9 +77,12 @@ def _folder_of(report: Report) -> Location:
 
 
 def print_test(report: Report, out: TextIO) -> None:
-    """Print whether the members of an archive are sound, and what is wrong with the others."""
+    """Print whether the members of an archive are sound, and what is wrong with the others.
+
+    A test keeps no run, so no command continues it.
+    """
     _print_verdict(report, f"{_soundness(report)}  {report.source}", out)
-    _print_advice(report, out, None)
+    _print_advice(report, out, env_options=None)
     if report.verdict is not Verdict.REJECTED:
         seconds = max(report.finished - report.started, 1e-9)
         out.write(
@@ -88,7 +91,7 @@ def print_test(report: Report, out: TextIO) -> None:
             f"{show_bytes(report.bytes_out)} decoded in {show_seconds(seconds)}\n"
         )
     print_warnings(report.warnings, out)
-    print_failures(report, out, None)
+    print_failures(report, out, env_options=None)
 
 
 def _soundness(report: Report) -> str:
@@ -138,7 +141,9 @@ def print_reasons(refused: Mapping[str, int], warnings: Mapping[str, int]) -> No
 
 def describe_finding(finding: Finding) -> str:
     """Return a finding as lines for a person: the text, the code and the offset, what helps."""
-    member = f"{printable_name(finding.member)}: " if finding.member is not None else ""
+    member = ""
+    if finding.member is not None:
+        member = f"{printable_name(finding.member)}: "
     text = printable(describe(finding.code, finding.message))
     code = _code(finding.code, finding.offset)
     return (
@@ -155,8 +160,16 @@ def _advise_foreign(message: str | None) -> str | None:
 
 
 def _code(code: str | None, offset: int | None = None) -> str:
-    at_byte = f" at byte {offset:,}" if offset is not None else ""
-    return f" ({code}{at_byte})" if code else ""
+    """Return a code and where it was found, as the end of a message; without a code nothing."""
+    if not code:
+        return ""
+    return f" ({code}{_at_byte(offset)})"
+
+
+def _at_byte(offset: int | None) -> str:
+    if offset is None:
+        return ""
+    return f" at byte {offset:,}"
 
 
 def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
@@ -170,19 +183,21 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
         (report.directories, "directory" if report.directories == 1 else "directories"),
     ]
     shown = ", ".join(f"{count:,} {name}" for count, name in counts if count)
-    speed = _describe_speed(report) if rates else ""
+    speed = ""
+    if rates:
+        speed = _describe_speed(report)
     out.write(
         f"  {show_count(report.members, 'member')}: {shown or 'none'}\n"
         f"  {show_bytes(report.bytes_in)} read, {show_bytes(report.bytes_out)} written{speed}\n"
     )
     if not (report.source.store.is_local and report.destination.store.is_local):
         requests = report.requests
-        retried = f", {requests.retries:,} retried" if requests.retries else ""
-        throttled = f", {requests.throttled:,} throttled" if requests.throttled else ""
+        repeats = [(requests.retries, "retried"), (requests.throttled, "throttled")]
+        repeated = "".join(f", {count:,} {name}" for count, name in repeats if count)
         out.write(
             f"  requests: {requests.get:,} GET, {requests.put:,} PUT, "
             f"{show_count(requests.part + requests.copy, 'part')}, "
-            f"{requests.head + requests.list:,} HEAD and LIST{retried}{throttled}\n"
+            f"{requests.head + requests.list:,} HEAD and LIST{repeated}\n"
         )
     print_warnings(report.warnings, out)
 
@@ -192,9 +207,11 @@ def _describe_speed(report: Report) -> str:
     seconds = max(report.finished - report.started, 1e-9)
     rates = [f"{show_bytes(report.bytes_out / seconds)}/s"]
     members = report.extracted + report.unchanged
-    if members >= seconds:  # of one huge member the rate would be 0
+    if members >= seconds:  # for a single huge member the rate would be 0
         rates.insert(0, f"{members / seconds:,.0f} members/s")
-    workers = f" by {show_count(report.workers, 'worker')}" if report.workers else ""
+    workers = ""
+    if report.workers:
+        workers = f" by {show_count(report.workers, 'worker')}"
     return f" in {show_seconds(seconds)}: {', '.join(rates)}{workers}"
 
 
@@ -216,8 +233,8 @@ def print_failures(report: Report, out: TextIO, env_options: str | None) -> None
         out.write(f"    help: {advice}\n")
         failures = [failure for failure in report.failures if failure.reason == code]
         for failure in failures[:FAILURES_SHOWN]:
-            at_byte = f" at byte {failure.offset:,}" if failure.offset is not None else ""
-            out.write(f"    {printable_name(failure.key)}{at_byte}: {printable(failure.message)}\n")
+            key = printable_name(failure.key) + _at_byte(failure.offset)
+            out.write(f"    {key}: {printable(failure.message)}\n")
         if count > FAILURES_SHOWN:
             command = ""
             if env_options is not None:

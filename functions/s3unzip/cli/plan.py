@@ -98,13 +98,18 @@ def _find_environment(arguments: Arguments) -> _Setting:
     environment = arguments.deployed().defaults
     tuning = environment.tuning
     defaults = environment.defaults_of(parse_source(arguments.src))
-    destination = parse_destination(arguments.dest) if arguments.dest else defaults.destination
+    destination = defaults.destination
+    if arguments.dest:
+        destination = parse_destination(arguments.dest)
+    max_cost = environment.max_cost
+    if arguments.max_cost is not None:
+        max_cost = arguments.max_cost
     return _Setting(
         platform=replace(environment.platform, workers=arguments.workers or tuning.max_workers),
         options=override_options(defaults.options, arguments.options()),
         destination=destination,
         tuning=tuning,
-        max_cost=environment.max_cost if arguments.max_cost is None else arguments.max_cost,
+        max_cost=max_cost,
     )
 
 
@@ -185,8 +190,9 @@ def _cost_rows(cost: Cost) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("dollars", "quantity", "service")]
     for line in cost.lines:
         if line.quantity:
-            is_plural = line.unit != "GB-s" and line.quantity != 1
-            unit = f"{line.unit}s" if is_plural else line.unit
+            unit = line.unit
+            if unit != "GB-s" and line.quantity != 1:
+                unit += "s"
             service = f"{line.service} {line.item}".rstrip()
             rows.append((show_dollars(line.dollars), f"{line.quantity:,.0f} {unit}", service))
     if cost.lines:

@@ -69,7 +69,9 @@ class Figures(NamedTuple):
     @property
     def percent(self) -> str:
         """The share, rounded down: 100 % is all; empty where there is none."""
-        return "" if self.share is None else f"{math.floor(100 * self.share)}%"
+        if self.share is None:
+            return ""
+        return f"{math.floor(100 * self.share)}%"
 
     def line(self) -> str:
         """Return one line for a log."""
@@ -256,9 +258,11 @@ class RunDisplay(Progress):
             Text(figures.phase), bar, figures.percent.rjust(4), Text(figures.remaining)
         )
         failed = Text(figures.failed, style="red" if self.counts["failed"] else "dim")
-        sizes = (figures.size, figures.rate) if is_wide else ()
+        cells = [Text(figures.members), failed]
+        if is_wide:
+            cells += [Text(figures.size), Text(figures.rate)]
         second_line = Table.grid(padding=(0, 2))
-        second_line.add_row(Text(figures.members), failed, *sizes)
+        second_line.add_row(*cells)
         lines = Table.grid()
         lines.add_row(first_line)
         lines.add_row(second_line)
@@ -269,12 +273,14 @@ class RunDisplay(Progress):
 
 def _figures_of_verify(counts: Mapping[str, int], rate: float) -> Figures:
     """Return the figures of a comparison; `rate` is in objects a second."""
-    size = counts["bytes_read"]
+    size = ""
+    if counts["bytes_read"]:
+        size = f"{show_bytes(counts['bytes_read'])} read"
     return Figures(
         "comparing",
         None,
         members=f"{counts['extracted']:,} equal",
         failed=f"{counts['failed']:,} not",
-        size=f"{show_bytes(size)} read" if size else "",
+        size=size,
         rate=f"{rate:,.0f} objects/s",
     )

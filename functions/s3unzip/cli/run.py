@@ -82,6 +82,9 @@ def _extract_one(arguments: Arguments, source: Location, destination: Location) 
     output = RunOutput(quiet=arguments.quiet, json=arguments.json)
     output.reached = shown_connections(stores, source, destination)
     question = _ExtraQuestion(arguments, output)
+    may_delete = None
+    if arguments.delete_extra is not None:
+        may_delete = question.decide
     with output, asking_for_a_prefix(source):
         report = s3unzip.extract(
             arguments.sources[0],
@@ -94,13 +97,15 @@ def _extract_one(arguments: Arguments, source: Location, destination: Location) 
             stores=stores,
             progress=output,
             warn=warn,
-            delete_extra=None if arguments.delete_extra is None else question.may_delete,
+            delete_extra=may_delete,
         )
     if report.verdict.exit_code:
         return report.verdict.exit_code
     if question.objections or not all(run.is_right for run in output.nested_runs):
         return 1
-    return AccessDeniedError.exit_code if report.archive_left else 0
+    if report.archive_left:
+        return AccessDeniedError.exit_code
+    return 0
 
 
 class _ExtraQuestion:
@@ -112,8 +117,8 @@ class _ExtraQuestion:
         self._output = output
         self.objections: list[str] = []
 
-    def may_delete(self, extra: Sequence[ListedObject]) -> bool:
-        """Decide about `extra`, on a terminal by asking."""
+    def decide(self, extra: Sequence[ListedObject]) -> bool:
+        """Ask about `extra` on a terminal; return whether it may be deleted, and print why not."""
         self._output.stop()
         count = show_count(len(extra), "object")
         size = show_bytes(sum(listed.size for listed in extra))

@@ -117,7 +117,9 @@ class RunProgress(Struct, frozen=True, omit_defaults=True):
 
 def open_runs(arguments: Arguments) -> RunList:
     """Return the runs of a deployed environment, or of this machine."""
-    return LocalRuns(arguments.config()) if arguments.env is None else arguments.deployed()
+    if arguments.env is None:
+        return LocalRuns(arguments.config())
+    return arguments.deployed()
 
 
 def missing_report(run: str, runs: RunList) -> NotFoundError:
@@ -219,14 +221,18 @@ def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
 
 
 def _route_name(route: Route | None) -> str:
-    return "" if route is None else route.name
+    if route is None:
+        return ""
+    return route.name
 
 
 def _cells(run: ListedRun) -> tuple[str, ...]:
     figures = ("", "", "")
     if run.seconds is not None:
         figures = (show_seconds(run.seconds), f"{run.members:,}", f"{run.failed:,}")
-    places = f"{run.source} -> {run.destination}" if run.source else ""
+    places = ""
+    if run.source:
+        places = f"{run.source} -> {run.destination}"
     if run.route:
         places += f"  route {run.route}"
     return (show_time(run.started), run.state, *figures, run.run, printable(places))
@@ -305,10 +311,12 @@ def resume(arguments: Arguments) -> int:
         return _resume_here(arguments)
     deployed = arguments.deployed()
     run = deployed.find(arguments.run)
-    if not _is_completed(run, deployed, json=arguments.json):
-        deployed.resume(run, failed=arguments.failed)
-        message = f"resumed: s3unzip watch {run}{deployed.found_by}"
-        _print_either(message, Resumed(run, deployed.environment), json=arguments.json)
+    completed = _find_completed(run, deployed)
+    if completed is not None:
+        return _print_completed(completed, json=arguments.json)
+    deployed.resume(run, failed=arguments.failed)
+    message = f"resumed: s3unzip watch {run}{deployed.found_by}"
+    _print_either(message, Resumed(run, deployed.environment), json=arguments.json)
     return 0
 
 
@@ -324,9 +332,10 @@ def _resume_here(arguments: Arguments) -> int:
     run_id = local.find(arguments.run)
     run = _read_plan(run_id, local).run
     destination = local.stores.destination(run.destination)
-    is_sure = not may_have_lost(local.work_location.key, run_id, destination)
-    if is_sure and _is_completed(run_id, local, json=arguments.json):
-        return 0
+    if not may_have_lost(local.work_location.key, run_id, destination):
+        completed = _find_completed(run_id, local)
+        if completed is not None:
+            return _print_completed(completed, json=arguments.json)
     if run.options.password_ref is not None and password is None:
         raise UsageError(f"{run.id} was started with a password: give --password-file")
     policy = make_policy(run.options, password, run.destination)
@@ -343,15 +352,23 @@ def _resume_here(arguments: Arguments) -> int:
     return report.verdict.exit_code
 
 
-def _is_completed(run: str, run_list: RunList, *, json: bool) -> bool:
-    """Return whether nothing of a run remains to be done; then print so."""
+def _find_completed(run: str, run_list: RunList) -> Report | None:
+    """Return the report of a run of which nothing remains to be done; None: something remains.
+
+    An archive that should have been deleted or tagged after the run, and was not, remains.
+    """
     report = run_list.records(run).find_report()
     if report is None or report.verdict is not Verdict.COMPLETED or report.archive_left:
-        return False
-    sys.stderr.write(f"{run}: COMPLETED already, nothing is left to do\n")
+        return None
+    return report
+
+
+def _print_completed(report: Report, *, json: bool) -> int:
+    """Print that nothing of a run remains to be done; return the exit code."""
+    sys.stderr.write(f"{report.run}: COMPLETED already, nothing is left to do\n")
     if json:
         print_json(report)
-    return True
+    return 0
 
 
 def _read_plan(run: str, run_list: RunList) -> PlanSummary:
@@ -390,14 +407,18 @@ def abort(arguments: Arguments) -> int:
     """
     run_list = open_runs(arguments)
     run = run_list.find(arguments.run)
-    if arguments.env is None:
+    if arguments.env is None:  # the uploads are in the run's stores: reach them as the run did
         run_list = LocalRuns(_recall_config(arguments, run_list.connections(run)))
     is_stopped = run_list.stop(run)
     report = run_list.records(run).find_report()
-    state = "stopped"
-    if not is_stopped:
-        state = "it was not at work" if report is None else f"it has ended {report.verdict}"
+    if is_stopped:
+        state = "stopped"
+    elif report is None:
+        state = "it was not at work"
+    else:
+        state = f"it has ended {report.verdict}"
     uploads = 0
+    # A run that ended COMPLETED before has no incomplete uploads.
     if is_stopped or report is None or report.verdict is not Verdict.COMPLETED:
         uploads = _drop_uploads(run, run_list, has_ended=is_stopped or report is not None)
     message = f"{run}: {state}; {show_count(uploads, 'incomplete upload')} dropped"
@@ -460,7 +481,9 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
             state = run_list.state(run)
             report = run_list.records(run).find_report()
             snapshot = watcher.read()
-            counts = run_list.map_counts(run) if state == RUNNING else None
+            counts = None
+            if state == RUNNING:
+                counts = run_list.map_counts(run)
             answered = now
         except ServiceFaultError:
             if now - answered > FAULT_SECONDS:
@@ -529,8 +552,10 @@ def _note(plan: PlanSummary, snapshot: RunSnapshot, counts: MapCounts | None) ->
         parts.append(f"round {snapshot.rounds}")
     tasks = f"{snapshot.tasks:,}/{plan.tasks:,} tasks"
     if counts is not None:
-        tasks += f" ({counts.running:,} running, {counts.waiting:,} waiting"
-        tasks += f", {counts.failed:,} lost)" if counts.failed else ")"
+        states = f"{counts.running:,} running, {counts.waiting:,} waiting"
+        if counts.failed:
+            states += f", {counts.failed:,} lost"
+        tasks += f" ({states})"
     parts.append(tasks)
     if snapshot.first_object is not None:
         since = plan.run.event_time or plan.started

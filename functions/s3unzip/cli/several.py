@@ -75,9 +75,10 @@ def extract_several(arguments: Arguments) -> int:
     options = arguments.options()
     stores = arguments.config()
     for text in arguments.sources:
-        scheme, separator, _ = text.partition("://")
-        source = Location(scheme.lower() if separator else "file", "", text)
-        arguments.check_places(source, destination)
+        scheme = "file"
+        if "://" in text:
+            scheme = text.partition("://")[0].lower()
+        arguments.check_places(Location(scheme, "", text), destination)
     try:
         # `names_one` was asked about an only source.
         is_listed = len(arguments.sources) == 1
@@ -179,7 +180,9 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
 def _name_once(end: ArchiveEnd) -> str:
     """Return an error with the archive that it is about; most of them name it themselves."""
     error = end.error or ""
-    return error if error.startswith(f"{end.source}:") else f"{end.source}: {error}"
+    if error.startswith(f"{end.source}:"):
+        return error
+    return f"{end.source}: {error}"
 
 
 def _cells(end: ArchiveEnd) -> tuple[str, ...]:
@@ -188,5 +191,7 @@ def _cells(end: ArchiveEnd) -> tuple[str, ...]:
         return ("ERROR", "", "", "", printable(_name_once(end)))
     count = f"{report.extracted + report.unchanged:,}"
     failed = f"{report.failed + report.missing:,}"
-    message = f": {printable(report.message)}" if report.message else ""
-    return (report.verdict.value, count, failed, report.run, printable(end.source) + message)
+    source = printable(end.source)
+    if report.message:
+        source += f": {printable(report.message)}"
+    return (report.verdict.value, count, failed, report.run, source)

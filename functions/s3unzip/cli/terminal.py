@@ -6,9 +6,9 @@ is told, with an exit code of its own.
 
 SIGTERM and SIGHUP end a command as Ctrl-C does: what is done is put on record first. The exception
 for a signal can be lost. Python raises `KeyboardInterrupt` between two instructions of the main
-thread. If these are of the ``close`` of a file object that is just freed, it is dropped without a
-word (``iobase_finalize`` in CPython's Modules/_io/iobase.c); answers over HTTP are such objects. So
-it is raised again until somebody handles it, at the latest when the command ends.
+thread. While a freed file object is being closed, Python discards such an exception silently
+(``iobase_finalize`` in CPython's Modules/_io/iobase.c); answers over HTTP are such objects. So the
+exception is raised again until somebody handles it, at the latest when the command ends.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class _Text(io.TextIOWrapper):
 
 def unescaped_errors() -> TextIO:
     """Return standard error for text that is escaped already, and moves the cursor."""
-    return sys.stderr.unescaped if isinstance(sys.stderr, _Text) else sys.stderr
+    if isinstance(sys.stderr, _Text):
+        return sys.stderr.unescaped
+    return sys.stderr
 
 
 def mend_streams() -> None:
@@ -120,7 +122,7 @@ class Stopping:
 
     @property
     def heard(self) -> bool:
-        """Whether one of `STOPPING` came."""
+        """Whether one of the `STOPPING` signals has arrived."""
         return self._number in STOPPING
 
     @property
@@ -130,7 +132,9 @@ class Stopping:
 
     @contextmanager
     def like_ctrl_c(self) -> Iterator[None]:
-        """Raise `KeyboardInterrupt` for them within, and again for each one that is lost.
+        """Raise `KeyboardInterrupt` inside the block for SIGINT and the `STOPPING` signals.
+
+        An exception that Python loses is raised again.
 
         A signal that is ignored stays so (nohup).
         """
@@ -145,7 +149,8 @@ class Stopping:
         finally:
             lost = False
             if signal.SIGALRM in self._before:
-                lost = signal.setitimer(signal.ITIMER_REAL, *self._timer)[1] > 0
+                _, interval = signal.setitimer(signal.ITIMER_REAL, *self._timer)
+                lost = interval > 0  # the timer still runs: nobody has handled the exception
             for signal_number, handler in self._before.items():
                 signal.signal(signal_number, handler)
             self._before.clear()
@@ -171,7 +176,7 @@ class Stopping:
 
 
 def _is_handled() -> bool:
-    """Say whether the program is in an ``except`` or ``finally`` because of `KeyboardInterrupt`."""
+    """Return whether an ``except`` or ``finally`` is at work because of `KeyboardInterrupt`."""
     error = sys.exception()
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__

@@ -54,6 +54,9 @@ def verify(arguments: Arguments) -> int:
     source = parse_source(arguments.src)
     arguments.check_places(source, parse_destination(arguments.dest))
     with _open_proofs(arguments.objects) as file, RunDisplay() as display:
+        write_proof = None
+        if arguments.objects is not None:
+            write_proof = partial(_write_proof, file)
         display.phase(VERIFYING)
         verification = s3unzip.verify(
             arguments.src,
@@ -63,7 +66,7 @@ def verify(arguments: Arguments) -> int:
             records=_find_records(arguments, source),
             at_once=arguments.at_once,
             max_listed=arguments.listed,
-            each=None if arguments.objects is None else partial(_write_proof, file),
+            each=write_proof,
             password=arguments.password(),
             stores=arguments.config(),
             progress=display,
@@ -118,7 +121,7 @@ def print_verification(verification: Verification, out: TextIO) -> None:
         f"{requests.list:,} LIST, {requests.head:,} HEAD, {requests.get:,} GET\n"
     )
     for difference in verification.differences:
-        expected = f"should be {difference.expected}" if difference.expected else ""
+        expected = difference.expected and f"should be {difference.expected}"
         facts = ", ".join(filter(None, (difference.found, expected)))
         line = f"{difference.kind:8} {printable_name(difference.key)}"
         out.write(f"  {': '.join(filter(None, (line, facts)))}\n")
