@@ -166,9 +166,9 @@ def names_one(word: str, config: StoreConfig) -> bool:
 
 
 def names_object(word: str, stores: Stores) -> bool:
-    """Return whether a glob is the key of an object, which then is what is meant.
+    """Return whether `word`, which looks like a glob, is the key of an object.
 
-    A listing tells it. Who may not list a bucket may still read the object, which a HEAD tells.
+    One page of a listing shows it. Without the right to list, a HEAD of the object shows it.
     """
     bucket, key = split_bucket(word.partition("://")[2])
     if not has_wildcards(key):

@@ -111,22 +111,22 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def trigger(self) -> Trigger:
-        """That of archives that no route takes."""
+        """The trigger of archives that no route takes."""
         return self.own.trigger
 
     @property
     def destination(self) -> Location:
-        """That of archives that no route takes."""
+        """The destination of archives that no route takes."""
         return self.own.destination
 
     @property
     def options(self) -> Options:
-        """Those of archives that no route takes."""
+        """The options of archives that no route takes."""
         return self.own.options
 
     @property
     def all_defaults(self) -> tuple[RunDefaults, ...]:
-        """Those of the routes in their order, and of the environment itself."""
+        """The defaults of the routes in their order, then those of the environment itself."""
         return (*self.routes, self.own)
 
     def covers(self, source: Location) -> bool:
@@ -136,7 +136,7 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def defaults_of(self, source: Location) -> RunDefaults:
-        """Return those of the first route that covers an archive, else of the environment."""
+        """Return the defaults of the first route that covers an archive, else the environment's."""
         covering = (
             defaults
             for defaults in self.routes
@@ -175,7 +175,8 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
     def policy(self, options: Options | None = None) -> Policy:
         """Return the rules for archives, with the password that a run's options name.
 
-        A secret that the function may not read is not asked for: the own one is used.
+        The function may read only the secrets of its environment. For any other secret, the one of
+        archives that no route takes is read.
         """
         options = options or self.options
         readable = {defaults.options.password_ref for defaults in self.all_defaults}

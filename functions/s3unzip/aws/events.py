@@ -63,7 +63,7 @@ class ObjectEvent(NamedTuple):
     bucket: str
     key: str
     time: float  # Unix seconds
-    etag: str | None  # None: the event says none that S3 has
+    etag: str | None  # without quotes; None: the event has none, or none that S3 makes
     version_id: str | None
     sender: str  # aws.s3, aws.guardduty, s3unzip.submit, ...
     scan: ScanResult | None = None
@@ -90,7 +90,10 @@ class ArchivePut(NamedTuple):
         return self.version_id == pin.version_id and (self.etag is None or same_bytes)
 
     def is_older(self, tail: Tail) -> bool:
-        """Return whether another version than the event's is there now, as `tail` shows."""
+        """Return whether another version than the event's is there now, as `tail` shows.
+
+        Version ids are compared, else ETags. An event without either is compared by its time.
+        """
         pin = tail.pin
         if self.version_id is not None and pin.version_id is not None:
             return self.version_id != pin.version_id

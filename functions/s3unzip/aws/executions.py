@@ -12,14 +12,14 @@ The rules:
   with the round that follows, and ends it. The input of the next one says with which round it
   began, so a step that is repeated starts none twice.
 - StartExecution with the name and the input of an execution that is at work starts nothing, and
-  says nothing; all else is ExecutionAlreadyExists (API_StartExecution). DescribeExecution may be
-  some seconds late: an execution that it does not know was started just now.
-- `end_run` follows each verdict that is written. It may be repeated, late and at once, by whoever
-  finds the report of a run whose end may have been cut off: receivers of its event know the run.
+  succeeds. Any other use of a name that exists is ExecutionAlreadyExists (API_StartExecution).
+  DescribeExecution may be some seconds late, so it may not know an execution that has just started.
+- `end_run` follows each verdict that is written. Whoever finds the report of a run whose end may be
+  incomplete repeats it, late and at once. Receivers of its event recognize the run by its id.
 - With a malware gate a newer version is opened only if its tag says that no threat was found.
   Without the tag its own event starts it: see `s3unzip.aws.scans`.
-- Whatever way a run ends, somebody compares its archive with the one that is there then: if it is
-  another one, the run RUN-again goes over the newest version.
+- However a run ends, its archive is then compared with the one that is there. If that is another
+  one, the run RUN-again extracts the newest version over what the first one wrote.
 - The functions of a stopped execution keep running for at most `WORKER_SECONDS`, and may write
   members of an older version. So an execution RUN-w1, RUN-w2, ... waits so long, then looks once
   more.
@@ -261,24 +261,34 @@ def end_run(
     """
     bind_run(report.run, str(report.source))
     if has_nested(report):
-        records = RunRecords.open(context.stores, report.run, context.calls())
-        requests = list(nested_requests(records.read_plan().run, report, context))
-        for request in requests:
-            _start_newest(request, config, context)
-        logger.info("nested archives", started=len(requests))
+        _start_nested(report, config, context)
     if check_replaced:
         follow_newer(report, config, context)
     record_archive(report, first=is_first)
     announce(open_client("events"), config, report)
-    if report.archive_left:  # it never fails the step: the run has ended, its verdict stays
-        stored = replace(context, stores=config.stores)  # the report is written by now
-        try:
-            result = finish_source(config.after_success, report, stored).after_success
-        except S3UnzipError:
-            logger.exception("the report cannot be written again")
-            return
-        if result is not None:
-            record_source(result)
+    if report.archive_left:
+        _finish_archive(report, config, context)
+
+
+def _start_nested(report: Report, config: LambdaConfig, context: Context) -> None:
+    """Start the runs of the archives that a run has extracted."""
+    records = RunRecords.open(context.stores, report.run, context.calls())
+    requests = list(nested_requests(records.read_plan().run, report, context))
+    for request in requests:
+        _start_newest(request, config, context)
+    logger.info("nested archives", started=len(requests))
+
+
+def _finish_archive(report: Report, config: LambdaConfig, context: Context) -> None:
+    """Delete or tag the archive of a run. An error is only logged: the run keeps its verdict."""
+    stored = replace(context, stores=config.stores)  # the report is written by now
+    try:
+        result = finish_source(config.after_success, report, stored).after_success
+    except S3UnzipError:
+        logger.exception("the report cannot be written again")
+        return
+    if result is not None:
+        record_source(result)
 
 
 def _start_newest(request: Request, config: LambdaConfig, context: Context) -> None:

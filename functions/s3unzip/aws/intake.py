@@ -13,9 +13,9 @@ The rules:
   other verdict is final. A message that comes again repeats what follows the report, for its
   function may have been killed before that.
 - A small run is in memory until it ends: see `s3unzip.aws.small_runs`.
-- An archive that the store refuses to give, for it must be restored perhaps, has a run that FAILED.
-  A missing right is a fault of the message: it comes again, and is a dead letter in the end.
-- Who does not complete a run leaves it to whoever has planned or ended it meanwhile.
+- If the store refuses to give an archive, for example because it must be restored, its run FAILED.
+  A missing right is a fault of the message: it comes again, and becomes a dead letter in the end.
+- An invocation that does not complete a run leaves it to another one that has planned or ended it.
 - With a malware gate only the version that was scanned is opened: see `s3unzip.aws.scans`.
 - An attempt that was killed may have written members of a version that is not there any more, or
   its report without the event. The message comes again: then the end of that run is repeated, and
@@ -167,11 +167,20 @@ def take_archive(
     else:
         archive = _take_version(put, tail, at, is_new=is_new)
     if not is_new and (archive is None or put.is_older(archive.tail)):
-        ended = _repeat_ends(put, config, context, other_than=archive and archive.run)
-        if archive is not None and not ended and (attempts > 1 or put.names_version):
-            version = put.version_id or put.etag or ""
-            cause = f"{request.source} {request.event_time} {version}"
-            start_over_newest(request, cause, config, context)
+        has_ended = _repeat_ends(put, config, context, other_than=archive and archive.run)
+        if archive is not None and not has_ended and (attempts > 1 or put.names_version):
+            _mend_older(put, at)
+
+
+def _mend_older(put: ArchivePut, at: IntakeContext) -> None:
+    """Extract the newest version over members that a killed attempt may have left of an older one.
+
+    That attempt left no report, so no end of its run could be repeated.
+    """
+    request = put.request
+    version = put.version_id or put.etag or ""
+    cause = f"{request.source} {request.event_time} {version}"
+    start_over_newest(request, cause, at.config, at.context)
 
 
 def _may_open(put: ArchivePut, pin: Pin, config: LambdaConfig, calls: Calls) -> bool:

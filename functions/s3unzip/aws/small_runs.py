@@ -5,7 +5,7 @@ The rules:
 - The records are in memory until the run is left. Then they are written, the outcomes before the
   report. Neither takes the place of what another invocation has recorded, unless that is worse.
 - Of a run that is COMPLETED the outcomes and the report stay: nothing is left to resume.
-- Who does not complete the run leaves it to whoever has planned or ended it meanwhile.
+- An invocation that does not complete a run leaves it to another one that has planned or ended it.
 """
 
 from msgspec.structs import replace

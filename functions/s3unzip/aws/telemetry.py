@@ -169,9 +169,9 @@ def record_archive(report: Report, *, first: bool = True) -> None:
     The verdict is counted at each end of the run. Durations are measured at its
     `first` end only: a run that is resumed days later is not slow.
     """
-    ended = STOPPED_RUNS if report.reason == STOPPED else ENDS[report.verdict]
+    metric = STOPPED_RUNS if report.reason == STOPPED else ENDS[report.verdict]
     for name in (*ENDS.values(), STOPPED_RUNS):  # zeros too: a headline shows 0, no missing value
-        _add(name, float(name == ended))
+        _add(name, float(name == metric))
     if first:
         _add("RunDuration", max(0.0, report.finished - report.started))
     if first and report.event_time is not None:

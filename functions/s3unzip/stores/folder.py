@@ -117,7 +117,7 @@ class FolderDestination:
         return FilePath("", OWN + name, f"{self.start}{OWN}{name}")
 
     def open_file(self, target: FilePath, flags: int = os.O_RDONLY) -> FileIO:
-        """Open a regular file that exists, neither truncated nor buffered."""
+        """Open a regular file that exists; it is not truncated. `NotFoundError`: there is none."""
         try:
             folder = self._folders.get(target.folder)
             # A FIFO would let the caller wait for a writer.
@@ -150,7 +150,10 @@ class FolderDestination:
         *,
         if_absent: bool = False,
     ) -> int:
-        """Write a file whole or not at all; return its size."""
+        """Write a file whole or not at all; return its size.
+
+        The bytes go to a file of our own, which is then renamed.
+        """
         metadata = metadata or {}
         folder = self._folders.get(target.folder, create=True)
         run = metadata.get(RUN_KEY, "")

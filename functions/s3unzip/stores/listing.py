@@ -68,18 +68,19 @@ def list_pages(
         StorageError: the store does not end its listing.
     """
     token: str | None = None
-    begins = set[str]()
+    first_keys = set[str]()  # of all pages
     latest = ""
     in_order = True
     for _ in bound_pages(count(), prefix):
         objects, token = call(partial(destination.list_page, prefix, first, last, token=token))
         keys = list(map(_KEY, objects))
         if keys:
-            if keys[0] in begins:
+            if keys[0] in first_keys:
                 raise StorageError(f"{prefix}: the store lists {keys[0]!r} again and again")
-            begins.add(keys[0])
+            first_keys.add(keys[0])
             in_order = in_order and latest < keys[0] and all(map(lt, keys, keys[1:]))
             latest = keys[-1]
+            # All keys of a page in order are within the bounds if its first and last key are.
             if not (in_order and first <= keys[0] and latest <= last):
                 objects = [listed for listed in objects if first <= listed.key <= last]
         is_last = token is None or (in_order and latest >= last)

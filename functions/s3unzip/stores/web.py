@@ -3,8 +3,8 @@
 Servers differ: some take no suffix range, some no If-Match, some no ranges at all. What a server
 ignores is checked here in its answer: size and ETag (or date) are compared each time, nothing of a
 body is read beyond what was asked for, and numbers are parsed with bounds. A redirect is followed
-within its host; to another host only where that was asked for. Credentials of the URL go to its
-own host and nowhere else. URLs are named without user and query: both may be secrets.
+within its host, and to another host only with `StoreConfig.other_hosts`. Credentials of the URL go
+to its own host and nowhere else. URLs are named without user and query: both may be secrets.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from s3unzip.zip import ByteRange
 MAX_REDIRECTS = 5
 CONNECTIONS = 64  # kept open to one host
 DOWNLOAD = "download the archive first: curl -o archive.zip URL"
+CHANGED = "the archive changed since it was planned"
 WITHOUT_SUFFIX = frozenset({200, 416, 501})  # also of an empty file
 EMPTY = "bytes */0"
 PAGES = (b"<!doctype html", b"<html")
@@ -155,6 +156,7 @@ class WebSource(ArchiveSource):
         signed = headers
         if first.auth is not None:
             signed = {**headers, **make_headers(basic_auth=unquote(first.auth))}
+        timeout = Timeout(connect=self._config.connect_seconds, read=self._config.stall_seconds)
         for _ in range(MAX_REDIRECTS + 1):
             answer = self._pool(target).request(
                 method,
@@ -163,9 +165,7 @@ class WebSource(ArchiveSource):
                 preload_content=False,
                 redirect=False,
                 retries=False,
-                timeout=Timeout(
-                    connect=self._config.connect_seconds, read=self._config.stall_seconds
-                ),
+                timeout=timeout,
             )
             redirect = answer.headers.get("Location")
             if answer.status not in REDIRECTS or not redirect:
@@ -176,22 +176,22 @@ class WebSource(ArchiveSource):
 
     def _redirected(self, location: Location, first: Url, target: Url, redirect: str) -> Url:
         """Return where `target` redirects to, if that may be followed."""
+        name = show(location)
         try:
             new = _parse(urljoin(target.url, redirect))
         except (HTTPError, ValueError):
-            raise errors.StorageError(f"{show(location)}: redirects to what is not a URL") from None
+            raise errors.StorageError(f"{name}: redirects to what is not a URL") from None
         if target.scheme == "https" and new.scheme != "https":
-            raise errors.StorageError(
-                f"{show(location)}: redirects from https to http; not followed"
-            )
+            raise errors.StorageError(f"{name}: redirects from https to http; not followed")
         if not (_reaches(first, new) or self._config.other_hosts):
             raise errors.StorageError(
-                f"{show(location)}: redirects to another host, {str(new.host)[:253]}: give the "
+                f"{name}: redirects to another host, {str(new.host)[:253]}: give the "
                 f"URL there, or add --allow other-hosts"
             )
         return new
 
     def _pool(self, target: Url) -> PoolManager:
+        """Return the connections to the proxy of `target`, or to all hosts without a proxy."""
         proxy = _proxy_of(str(target.scheme), str(target.host))
         with self._lock:
             if proxy not in self._pools:
@@ -202,7 +202,10 @@ class WebSource(ArchiveSource):
             return self._pools[proxy]
 
     def _fault(self, error: Exception, location: Location) -> errors.S3UnzipError:
-        """Return the error for a request without a whole answer."""
+        """Return the error for a request without a whole answer.
+
+        It is a `StorageError` if the same request would fail again, else a `ServiceFaultError`.
+        """
         name = show(location)
         proxy = _proxy_of(location.scheme, location.bucket.rpartition("@")[2])
         through = ""
@@ -258,9 +261,8 @@ class WebArchive:
 
     def _check(self, answer: BaseHTTPResponse, want: ByteRange) -> None:
         name = show(self._location)
-        changed = "the archive changed since it was planned"
         if answer.status in {404, 416}:
-            raise errors.SourceChangedError(f"{name}: HTTP {answer.status}; {changed}")
+            raise errors.SourceChangedError(f"{name}: HTTP {answer.status}; {CHANGED}")
         if answer.status == 412:
             raise self._changed("HTTP 412; ")
         if answer.status != 206:
@@ -268,7 +270,7 @@ class WebArchive:
         span, size = _answered(answer, self._location)
         validator = _validator(answer)
         if size != self._pin.size:
-            raise errors.SourceChangedError(f"{name}: {changed}")
+            raise errors.SourceChangedError(f"{name}: {CHANGED}")
         if self._pin.etag and validator and validator != self._pin.etag:
             raise self._changed("")
         if span != want:
@@ -289,9 +291,7 @@ class WebArchive:
                 f"{name}: {status}the server's ETag differs from answer to answer, so it is not "
                 f"known whether the archive is still the same; {DOWNLOAD}"
             )
-        return errors.SourceChangedError(
-            f"{name}: {status}the archive changed since it was planned"
-        )
+        return errors.SourceChangedError(f"{name}: {status}{CHANGED}")
 
 
 def _proxy_of(scheme: str, host: str) -> str | None:

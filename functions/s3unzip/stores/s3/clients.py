@@ -72,7 +72,7 @@ class Clients:
             return self._clients[name]
 
     def _settings(self, name: str, style: str, *, signs_payload: bool) -> dict[str, object]:
-        """Return those of a client."""
+        """Return botocore's settings of the client `name`."""
         access = self._access
         connect, read = {
             "bodies": (access.put_seconds, access.put_seconds),
@@ -100,7 +100,7 @@ class Clients:
 
 
 def read_pieces(answer: GetObjectOutputTypeDef) -> Iterator[bytes]:
-    """Yield a body."""
+    """Yield the body of an answer in pieces of `BODY_PIECE` bytes."""
     try:
         with closing(answer["Body"]) as body:
             while chunk := body.read(BODY_PIECE):

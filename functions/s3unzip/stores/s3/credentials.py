@@ -122,14 +122,16 @@ class ProfileKeys:
     def renew(self, renewals: int) -> bool:
         """Look again for keys that a store refuses; return whether there are others.
 
+        Soon after a look no other one is made: the last look's answer, or its error, stands.
+
         Args:
             renewals: how often they had been renewed when the caller began to use them.
         """
         with self._lock:
             if renewals != self.renewals:
                 return True
-            lasts = RENEWAL_SECONDS if self._has_renewed else RELOOK_SECONDS
-            if time.monotonic() - self._looked <= lasts:
+            valid_seconds = RENEWAL_SECONDS if self._has_renewed else RELOOK_SECONDS
+            if time.monotonic() - self._looked <= valid_seconds:
                 if self._refusal is not None:
                     raise self._refusal
                 return self._has_renewed

@@ -167,8 +167,8 @@ class S3Destination:
         except s3_errors() as error:
             answer = read_answer(error)
             # Complete names checksums in its XML.
-            refused = is_unsupported(answer) or answer.code == "MalformedXML"
-            if not (with_checksums and refused):
+            is_refused = is_unsupported(answer) or answer.code == "MalformedXML"
+            if not (with_checksums and is_refused):
                 raise self._session.understand(error, call()) from None
         self._session.stop_checksums()
         count_request(kind)
@@ -192,8 +192,8 @@ class S3Destination:
     def head(self, key: str) -> StoredObject | None:
         """Return what is stored under `key`, None if nothing is.
 
-        An object without a CRC-32 in its metadata is asked for the store's checksum, too. With
-        SSE-KMS that needs kms:Decrypt (HeadObject).
+        For an object without a CRC-32 in its metadata, a second HEAD asks for the store's checksum.
+        With SSE-KMS it needs kms:Decrypt (HeadObject).
         """
         try:
             if is_odd(key):
@@ -385,11 +385,10 @@ class S3Destination:
         except s3_errors() as error:
             answer = read_answer(error)
             self._session.copies = not is_unsupported(answer)
-            # The answer is about two objects; only the source has a condition.
+            # The answer is about the source, which alone has a condition, or about the upload.
+            call = Call(get_action(version), source.bucket, source.key, pinned=True)
             if answer.code == "NoSuchUpload":
                 call = Call("PutObject", self._bucket, upload.key)
-            else:
-                call = Call(get_action(version), source.bucket, source.key, pinned=True)
             raise self._session.understand(error, call) from None
         result = _field(copied, "CopyPartResult", upload.key)
         checksum = result.get("ChecksumCRC32")
@@ -471,12 +470,12 @@ class S3Destination:
         return self._session.explaining(Call(action, self._bucket, key))
 
     def _of(self, upload: Upload) -> dict[str, Any]:
-        """Return what each request about an upload says."""
-        where = {"Bucket": self._bucket, "Key": upload.key}
-        return where | {"UploadId": upload.upload_id} | self._owner
+        """Return the parameters that all requests about an upload have."""
+        request = {"Bucket": self._bucket, "Key": upload.key, "UploadId": upload.upload_id}
+        return request | self._owner
 
     def _described(self, key: str, facts: ObjectFacts) -> dict[str, Any]:
-        """Return what a request of botocore says of an object's properties, and how it is kept."""
+        """Return the parameters of a botocore request that stores an object, except its bytes."""
         request: dict[str, Any] = {
             "Bucket": self._bucket,
             "Key": key,
@@ -498,7 +497,7 @@ class S3Destination:
 
 
 def _attributes(facts: ObjectFacts) -> Attributes:
-    """Return what obstore sets beside the bytes, tags excepted."""
+    """Return the properties that obstore stores with an object, except tags."""
     attributes: Attributes = {"Content-Type": facts.content_type, **facts.metadata}
     if facts.content_encoding is not None:
         attributes["Content-Encoding"] = facts.content_encoding
@@ -510,7 +509,7 @@ def _attributes(facts: ObjectFacts) -> Attributes:
 
 
 def _list_parts(parts: Sequence[Part], *, with_checksums: bool) -> list[dict[str, Any]]:
-    """Return what Complete says of the parts, in their order."""
+    """Return the parts as Complete names them, in their order."""
     listed = []
     for part in sorted(parts, key=lambda part: part.number):
         entry: dict[str, Any] = {"PartNumber": part.number, "ETag": part.etag}
@@ -521,14 +520,14 @@ def _list_parts(parts: Sequence[Part], *, with_checksums: bool) -> list[dict[str
 
 
 def _crc_of(checksum: str) -> int | None:
-    """Return the CRC-32 that a checksum says; None: it is none, or a checksum of checksums."""
+    """Return the CRC-32 in a checksum of S3; None: it is none, or a checksum of checksums."""
     if not _CHECKSUM.fullmatch(checksum):
         return None
     return int.from_bytes(base64.b64decode(checksum), "big")
 
 
 def _declared_crc(metadata: str) -> int | None:
-    """Return the CRC-32 that an object's metadata says, if it is one."""
+    """Return the CRC-32 in an object's metadata; None: it is no CRC-32."""
     if not _CRC.fullmatch(metadata):
         return None
     return int(metadata, 16)

@@ -280,6 +280,7 @@ def _first(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _kind(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
+    """Return the error that an answer means: of the first row that has its code or status."""
     status = answer.status
     code = answer.code
     missing: type[S3UnzipError] = NotFoundError

@@ -308,13 +308,18 @@ class Session:
                 raise refusal from None
         self._checked.add(bucket)
 
-    def _unreachable(self, error: Exception, bucket: str, whose: str) -> errors.StorageError | None:
-        """Return the error for an endpoint that is not there; with a proxy that is not known."""
+    def _unreachable(
+        self, error: Exception, bucket: str, subject: str
+    ) -> errors.StorageError | None:
+        """Return the error for an endpoint that cannot be reached; None: it may be reachable.
+
+        Behind a proxy, nobody knows which of the two cannot be reached.
+        """
         url = self._addresses.endpoint(bucket).url
         cause = why_unreachable(error)
         if cause is None or _find_proxy(url) is not None:
             return None
-        return errors.StorageError(f"{whose}: cannot reach {url}: {cause}; {self._advice}")
+        return errors.StorageError(f"{subject}: cannot reach {url}: {cause}; {self._advice}")
 
     def _relocate(self, bucket: str) -> bool:
         """Ask for the bucket's region; return False if the server does not say it."""

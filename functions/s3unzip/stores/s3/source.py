@@ -74,7 +74,7 @@ class S3Source(ArchiveSource):
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin.
 
-        With one request; with three where the store knows no suffix ranges, two of an empty one.
+        It takes one request. A store without suffix ranges gets three, or two for an empty archive.
         """
         call = Call("GetObject", location.bucket, location.key)
         if is_odd(location.key):
@@ -131,7 +131,7 @@ class S3Source(ArchiveSource):
 
     def delete(self, location: Location, pin: Pin) -> None:
         """Delete the version; nothing happens if it is gone."""
-        version, request = _which(location, pin)
+        version, request = _identify(location, pin)
         if version is None and (pin.etag is None or date_of(pin) is not None):
             raise errors.StorageError(
                 f"{location}: the store gives neither versions nor ETags, so a newer archive could "
@@ -159,7 +159,7 @@ class S3Source(ArchiveSource):
 
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
         """Add `tags` to those of the version."""
-        version, request = _which(location, pin)
+        version, request = _identify(location, pin)
         if version is None:
             raise errors.StorageError(
                 f"{location}: S3 cannot tag one version in a bucket without versioning: turn "
@@ -184,7 +184,7 @@ class S3Source(ArchiveSource):
 
     def tags(self, location: Location, pin: Pin) -> dict[str, str]:
         """Return the tags of the version."""
-        version, request = _which(location, pin)
+        version, request = _identify(location, pin)
         action = "GetObjectTagging" if version is None else "GetObjectVersionTagging"
         call = Call(action, location.bucket, location.key, pinned=True)
         with self._session.explaining(call):
@@ -344,8 +344,11 @@ def _parse_date(text: str) -> datetime:
     return parsedate_to_datetime(text)
 
 
-def _which(location: Location, pin: Pin) -> tuple[str | None, dict[str, Any]]:
-    """Return the id of a version that no later PUT replaces, and a request about it."""
+def _identify(location: Location, pin: Pin) -> tuple[str | None, dict[str, Any]]:
+    """Return the version id, and the parameters of a request about that version.
+
+    The id is None in a bucket without versioning: a later PUT replaces the object.
+    """
     request = {"Bucket": location.bucket, "Key": location.key}
     if pin.version_id in {None, NO_VERSION}:
         return None, request
