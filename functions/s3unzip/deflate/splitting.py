@@ -62,7 +62,7 @@ def scan_segment(
     stop_bits = _locate_each(layout, range(segment + 1, last + 1), read)
     for _ in range(MAX_SCANS):
         stop_bit = next(stop_bits, None)
-        if stop_bit is None and last == segment + longest:
+        if stop_bit is None and last == segment + longest:  # more segments would join
             return None
         scan = SegmentScan(start_bit, stop_bit)
         for chunk in read(segment_span(start_bit, stop_bit, layout.size)):

@@ -182,6 +182,7 @@ class Window:
         return self._held[begin : begin + stop - start]
 
     def _fill(self, start: int, stop: int) -> None:
+        """Hold the archive's bytes from `start` to the end of the chunk that reaches `stop`."""
         position = self._start + len(self._held)
         buffers: list[Buffer] = []
         if start < position:

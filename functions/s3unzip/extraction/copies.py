@@ -53,6 +53,7 @@ def copy_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 
 
 def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
+    """Copy a member with one upload; stream it if the store does not copy it."""
     limits = attempt.destination.part_limits
     sizes = copy_sizes(row.member.size, attempt.context.tuning.copy_part_bytes, limits)
     try:

@@ -181,6 +181,7 @@ class PartWriter:
         return buffer
 
     def _send(self, number: int, offset: int, body: Buffer, crc: int) -> Part:
+        """Upload one part, in a thread of the pool; `offset` is that of its bytes in the object."""
         try:
             return self._run_step.calls.paced(
                 "part",

@@ -46,6 +46,7 @@ def extract_slice(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 
 
 def _upload_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
+    """Upload the parts of a slice; settling completes the upload when all slices are done."""
     task = attempt.task
     member_slice = attempt.slice
     if row.member.is_wrapped and task.part + 1 == task.parts and task.span[1] >= WRAP:

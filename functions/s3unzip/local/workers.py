@@ -327,8 +327,9 @@ class _Round:
         """Note how an attempt of a task ended; that of a worker which died is repeated."""
         with self._lock:
             error = ended.error
-            if error is None:
-                self._faults = self._deaths = 0
+            if error is None:  # both are counted in a row
+                self._faults = 0
+                self._deaths = 0
                 return
             _log.info("%s did not end: %s", task.id, error)
             if not isinstance(error, ServiceFaultError):
@@ -520,6 +521,7 @@ def work(lifeline: int) -> None:
             answers.flush()
 
     def ask(request: KeysRequest) -> Keys | None:
+        """Return the keys that the program has; one thread asks at a time."""
         with asking:
             with counting.lock:
                 send(request)

@@ -112,6 +112,7 @@ class Canary:
         return report
 
     def _explain_missing_report(self, seconds: float) -> Answer:
+        """Return what is known of a run that has no report after `seconds`."""
         state = self._runs.state(self._run)
         if state is None:
             message = f"no run began for the canary in {seconds:.0f} s"
@@ -178,6 +179,7 @@ class Canary:
 
 
 def _make_archive(token: str) -> bytes:
+    """Return the bytes of the canary's archive; ``.bin`` members are stored."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for path, content in canary_members(token).items():

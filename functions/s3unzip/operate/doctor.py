@@ -288,6 +288,7 @@ def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
 
 
 def _read_alarms(runs: DeployedRuns) -> list[Any]:
+    """Return the alarms of the stack, as CloudWatch describes them."""
     names = runs.names(ALARM)[:MAX_NAMES]
     if not names:
         return []

@@ -321,6 +321,7 @@ class DeployedRuns(RunList):
         return f"{self._machine.replace(':stateMachine:', ':execution:')}:{name}"
 
     def _describe(self, name: str) -> str | None:
+        """Return the state of an execution; None: there is none with this name."""
         try:
             answer = self.ask("states:DescribeExecution", executionArn=self._arn(name))
         except NotFoundError:

@@ -289,6 +289,7 @@ def _select(word: str) -> _Selection:
 
 
 def _list_prefix(runs: DeployedRuns, bucket: str, prefix: str) -> Iterator[ObjectTypeDef]:
+    """Yield the objects below a prefix, with their times."""
     # A separate client, because the stores' client does not parse times.
     pages = runs.client("s3").get_paginator("list_objects_v2")
     with asking("s3:ListBucket"):

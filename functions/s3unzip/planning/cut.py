@@ -52,9 +52,10 @@ def _paid_workers(seconds: float, tuning: Tuning) -> int:
 
 
 def _inline_share(seconds: float, tuning: Tuning) -> float:
-    """Return the seconds of a batch by which an inline Map does all batches at once.
+    """Return the seconds of a batch if an inline Map is to do all batches at once.
 
-    0 if there are fewer workers, or if a Distributed Map would do smaller batches sooner.
+    Returns 0 if an inline Map cannot: there are fewer workers, or a Distributed Map would do
+    smaller batches sooner.
     """
     if not 0 < tuning.max_few_tasks <= tuning.max_workers:
         return 0.0
@@ -125,6 +126,7 @@ class TaskCutter:
                 self.finish(starts[index])
                 if is_large:
                     self._add_large(member, (starts[index], starts[index + 1]))
+                # A large member has a task of its own: the next batch begins after it.
                 self._row_start = starts[index + is_large]
                 members = bytes_in = bytes_out = 0
             if not is_large:

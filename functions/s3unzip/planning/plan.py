@@ -128,6 +128,7 @@ def _reject_archive(run: Run, finding: Finding, context: Context) -> Report:
 
 
 def _reject(run: Run, reason: str, message: str, context: Context) -> Report:
+    """Return the REJECTED report of a run that is not begun."""
     now = context.clock.now()
     return Report.of(
         run.id,
@@ -170,6 +171,7 @@ def _refuse_cost(plan: Plan, context: Context) -> Report | None:
 def _summarize(
     run: Run, reading: Reading, cutter: TaskCutter, tasks: list[Task], *, context: Context
 ) -> PlanSummary:
+    """Return what is recorded of a plan; `tasks` are all its tasks, the slices of copies too."""
     index = reading.index
     return PlanSummary(
         run=run,

@@ -71,6 +71,7 @@ class KeyTemplate(Struct, frozen=True):
         return self.prefix + parts[-1]
 
     def _render(self, path: str) -> str:
+        """Return the key of a member; its fields may be empty, so double slashes are merged."""
         if path.count("/") < self.strip:  # not extracted: a key that no other member has
             return f"{self.prefix}/{path}"
         path = path.split("/", self.strip)[-1]

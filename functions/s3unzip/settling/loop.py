@@ -249,7 +249,8 @@ def _write_plan(plan: Plan, records: RunRecords, context: Context, calls: Calls)
             step = Step(run, "plan", context, calls)
             linked = _link_copies(step, list(copies))
             tasks += linked
-            done += not linked
+            if not linked:  # the member has its outcome
+                done += 1
     except RUN_FAULTS as fault:
         records.write_stop(stop_for(fault))
         tasks += plan.copies
@@ -484,6 +485,7 @@ def _end_run(
 
 
 def _write_next_round(step: Step, results: Results, state: Next, idle: int) -> Next:
+    """Write the round after `state`; `idle` is how many rounds in a row made no progress."""
     number = state.round + 1
     step.records.write_round(number, order_tasks(results.unfinished))
     return replace(

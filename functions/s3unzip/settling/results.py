@@ -81,6 +81,10 @@ def read_results(step: Step, plan: PlanSummary) -> Results:
 
 
 def _read_rounds(records: RunRecords, plan: PlanSummary, tally: Tally) -> Results:
+    """Add what is on record of all tasks to `tally`; return what remains to be done.
+
+    Outcomes that belong to no task are those that settling wrote for split members.
+    """
     if plan.failed:
         tally.add_all(records.plan_outcomes(), PLAN_TASK)
     results = Results(tally)

@@ -183,6 +183,10 @@ class Check(NamedTuple):
 
 
 def _read_table() -> dict[str, Check]:
+    """Return the checks by their codes.
+
+    The letters of a line are the initials of its phase, its action, and its lenient action.
+    """
     phases = {phase.name[0]: phase for phase in Phase}
     actions = {action.name[0]: action for action in Action}
     checks = {}

@@ -85,7 +85,7 @@ def locate_directory(
     start = end.record.directory_offset + prefix
     is_zip64 = end.locator_shift is not None
     can_wrap = prefix % WRAP == 0 and not is_zip64 and not end.disks.is_split
-    is_wrapped = prefix > 0 and can_wrap and (yield from _is_wrapped(archive, start, prefix))
+    is_wrapped = prefix > 0 and can_wrap and (yield from _judge_offsets(archive, start, prefix))
     if is_wrapped:
         archive.warnings.append("offsets-wrapped")
         prefix = 0
@@ -177,10 +177,12 @@ def _check_prefix(archive: ArchiveBytes, prefix: int, code: str) -> Reads[None]:
         reject(code, f"{message}, and the file begins with a local header", 0)
 
 
-def _is_wrapped(archive: ArchiveBytes, start: int, prefix: int) -> Reads[bool]:
-    """Return whether the offsets are modulo 2^32, and lack no prefix, by the first local header.
+def _judge_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Reads[bool]:
+    """Return whether the offsets are modulo 2^32; if not, they lack the prefix.
 
-    `prefix` is a multiple of 2^32, the directory begins at `start`.
+    The first member decides: its local header is at its declared offset, or `prefix` bytes later.
+    Refuses an archive that has it at both places or at none. `prefix` is a multiple of 2^32, the
+    directory begins at `start`.
     """
     header = yield from archive.read(start, start + records.CENTRAL_LENGTH)
     if len(header) < records.CENTRAL_LENGTH:

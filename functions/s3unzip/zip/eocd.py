@@ -250,9 +250,12 @@ def _find_ends(window: bytes) -> Iterator[tuple[int, int]]:
 def _join_zip64(
     archive: ArchiveBytes, disks: Disks, eocd: EndRecord, at: int
 ) -> Reads[DirectoryEnd]:
-    """Join the end record at `at` with its ZIP64 records, if there are any (4.3.14, 4.3.15)."""
+    """Join the end record at `at` with its ZIP64 records, if there are any (4.3.14, 4.3.15).
+
+    Without a locator, or with bytes that only look like one, the end record stands alone.
+    """
     needs_zip64 = SENTINEL_32 in (eocd.directory_size, eocd.directory_offset)
-    needs_zip64 |= SENTINEL_16 in eocd[:4]
+    needs_zip64 |= SENTINEL_16 in eocd[:4]  # the disks and the counts
     locator_at = at - ZIP64_LOCATOR_LENGTH
     raw = yield from archive.read(locator_at, at)
     if not raw.startswith(ZIP64_LOCATOR_SIGNATURE):

@@ -143,6 +143,7 @@ class KeyChecker:
                 table.cut_path(number)
                 continue
             key = key_of(table.path(number))
+            # A character has at most four bytes: few keys must be encoded to be measured.
             if 4 * len(key) > max_bytes and (length := utf8_length(key)) > max_bytes:
                 message = f"the key would have {length} bytes, the limit is {max_bytes}"
                 table.fail_header(number, "key-too-long", message, NAMELESS)

@@ -77,7 +77,10 @@ class _Span(NamedTuple):
 def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     """Return the numbers of members of 4 GiB or more, and how many times 4 GiB each is longer.
 
-    The offsets of `table` are the least ones, the directory begins at `start`.
+    The offsets of `table` are the least ones, the directory begins at `start`. At first the headers
+    beside each multiple of 4 GiB are looked for: they show that the directory is in the order of
+    the offsets. They cut the headers into spans. Then each span is halved until it has one member,
+    or no member that is longer.
 
     Raises:
         RejectedError: the local headers do not prove one reading.

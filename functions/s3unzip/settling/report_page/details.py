@@ -98,6 +98,7 @@ def _show_option(value: object) -> str:
 
 
 def _requests(requests: Requests) -> Markup:
+    """Return how many requests of each kind were sent; nothing if there were none."""
     calls = count_calls(requests)
     if not calls:
         return NOTHING
@@ -121,6 +122,7 @@ def _counts(
     *,
     note: str = "",
 ) -> Markup:
+    """Return a table of names and counts, in an element with the id `section_id`."""
     columns = (Column(title, is_header=True), Column("Count", "number"))
     rows = [row(columns, [name, figure(f"{count:,}")]) for name, count in counts]
     return element("div", {"id": section_id}, table(caption, columns, rows, note=note))

@@ -39,6 +39,7 @@ def _tile(name: str, value: Markup, note: str = "", tone: str = "") -> Markup:
 
 
 def _member_tiles(report: Report) -> Iterator[Markup]:
+    """Yield how many members were extracted, failed, and have no outcome."""
     if report.verdict is Verdict.REJECTED:
         return
     asides: list[str] = []
@@ -71,6 +72,7 @@ def _count_directories(count: int) -> str:
 
 
 def _work_tiles(report: Report) -> Iterator[Markup]:
+    """Yield times, bytes, tasks and requests; those that are 0 are left out."""
     seconds = max(0.0, report.finished - report.started)
     plan_note = ""
     if report.plan_seconds:
@@ -119,6 +121,7 @@ def count_calls(requests: Requests) -> list[tuple[str, int]]:
 
 
 def _cost_tile(report: Report, cost: Cost) -> Markup:
+    """Return the cost of the run, and of a TB or of a million members."""
     unit_price = ""
     if report.extracted:
         # Small members cost by the PUT, large ones by the byte.

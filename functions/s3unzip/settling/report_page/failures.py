@@ -50,6 +50,7 @@ def failures(shown: Shown) -> Markup:
 
 
 def _reasons(reasons: list[Ranked], listed: list[str]) -> Markup:
+    """Return the table of reasons; `listed` are the reasons of the failures that are listed."""
     if not reasons:
         return NOTHING
     columns = (
@@ -114,6 +115,7 @@ def _failure_rows(report: Report) -> Iterator[Markup]:
 
 
 def _failure_row(failure: Failure, prefix: str) -> Markup:
+    """Return the row of a failure; its key is shown without the run's `prefix`."""
     reason = clip(failure.reason, MAX_TEXT)
     key = clip(failure.key.removeprefix(prefix), MAX_NAME)
     offset = NOTHING
@@ -129,6 +131,7 @@ def _failure_row(failure: Failure, prefix: str) -> Markup:
 
 
 def _failed_members(shown: Shown, rows: list[Markup]) -> Markup:
+    """Return the table of the failures that fit, and the command that lists them all."""
     report = shown.report
     destination = clip(str(report.destination), 2 * MAX_NAME)
     note = f"Keys below {destination}."

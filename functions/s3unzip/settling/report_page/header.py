@@ -37,6 +37,7 @@ def verdict(shown: Shown) -> Markup:
 
 
 def _describe_verdict(report: Report, next_command: str | None) -> str:
+    """Return one or more sentences: what is in place, and how that was checked."""
     present = report.extracted + report.unchanged
     proof = "checked against the archive\N{RIGHT SINGLE QUOTATION MARK}s sizes and CRC-32s"
     if report.options.trust_crc:
