@@ -197,6 +197,7 @@ def check_named(account: Account, environment: Environment) -> None:
 
 
 def _named_resources(environment: Environment) -> Iterator[_Named]:
+    """Yield what the environment's file names and its stack does not create."""
     for name, section in environment.buckets():
         if section.existing is not None:
             yield _Named(f"{name}.existing", "s3", "head_bucket", {"Bucket": section.existing})

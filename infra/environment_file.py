@@ -71,6 +71,7 @@ def replace_settings(values: dict[str, Any], settings: Mapping[str, object]) -> 
 
 
 def _kind_of(path: str) -> Any:
+    """Return the type of a setting by its path, ``section.setting``; else refuse the path."""
     kind: Any = Environment
     for part in path.split("."):
         if get_origin(kind) is dict:  # a table of free names

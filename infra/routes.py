@@ -62,14 +62,17 @@ def _ends_with(suffix: str, end: str) -> bool:
 
 
 def widest(routes: Sequence[RouteSection]) -> list[RouteSection]:
-    """Return the routes that are not a part of another one: together they fit every key."""
+    """Return the routes that are not a part of another one: together they fit every key.
+
+    Of equal routes the first one stays.
+    """
     return [
         route
         for number, route in enumerate(routes)
         if not any(
-            is_inside(route, wide) and (place < number or not is_inside(wide, route))
-            for place, wide in enumerate(routes)
-            if place != number
+            is_inside(route, wide) and (position < number or not is_inside(wide, route))
+            for position, wide in enumerate(routes)
+            if position != number
         )
     ]
 

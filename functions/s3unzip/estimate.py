@@ -11,6 +11,7 @@ This module makes no call and reads no file and no clock.
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -101,7 +102,7 @@ def estimate(
     bound = _find_bound(seconds, at_once, requests, platform)
     overhead = _overhead_seconds(tasks, members, platform, tuning)
     billed = _billed_seconds(seconds, bound, overhead, at_once=at_once, platform=platform)
-    work = Work(members, requests, billed, len(tasks))
+    work = Work(members=members, requests=requests, seconds=billed, tasks=len(tasks))
     return Estimate(
         title=str(job.source),
         platform=platform.name,
@@ -178,7 +179,8 @@ def _members(task: Task) -> int:
 
 
 def _bytes_read(task: Task) -> int:
-    return task.span[1] - task.span[0]
+    start, stop = task.span
+    return stop - start
 
 
 def _is_direct(made: Estimate, tasks: Sequence[Task], tuning: Tuning) -> bool:
@@ -223,7 +225,7 @@ def _find_bound(
     if platform.priced_writes:
         name = f"{requests.writes:,} writes below one prefix"
         bounds.append(_Bound(_write_seconds(requests.writes), name, throttled=True))
-    return max(bounds)
+    return max(bounds, key=attrgetter("seconds"))
 
 
 def _write_seconds(writes: int) -> float:
@@ -320,7 +322,8 @@ def _billed_seconds(
     working = sum(seconds)
     if bound.throttled:  # workers that S3 throttles are paid for while they wait
         working = max(working, at_once * bound.seconds)
-    return working + (at_once + 2) * rates.COLD_START_P50
+    starts = at_once + 2  # of the workers, of plan and of settle
+    return working + starts * rates.COLD_START_P50
 
 
 # Requests
@@ -337,8 +340,10 @@ def _count_requests(
     """Return the requests of a run; on one machine its records are files and need none."""
     beyond = _directory_beyond_tail(members, tuning)
     if platform.direct:  # all tasks are in memory
-        length = sum(map(_bytes_read, tasks))
-        return Requests(get=1 + (length > beyond), put=members + rates.DIRECT_WRITES)
+        gets = 1  # the tail of the archive, which may have all members in it
+        if sum(map(_bytes_read, tasks)) > beyond:
+            gets = 2
+        return Requests(get=gets, put=members + rates.DIRECT_WRITES)
     has_records = platform.memory_gb > 0
     counts: Counter[str] = Counter(get=1 + math.ceil(beyond / tuning.directory_piece))
     for task in tasks:

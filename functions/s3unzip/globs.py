@@ -90,8 +90,8 @@ def compile_name(pattern: str) -> Glob:
 def _is_linear(tokens: Sequence[str]) -> bool:
     """Return whether `re` needs linear time: no two wildcards can share the same characters.
 
-    Slashes part the wildcards. So one ``*`` in each part is fine, and one ``**/`` before them. At
-    the end ``**`` takes all that is left.
+    Slashes separate the wildcards. So one ``*`` in each part is fine, and one ``**/`` before them.
+    At the end ``**`` takes all that is left.
     """
     text = "".join("?" if _is_plain_class(token) else token for token in tokens)
     parts = text.removeprefix(_SLASHES).split("/")

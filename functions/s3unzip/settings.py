@@ -154,8 +154,9 @@ def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tu
             if near:
                 names = f"near: {', '.join(near)}"
             raise UsageError(f"tuning {name!r} is unknown; {names}")
-        number = _check_number(name, value)
-        values[name] = number if isinstance(defaults[name], float) else int(number)
+        values[name] = _check_number(name, value)
+        if isinstance(defaults[name], int):
+            values[name] = int(values[name])
     return replace(base or Tuning(), **values)
 
 

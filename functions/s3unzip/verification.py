@@ -426,7 +426,7 @@ class _ObjectComparison:
         for member, listed in _pair(members, page):
             if member is None:
                 if listed is not None:
-                    differences.append(Difference(listed.key, Kind.EXTRA, found=_show(listed)))
+                    differences.append(Difference(listed.key, Kind.EXTRA, found=_show_size(listed)))
                 continue
             if not member.is_selected:
                 continue
@@ -516,15 +516,15 @@ def _pair(
     return ((member_of.get(key), object_of.get(key)) for key in keys)
 
 
-def _show(sized: _Expected | ListedObject | StoredObject) -> str:
+def _show_size(sized: _Expected | ListedObject | StoredObject) -> str:
     return f"{sized.size} bytes"
 
 
 def _size_difference(member: _Expected, stored: ListedObject | StoredObject | None) -> Difference:
     """Return the difference of an object that is missing, or has another size."""
     if stored is None:
-        return Difference(member.key, Kind.MISSING, _show(member))
-    return Difference(member.key, Kind.SIZE, _show(member), _show(stored))
+        return Difference(member.key, Kind.MISSING, _show_size(member))
+    return Difference(member.key, Kind.SIZE, _show_size(member), _show_size(stored))
 
 
 def _compare_crc(

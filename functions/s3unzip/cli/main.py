@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _invoke(arguments: list[str]) -> int:
     """Run a command; return its exit code. Click's own `main` would print a line on Ctrl-C."""
-    if arguments[:1] == ["help"] and arguments[1:2] and arguments[1] in COMMANDS:
+    if len(arguments) > 1 and arguments[0] == "help" and arguments[1] in COMMANDS:
         arguments = [arguments[1], "--help"]
     if COMPLETION in os.environ:
         PROGRAM.main(arguments, "s3unzip", COMPLETION)

@@ -125,17 +125,17 @@ class _ExtraQuestion:
         verb = "is no member" if len(extra) == 1 else "are no members"
         summary = f"{count} ({size}) {verb} of the archive"
         if len(extra) > self._limit:
-            self._object(
+            self._refuse(
                 f"{summary}; nothing is deleted, because --delete-extra is {self._limit:,}"
             )
         elif sys.stdin.isatty() and not _confirm_deleting(summary, extra):
-            self._object("nothing is deleted")
+            self._refuse("nothing is deleted")
         elif not self._quiet:
             sys.stderr.write(f"deleting {count} ({size})\n")
         return not self.objections
 
-    def _object(self, objection: str) -> None:
-        """Say, and keep, why nothing is deleted."""
+    def _refuse(self, objection: str) -> None:
+        """Print why nothing is deleted, and keep it for the exit code."""
         self.objections.append(objection)
         sys.stderr.write(f"{objection}\n")
 

@@ -181,6 +181,7 @@ def _list_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
 
 
 def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
+    """Return the line of a run by its report, else by its plan; None: it has neither yet."""
     run = recent.run
     records = run_list.records(run)
     try:
@@ -190,19 +191,7 @@ def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
     # A run that is refused has ended; the note of its end is written a little later.
     is_at_work = recent.state == RUNNING
     if report is not None and (not is_at_work or report.verdict is Verdict.REJECTED):
-        return ListedRun(
-            run,
-            "STOPPED" if report.reason == STOPPED else report.verdict.value,
-            report.started,
-            seconds=round(report.finished - report.started, 3),
-            source=str(report.source),
-            destination=str(report.destination),
-            members=report.members,
-            extracted=report.extracted,
-            unchanged=report.unchanged,
-            failed=report.failed,
-            route=_route_name(report.route),
-        )
+        return _describe_report(run, report)
     plan = records.find_plan()
     if not recent.state and plan is None and run_list.environment is None:
         return None
@@ -217,6 +206,26 @@ def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
         source=str(plan.run.source),
         destination=str(plan.run.destination),
         route=_route_name(plan.run.route),
+    )
+
+
+def _describe_report(run: str, report: Report) -> ListedRun:
+    """Return the line of a run that has ended."""
+    state = report.verdict.value
+    if report.reason == STOPPED:
+        state = "STOPPED"
+    return ListedRun(
+        run,
+        state,
+        report.started,
+        seconds=round(report.finished - report.started, 3),
+        source=str(report.source),
+        destination=str(report.destination),
+        members=report.members,
+        extracted=report.extracted,
+        unchanged=report.unchanged,
+        failed=report.failed,
+        route=_route_name(report.route),
     )
 
 
@@ -472,8 +481,8 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
     """Show what is new until the run has its report; return it."""
     watcher = RunWatcher(run_list.records(run))
     printed: RunProgress | None = None
-    answered = time.monotonic()
-    ended: float | None = None
+    answered = time.monotonic()  # when the records were last read
+    ended: float | None = None  # when the run was first seen at its end
     while True:
         now = time.monotonic()
         try:

@@ -143,11 +143,11 @@ def _end_one(machine: Machine, request: Request, display: BatchDisplay) -> Archi
 
 def _interrupted(ended: int, archives: int, interrupt: BaseException) -> InterruptedRunError:
     """Return the error that says how to go on."""
-    begun = isinstance(interrupt, InterruptedRunError)
     message = f"stopped: {ended:,} of {archives:,} archives ended"
-    if begun:
+    not_begun = archives - ended
+    if isinstance(interrupt, InterruptedRunError):  # a run had begun
         message += f"; of the next one: {interrupt}"
-    not_begun = archives - ended - begun
+        not_begun -= 1
     if not_begun > 0:
         message += f"\n{not_begun:,} archives had not begun: start the same command again"
     return InterruptedRunError(message)

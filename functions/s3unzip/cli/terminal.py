@@ -117,8 +117,8 @@ class Stopping:
 
     def __init__(self) -> None:
         self._number: int = signal.SIGINT
-        self._before: dict[int, Any] = {}  # handlers by signal
-        self._timer = (0.0, 0.0)  # somebody else's
+        self._handlers: dict[int, Any] = {}  # that this program replaced, by signal
+        self._timer = (0.0, 0.0)  # somebody else's: seconds until it ends, and its interval
 
     @property
     def heard(self) -> bool:
@@ -143,27 +143,28 @@ class Stopping:
             return
         for number in (signal.SIGINT, *STOPPING):
             if signal.getsignal(number) in {signal.SIG_DFL, signal.default_int_handler}:
-                self._before[number] = signal.signal(number, self._stop)
+                self._handlers[number] = signal.signal(number, self._stop)
         try:
             yield
         finally:
             lost = False
-            if signal.SIGALRM in self._before:
+            if signal.SIGALRM in self._handlers:
                 _, interval = signal.setitimer(signal.ITIMER_REAL, *self._timer)
                 lost = interval > 0  # the timer still runs: nobody has handled the exception
-            for signal_number, handler in self._before.items():
+            for signal_number, handler in self._handlers.items():
                 signal.signal(signal_number, handler)
-            self._before.clear()
+            self._handlers.clear()
             if lost and not _is_handled():
                 raise KeyboardInterrupt
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
+        """Raise `KeyboardInterrupt`, and start the timer that raises it again if it is lost."""
         del frame
         self._number = number
         timer = signal.setitimer(signal.ITIMER_REAL, 0.0)
-        if signal.SIGALRM not in self._before:
+        if signal.SIGALRM not in self._handlers:
             self._timer = timer
-            self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._repeat)
+            self._handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._repeat)
         signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS, AGAIN_SECONDS)
         raise KeyboardInterrupt
 
