@@ -92,8 +92,8 @@ def finish_member(
     """Complete the upload of a member whose slices are all done.
 
     Returns:
-        The outcome of the member. If its parts do not make it, its upload is aborted, and the
-        task that streams it is returned.
+        The outcome of the member. If a slice failed, or the parts do not make the member, the
+        upload is aborted, and the task that streams the member is returned.
     """
     first, _ = slices[0]
     row = run_step.read_rows(first.rows)[0]

@@ -65,7 +65,7 @@ def _explain(error: OSError, folder: Path) -> Exception:
 
 
 def was_restarted(home: str, run: str) -> bool:
-    """Return whether the machine was started anew since a process worked on `run`, or may be."""
+    """Return whether the machine may have been restarted since a process worked on `run`."""
     try:
         boot_id = Path(home, "runs", run, BOOT).read_bytes()
     except FileNotFoundError:
@@ -74,14 +74,14 @@ def was_restarted(home: str, run: str) -> bool:
 
 
 def note_start(home: str, run: str) -> None:
-    """Note on which start of the machine a process works on `run`."""
+    """Note the machine's current boot as the one in which a process works on `run`."""
     path = Path(home, "runs", run, BOOT)
     path.touch(mode=0o600)
     path.write_bytes(read_boot_id())
 
 
 def read_boot_id() -> bytes:
-    """Return what is another value after each start of the machine; nothing if there is none."""
+    """Return the id of the machine's current boot; empty if the system has none."""
     with suppress(OSError):
         return BOOT_ID.read_bytes()
     with suppress(OSError):  # macOS
@@ -116,7 +116,7 @@ def known_runs(home: Location) -> list[str]:
 
 
 def find_dated(home: Location, run: str) -> float | None:
-    """Return the time in the id of a run below `home` that is `run`, but for its time."""
+    """Return the time in the id of the latest run below `home` that has the id `run` otherwise."""
     ids = (dated for dated in known_runs(home) if dated[STEM_AT:] == run[STEM_AT:])
     latest = next(ids, None)
     if latest is None:

@@ -169,7 +169,7 @@ class WorkerTally:
                 self._progress.failed(fresh)
 
     def lose(self, attempt: Counter[str]) -> None:
-        """Take out what an attempt counted that is not on record."""
+        """Subtract what a lost attempt counted: it is not on record."""
         with self._lock:
             self._sum.subtract(attempt)
 
@@ -227,11 +227,20 @@ class Workers:
     ) -> ServiceFaultError | None:
         """Do each task once; what a service fault leaves of one is for the next round.
 
-        An error that ends the run is on record: tasks that have not begun stay undone. On Ctrl-C
-        the workers stop and write their outcomes, and KeyboardInterrupt propagates; so it is when
-        another process stopped the run, for which `is_stopped` is asked now and then. At most
-        `at_once` workers do them. Return the fault that must end the run: of a store that was given
-        up, or of workers that die.
+        An error that ends the run is on record, and tasks that have not begun stay undone.
+
+        Args:
+            run: the run.
+            tasks: of one round.
+            is_stopped: called now and then: whether another process stopped the run.
+            at_once: workers at most.
+
+        Returns:
+            The fault that must end the run: of a store that was given up, or of workers that die.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C, or the run was stopped. The workers have written their
+                outcomes.
         """
         todo = _Round(tasks, max(2, self.processes))
         workers = self._take_workers(max(1, min(self.processes, len(tasks), at_once)))
@@ -239,13 +248,7 @@ class Workers:
         try:
             for worker in workers:
                 flying.append(Future())
-                arguments = (worker, run, todo, flying[-1])
-                # Not an executor: Ctrl-C while it starts a thread would let the exit wait for it.
-                thread = threading.Thread(target=self._work, args=arguments, daemon=True)
-                try:
-                    thread.start()
-                except RuntimeError as error:  # no memory for its stack: nobody ends this future
-                    flying[-1].set_exception(error)
+                self._start(worker, run, todo, flying[-1])
             running = set(flying)
             while running:
                 ended, running = wait(running, LOOK_SECONDS, FIRST_COMPLETED)
@@ -270,7 +273,7 @@ class Workers:
         self.close()
 
     def _take_workers(self, count: int) -> list[_Here | _Process]:
-        """Return so many workers; processes start when they get their first task."""
+        """Return `count` workers at most; processes start when they get their first task."""
         opening = self._open_context
         if not self._workers:
             self._workers = [_Here(self._context, opening)]
@@ -278,6 +281,20 @@ class Workers:
             missing = count - len(self._workers)
             self._workers += [_Process(opening) for _ in range(missing)]
         return self._workers[:count]
+
+    def _start(
+        self, worker: _Here | _Process, run: Run, todo: _Round, future: Future[None]
+    ) -> None:
+        """Start a thread that does tasks with `worker`; it ends `future`.
+
+        It is no executor's thread: Ctrl-C while an executor starts one would let the exit wait.
+        """
+        arguments = (worker, run, todo, future)
+        thread = threading.Thread(target=self._work, args=arguments, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no memory for its stack: the thread ends no future
+            future.set_exception(error)
 
     def _work(self, worker: _Here | _Process, run: Run, todo: _Round, future: Future[None]) -> None:
         """Let one worker do task after task; a dead one starts again."""
@@ -485,7 +502,7 @@ def _do_task(run: Run, task: Task, context: Context) -> Ended:
 
 
 def _watch(run: Run, context: Context, over: threading.Event) -> None:
-    """Tell of a silent store: its calls may wait for minutes until they are faults."""
+    """Report a silent store to the progress: its calls may wait for minutes before they fail."""
     faults = context.faults
     progress = context.progress
     if faults is None or progress is None:

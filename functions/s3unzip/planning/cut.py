@@ -27,7 +27,7 @@ INLINE_SPARE = 1.05  # batches end at whole members, so some stay below the shar
 
 
 class Load(NamedTuple):
-    """What members add up to."""
+    """Sums over members."""
 
     members: int
     bytes_in: int  # compressed

@@ -104,7 +104,7 @@ class RecordsFormat(Struct, frozen=True):
 
 
 class RecordedReport(NamedTuple):
-    """What is at the place of a report: its bytes, None: nothing; a report if they are one."""
+    """What is stored under the report's name: bytes, and the report if they can be read."""
 
     data: bytes | None = None
     report: Report | None = None
@@ -249,7 +249,7 @@ class RunRecords:
         self.store.write(outcomes_name(report.task), join_lines(chain((report,), outcomes)))
 
     def keep(self, name: str, data: bytes) -> None:
-        """Write a record that another invocation may have, too; whole outcomes stay as they are."""
+        """Write a record that another invocation may have written; complete outcomes stay."""
         if name == RUN:
             self.write_plan(self._decode(RUN, data, PlanSummary))
             return
@@ -292,7 +292,7 @@ class RunRecords:
                 yield from ((task, outcome) for outcome in recorded.outcomes)
 
     def outcome_lines(self) -> Iterator[Outcome]:
-        """Yield the outcomes of all tasks; their lines are read, and the tasks' own reports not."""
+        """Yield the outcomes of all tasks, without the tasks' own reports in the first lines."""
         names = list(self.store.names(OUTCOMES))
         for name, data in zip(names, map_ahead(self.store.read, names, READERS), strict=True):
             for line in filter(None, data.splitlines()[1:]):
@@ -350,7 +350,7 @@ class RunRecords:
         return self.look_up_report().report
 
     def look_up_report(self) -> RecordedReport:
-        """Return what is at the place of the report."""
+        """Return what is stored under the report's name."""
         data = self._find_bytes(REPORT)
         if data is None:
             return RecordedReport()
@@ -360,7 +360,7 @@ class RunRecords:
             return RecordedReport(data)
 
     def put_report(self, report: Report, over: RecordedReport) -> None:
-        """Write a report in the place of what was looked up; else `ConflictError`."""
+        """Replace what was looked up with a report; `ConflictError`: something else is stored."""
         if over.data is None:
             self.store.create(REPORT, encode(report))
         else:

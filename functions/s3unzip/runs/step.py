@@ -90,7 +90,7 @@ class TaskAttempt(Step):
     def extracted(
         self, row: PlannedMember, seconds: float, size: int | None = None, etag: str | None = None
     ) -> None:
-        """Note that a member is whole and right in the destination.
+        """Note that a member is complete in the destination, and verified.
 
         Args:
             seconds: how long the PUT or the Complete took.

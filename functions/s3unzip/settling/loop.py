@@ -74,7 +74,7 @@ NOT_READABLE = "not-readable"  # the reason of a run whose archive the store doe
 
 
 class Settled(NamedTuple):
-    """What `begin`, `resume` or `settle` came to."""
+    """The result of `begin`, `resume` or `settle`."""
 
     next: Next
     report: Report | None = None  # of a run that ended
@@ -321,7 +321,7 @@ def resume(
         results = read_results(step, plan)
         drop_uploads(step, results)
     except UnreadableRecordError as damage:
-        results = read_results(step, plan)
+        results = read_results(step, plan)  # what can be read
         results.stop = stop_for(damage)
     number = len(records.list_rounds()) - 1
     resumed = Next(run, "few", number, done=NOTHING_DONE, reopened=failed)
@@ -343,7 +343,7 @@ def _request_of(run: Run | Report, after_success: AfterSuccess | None) -> Reques
 
 
 def settle(state: Next, context: Context, calls: Calls | None = None) -> Settled:
-    """Read what a round came to; write the next round, or the report.
+    """Read the results of a round; write the next round, or the report.
 
     Args:
         state: what `begin` or the last `settle` returned.
@@ -376,19 +376,13 @@ def settle_failed(failed: FailedExecution, context: Context) -> Settled | None:
     run = failed.run
     records = RunRecords.open(context.stores, run, calls)
     stop = failed.stop
+    plan = None
     try:
         plan = records.find_plan()
     except UnreadableRecordError as damage:
-        plan = None
         stop = stop_for(damage)
     if plan is not None:
-        if failed.request is not None:
-            check_same_archive(run, failed.request.source, failed.pin, plan.run)
-        step = Step(plan.run, "settle", context, calls)
-        results = read_results(step, plan)
-        stop = results.stop or records.find_stop() or stop
-        tally = results.tally
-        report = make_report(step, plan, tally, stop, unfinished=len(results.unfinished))
+        report = _report_planned(failed, plan, context, calls)
     elif failed.request is not None:
         report = _unplanned(failed.request, run, failed.pin, stop, now=context.clock.now())
     else:
@@ -401,6 +395,18 @@ def settle_failed(failed: FailedExecution, context: Context) -> Settled | None:
     since = failed.began if report.verdict is Verdict.FAILED else 0.0
     written = _write_settled(report, plan, records, context, since=since)
     return Settled(Next(run, "done"), *written)
+
+
+def _report_planned(
+    failed: FailedExecution, plan: PlanSummary, context: Context, calls: Calls
+) -> Report:
+    """Return the report of a run that has a plan; a stop on record explains more than `failed`."""
+    if failed.request is not None:
+        check_same_archive(failed.run, failed.request.source, failed.pin, plan.run)
+    step = Step(plan.run, "settle", context, calls)
+    results = read_results(step, plan)
+    stop = results.stop or step.records.find_stop() or failed.stop
+    return make_report(step, plan, results.tally, stop, unfinished=len(results.unfinished))
 
 
 def _write_settled(

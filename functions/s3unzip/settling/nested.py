@@ -7,7 +7,7 @@ the depth (`Options.nested_depth`). All runs below one archive share a `Budget`,
 more runs or more data than the settings allow. Other modules start the runs.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from heapq import nsmallest
 from operator import attrgetter
 
@@ -88,20 +88,30 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     destination = context.stores.destination(run.destination)
     accepted: list[Outcome] = []
     for prefix, outcomes in by_prefix.items():
-        if len(outcomes) > 1 or prefix in taken:
-            message = f"members of the outer archive are below {prefix}"
-            if len(outcomes) > 1:
-                message = f"{len(outcomes)} archives would be extracted to {prefix}"
-            elif taken[prefix]:
-                message = f"a member of the outer archive is called {prefix.rstrip('/')}"
+        conflict = _explain_taken(prefix, len(outcomes), taken)
+        if conflict is not None:
             for outcome in outcomes:
-                refuse(outcome, message, reason="nested-prefix-taken")
+                refuse(outcome, conflict, reason="nested-prefix-taken")
         elif is_same_object(outcomes[0], run.options, destination, calls):
             accepted += outcomes
         else:
             message = "the object was replaced after it was extracted"
             refuse(outcomes[0], message, reason="nested-changed")
     return accepted, refused
+
+
+def _explain_taken(prefix: str, archives: int, taken: Mapping[str, bool]) -> str | None:
+    """Return why the members of `archives` archives cannot go below a prefix; None: they can.
+
+    `taken` is the result of `_find_taken`.
+    """
+    if archives > 1:
+        return f"{archives} archives would be extracted to {prefix}"
+    if prefix not in taken:
+        return None
+    if taken[prefix]:
+        return f"a member of the outer archive is called {prefix.rstrip('/')}"
+    return f"members of the outer archive are below {prefix}"
 
 
 def _is_archive(outcome: Outcome) -> bool:
@@ -167,7 +177,11 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
 
 
 def _find_taken(records: RunRecords, prefixes: Collection[str]) -> dict[str, bool]:
-    """Return the `prefixes` that other members need, and whether a member is called so itself."""
+    """Return which of `prefixes` members of the outer archive use.
+
+    The value says whether a member has the prefix, without its slash, as its own key; otherwise
+    members lie below the prefix.
+    """
     taken: dict[str, bool] = {}
     if not prefixes:
         return taken

@@ -189,7 +189,7 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
     """Make some members of each task unfinished, so that the next round does them.
 
     Returns:
-        How many they are. Members that the plan refused stay as they are.
+        How many members became unfinished. Those that the plan refused stay as they are.
     """
     records = step.records
     rows = {task.id: task.rows for task in records.tasks()}
