@@ -398,6 +398,7 @@ class Archive(Mapping[str, ArchiveMember]):
         return dict(self._reading.index.warnings)
 
     def _stream(self, member: Member) -> Iterator[bytes]:
+        """Yield the content of a member, check it, and count its warnings as the archive's."""
         policy, tuning = self._context.policy, self._context.tuning
         read = self._reader(member)
         opened = open_local(member, read, policy)

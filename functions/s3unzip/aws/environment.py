@@ -317,6 +317,7 @@ def _with_password(options: Options, secret: str | None) -> Options:
 
 
 def _needed(variables: Mapping[str, str], name: Variable) -> str:
+    """Return a variable; `UsageError`: it is not set."""
     value = variables.get(name, "")
     if not value:
         raise errors.UsageError(
@@ -326,6 +327,7 @@ def _needed(variables: Mapping[str, str], name: Variable) -> str:
 
 
 def _number(variables: Mapping[str, str], name: Variable) -> float | None:
+    """Return the number in a variable; None: it is not set."""
     value = variables.get(name)
     if not value:
         return None
@@ -338,6 +340,7 @@ def _number(variables: Mapping[str, str], name: Variable) -> float | None:
 
 
 def _table(variables: Mapping[str, str], name: Variable) -> dict[str, Any]:
+    """Return the JSON object in a variable; empty if it is not set."""
     try:
         value = json.loads(variables.get(name) or "{}")
     except ValueError as error:

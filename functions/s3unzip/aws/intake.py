@@ -25,6 +25,7 @@ The rules:
 import random
 import time
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -43,7 +44,7 @@ from s3unzip.aws.telemetry import (
     record_handover,
 )
 from s3unzip.context import Context
-from s3unzip.model import Pin, Report, Request, Stop, Verdict
+from s3unzip.model import Location, Pin, Report, Request, Stop, Verdict
 from s3unzip.planning.reading import read_tail
 from s3unzip.run_ids import check_same_archive, run_id, run_stem
 from s3unzip.runs.records import REPORT, RunRecords
@@ -54,6 +55,7 @@ from s3unzip.settling.loop import (
     look_up_run,
     settle_failed,
 )
+from s3unzip.stores import Stores
 from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
@@ -264,25 +266,25 @@ def _repeat_ends(
     if put.request.event_time is None:
         return False
     until = int(put.request.event_time) + 2
-
-    def find_reports(second: int) -> list[Report]:
-        day, _, prefix = f"{datetime.fromtimestamp(second, UTC):%Y-%m-%d/%H%M%S-}".partition("/")
-        names = context.stores.run_store(day).names(prefix + run_stem(source))
-        runs = (
-            f"{day}/{name.removesuffix(REPORT)[:-1]}" for name in names if name.endswith(REPORT)
-        )
-        reports = (RunRecords.open(context.stores, run).find_report() for run in runs)
-        return [report for report in reports if report is not None]
-
     seconds = range(until - UPLOAD_SECONDS, until)
+    find = partial(_find_reports, source, context.stores)
     reports = [
         report
-        for report in chain.from_iterable(map_ahead(find_reports, seconds, REPORT_READERS))
+        for report in chain.from_iterable(map_ahead(find, seconds, REPORT_READERS))
         if report.source == source.public and report.run != other_than
     ]
     for report in reports:
         end_run(report, config, context, is_first=False)
     return bool(reports)
+
+
+def _find_reports(source: Location, stores: Stores, second: int) -> list[Report]:
+    """Return the reports of runs of archives named like `source` that were put in a Unix second."""
+    day, _, prefix = f"{datetime.fromtimestamp(second, UTC):%Y-%m-%d/%H%M%S-}".partition("/")
+    names = stores.run_store(day).names(prefix + run_stem(source))
+    runs = (f"{day}/{name.removesuffix(REPORT)[:-1]}" for name in names if name.endswith(REPORT))
+    reports = (RunRecords.open(stores, run).find_report() for run in runs)
+    return [report for report in reports if report is not None]
 
 
 def _plan_here(archive: ArrivedArchive, at: IntakeContext) -> None:
@@ -317,12 +319,14 @@ def _leave_run(
 ) -> None:
     """Write the records of a run; do what follows its end, or start its execution."""
     ended = small_run.leave(archive.request, settled)
-    report = ended and ended.report
-    if ended is None or report is None:
-        if ended and is_small:
+    if ended is None:  # another invocation has planned the run
+        start_run(at.config, archive.run, archive.request, archive.tail.pin)
+        return
+    report = ended.report
+    if report is None:
+        if is_small:
             record_handover()
-        next_round = ended and ended.next
-        start_run(at.config, archive.run, archive.request, archive.tail.pin, state=next_round)
+        start_run(at.config, archive.run, archive.request, archive.tail.pin, state=ended.next)
     elif report != settled.report:  # another invocation was quicker
         _take_known(report, archive, at)
     else:

@@ -241,6 +241,7 @@ class Calls:
             return Requests(**self._counts)
 
     def _logged(self, kind: Kind, call: Callable[[], T]) -> T:
+        """Return what `call` returns; at the level DEBUG its duration is logged."""
         if not _log.isEnabledFor(logging.DEBUG):
             return call()
         began = self._clock.now()

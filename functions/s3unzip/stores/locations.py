@@ -61,6 +61,7 @@ def parse_destination(text: str) -> Location:
 
 
 def _parse(text: str) -> Location:
+    """Return the location of a URL or a path; a key may be empty or end in a slash."""
     scheme, separator, path = text.partition("://")
     scheme = scheme.lower()
     if not separator:

@@ -119,6 +119,7 @@ class ReaderSource(ArchiveSource):
         return self
 
     def _read(self, want: ByteRange) -> bytes:
+        """Return the bytes of `want`; `SourceChangedError`: the reader ends before they do."""
         data = bytearray()
         with self._lock:
             try:

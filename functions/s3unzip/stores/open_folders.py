@@ -106,6 +106,7 @@ class OpenFolders:
             folder.close()
 
     def _open_root(self, *, create: bool) -> OpenFolder:
+        """Return the open root; with `create` it is made, once."""
         root = self._root
         if root is not None and (self._is_made or not create):
             return root
@@ -120,6 +121,7 @@ class OpenFolders:
         return root
 
     def _walk(self, root: OpenFolder, path: str, *, create: bool) -> OpenFolder:
+        """Open each folder of `path` in the one above it; return the last one."""
         folder = root
         whole = self._path
         for name in path.split("/"):
@@ -134,6 +136,7 @@ class OpenFolders:
         return folder
 
     def _open_below(self, parent: OpenFolder, name: str, path: str, *, create: bool) -> int:
+        """Return a new descriptor of the folder `name` in `parent`; `path` is for messages."""
         try:
             return os.open(name, FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=parent.file)
         except FileNotFoundError:

@@ -152,6 +152,7 @@ class WebSource(ArchiveSource):
     def _follow(
         self, method: str, location: Location, headers: Mapping[str, str]
     ) -> BaseHTTPResponse:
+        """Return the last answer after redirects; only the URL's own host gets its password."""
         first = target = _parse(f"{location.scheme}://{location.bucket}/{location.key}")
         signed = headers
         if first.auth is not None:
@@ -191,7 +192,6 @@ class WebSource(ArchiveSource):
         return new
 
     def _pool(self, target: Url) -> PoolManager:
-        """Return the connections to the proxy of `target`, or to all hosts without a proxy."""
         proxy = _proxy_of(str(target.scheme), str(target.host))
         with self._lock:
             if proxy not in self._pools:
@@ -202,10 +202,7 @@ class WebSource(ArchiveSource):
             return self._pools[proxy]
 
     def _fault(self, error: Exception, location: Location) -> errors.S3UnzipError:
-        """Return the error for a request without a whole answer.
-
-        It is a `StorageError` if the same request would fail again, else a `ServiceFaultError`.
-        """
+        """Return the error for a request without a whole answer; a fault if a retry may help."""
         name = show(location)
         proxy = _proxy_of(location.scheme, location.bucket.rpartition("@")[2])
         through = ""
@@ -260,6 +257,7 @@ class WebArchive:
             yield from self._source.body(answer, want.length, self._location)
 
     def _check(self, answer: BaseHTTPResponse, want: ByteRange) -> None:
+        """Raise the error of an answer that is not `want` of the pinned version."""
         name = show(self._location)
         if answer.status in {404, 416}:
             raise errors.SourceChangedError(f"{name}: HTTP {answer.status}; {CHANGED}")
@@ -280,7 +278,7 @@ class WebArchive:
             )
 
     def _changed(self, status: str) -> errors.S3UnzipError:
-        """Return the error for another ETag: the server is asked whether it is a steady one."""
+        """Return the error for another ETag; two HEADs show whether the server's ETag is steady."""
         name = show(self._location)
         etags = []
         for _ in range(2):

@@ -203,6 +203,7 @@ class ProfileKeys:
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
+        """Raise what botocore's chain raises as one of our errors, which `failure` keeps."""
         self.failure = None
         try:
             yield
@@ -262,6 +263,7 @@ class AwsSession:
 
     @cached_property
     def _core(self) -> Session:
+        """The session of botocore; its clients sign with `keys`."""
         from s3unzip.stores.s3.botocore_chain import KeysProvider, open_session
 
         core = open_session(self._profile, self._region)

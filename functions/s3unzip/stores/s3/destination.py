@@ -15,6 +15,7 @@ import obstore
 
 from s3unzip.errors import (
     NotFoundError,
+    S3UnzipError,
     ServiceFaultError,
     StorageError,
     UnconfirmedError,
@@ -117,6 +118,7 @@ class S3Destination:
     def _put_plain(
         self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool
     ) -> str | None:
+        """Write an object by obstore, which is faster; return its ETag."""
         self._session.confirm_owner(self._bucket, self._owner_id)
         answer = obstore.put(
             self._session.writer(self._bucket, self._kms_key),
@@ -144,6 +146,7 @@ class S3Destination:
         if_absent: bool,
         etag: str | None = None,
     ) -> str | None:
+        """Write an object by botocore, which takes every key, ACLs and ETags; return its ETag."""
         request = self._described(key, facts)
         request["Body"] = bytes(body)
         if self._session.sends_checksums:
@@ -210,6 +213,7 @@ class S3Destination:
         return stored
 
     def _head_quickly(self, key: str) -> StoredObject:
+        """Ask by obstore, which is faster, but takes no odd key and returns no checksum."""
         self._session.confirm_owner(self._bucket, self._owner_id)
         store = self._session.reader(self._bucket)
         answer = obstore.get(store, key, options={"head": True})
@@ -221,6 +225,7 @@ class S3Destination:
         )
 
     def _head_wholly(self, key: str) -> StoredObject:
+        """Ask by botocore, for the store's checksum, too, unless the server refuses that."""
         request: dict[str, Any] = {"Bucket": self._bucket, "Key": key, **self._owner}
         if self._session.sends_checksums:
             request["ChecksumMode"] = "ENABLED"
@@ -383,13 +388,7 @@ class S3Destination:
         try:
             copied = self._session.slow.upload_part_copy(**request)
         except s3_errors() as error:
-            answer = read_answer(error)
-            self._session.copies = not is_unsupported(answer)
-            # The answer is about the source, which alone has a condition, or about the upload.
-            call = Call(get_action(version), source.bucket, source.key, pinned=True)
-            if answer.code == "NoSuchUpload":
-                call = Call("PutObject", self._bucket, upload.key)
-            raise self._session.understand(error, call) from None
+            raise self._explain_copy(error, upload, source, version) from None
         result = _field(copied, "CopyPartResult", upload.key)
         checksum = result.get("ChecksumCRC32")
         return Part(
@@ -399,6 +398,18 @@ class S3Destination:
             crc32=_crc_of(checksum or ""),
             checksum_crc32=checksum,
         )
+
+    def _explain_copy(
+        self, error: Exception, upload: Upload, source: Location, version: str | None
+    ) -> S3UnzipError:
+        """Return the error of a copy; note whether the server implements copies."""
+        answer = read_answer(error)
+        self._session.copies = not is_unsupported(answer)
+        # The answer is about the source, which alone has a condition, or about the upload.
+        call = Call(get_action(version), source.bucket, source.key, pinned=True)
+        if answer.code == "NoSuchUpload":
+            call = Call("PutObject", self._bucket, upload.key)
+        return self._session.understand(error, call)
 
     def complete_upload(
         self, upload: Upload, parts: Sequence[Part], *, if_absent: bool

@@ -357,7 +357,6 @@ class Session:
         key: tuple[str, str | Literal[False] | None],
     ) -> S3Store:
         """Return the obstore client of one bucket, with more settings of S3 and of HTTP."""
-        access = self.access
         find_keys = self.find_credentials(bucket)
         provider = None
         if find_keys is not None:
@@ -370,19 +369,10 @@ class Session:
             "aws_endpoint_url_s3": endpoint.url,  # else AWS_ENDPOINT_URL_S3 would win
             "virtual_hosted_style_request": endpoint.has_bucket,
             "skip_signature": provider is None,
-            "request_payer": access.request_payer,
+            "request_payer": self.access.request_payer,
             **config,
         }
-        options: ClientConfig = {
-            "connect_timeout": timedelta(seconds=access.connect_seconds),
-            "pool_max_idle_per_host": str(access.connections),
-            "pool_idle_timeout": timedelta(seconds=50),  # S3 hangs up a little later
-            "allow_http": endpoint.url.startswith("http://"),
-            "user_agent": "s3unzip",
-            **limits,
-        }
-        if self._aws.ca_bundle:
-            options["root_certificate"] = _read_certificates(self._aws.ca_bundle)
+        options = self._http_options(endpoint.url) | limits
         with self._lock:
             if key in self._stores:
                 return self._stores[key]
@@ -397,6 +387,19 @@ class Session:
             except (BaseError, ValueError) as error:  # AWS_CA_BUNDLE without a certificate
                 raise errors.UsageError(f"s3://{bucket}: {error}") from None
             return self._stores[key]
+
+    def _http_options(self, url: str) -> ClientConfig:
+        """Return the settings of HTTP that all clients of obstore have."""
+        options: ClientConfig = {
+            "connect_timeout": timedelta(seconds=self.access.connect_seconds),
+            "pool_max_idle_per_host": str(self.access.connections),
+            "pool_idle_timeout": timedelta(seconds=50),  # S3 hangs up a little later
+            "allow_http": url.startswith("http://"),
+            "user_agent": "s3unzip",
+        }
+        if self._aws.ca_bundle:
+            options["root_certificate"] = _read_certificates(self._aws.ca_bundle)
+        return options
 
     def find_credentials(self, bucket: str) -> FindKeys | None:
         """Return what finds the keys that requests are signed with; None: they are not signed."""

@@ -253,6 +253,7 @@ class S3Archive:
         _check_length(call, came, want)
 
     def _chunks(self, want: ByteRange, version: str | None) -> Iterator[Buffer]:
+        """Yield the bytes of `want` as they come; botocore reads those of odd keys."""
         if not self._odd:
             yield from _chunks_of(self._get(want, version), self._call(version))
             return
@@ -274,6 +275,7 @@ class S3Archive:
         yield from read_pieces(answer)
 
     def _get(self, want: ByteRange, version: str | None) -> GetResult:
+        """Return obstore's answer, which is of the pinned version."""
         options: GetOptions = {"range": (want.start, want.stop)}
         if self._pin.etag is not None and date_of(self._pin) is None:
             options["if_match"] = self._pin.etag
