@@ -284,4 +284,4 @@ def plan_memory(members: int, names_size: int) -> int:
 
 def _fitting_members(memory: int, names_size: int) -> int:
     """Return the members that a plan can have in `memory`, in MB."""
-    return max(0, (memory - plan_memory(0, names_size)) * MIB // MEMBER_BYTES)
+    return max(0, (memory - plan_memory(members=0, names_size=names_size)) * MIB // MEMBER_BYTES)

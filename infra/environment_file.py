@@ -88,7 +88,7 @@ def _kind_of(path: str) -> Any:
 def _near(kind: Any, name: str) -> str:
     """Return the settings of a section that `name` may stand for, as the end of a message."""
     settings = kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else ()
-    near = difflib.get_close_matches(name, settings, 2)
+    near = difflib.get_close_matches(name, settings, n=2)
     return f"; near: {', '.join(near)}" if near else ""
 
 

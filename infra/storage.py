@@ -41,7 +41,7 @@ class Storage(Construct):
             "Destination",
             environment.destination,
             versioned=environment.destination.versioned,
-            lifecycle_rules=[_abandoned(ABANDONED_DAYS)],
+            lifecycle_rules=[_abandoned(days=ABANDONED_DAYS)],
         )
         # Destinations by the names of existing buckets; None: the environment's own.
         self._destinations = {
@@ -55,7 +55,7 @@ class Storage(Construct):
                 s3.LifecycleRule(
                     id="forget-runs", expiration=cdk.Duration.days(environment.work.expire_days)
                 ),
-                _abandoned(1),
+                _abandoned(days=1),
             ],
         )
         if isinstance(self.ingest, s3.Bucket):
@@ -119,7 +119,7 @@ def _send_events(bucket: s3.Bucket) -> None:
 
 
 def _ingest_rules(expire_days: int | None) -> list[s3.LifecycleRule]:
-    rules = [_abandoned(1)]
+    rules = [_abandoned(days=1)]
     if expire_days is not None:
         rules.append(
             s3.LifecycleRule(

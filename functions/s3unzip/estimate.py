@@ -204,6 +204,7 @@ def _count_sizes(sizes: Iterable[int]) -> tuple[Bin, ...]:
 
 
 def _warn(seconds: Sequence[float], platform: Platform) -> tuple[str, ...]:
+    """Return the warning that a task may take longer than a Lambda function may run."""
     longest = max(seconds, default=0.0)
     limit = rates.LAMBDA_SECONDS
     if not platform.memory_gb or longest * rates.SLOW_DAY <= limit:

@@ -223,6 +223,7 @@ def describe(code: str, message: str | None) -> str:
 
 
 def _advice_of(code: str) -> str:
+    """Return a code's own advice, else that of its check: by the phase that makes it."""
     if code in _ADVICE:
         return _ADVICE[code]
     check = CHECKS[code]

@@ -70,6 +70,7 @@ def show_dollars(dollars: float, beside: float | None = None) -> str:
 
 
 def _choose_decimals(dollars: float) -> int:
+    """Return the decimals that show cents of large amounts, and two digits of small ones."""
     if dollars >= MANY_DOLLARS:
         return 2
     if dollars >= FEW_DOLLARS or dollars <= 0:

@@ -247,6 +247,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
     ] = None  # what is set on the objects besides their content
 
     def __post_init__(self) -> None:
+        """Convert each option to its declared type, and check the values that types cannot."""
         for option in _fields_of(Options):
             value = getattr(self, option.name)
             try:

@@ -145,6 +145,7 @@ def _check_name(noun: str, name: str | None, names: Sequence[str]) -> None:
 
 
 def _check_header(noun: str, value: str) -> None:
+    """Check the value of a header; `noun` begins the message."""
     if not _PRINTABLE.fullmatch(value) or len(value) > MAX_HEADER_VALUE:
         raise UsageError(
             f"{noun} {value[:80]!r}: must be 1 to {MAX_HEADER_VALUE:,} printable ASCII characters, "
@@ -153,6 +154,7 @@ def _check_header(noun: str, value: str) -> None:
 
 
 def _check_type(glob: str, kind: str) -> None:
+    """Check a media type, and the glob of the members that get it."""
     _check_header(f"content type of {glob!r}:", kind)
     if not glob:
         raise UsageError(f"content type {kind!r}: its glob is empty; '**' fits all members")

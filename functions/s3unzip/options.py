@@ -85,6 +85,7 @@ def read_options(kind: type[Struct]) -> tuple[OptionRow, ...]:
 
 
 def _read_rows(declaring: type[Struct]) -> Iterator[OptionRow]:
+    """Yield a row for each field whose annotation has a `RunOption`."""
     for field in fields(declaring):
         for option in get_args(field.type):  # of an annotated type: the type and its annotations
             if isinstance(option, RunOption):
@@ -97,7 +98,8 @@ def _read_rows(declaring: type[Struct]) -> Iterator[OptionRow]:
 
 def bare_type(kind: Any) -> Any:
     """Return a type without annotations and without None."""
-    return _bare(kind)[0]
+    bare, _ = _bare(kind)
+    return bare
 
 
 def _bare(kind: Any) -> tuple[Any, bool]:
@@ -106,7 +108,7 @@ def _bare(kind: Any) -> tuple[Any, bool]:
         return _bare(get_args(kind)[0])
     if get_origin(kind) in {Union, types.UnionType}:
         value_kind = next(arm for arm in get_args(kind) if arm is not types.NoneType)
-        return _bare(value_kind)[0], True
+        return bare_type(value_kind), True
     return kind, False
 
 

@@ -532,7 +532,7 @@ def _compare_crc(
 ) -> Difference | Proof:
     """Return the proof of an object's content, or its difference."""
     if answer is None:
-        return _size_difference(member, None)
+        return _size_difference(member, stored=None)
     proof, stored = answer
     if stored.size != member.size:  # changed after the listing
         return _size_difference(member, stored)

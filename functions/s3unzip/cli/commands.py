@@ -117,6 +117,7 @@ def command(
 
     def make(act: Callable[[Arguments], int]) -> click.Command:
         def start(**values: Any) -> int:
+            """Call the function with what click parsed, by the parameters' names."""
             own = values.keys() & Arguments.__dataclass_fields__.keys()
             shared = {name: values[name] for name in values.keys() - own}
             arguments = Arguments(shared, **{name: values[name] for name in own})
@@ -138,7 +139,10 @@ def command(
 
 
 def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
-    """Return an option or an argument of click, some of its settings changed."""
+    """Return an option or an argument of click, some of its settings changed.
+
+    A default of False makes an option a flag, one of () makes a parameter repeatable.
+    """
     declared = DECLARATIONS[name]
     form = declared.form.split()
     names = [part for part in form if part.startswith("-")]

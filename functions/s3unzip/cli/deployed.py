@@ -63,6 +63,7 @@ def submit(arguments: Arguments) -> int:
 
 
 def _check_request(arguments: Arguments) -> None:
+    """Refuse options that do not go together, and a question that nobody could answer."""
     if arguments.days is not None and not arguments.missing:
         raise UsageError("submit: --days is for --missing")
     if not arguments.sources and not arguments.missing:
@@ -75,6 +76,7 @@ def _check_request(arguments: Arguments) -> None:
 
 
 def _submit_all(arguments: Arguments, runs: DeployedRuns) -> int:
+    """Queue every archive that is named, after a question; return the exit code."""
     sizes, outside = find_archives(arguments.sources, runs)
     count = len(sizes)
     size = sum(sizes.values())
@@ -100,6 +102,7 @@ def _submit_all(arguments: Arguments, runs: DeployedRuns) -> int:
 
 
 def _show_submission(submission: Submission) -> str:
+    """Return how many archives would be queued, and what they cost, as one line."""
     text = (
         f"{show_count(submission.archives, 'archive')} to extract, "
         f"{show_bytes(submission.size)}, about {show_dollars(submission.dollars)} by their sizes"
@@ -152,6 +155,7 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
 
 
 def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
+    """Start archives without a verdict, after a question; return the exit code."""
     days = arguments.days
     if days is None:
         days = MISSING_DAYS

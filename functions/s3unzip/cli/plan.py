@@ -77,6 +77,7 @@ def plan(arguments: Arguments) -> int:
 
 
 def _find_setting(arguments: Arguments) -> _Setting:
+    """Return where a run would work: in an environment, on this machine, or on AWS in general."""
     if arguments.env is not None:
         return _find_environment(arguments)
     options = arguments.options()
@@ -127,6 +128,7 @@ def override_options(environment: Options, typed: Options) -> Options:
 
 
 def _estimate(request: Request, context: Context, platform: Platform) -> Estimate:
+    """Read the archive's directory, print what it refuses; return the estimate of the rest."""
     reading, tasks = preview_plan(request, context)
     judge_selection(request.options, warn)(reading)
     refused = Counter(failure.finding.code for failure in reading.failures)
@@ -176,7 +178,7 @@ def _size_rows(sizes: Sequence[Bin]) -> list[tuple[str, ...]]:
     shown = list(sizes[-MAX_BINS:])
     smaller = sum(span.members for span in sizes[:-MAX_BINS])
     if smaller:
-        shown.insert(0, Bin(0, shown[0].start, smaller))
+        shown.insert(0, Bin(start=0, stop=shown[0].start, members=smaller))
     largest = max((span.members for span in shown), default=1)
     rows: list[tuple[str, ...]] = [("from", "below", "members", "")]
     for span in shown:

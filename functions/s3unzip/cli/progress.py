@@ -184,7 +184,8 @@ class RunDisplay(Progress):
             if self._phase == VERIFYING and done:
                 return _figures_of_verify(counts, done / elapsed)
             if plan is None or self._phase != EXTRACTING:
-                return Figures(PHASE_TITLES.get(self._phase, self._phase), None, note=self.note)
+                title = PHASE_TITLES.get(self._phase, self._phase)
+                return Figures(title, share=None, note=self.note)
             share = min(1.0, max(0.0, counts["bytes_done"] / max(1, plan.work)))
             earlier = self._remember(_Moment(now, share, done))
         passed = max(now - earlier.time, 1e-3)
@@ -278,7 +279,7 @@ def _figures_of_verify(counts: Mapping[str, int], rate: float) -> Figures:
         size = f"{show_bytes(counts['bytes_read'])} read"
     return Figures(
         "comparing",
-        None,
+        share=None,
         members=f"{counts['extracted']:,} equal",
         failed=f"{counts['failed']:,} not",
         size=size,

@@ -236,6 +236,7 @@ def _route_name(route: Route | None) -> str:
 
 
 def _cells(run: ListedRun) -> tuple[str, ...]:
+    """Return the cells of `RUN_COLUMNS` for one run; one that has not ended has no figures."""
     figures = ("", "", "")
     if run.seconds is not None:
         figures = (show_seconds(run.seconds), f"{run.members:,}", f"{run.failed:,}")

@@ -159,7 +159,7 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
     reports = [end.report for end in archives if end.report is not None]
     for report in reports:
         reached = shown_connections(stores, report.source, report.destination)
-        command = next_command(report, None, reached)
+        command = next_command(report, environment=None, reached=reached)
         if report.failed or command:
             sys.stderr.write(f"{printable(str(report.source))}\n")
             print_failures(report, sys.stderr, "")
@@ -186,6 +186,7 @@ def _name_once(end: ArchiveEnd) -> str:
 
 
 def _cells(end: ArchiveEnd) -> tuple[str, ...]:
+    """Return the cells of `ARCHIVE_COLUMNS` for one archive."""
     report = end.report
     if report is None:
         return ("ERROR", "", "", "", printable(_name_once(end)))

@@ -41,6 +41,8 @@ class OutputLostError(OSError):
 
 
 class _Stream(io.FileIO):
+    """A standard stream whose failed writes are an error of their own, or none for messages."""
+
     def write(self, data: ReadableBuffer, /) -> int | None:  # type: ignore[override]  # as FileIO
         try:
             return super().write(data)
