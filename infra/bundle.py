@@ -92,7 +92,7 @@ def build_bundle(folder: Path, target: Target = LAMBDA) -> str | None:
 
 def copy_package(folder: Path) -> None:
     """Copy the part of the package that Lambda runs into `folder`."""
-    ignored = shutil.ignore_patterns("__pycache__", "__main__.py", "cli")
+    ignored = shutil.ignore_patterns("__pycache__", "__main__.py", "cli", "filesystem.py")
     shutil.copytree(PACKAGE, folder / "s3unzip", ignore=ignored)
 
 

@@ -18,6 +18,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -130,7 +131,8 @@ class FaultProxy(HttpServer):
         for name, value in asked.headers.items():
             if name != "expect":  # the server of this proxy has answered it
                 connection.putheader(name, value)
-        connection.endheaders(asked.body)
+        with suppress(ConnectionError):  # it has answered before the body came
+            connection.endheaders(asked.body)
         # Else the connections that were used up all ports.
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         with connection.getresponse() as answer:
