@@ -249,10 +249,7 @@ def _task_seconds(task: Task, platform: Platform, tuning: Tuning, at_once: int) 
     moving = max(_bytes_read(task), task.size) / bandwidth
     calls = 0 if platform.direct else TASK_CALLS
     if task.kind is TaskKind.BATCH:
-        mean = task.size / task.members
-        lanes = min(tuning.puts_in_flight, max(1, tuning.bytes_in_flight // max(1.0, mean)))
-        turns = max(1.0, task.members / lanes)
-        putting = (platform.latency + mean / platform.upload_rate) * turns
+        putting = _put_seconds(task, platform, tuning)
         cpu = task.members * tuning.member_seconds / platform.processor + inflating
         return calls * platform.latency + max(moving, putting, cpu)
     if task.parts == 1:
@@ -267,7 +264,16 @@ def _task_seconds(task: Task, platform: Platform, tuning: Tuning, at_once: int) 
     return seconds
 
 
+def _put_seconds(task: Task, platform: Platform, tuning: Tuning) -> float:
+    """Return the seconds that the PUTs of a batch take, as many at once as the settings allow."""
+    mean = task.size / task.members
+    lanes = min(tuning.puts_in_flight, max(1, tuning.bytes_in_flight // max(1.0, mean)))
+    turns = max(1.0, task.members / lanes)
+    return (platform.latency + mean / platform.upload_rate) * turns
+
+
 def _scan_seconds(task: Task, platform: Platform, bandwidth: float) -> float:
+    """Return the seconds to find the blocks of a segment, and the window that it leaves."""
     reading = _bytes_read(task) / bandwidth
     cpu = rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
     return (TASK_CALLS + 1) * platform.latency + max(reading, cpu)

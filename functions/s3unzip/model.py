@@ -250,14 +250,13 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
         """Convert each option to its declared type, and check the values that types cannot."""
         for option in _fields_of(Options):
             value = getattr(self, option.name)
+            if isinstance(value, str) and bare_type(option.type) == tuple[str, ...]:
+                advice = f"give a list of texts, ({value!r},), not one text"
+                raise UsageError(f"option {option.name}: {advice}")
             try:
                 force_setattr(self, option.name, msgspec.convert(value, option.type))
             except msgspec.ValidationError as error:
-                message = f"option {option.name}={value!r}: {error}"
-                if isinstance(value, str) and bare_type(option.type) == tuple[str, ...]:
-                    advice = f"give a list of texts, ({value!r},), not one text"
-                    message = f"option {option.name}: {advice}"
-                raise UsageError(message) from None
+                raise UsageError(f"option {option.name}={value!r}: {error}") from None
         _check_template(self.key_template)
         for pattern in self.include + self.exclude:
             compile_glob(pattern)

@@ -15,7 +15,7 @@ from msgspec.structs import fields, replace
 from s3unzip.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -147,17 +147,21 @@ def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tu
     values: dict[str, int | float] = {}
     for name, value in changes.items():
         if name not in defaults:
-            import difflib  # noqa: PLC0415 - only a mistake needs it
-
-            names = f"known: {', '.join(sorted(defaults))}"
-            near = difflib.get_close_matches(name, defaults, n=3, cutoff=0.5)
-            if near:
-                names = f"near: {', '.join(near)}"
-            raise UsageError(f"tuning {name!r} is unknown; {names}")
+            raise UsageError(f"tuning {name!r} is unknown; {_list_similar(name, sorted(defaults))}")
         values[name] = _check_number(name, value)
         if isinstance(defaults[name], int):
             values[name] = int(values[name])
     return replace(base or Tuning(), **values)
+
+
+def _list_similar(name: str, known_names: Sequence[str]) -> str:
+    """Return the names that a mistyped one may stand for, or all names."""
+    import difflib  # noqa: PLC0415 - only a mistake needs it
+
+    near = difflib.get_close_matches(name, known_names, n=3, cutoff=0.5)
+    if near:
+        return f"near: {', '.join(near)}"
+    return f"known: {', '.join(known_names)}"
 
 
 def _check_number(name: str, value: object) -> int | float:

@@ -79,19 +79,9 @@ def extract_several(arguments: Arguments) -> int:
         if "://" in text:
             scheme = text.partition("://")[0].lower()
         arguments.check_places(Location(scheme, "", text), destination)
-    try:
-        # `names_one` was asked about an only source.
-        is_listed = len(arguments.sources) == 1
-        sources = find_archives(arguments.sources, stores, is_listed=is_listed)
-    except NotFoundError as error:
-        if len(arguments.sources) == 1:
-            raise
-        raise NotFoundError(
-            f"{error}. The last argument is DEST, here {arguments.dest}; --member NAME extracts "
-            "only some members"
-        ) from None
     requests = [
-        make_request(source, destination, options, arguments.after_success) for source in sources
+        make_request(source, destination, options, arguments.after_success)
+        for source in _find_sources(arguments, stores)
     ]
     check_apart(requests)
     if arguments.dry_run:
@@ -105,6 +95,23 @@ def extract_several(arguments: Arguments) -> int:
     if not arguments.quiet:
         _print_batch(batch.archives, stores)
     return batch.exit_code
+
+
+def _find_sources(arguments: Arguments, stores: StoreConfig) -> list[Location]:
+    """Return the archives that folders, prefixes and globs name; `NotFoundError`: one is not there.
+
+    A member's name after the archive is read as DEST: the error says so.
+    """
+    is_only_source = len(arguments.sources) == 1  # `names_one` has listed it
+    try:
+        return find_archives(arguments.sources, stores, is_listed=is_only_source)
+    except NotFoundError as error:
+        if is_only_source:
+            raise
+        raise NotFoundError(
+            f"{error}. The last argument is DEST, here {arguments.dest}; --member NAME extracts "
+            "only some members"
+        ) from None
 
 
 def _extract_all(requests: Sequence[Request], arguments: Arguments, stores: StoreConfig) -> Batch:
