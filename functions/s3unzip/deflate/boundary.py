@@ -129,7 +129,8 @@ def _headers(block: bytes, size: int) -> NDArray[np.int64]:
     words32 = words64[:size].astype(np.uint32)
     by_bit = [np.flatnonzero(_IS_HEADER[words32 >> bit & 0x1FFF]) * 8 + bit for bit in range(8)]
     offsets = np.concatenate(by_bit)
-    count = _bits_at(words64, offsets + _HEADER_BITS - 4) & 15
+    # The code-length code is complete if the sum of 128 / 2**length is 128.
+    count = _bits_at(words64, offsets + _HEADER_BITS - 4) & 15  # HCLEN
     lengths = _bits_at(words64, offsets + _HEADER_BITS) & _LENGTH_BITS[count]
     total = np.zeros(len(offsets), np.uint16)
     for shift in range(0, 60, 12):

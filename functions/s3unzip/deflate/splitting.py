@@ -58,11 +58,12 @@ def scan_segment(
         return None
     if longest is None:
         longest = layout.count
+    is_limited = segment + longest < layout.count  # before the last segment
     last = min(layout.count - 1, segment + longest)
     stop_bits = _locate_each(layout, range(segment + 1, last + 1), read)
     for _ in range(MAX_SCANS):
         stop_bit = next(stop_bits, None)
-        if stop_bit is None and last == segment + longest:  # more segments would join
+        if stop_bit is None and is_limited:  # more segments would join
             return None
         scan = SegmentScan(start_bit, stop_bit)
         for chunk in read(segment_span(start_bit, stop_bit, layout.size)):

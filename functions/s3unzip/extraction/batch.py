@@ -132,9 +132,10 @@ def _extract_stretch(
 
 
 def extract_small(attempt: TaskAttempt, row: PlannedMember, window: Window) -> Decoded:
-    """Return the verified object of a member.
+    """Return the verified object of a member; `MemberError`: it is not as declared.
 
-    A member above its own bound is refused. So the decision does not depend on the other members.
+    Only the bytes up to the member's own `read_stop` are used, even if the window has more. So the
+    result does not depend on the other members of the task.
 
     Args:
         attempt: takes the warnings of the member.

@@ -341,7 +341,11 @@ class _Round:
             self.end = end or self.end
 
     def ended(self, task: Task, ended: Ended) -> None:
-        """Note how an attempt of a task ended; that of a worker which died is repeated."""
+        """Note how an attempt of a task ended; repeat it if its worker died.
+
+        The round ends early for an error of the whole run, a store that is down, too many faults in
+        a row, or too many deaths in a row.
+        """
         with self._lock:
             error = ended.error
             if error is None:  # both are counted in a row

@@ -196,12 +196,8 @@ class TaskCutter:
         is_whole = not self._inflates or member.flags & ENCRYPTED  # one worker reads all of it
         if is_whole:
             return TaskKind.STREAM, [(0, compressed)]
-        if (
-            member.method == STORED
-            and member.size == compressed
-            and self._copies
-            and member.size >= tuning.copy_from
-        ):
+        is_plain = member.method == STORED and member.size == compressed
+        if is_plain and self._copies and member.size >= tuning.copy_from:
             return TaskKind.COPY, _slices(compressed, tuning.copy_task_bytes)
         if member.method == DEFLATED and compressed >= tuning.split_from:
             max_length = max(self._segment, math.ceil(compressed / MAX_SEGMENTS))

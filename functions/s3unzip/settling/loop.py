@@ -240,10 +240,14 @@ def _unplanned(request: Request, run: str, pin: Pin | None, stop: Stop, *, now: 
 
 
 def _write_plan(plan: Plan, records: RunRecords, context: Context, calls: Calls) -> Settled:
-    """Write the first round and the plan; a run without tasks is settled at once."""
+    """Write the first round and the plan; a run without tasks is settled at once.
+
+    Before, the upload of each member that is copied in slices begins. If a fault ends the run at
+    that, the stop is on record, and the copies are in the round: settling links them later.
+    """
     run = plan.summary.run
     tasks = list(plan.tasks)
-    done = plan.summary.failed
+    done = plan.summary.failed  # members that have their outcome
     try:
         for _, copies in groupby(plan.copies, key=lambda task: task.rows):
             step = Step(run, "plan", context, calls)

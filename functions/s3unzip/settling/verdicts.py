@@ -53,7 +53,7 @@ def write_verdict(
         compose: makes the report.
         records: of the run.
         since: when the step behind the report began to read the records, in Unix seconds.
-        looked_up: what is at the place of the report, where that is known.
+        looked_up: what is stored under the report's name, if the caller knows it.
         page_for: renders the page of the report; None: it has none.
         reopened: whether a person let the members that failed be done again.
     """
@@ -64,10 +64,10 @@ def write_verdict(
         earlier = recorded.report
         report = compose(earlier)
         check_same_archive(report.run, report.source, report.pin, earlier)
-        if earlier == report:
+        if earlier == report:  # the answer to this write was lost, or it is repeated
             return WrittenVerdict(report, is_first=True)
         if earlier is not None and not may_replace(report, earlier, since, reopened=reopened):
-            if has_page and page_for is not None:
+            if has_page and page_for is not None:  # another writer won after this one's page
                 records.write_page(render_page(earlier, page_for))
             return WrittenVerdict(earlier, is_first=False)
         if page_for is not None:

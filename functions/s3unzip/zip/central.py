@@ -189,6 +189,7 @@ class DirectoryReader:
         self._on_last_disk = 0  # headers that begin there or later
         self._prefix = location.prefix
         self._max_size = policy.limits.member_size
+        # Whether the declared offsets are not those in the archive.
         self._moves = location.is_wrapped or location.disks.is_split
         self._declared = 0  # sum of the sizes
 

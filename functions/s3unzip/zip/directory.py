@@ -225,14 +225,15 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
         start = max(EOCD_ROOM, first - EOCD_ROOM)
         last_bytes = yield from archive.read(start, first)
         hidden_at = _find_record(last_bytes, start, first)
-    if location.prefix or first == location.start:
+    counts_prefix = not location.prefix
+    if not counts_prefix or first == location.start:  # two readings are possible
         yield from _refuse_stacked(archive, first)
         if hidden_at is not None:
             message = f"of the {first} bytes before the members, those from {hidden_at} on"
             reject("offsets-ambiguous", message, hidden_at)
     elif hidden_at is None and first > 2 * EOCD_ROOM:
         hidden_at = yield from _find_archive(archive, 0, min(first, MAX_SEARCHED))
-    if location.prefix:  # `locate_directory` has warned
+    if not counts_prefix:  # `locate_directory` has warned
         return []
     warnings = ["prefix-adjusted"]
     if hidden_at is not None:

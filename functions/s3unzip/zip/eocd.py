@@ -344,25 +344,34 @@ def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) ->
         raw = yield from archive.read(declared, declared + ZIP64_LEAD)
     if not raw.startswith(ZIP64_EOCD_SIGNATURE):
         reject("zip64-locator-mismatch", f"points at {declared}, no record there", locator_at)
-    stop = record_at + ZIP64_LEAD + int.from_bytes(raw[4:ZIP64_LEAD], "little")
-    if record_at == plain_at and stop == locator_at + ZIP64_LEAD:  # libgsf
-        archive.warnings.append("zip64-record-length")
-    elif stop != locator_at:
-        message = f"the record ends at {stop}, its locator begins at {locator_at}"
-        reject("zip64-record-size", message, record_at)
+    _check_zip64_length(archive, raw, record_at, locator_at)
     if declared > plain_at:
         message = f"points at {declared}, the record is at {plain_at}"
         reject("zip64-locator-mismatch", message, locator_at)
-    if record_at < plain_at:
+    if record_at < plain_at:  # it is longer than a plain record
         yield from _refuse_encrypted(archive, record_at, plain_at)
         message = f"{plain_at - declared} bytes of extensible data"
         archive.judge("zip64-extensible-data", message, declared)
-    elif declared < plain_at:
+    elif declared < plain_at:  # the locator is short, or two records are there
         raw = yield from archive.read(declared, declared + 4)
         if raw == ZIP64_EOCD_SIGNATURE:
             message = f"records at {declared} and {plain_at}"
             reject("multiple-zip64-eocd", message, declared)
     return record_at
+
+
+def _check_zip64_length(archive: ArchiveBytes, raw: bytes, record_at: int, locator_at: int) -> None:
+    """Refuse a ZIP64 end record that does not end at its locator; `raw` are its first bytes.
+
+    A plain record whose length counts the lead, too, is only a warning: libgsf writes it.
+    """
+    stop = record_at + ZIP64_LEAD + int.from_bytes(raw[4:ZIP64_LEAD], "little")
+    is_plain = record_at == locator_at - ZIP64_EOCD_LENGTH
+    if is_plain and stop == locator_at + ZIP64_LEAD:
+        archive.warnings.append("zip64-record-length")
+    elif stop != locator_at:
+        message = f"the record ends at {stop}, its locator begins at {locator_at}"
+        reject("zip64-record-size", message, record_at)
 
 
 def _refuse_encrypted(archive: ArchiveBytes, record_at: int, plain_at: int) -> Reads[None]:

@@ -55,9 +55,9 @@ class FoldedKeys:
         return hash(fold_key(key)) in self._hashes
 
     def repeated(self, keys: Iterable[tuple[int, str]]) -> Iterator[array[int]]:
-        """Yield the numbers, ascending, of keys that may be one key when folded.
+        """Yield groups of keys with one folded hash, by their numbers in rising order.
 
-        `keys` are the numbers and keys that were taken.
+        `keys` are the numbers and keys that were taken. Keys of a group may still differ.
         """
         if not self._repeated:
             return

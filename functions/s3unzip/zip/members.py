@@ -183,7 +183,11 @@ class HeaderTable:
         return RefusedMember(member, Finding(code, message, member.offset, cut_name(member.path)))
 
     def settle(self, start: int) -> Sequence[int]:
-        """Bound each member, before a directory at `start`; return all numbers by offset."""
+        """Set where each member ends at most; return the numbers of all headers by offset.
+
+        A member ends where the next local header begins, or the directory at `start`. Members that
+        share bytes are refused.
+        """
         offsets = self.offsets
         order: Sequence[int] = range(len(offsets))
         if any(map(gt, offsets, islice(offsets, 1, None))):

@@ -35,7 +35,7 @@ def failures(shown: Shown) -> Markup:
     """Return the failures; nothing if there are none."""
     report = shown.report
     counts = report.reasons
-    if report.verdict is Verdict.REJECTED:
+    if report.verdict is Verdict.REJECTED:  # the header of the page says why
         counts = {}
     reasons = rank(counts, shown)
     rows = list(_failure_rows(report))
