@@ -97,7 +97,7 @@ def extract(  # noqa: PLR0913 - options of a public function
 
 
 def _note_password(options: Options | None, password: bytes | str | None) -> Options:
-    """Return the options, which say in the record of the run that an argument had the password."""
+    """Return the options; the record of the run shows that the password was an argument."""
     options = options or Options()
     if password is None or options.password_ref:
         return options

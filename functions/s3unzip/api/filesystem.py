@@ -94,7 +94,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
 
 
 def _describe(member: ArchiveMember) -> dict[str, Any]:
-    """Return what fsspec tells of a file."""
+    """Return the properties of a member as fsspec names them."""
     return {
         "name": member.name,
         "size": member.size,

@@ -89,10 +89,10 @@ def read_limits() -> Limits:
 
 
 def parse_after_success(text: str, source: Location, options: Options) -> AfterSuccess:
-    """Return the rule that `text` says for the archive `source`: ``delete``, ``tag=NAME=VALUE``.
+    """Return the rule for the archive `source`: `text` is ``delete`` or ``tag=NAME=VALUE``.
 
-    `UsageError`: it says none, or one that the archive's store cannot do, or an archive would be
-    deleted of which only some members are extracted.
+    `UsageError`: `text` is neither, the store cannot do it to an archive, or the archive would be
+    deleted after only some of its members are extracted.
     """
     action, _, tag = text.partition("=")
     if not source.store.deletes_archives:

@@ -92,7 +92,7 @@ class RouteVariable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
-    """What the variables of an environment's functions say: what all its runs have in common."""
+    """The settings that all runs of an environment share, from the function's variables."""
 
     environment: str
     own: RunDefaults  # of archives that no route takes

@@ -73,8 +73,8 @@ class ArchivePut(NamedTuple):
     """An archive that an event names."""
 
     request: Request
-    etag: str | None  # without quotes; None: the event does not say it
-    version_id: str | None  # None: the event does not say it
+    etag: str | None  # without quotes; None: the event has none
+    version_id: str | None  # None: the event has none
     scan: ScanResult | None = None  # of this version
 
     @property
@@ -83,7 +83,7 @@ class ArchivePut(NamedTuple):
         return (self.etag or self.version_id) is not None
 
     def is_of(self, pin: Pin) -> bool:
-        """Return whether the event says that it is of this version."""
+        """Return whether the ETag and the version id in the event are those of this version."""
         same_bytes = self.etag == (pin.etag or "").strip('"')
         if self.version_id is None or pin.version_id is None:
             return same_bytes
@@ -146,7 +146,7 @@ def _find_fault(event: ObjectEvent) -> str | None:
 
 
 def _unwrap(message: Any) -> Any:
-    """Return the event that SNS delivered, or the message itself, which SNS did not deliver.
+    """Return the event inside of a message of SNS, or any other message as it is.
 
     The form: docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html. With raw message
     delivery the queue gets the event alone.

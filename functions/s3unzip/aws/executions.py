@@ -82,14 +82,14 @@ class Execution(NamedTuple):
 
 
 class RunInput(Struct, frozen=True):
-    """What the input of an execution says of its archive; that of an operator says nothing."""
+    """The archive in the input of an execution; an operator's input has none."""
 
     request: Request | None = None
     pin: Pin | None = None  # the version
 
 
 def read_input(data: dict[str, Any]) -> RunInput:
-    """Return what the input of an execution, or of its state Plan, says of the archive."""
+    """Return the archive in the input of an execution, or of its state Plan."""
     try:
         return msgspec.convert(data, RunInput)
     except msgspec.ValidationError as error:
@@ -359,7 +359,7 @@ def start_over_newest(request: Request, cause: str, config: LambdaConfig, contex
     archives are done again with the one that they are in.
 
     Args:
-        cause: is part of the run's identity: one of these runs follows it.
+        cause: part of the run's identity, so one cause starts one run.
     """
     if not _is_extracted_again(config, request.source, request.options):
         return

@@ -7,11 +7,12 @@ what was read, and handed to the state machine; a larger directory is read by it
 
 The rules:
 
-- A message comes at least once, and again after a fault or a kill; two may tell the same put. What
-  counts is what is there now: its version is the run, and makes the same objects. No lock is held.
-- The report of a run is looked up before anything is done. FAILED goes on by an execution; any
-  other verdict is final. A message that comes again repeats what follows the report, for its
-  function may have been killed before that.
+- A message comes at least once, and again after a fault or a kill. Two may be about the same put.
+  The version that is there now decides: it has one run, which makes the same objects each time. No
+  lock is held.
+- The report of a run is looked up before anything is done. A run that FAILED goes on by an
+  execution. Any other verdict is final. A message that comes again repeats what follows the report,
+  because its function may have been killed before that.
 - A small run is in memory until it ends: see `s3unzip.aws.small_runs`.
 - If the store refuses to give an archive, for example because it must be restored, its run FAILED.
   A missing right is a fault of the message: it comes again, and becomes a dead letter in the end.

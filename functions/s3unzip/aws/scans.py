@@ -7,7 +7,7 @@ The rules:
   it. Another version that is there now has a scan, and a result, of its own.
 - Whoever starts an archive without a result (submit, the run after an archive was
   replaced) reads the tag with which GuardDuty marks the version. Without versions S3 cannot say
-  of which object a tag is, so the tag counts for nothing there.
+  of which object a tag is, so the tag is not read there.
 - A version with any other result, or with none, is not opened. It is logged and counted.
 - A result may come twice, late, and for several versions in any order.
 
@@ -58,7 +58,7 @@ def admit(source: Location, result: ScanResult) -> bool:
 
 
 def find_result(source: Location, pin: Pin, config: LambdaConfig, calls: Calls) -> ScanResult:
-    """Return the result that the tag of a version says."""
+    """Return the result in the tag of a version; without versioning there is none."""
     if pin.version_id in {None, "null"}:
         return ScanResult(NOT_SCANNED)
     store = config.stores.source(source)

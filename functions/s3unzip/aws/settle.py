@@ -4,7 +4,7 @@ The rules:
 
 - The state Settle gives the next round, or ends the run. It may come again after a lost answer, and
   late, from an execution that was stopped: then the verdict that is on record stays.
-- EventBridge tells each failed, stopped or timed-out execution, more than once, late, or never. So
+- EventBridge reports each failed, stopped or timed-out execution, perhaps twice, late, or never. So
   the report has the time at which the execution ended; a newer one stays, and so does every better
   verdict. While a later execution of the run is at work, nothing is reported.
 - What follows a report is repeated if this execution may have written it: it may have failed there.

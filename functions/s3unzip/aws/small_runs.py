@@ -41,7 +41,7 @@ def count_held(tail: Tail, context: Context) -> int | None:
             return None
         members: int = done.value.entries
         return members
-    except errors.RejectedError:  # the plan says so again, and how
+    except errors.RejectedError:  # the plan finds this error again and reports it
         return 0
     return None  # it asks for what is before these bytes
 

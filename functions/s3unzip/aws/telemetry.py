@@ -42,7 +42,7 @@ ENDS = {  # metric of a run by its verdict
     Verdict.FAILED: "ArchivesFailed",
 }
 
-STOPPED_RUNS = "ArchivesStopped"  # that is no failure: whoever stopped the run knows of it
+STOPPED_RUNS = "ArchivesStopped"  # no failure: a person stopped the run
 PACE_BYTES = 10_000_000_000
 PACE_MEMBERS = 100_000
 

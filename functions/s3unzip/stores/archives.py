@@ -1,4 +1,4 @@
-"""Archives as their readers see them: one address space, whatever the store keeps of it.
+"""Archives as their readers see them: one address space, whatever parts the store has.
 
 A source opens each part of an archive as an `ObjectReader`. `ArchiveView` joins the readers, and
 the end of the archive where somebody has read it before.
@@ -23,7 +23,7 @@ UNBOUNDED = sys.maxsize  # the store refuses what lies behind the end of an arch
 
 
 class ArchiveSource:
-    """What all sources have in common: how they read archives, and a refusal to change any."""
+    """How all sources read archives; one that can change archives overrides the refusals."""
 
     def stat(self, location: Location) -> Tail:
         """Return what is there now, as a tail without bytes, with one request."""

@@ -4,8 +4,8 @@ Rules:
 
 * One `Calls` belongs to one step (a plan, a task, a report). So its counts are the step's, and a
   throttled store slows all its threads together.
-* All `Calls` of a process share one `FaultBudget`, so that not every step waits for a store that is
-  gone.
+* All `Calls` of a process share one `FaultBudget`. So a store that is gone is waited for once, not
+  by each step anew.
 * A call is one attempt. After a `ServiceFaultError` it is repeated, so it must be safe to repeat.
   Any other `S3UnzipError` is an answer, which shows that the store works.
 * Threads may call `run`, `paced` and `stream` at once. After `end` no call is repeated, and calls

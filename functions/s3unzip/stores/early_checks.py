@@ -48,7 +48,7 @@ def _reaches_aws(access: StoreConfig) -> bool:
 
 
 def sign_in(config: StoreConfig, destination: Location) -> None:
-    """Look for the keys of the destination's own profile, which a person may have to help with."""
+    """Look for the keys of the destination's own profile; a person may have to type a code."""
     profile = config.destination_profile
     if profile is None or config.destination_unsigned or not destination.store.takes_s3_options:
         return

@@ -67,7 +67,7 @@ def translate_error(error: OSError, path: str) -> errors.S3UnzipError:
 
 @contextmanager
 def explaining(path: str) -> Iterator[None]:
-    """Raise what the system refuses as the error that says what it means for `path`."""
+    """Turn an `OSError` into the error that says what it means for `path`."""
     try:
         yield
     except OSError as error:

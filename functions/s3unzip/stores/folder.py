@@ -411,7 +411,7 @@ class FolderDestination:
         for name in sorted(entry.name for entry in self.scan("")):
             if name.startswith(OWN) and name.endswith(NOTE):
                 upload_id = name.removeprefix(OWN).removesuffix(NOTE)
-                # It is complete meanwhile, or a loss of power took the note.
+                # The upload was completed just now, or a loss of power took the note.
                 with contextlib.suppress(errors.NotFoundError, errors.UsageError):
                     key = self._read_note(self.locate_own(upload_id + NOTE))[0]
                     if key.startswith(prefix):
@@ -436,7 +436,7 @@ class FolderDestination:
         return file
 
     def _read_note(self, path: FilePath) -> tuple[str, ObjectFacts]:
-        """Return what an upload's note says: its key and facts."""
+        """Return the key and the facts in an upload's note."""
         with self._open_own(path, os.O_RDONLY) as file:
             return decode(file.readall(), tuple[str, ObjectFacts])
 

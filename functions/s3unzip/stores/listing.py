@@ -1,9 +1,9 @@
-"""Listings of a destination: page after page, until the store says that there is no other one.
+"""Listings of a destination: page after page, until the store returns no token for another one.
 
 Rules:
 
 * A page is one call, so it is retried alone. The store's token says where the next page begins.
-* A listing ends by what was read, whatever the store says: after `MAX_PAGES` pages, and at a page
+* A listing ends even if the store always returns a token: after `MAX_PAGES` pages, and at a page
   that begins as an earlier one did.
 * S3 lists keys in the order of their bytes. Gateways to file systems list folder by folder, other
   stores in no order. Each page says whether all keys so far were in order. Only while they are, a

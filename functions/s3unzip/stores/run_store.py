@@ -25,7 +25,7 @@ from s3unzip.stores.ports import Destination, Kind, ObjectFacts, Source, Upload
 from s3unzip.zip import ByteRange
 
 T = TypeVar("T")
-PART = 16 * 1024**2  # of a record: what is gathered before an upload begins, and a part of it
+PART = 16 * 1024**2  # bytes of a part; a smaller record is one PUT
 TYPES = {"json": "application/json", "jsonl": "application/jsonl", "html": "text/html"}
 
 

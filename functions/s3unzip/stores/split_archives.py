@@ -172,9 +172,9 @@ def check_parts(
     read: Callable[[ByteRange], bytes],
     location: Location,
 ) -> None:
-    """Check that each part has a member where the directory says that its first one is.
+    """Check that each part has a member at the offset where the directory has its first one.
 
-    The member before that one must end before it. Reads two local headers for each part on which a
+    The member before must end before that offset. Reads two local headers for each part on which a
     member begins.
     """
     if not disks.is_split:

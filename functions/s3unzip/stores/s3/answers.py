@@ -1,4 +1,4 @@
-"""What a server answered, as both clients tell it."""
+"""What a server answered, in one form for both clients."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ PAGE_FIELD = "Page"
 
 
 class ServerAnswer(NamedTuple):
-    """What came back, as far as it is known."""
+    """The answer of a server, as far as a client gives it."""
 
     status: int | None  # of HTTP; None: no answer
     code: str

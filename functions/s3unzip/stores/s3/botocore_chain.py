@@ -1,4 +1,4 @@
-"""botocore's chain of credentials, and its clients; who imports this module imports botocore."""
+"""botocore's chain of credentials, and its clients; to import this module imports botocore."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from s3unzip.stores.s3.plain_settings import (
     profile_option,
 )
 
-# Of clients that say nothing else: those of services that give keys. botocore waits for minutes.
+# For clients without settings of their own: those of services that give keys. botocore's own
+# timeouts are minutes long.
 PATIENCE = Config(
     connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 2, "mode": "standard"}
 )
@@ -78,7 +79,7 @@ class KeysProvider:
 
 
 def open_session(profile: str | None, region: str | None) -> Session:
-    """Return a session of botocore; None: what variables and files say."""
+    """Return a session of botocore; None: the profile or region of variables and files."""
     session = botocore.session.get_session()
     session.set_default_client_config(PATIENCE)
     if profile is not None:

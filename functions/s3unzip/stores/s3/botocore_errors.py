@@ -1,4 +1,4 @@
-"""What the exceptions of botocore say; who imports this module imports botocore."""
+"""What the exceptions of botocore mean; to import this module imports botocore."""
 
 from botocore import exceptions
 from botocore.parsers import ResponseParserError

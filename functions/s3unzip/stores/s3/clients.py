@@ -1,4 +1,4 @@
-"""The clients of botocore: of what obstore cannot do. Who imports this module imports botocore."""
+"""The clients of botocore, for what obstore cannot do; to import this module imports botocore."""
 
 from __future__ import annotations
 
@@ -156,5 +156,5 @@ def _read_page(body: bytes) -> ListPage:
 
 
 def _let_requester_pay(params: dict[str, Any], **_: object) -> None:
-    """Let a request say that the requester pays; the header is signed."""
+    """Add the header by which the requester pays to a request, before it is signed."""
     params["headers"]["x-amz-request-payer"] = "requester"

@@ -323,7 +323,7 @@ def _advise_without(answer: ServerAnswer, call: Call) -> str:
 
 
 def _missing_right(answer: ServerAnswer, call: Call) -> str:
-    """Return the right that a refusal is about, as the service says it, or as it may be.
+    """Return the right that may be missing: the one that the service names, else the usual one.
 
     Without s3:ListBucket S3 does not say that a key is missing (API_GetObject, Permissions).
     """

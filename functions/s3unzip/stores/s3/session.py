@@ -61,7 +61,7 @@ class Session:
     """The process's clients of S3, made when they are first needed.
 
     Args:
-        access: how S3 is reached; what it says of the destination does not count.
+        access: how S3 is reached; its settings of the destination are not used.
         aws: the session of this profile and region; another one takes 50 ms to read its files.
     """
 
@@ -91,7 +91,7 @@ class Session:
 
     @property
     def lister(self) -> S3Client:
-        """The botocore client of LIST, which gives each page as a `ListPage` only."""
+        """The botocore client of LIST; its answers have the page as a `ListPage` (`PAGE_FIELD`)."""
         return self._client("lister")
 
     @property
@@ -179,7 +179,7 @@ class Session:
 
     @contextmanager
     def explaining(self, call: Call) -> Iterator[None]:
-        """Raise what a client raises as the error that says what it means to `call`."""
+        """Turn the error of a client into the error that says what it means to `call`."""
         try:
             yield
         except s3_errors() as error:
@@ -239,8 +239,8 @@ class Session:
     def readable_version(self, bucket: str, pin: Pin) -> str | None:
         """Return the version that a request names; None: the ETag alone pins the archive.
 
-        A version needs s3:GetObjectVersion, which not everybody has who may read the archive. The
-        attempt after the one that was denied does without.
+        A version needs s3:GetObjectVersion, and credentials without it may still read the archive.
+        After a denied attempt, the next one names no version.
         """
         has_etag = pin.etag is not None and pin.etag.startswith('"')
         if has_etag and bucket in self._unversioned:
@@ -288,7 +288,7 @@ class Session:
     def check_bucket(self, bucket: str) -> None:
         """Raise the error of missing credentials, or of a bucket or an endpoint that is missing.
 
-        One request is sent, the first time; nothing else that a server answers says more.
+        One request is sent, the first time only. Other errors are left to later requests.
         """
         if bucket in self._checked:
             return

@@ -48,7 +48,7 @@ _WHOLE = re.compile(r"/([0-9]{1,19})\Z")
 
 def is_odd(key: str) -> bool:
     """Return whether obstore would refuse or change `key`."""
-    # Nearly no key needs the regular expression, which is five times as slow.
+    # Few keys need the regular expression, which takes five times as long.
     if key.isprintable() and "//" not in key and "/." not in key and key[:1] not in _EDGES:
         return key.endswith("/")
     return _ODD.search(key) is not None
@@ -117,7 +117,7 @@ class S3Source(ArchiveSource):
         return tail._replace(modified=modified.timestamp())
 
     def _described(self, call: Call, meta: ObjectMeta) -> Tail:
-        """Return what obstore says of an object, as a tail without bytes."""
+        """Return the pin and the date that obstore has of an object, as a tail without bytes."""
         date = meta["last_modified"]  # that of the epoch where the answer has none
         modified = date.timestamp() or None
         version = self._version(meta["version"])
@@ -192,7 +192,7 @@ class S3Source(ArchiveSource):
         return {tag.get("Key", ""): tag.get("Value", "") for tag in answer.get("TagSet", ())}
 
     def _find(self, location: Location, request: dict[str, Any]) -> HeadObjectOutputTypeDef | None:
-        """Return what HEAD says of the version; None if nothing is there."""
+        """Return the answer to a HEAD of the version; None if nothing is there."""
         action = get_action(request.get("VersionId"))
         with (
             suppress(errors.NotFoundError),
