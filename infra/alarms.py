@@ -164,7 +164,7 @@ class Alarms(Construct):
     def _watch_chosen(
         self, measures: Measures, workflow: Workflow, chosen: Sequence[ChosenAlarm]
     ) -> None:
-        """Add the alarms that only some environments want, for what somebody did or sent."""
+        """Add the alarms that only some environments want: about a person's actions or archives."""
         if "AbortedRuns" in chosen:
             self._alarm(
                 "AbortedRuns",

@@ -118,7 +118,7 @@ class Intake(Construct):
 def _event_pattern(environment: Environment, bucket: str) -> events.EventPattern:
     """Return which events start runs: those of S3, or the results of GuardDuty's scans.
 
-    Every result comes, so that what is not opened is counted, too. Their form:
+    Every result comes, so that the pipeline also counts what it does not open. Their form:
     docs.aws.amazon.com/guardduty, monitor-with-eventbridge-s3-malware-protection.
     """
     keys = key_patterns(environment.all_routes)

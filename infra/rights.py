@@ -122,7 +122,7 @@ class Rights:
             allow(["s3:ListBucketMultipartUploads"], *self._destinations()),
             # Nested archives, and archives that were replaced while their run was at work.
             allow(["states:StartExecution"], states_arn(self._stack, "stateMachine", machine)),
-            # Whether the execution of a name that is taken is at work, and for which archive.
+            # If an execution has the name already: whether it is at work, and for which archive.
             allow(
                 ["states:DescribeExecution"], states_arn(self._stack, "execution", f"{machine}:*")
             ),

@@ -40,7 +40,7 @@ class MadeSection(Section):
 class FromTable:
     """Reads a value of the package from a table, whose settings are the value's own fields.
 
-    In a field's annotation it stands beside the type of the value.
+    A field's annotation has it beside the type of the value.
     """
 
     def __init__(self, section: type[MadeSection], path: str) -> None:

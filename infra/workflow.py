@@ -9,9 +9,9 @@
      +--wait--> Wait for functions ---------------------------------------------+
 
 The data of every state is `s3unzip.model.Next`: which run it is and what comes next in it. The
-functions write the tasks of a round and read what they came to; the machine only starts them. A
-task that failed is in the next round, so no Map stops at a failure. An execution with a ``wait`` in
-its input waits so many seconds, until no function of another, stopped one works any more.
+functions write the tasks of a round and read their outcomes; the machine only starts them. A task
+that failed is in the next round, so no Map stops at a failure. An execution whose input has a
+``wait`` first waits this number of seconds: functions of a stopped execution may still work.
 
 The children of the distributed Map are Standard workflows: their retries may wait for hours. No
 state has their results: a child returns ``{}``, and a ResultWriter writes the Map's result to the

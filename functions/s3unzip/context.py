@@ -79,7 +79,7 @@ class UploadNotes(Protocol):
         ...
 
     def is_of_another(self, upload_id: str, run: str) -> bool:
-        """Return whether an upload is of another run than `run`, on which somebody works."""
+        """Return whether an upload belongs to a run other than `run` that is still at work."""
         ...
 
 

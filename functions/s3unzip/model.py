@@ -428,7 +428,7 @@ class Slice(Struct, frozen=True):
 class Task(Struct, frozen=True, omit_defaults=True):
     """A unit of work for one worker: a line of ``rounds/NN.jsonl``, some hundred bytes."""
 
-    id: str  # unique in the run, names its outcomes; nobody reads anything else from it
+    id: str  # unique in the run, names its outcomes; has no other meaning
     kind: TaskKind
     rows: tuple[int, int]  # its members: bytes [start, stop) of members.jsonl
     members: int
@@ -732,7 +732,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
 
     @property
     def archive_left(self) -> bool:
-        """Whether the action on the archive is to be done, for the first time or again."""
+        """Whether the action on the archive is still due, for the first time or again."""
         source = self.after_success
         return source is not None and source.state in {SourceState.PENDING, SourceState.FAILED}
 

@@ -164,7 +164,7 @@ def _check_type(glob: str, kind: str) -> None:
 
 
 def _check_metadata(metadata: Mapping[str, str]) -> None:
-    """Check names, values and the total size: S3 counts what s3unzip writes, too."""
+    """Check names, values and the total size: S3 also counts what s3unzip writes itself."""
     for name, value in metadata.items():
         if name.lower() in RESERVED_METADATA:
             raise UsageError(f"metadata {name!r}: s3unzip writes it itself; choose another name")

@@ -96,18 +96,18 @@ class Tuning(Struct, frozen=True):
     batch_min_seconds: float = 1.0  # below this a task is not worth its dispatch
     gap_bytes: int = 1 * MIB  # a batch reads over unwanted bytes up to here; beyond, a new range
     copy_task_bytes: int = 4 * GIB  # one copy task: about ten seconds
-    # what the estimate of a task stands on; `rates` has its other figures and their sources
+    # the basis of the estimate of a task; `rates` has its other figures and their sources
     worker_bandwidth: int = 75_000_000  # bytes a second, in or out
     put_seconds: float = 0.030  # latency of one PUT
     member_seconds: float = 0.000_3  # CPU of one small member
     prefix_put_rate: int = 3_500  # PUTs a second on one partitioned prefix
-    rate_headroom: float = 2.5  # ask for so many times the rate: partitions grow, calls pace
+    rate_headroom: float = 2.5  # workers for this many times the rate: partitions grow, calls pace
     max_workers: int = 1_000  # tasks of one run at once
     min_worker_seconds: float = 0.0  # estimated work that pays for the start of a worker; 0: any
     max_few_tasks: int = 40  # a run with more tasks needs a Distributed Map; 0: always one
     # direct runs: what the function that takes the event may do itself
     max_direct_members: int = 2_500  # 0: every archive is done by the state machine
-    max_direct_bytes: int = 256 * MIB  # read, and likewise written
+    max_direct_bytes: int = 256 * MIB  # read; the same limit for what is written
     # extract
     puts_in_flight: int = 32
     bytes_in_flight: int = 64 * MIB  # of members waiting for their PUT
@@ -137,7 +137,7 @@ MAX_VALUES = {"max_few_tasks": 40}
 
 
 def machine_tuning(processes: int) -> dict[str, int | float]:
-    """Return the changes to the defaults for so many processes of one machine."""
+    """Return the changes to the defaults for `processes` worker processes of one machine."""
     return {"max_workers": processes, "min_worker_seconds": PROCESS_PAYS_SECONDS}
 
 

@@ -362,7 +362,7 @@ def globs_of(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _read_pairs(row: OptionRow, texts: Iterable[str]) -> dict[str, str]:
-    """Return the values of a repeatable option by what stands before their ``=``.
+    """Return the values of a repeatable option by the texts before their ``=``.
 
     Of types the first glob that matches counts. Other pairs are sorted: another order is the same
     run.

@@ -160,7 +160,7 @@ def explain_mistake(error: click.ClickException) -> str:
 
 
 def _name_command(name: str) -> str | None:
-    """Return the command that does what `name` was meant to do; None: nobody knows."""
+    """Return the command that does what `name` was meant to do; None: it is not known."""
     if name in OTHER_NAMES:
         return OTHER_NAMES[name]
     if "://" in name or name.lower().endswith(".zip"):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 RATE_SECONDS = 10.0  # the rates shown are means of so long
 LINE_SECONDS = 5.0  # between two lines where there is no terminal
 MIN_SECONDS = 5.0  # of a phase, before the time left means anything
-MIN_SHARE = 0.05  # likewise
+MIN_SHARE = 0.05  # of the run, before the time left means anything
 WIDE = 70  # columns from which on bytes and rates are shown
 MAX_LIVE_FAILURES = 20  # shown as they come; the report counts them all
 EXTRACTING = "extract"

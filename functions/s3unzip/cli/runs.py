@@ -527,7 +527,7 @@ def _show(display: RunDisplay, snapshot: RunSnapshot, counts: MapCounts | None) 
 
 
 def _check_end(run: str, state: str | None, run_list: RunList, seconds: float) -> None:
-    """Check that a run without a report may still get one; it ended so many seconds ago."""
+    """Check that a run without a report may still get one; it ended `seconds` ago."""
     if state == ENDED and seconds > BEGIN_SECONDS:
         raise missing_report(run, run_list)
     if seconds > REPORT_SECONDS:

@@ -1,8 +1,8 @@
 """The process and its terminal: standard streams that may be closed or full, and signals.
 
-A closed descriptor would be given to the next file or connection that is opened, and messages
-would go there. Errors that cannot be written must not stop a run. Output that cannot be written
-is told, with an exit code of its own.
+The next file or connection that is opened would get a closed descriptor, and messages would go
+there. Errors that cannot be written must not stop a run. Output that cannot be written ends the
+command with an exit code of its own.
 
 SIGTERM and SIGHUP end a command as Ctrl-C does: what is done is put on record first. The exception
 for a signal can be lost. Python raises `KeyboardInterrupt` between two instructions of the main
@@ -82,7 +82,7 @@ def mend_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free number, which is this one. Output that is written is lost, and told.
+            # The lowest free number is this one. Writing output fails, and the command reports it.
             os.open(os.devnull, os.O_RDONLY if number == OUTPUT else os.O_RDWR)
     if sys.stdin is None:
         sys.stdin = open(INPUT, closefd=False)  # noqa: SIM115 - for as long as the process
@@ -98,7 +98,7 @@ def drop_output() -> None:
 
 
 def confirm(question: str) -> bool:
-    """Ask somebody at the terminal; only a yes is one."""
+    """Ask a question at the terminal; return whether the answer is y or yes."""
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
@@ -120,7 +120,7 @@ class Stopping:
     def __init__(self) -> None:
         self._number: int = signal.SIGINT
         self._handlers: dict[int, Any] = {}  # that this program replaced, by signal
-        self._timer = (0.0, 0.0)  # somebody else's: seconds until it ends, and its interval
+        self._timer = (0.0, 0.0)  # that was set before: seconds left, and interval
 
     @property
     def heard(self) -> bool:
@@ -179,7 +179,7 @@ class Stopping:
 
 
 def _is_handled() -> bool:
-    """Return whether an ``except`` or ``finally`` is at work because of `KeyboardInterrupt`."""
+    """Return whether an ``except`` or ``finally`` now runs because of `KeyboardInterrupt`."""
     error = sys.exception()
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
