@@ -120,7 +120,7 @@ class Machine:
             sign_in(self._stores, request.destination)
         self._progress.phase("plan")
         if tail.modified is None:
-            tail = tail._replace(modified=self._date_run(run_id(request, tail.pin, None)))
+            tail = tail._replace(modified=self._date_run(run_id(request, tail.pin, modified=None)))
         run = run_id(request, tail.pin, tail.modified)
 
         def claim(reading: Reading) -> None:

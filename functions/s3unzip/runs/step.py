@@ -166,7 +166,7 @@ class TaskAttempt(Step):
     def report(self) -> TaskReport:
         """Return the task's report as of now, what earlier attempts cost included."""
         task = self.task
-        earlier = self._earlier or TaskReport(task.id, task.kind, 0, started=self.started)
+        earlier = self._earlier or TaskReport(task.id, task.kind, members=0, started=self.started)
         seconds = self.context.clock.now() - self.started
         counts = Counter(outcome.status for outcome in self.outcomes)
         written = sum(part.size for part in self.uploaded)  # of a slice

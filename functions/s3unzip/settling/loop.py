@@ -191,11 +191,11 @@ def _find_current(
     except NotFoundError as gone:
         if archive.run is None or archive.pin is None:
             raise
-        return _CurrentArchive(archive.run, None, str(gone))
+        return _CurrentArchive(archive.run, tail=None, change=str(gone))
     run = archive.run or run_id(request, tail.pin, tail.modified)
     if archive.pin is not None and archive.pin != tail.pin:
         newer = "another version is there now; its own event starts its run"
-        return _CurrentArchive(run, None, f"{request.source}: {newer}")
+        return _CurrentArchive(run, tail=None, change=f"{request.source}: {newer}")
     return _CurrentArchive(run, tail)
 
 
@@ -220,7 +220,7 @@ def look_up_run(records: RunRecords) -> RecordedRun:
     try:
         plan = records.find_plan()
     except UnreadableRecordError:
-        return RecordedRun(None, report, begins_anew=True)
+        return RecordedRun(plan=None, report=report, begins_anew=True)
     begins_anew = report is not None and report.reason == RECORD_UNREADABLE
     return RecordedRun(plan, report, begins_anew)
 

@@ -101,7 +101,8 @@ class GzipMember(MemberDecoder):
         waiting = bytearray()
         for output in super().decode(pieces):
             waiting += output
-            # The decoder enforces the declared size, which identifies the last block.
+            # One byte at least is kept for the last block, which is marked as the last. The decoder
+            # enforces the declared size.
             whole = min(len(waiting), content_left - 1) // _MAX_BLOCK * _MAX_BLOCK
             for start in range(0, whole, _MAX_BLOCK):
                 yield _STORED_BLOCK.pack(0, _MAX_BLOCK, 0)

@@ -241,7 +241,8 @@ class Chain:
         except _ERRORS as error:
             _fail(self._member, error)
         if self._stream.eof:
-            # A stream uses a whole slice before the next one: its unused bytes are of the last.
+            # Give back what the stream has not used. It uses a whole slice before it gets the next
+            # one, so the unused bytes are the end of the last slice.
             slice_length = len(self._last_slice) - len(self._data)
             self._data = self._last_slice[slice_length - len(self._stream.unused_data) :]
         return output

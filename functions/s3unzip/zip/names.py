@@ -89,7 +89,8 @@ def decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str 
     try:
         return raw.decode(encoding), None
     except UnicodeDecodeError:
-        return show_name(raw), "name-bad-utf8" if is_utf8 else "name-undecodable"
+        code = "name-bad-utf8" if is_utf8 else "name-undecodable"
+        return show_name(raw), code
 
 
 def _guess_name(raw: bytes) -> tuple[str, str]:
@@ -142,7 +143,7 @@ def check_name(text: str, policy: Policy) -> Name:
         del named[0]
     if not named:
         return Name("", is_directory, "name-empty", warnings)
-    return Name("/".join(named), is_directory, None, warnings)
+    return Name("/".join(named), is_directory, failure=None, warnings=warnings)
 
 
 def _is_trimmed(segment: str) -> bool:

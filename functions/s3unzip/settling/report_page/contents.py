@@ -1,6 +1,7 @@
 """What a page is made of, and the limits that bound it for every archive."""
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import NamedTuple
 
 from s3unzip.explanations import advise, explain
@@ -33,7 +34,7 @@ class Ranked(NamedTuple):
 
 def rank(counts: Mapping[str, int], shown: Shown) -> list[Ranked]:
     """Return the most frequent codes, and all others as one."""
-    order = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    order = sorted(sorted(counts.items()), key=itemgetter(1), reverse=True)
     ranked = [
         Ranked(
             clip(code, MAX_TEXT),
@@ -45,5 +46,6 @@ def rank(counts: Mapping[str, int], shown: Shown) -> list[Ranked]:
     ]
     unlisted = sum(count for _, count in order[MAX_CODES:])
     if unlisted:
-        ranked.append(Ranked(f"{len(order) - MAX_CODES} other codes", unlisted, "", ""))
+        title = f"{len(order) - MAX_CODES} other codes"
+        ranked.append(Ranked(title, unlisted, sentence="", advice=""))
     return ranked
