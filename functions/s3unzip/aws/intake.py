@@ -268,7 +268,7 @@ def _repeat_ends(
         return False
     until = int(put.request.event_time) + 2
     seconds = range(until - UPLOAD_SECONDS, until)
-    find = partial(_find_reports, source, context.stores)
+    find = partial(_find_reports, source, context.stores, context.calls())
     reports = [
         report
         for report in chain.from_iterable(map_ahead(find, seconds, REPORT_READERS))
@@ -279,12 +279,16 @@ def _repeat_ends(
     return bool(reports)
 
 
-def _find_reports(source: Location, stores: Stores, second: int) -> list[Report]:
-    """Return the reports of runs of archives named like `source` that were put in a Unix second."""
+def _find_reports(source: Location, stores: Stores, calls: Calls, second: int) -> list[Report]:
+    """Return the reports of runs of archives named like `source` that were put in a Unix second.
+
+    Args:
+        calls: end their retries before the function's time is over.
+    """
     day, _, prefix = f"{datetime.fromtimestamp(second, UTC):%Y-%m-%d/%H%M%S-}".partition("/")
-    names = stores.run_store(day).names(prefix + run_stem(source))
+    names = stores.run_store(day, calls).names(prefix + run_stem(source))
     runs = (f"{day}/{name.removesuffix(REPORT)[:-1]}" for name in names if name.endswith(REPORT))
-    reports = (RunRecords.open(stores, run).find_report() for run in runs)
+    reports = (RunRecords.open(stores, run, calls).find_report() for run in runs)
     return [report for report in reports if report is not None]
 
 
