@@ -93,7 +93,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "    records.write_plan(plan.summary)\n    records.write_round(0, tasks)",
         ),
         ("rounds-without-end", "state.idle + 1", "0"),
-        ("lost-round-not-seen", "            stop = _find_lost(plan, results)", "            pass"),
+        ("lost-round-not-seen", "stop or _find_lost(plan, results)", "stop"),
         (
             "damaged-run-never-anew",
             "report.reason == RECORD_UNREADABLE",
@@ -115,8 +115,8 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("whole-outcomes-emptied", "if recorded is None or not recorded.complete:", "if True:"),
         (
             "damaged-outcomes-taken-for-none",
-            "if len(outcomes) == counted else None",
-            "if counted >= 0 else None",
+            "if len(outcomes) != counted:",
+            "if counted < 0:",
         ),
         (
             "damaged-stop-ignored",
@@ -156,8 +156,8 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("replaced-archives-not-seen", "if newest.etag == report.pin.etag:", "if newest:"),
         (
             "nested-archives-not-started",
-            "            _start_newest(request",
-            "            str(request",
+            "    for request in requests:\n        _start_newest(request, config, context)\n",
+            "",
         ),
     ],
     "aws/settle.py": [
@@ -176,8 +176,8 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     "aws/intake.py": [
         (
             "older-version-not-followed",
-            "            start_over_newest(request, cause, config, context)\n",
-            "            pass\n",
+            "    start_over_newest(request, cause, at.config, at.context)\n",
+            "",
         ),
         (
             "older-end-not-repeated",
