@@ -9,7 +9,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
 # No function imports these, so a change in them does not make a deployed function stale.
-NOT_DEPLOYED = ("__main__.py", "cli", "local", "operate")
+NOT_DEPLOYED = {"__main__.py", "cli", "local", "operate", "api/filesystem.py"}
 
 
 def source_fingerprint(package: Path = PACKAGE) -> str:
@@ -20,9 +20,10 @@ def source_fingerprint(package: Path = PACKAGE) -> str:
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*")):
         parts = path.relative_to(package).parts
-        if not path.is_file() or "__pycache__" in parts or parts[0] in NOT_DEPLOYED:
+        name = "/".join(parts)
+        if not path.is_file() or "__pycache__" in parts or NOT_DEPLOYED & {parts[0], name}:
             continue
         body = path.read_bytes()
-        digest.update(f"{'/'.join(parts)}\0{len(body)}\0".encode())
+        digest.update(f"{name}\0{len(body)}\0".encode())
         digest.update(body)
     return digest.hexdigest()[:16]
