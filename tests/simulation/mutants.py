@@ -262,7 +262,7 @@ def hunt(mutant: Mutant, seconds: float) -> str:
         shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
         mutant.apply(package)
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join([folder, str(ROOT)])}
-        tests = ("-m", "pytest", "-qx", "-p", "no:cacheprovider", SCENES)
+        tests = ("-m", "pytest", "-qx", "--timeout=120", "-p", "no:cacheprovider", SCENES)
         tried = _run((*tests, *TESTS.get(mutant.file, ())), variables)
         failed = re.search(r"^FAILED \S+::(\S+)", tried.stdout, re.MULTILINE)
         if failed is not None:
