@@ -157,7 +157,7 @@ class ServiceFaultError(S3UnzipError):
 
 
 class UnconfirmedError(ServiceFaultError):
-    """The answer to Complete does not confirm an object: the caller must look for it."""
+    """An answer does not confirm that the object exists: the caller must look for it."""
 
 
 class ThrottledError(ServiceFaultError):

@@ -209,7 +209,8 @@ def _warn(seconds: Sequence[float], platform: Platform) -> tuple[str, ...]:
     limit = rates.LAMBDA_SECONDS
     if not platform.memory_gb or longest * rates.SLOW_DAY <= limit:
         return ()
-    return (f"the longest task takes {longest:.0f} s; a function ends after {limit:.0f}",)
+    slow = longest * rates.SLOW_DAY
+    return (f"the longest task may take {slow:.0f} s; a function ends after {limit:.0f}",)
 
 
 # Seconds
@@ -323,7 +324,11 @@ def _billed_seconds(
     at_once: int,
     platform: Platform,
 ) -> float:
-    """Return the seconds of all functions together."""
+    """Return the seconds of all functions together.
+
+    A direct run is one function: its overhead and its longest task, without the time that the
+    event takes to arrive.
+    """
     if platform.direct:
         return overhead + bound.seconds - rates.EVENT_SECONDS
     working = sum(seconds)

@@ -356,7 +356,7 @@ class Run(Struct, frozen=True):
     created: float  # Unix seconds
     event_time: float | None = None
     after_success: AfterSuccess | None = None
-    # Bytes that a compressed byte may stand for beyond the declared size, if only the lower 32
+    # Maximum expansion per compressed byte beyond the declared size, if only the lower 32
     # bits of a size are known: so all members together stay within the limit.
     inflation: float = 0.0
     route: Route | None = None

@@ -80,7 +80,7 @@ class OptionRow(NamedTuple):
 
 @cache
 def read_options(kind: type[Struct]) -> tuple[OptionRow, ...]:
-    """Return the rows of the options that the fields of `kind` declare, in their order."""
+    """Return a row for each option that a field of `kind` declares, in their order."""
     return tuple(_read_rows(kind))
 
 

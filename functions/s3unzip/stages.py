@@ -10,7 +10,7 @@ The rules:
    each step may be repeated, late or at once: it derives the stage anew.
 4. A later stage wins: tasks of earlier stages that come late change nothing.
 5. The outcome of a part is not the outcome of its member. A slice has one only if it failed, and
-   then the member is streamed. Members have their outcomes from `STREAM` and `DONE` alone.
+   then the member is streamed. Only `STREAM` and `DONE` set the outcome of a member.
 6. A large member that is not split has only the stage `STREAM`. Members of batches, and stored
    members that one task copies, have no stage.
 """

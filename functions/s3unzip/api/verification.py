@@ -63,7 +63,7 @@ def verify(  # noqa: PLR0913 - options of a public function
         destination: where `extract` wrote its members.
         options: as `extract` had them; they say which keys to compare.
         deep: read every object and compute its CRC-32. Else the CRC-32 that the writer
-            stored, or S3's own without one, is compared; of a folder all files are read.
+            stored, or S3's own without one, is compared; for a folder, every file is read.
         records: of the runs that wrote the objects, the earliest first. An object that is still
             what a run wrote is not asked for. None: the runs of this machine.
         at_once: requests in flight.

@@ -89,7 +89,7 @@ class RunInput(Struct, frozen=True):
 
 
 def read_input(data: dict[str, Any]) -> RunInput:
-    """Return the archive in the input of an execution, or of its state Plan."""
+    """Return the archive in the input of an execution, or of its Plan state."""
     try:
         return msgspec.convert(data, RunInput)
     except msgspec.ValidationError as error:
@@ -280,7 +280,10 @@ def _start_nested(report: Report, config: LambdaConfig, context: Context) -> Non
 
 
 def _finish_archive(report: Report, config: LambdaConfig, context: Context) -> None:
-    """Delete or tag the archive of a run. An error is only logged: the run keeps its verdict."""
+    """Delete or tag the archive of a run. An error is only logged: the run keeps its verdict.
+
+    The run's records are in its stores of the configuration, since the report is written by now.
+    """
     stored = replace(context, stores=config.stores)  # the report is written by now
     try:
         result = finish_source(config.after_success, report, stored).after_success

@@ -134,7 +134,7 @@ class IntakeContext(NamedTuple):
 
 
 class ArrivedArchive(NamedTuple):
-    """The version of an archive that is there, and its run."""
+    """The current version of an archive, and its run."""
 
     request: Request
     run: str

@@ -1,4 +1,4 @@
-"""Function `plan`: the state Plan of a run whose directory is large, or that is to go on."""
+"""Function `plan`: the state Plan of a run whose directory is large, or that is resumed."""
 
 from typing import Any
 

@@ -140,7 +140,10 @@ class SmallRun:
 
 
 def tuned_for_one(tuning: Tuning) -> Tuning:
-    """Return the tuning with which all members are PUTs of one worker."""
+    """Return the tuning with which all members are PUTs of one worker.
+
+    Batches are as long as they may be, since there is nobody to share the work with.
+    """
     return replace(
         tuning,
         small_member=max(tuning.small_member, DIRECT_MEMBER_BYTES),

@@ -70,7 +70,7 @@ metrics.set_default_dimensions(environment=os.environ.get(Variable.ENVIRONMENT) 
 
 
 def lambda_function(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
-    """Log, trace and measure each invocation of a Lambda function, also one that fails.
+    """Log, trace and measure each invocation of a Lambda function, failed ones included.
 
     Unlike Powertools' ``log_metrics`` it prints no warning for an invocation without metrics, such
     as one for a known run or a report with unfinished tasks.

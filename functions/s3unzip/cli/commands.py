@@ -167,7 +167,7 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
 
 
 def _start_logging(verbose: int) -> None:
-    """Start logging as this process and its workers are asked to."""
+    """Set up logging as this process and its workers are configured."""
     if verbose:
         os.environ[logs.LOG_LEVEL] = "info" if verbose == 1 else "debug"
     level = os.environ.get(logs.LOG_LEVEL)

@@ -32,7 +32,7 @@ def complete_run(
     parameter: click.Parameter,  # noqa: ARG001 - click's
     incomplete: str,
 ) -> list[CompletionItem]:
-    """Complete ``latest`` and the runs of this machine; those of an environment are not asked."""
+    """Complete ``latest`` and the runs of this machine, not those of an environment."""
     from s3unzip.local.locking import known_runs
     from s3unzip.stores.locations import runs_home
 

@@ -105,7 +105,7 @@ def confirm(question: str) -> bool:
 
 
 def _text(number: int, replaced: TextIO | None, *, by_line: bool = False) -> _Text:
-    """Return the stream of this number in the place of another one.
+    """Return a stream on this file descriptor, to replace another one.
 
     Characters that its encoding does not have become escapes.
     """

@@ -476,7 +476,7 @@ def _send(process: subprocess.Popen[bytes], message: object) -> None:
 
 
 def _start_process(lifeline: int) -> subprocess.Popen[bytes]:
-    """Start a Python that finds the same modules as this one, and ends with a pipe."""
+    """Start a Python that finds the same modules as this one, and ends when `lifeline` closes."""
     search_path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     return subprocess.Popen(  # noqa: S603 - this very Python
         # -P: not what the working directory has

@@ -278,7 +278,7 @@ class DeployedRuns(RunList):
         return name
 
     def _request_of(self, *executions: str) -> str:
-        """Return what the first of these executions was asked for, as the input of another one."""
+        """Return the input for a new execution: the request of the first one that has a request."""
         start: dict[str, Any] = {}
         for name in executions:
             if "request" not in start:

@@ -328,7 +328,10 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
 def _find_state(
     runs: DeployedRuns, request: Request, stat: Tail, put: float
 ) -> Unsettled | str | None:
-    """Return the problem of an archive whose run has no report, unless it is split; or RUNNING."""
+    """Return what is wrong with an archive for which no report was found; None: nothing is.
+
+    RUNNING: its run is at work. A split archive may have a report: its run is known by its parts.
+    """
     tail = _read_whole(runs, request.source, stat)
     run = run_id(request, tail.pin, tail.modified)
     records = runs.records(run)

@@ -20,7 +20,8 @@ DEFLATED = 8
 ENCRYPTED = 0x1  # general purpose bit 0, APPNOTE 4.4.4
 MAX_SEGMENTS = 1_000  # of one member; a multipart upload has 10,000 parts for them
 FEW_SEGMENTS = 16  # scans and slices of so many fit into inline Maps, beside 40 other tasks
-MIN_SEGMENT = 16 * MIB  # of a short list: below, the search for boundaries takes the longest
+# For a short list. Below this size the search for boundaries takes the longest.
+MIN_SEGMENT = 16 * MIB
 TASK_OVERHEAD = 0.15  # seconds: dispatch, outcomes, the first byte
 MAP_SECONDS = 7.0  # start and end of a Distributed Map; an assumption
 INLINE_SPARE = 1.05  # batches end at whole members, so some stay below the share

@@ -171,7 +171,7 @@ def _refuse_cost(plan: Plan, context: Context) -> Report | None:
 def _summarize(
     run: Run, reading: Reading, cutter: TaskCutter, tasks: list[Task], *, context: Context
 ) -> PlanSummary:
-    """Return what is recorded of a plan; `tasks` are all its tasks, the slices of copies too."""
+    """Return the recorded form of a plan; `tasks` includes the slices of copies."""
     index = reading.index
     return PlanSummary(
         run=run,

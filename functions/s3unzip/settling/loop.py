@@ -15,7 +15,7 @@ The rules of the loop:
 - Records that cannot be read end the run as FAILED, with that reason. When it goes on, it begins
   anew: its records are forgotten, but for the report, and it is planned again. The members that are
   there are written again, with the same bytes.
-- Records under the run's id that are of another archive are an error: two archives have one id.
+- Records of another archive under the run's id are an error: two archives have the same id.
 """
 
 from __future__ import annotations

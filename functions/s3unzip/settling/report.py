@@ -135,7 +135,7 @@ def make_report(  # noqa: PLR0913 - all that a report is made of
 
 
 def _sum_up(plan: PlanSummary, tally: Tally, verdict: Verdict) -> Report:
-    """Return a report of what the plan and the tasks add up to, without the settling steps."""
+    """Return a report that adds up the plan and the tasks, without the settling steps."""
     return Report.of(
         plan.run.id,
         plan.run,

@@ -38,7 +38,7 @@ class ArchiveSource:
         raise NotImplementedError
 
     def tail_by_size(self, location: Location, length: int) -> Tail:
-        """Return the last `length` bytes and the pin: the size is asked first, then a range."""
+        """Return the last `length` bytes and the pin: the size is requested first, then a range."""
         count_request("head")
         current = self.stat(location)
         size = current.pin.size

@@ -96,7 +96,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         RunOption(
             "--dest-no-sign-request", "Read a public DEST without credentials.", HelpSection.STORES
         ),
-    ] = False  # for verify: everybody may read the destination
+    ] = False  # for verify: the destination is publicly readable
     destination_owner: Annotated[
         str | None,
         RunOption("--dest-owner ACCOUNT"),

@@ -128,7 +128,11 @@ class FaultBudget:
                 yield store
 
     def take_turn(self, store: Store, now: float) -> bool:
-        """Take the turn to repeat a call; return False if the next turn is later than `now`."""
+        """Take the turn to repeat a call; return False if the next turn is later than `now`.
+
+        All kinds of requests to a store, None, share the turns. The first turns come twice as
+        often as the retries of one call.
+        """
         with self._lock:
             outage = self._outages.get((store, None))
             if outage is None:

@@ -75,7 +75,7 @@ def explaining(path: str) -> Iterator[None]:
 
 
 def _file_in_the_way(path: str) -> str:
-    """Return the part of `path` that is a file; `path` if that cannot be seen."""
+    """Return the leading part of `path` that is a file; `path` if that is unknown."""
     whole = Path(path)
     for part in (*reversed(whole.parents), whole):
         if os.path.lexists(part) and not part.is_dir():

@@ -411,7 +411,7 @@ class FolderDestination:
         for name in sorted(entry.name for entry in self.scan("")):
             if name.startswith(OWN) and name.endswith(NOTE):
                 upload_id = name.removeprefix(OWN).removesuffix(NOTE)
-                # The upload was completed just now, or a loss of power took the note.
+                # The upload was completed just now, or the note was lost in a power failure.
                 with contextlib.suppress(errors.NotFoundError, errors.UsageError):
                     key = self._read_note(self.locate_own(upload_id + NOTE))[0]
                     if key.startswith(prefix):

@@ -110,7 +110,7 @@ class Source(Protocol):
         """Return what is there now, as a tail without bytes, with one request."""
 
     def head(self, location: Location) -> Pin:
-        """Return the version that is there now, with one request."""
+        """Return the current version, with one request."""
 
     def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> PinnedArchive:
         """Return a reader of exactly that version; no request.

@@ -78,7 +78,7 @@ _COUNTS = 1 << 16  # different counts of members that the end record can declare
 
 
 class _HeaderForm(NamedTuple):
-    """What the form and the traits of a header declare."""
+    """The values that follow from a header's form and traits."""
 
     method: int
     flags: int

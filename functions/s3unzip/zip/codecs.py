@@ -69,7 +69,7 @@ class Uncompressed:
 
     @property
     def ended(self) -> bool:
-        """Whether every declared byte has come."""
+        """Whether all declared bytes have come."""
         return self._input_left == 0
 
     def push(self, data: Buffer) -> None:

@@ -93,7 +93,7 @@ class OpenedMember(NamedTuple):
 
 
 class _Content(NamedTuple):
-    """What a header or a descriptor declares of the content."""
+    """What a header or a descriptor declares about the content."""
 
     crc32: int
     compressed: int

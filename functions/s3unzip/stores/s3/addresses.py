@@ -1,7 +1,7 @@
 """The host that requests about a bucket go to; both clients ask the same one.
 
-A bucket is in the path of a URL, or before the host's name, where an access point always is. At AWS
-it is before the host's name. At other servers it is in the path, unless an option or the
+A bucket is in the path of a URL, or before the host's name, where an access point always is. On
+AWS it is a prefix of the host's name. At other servers it is in the path, unless an option or the
 configuration says otherwise.
 """
 

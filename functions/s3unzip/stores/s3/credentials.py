@@ -183,7 +183,7 @@ class ProfileKeys:
         return lambda: keys
 
     def _ask_chain(self, *, again: bool = False) -> FindKeys | None:
-        """Return what finds the keys of botocore's chain; None: it has none.
+        """Return the provider that finds credentials in botocore's chain; None: it has none.
 
         Args:
             again: in a new session, and without a question to a person.

@@ -538,7 +538,7 @@ def _crc_of(checksum: str) -> int | None:
 
 
 def _declared_crc(metadata: str) -> int | None:
-    """Return the CRC-32 in an object's metadata; None: it is no CRC-32."""
+    """Return the CRC-32 in an object's metadata; None: it is not a CRC-32."""
     if not _CRC.fullmatch(metadata):
         return None
     return int(metadata, 16)

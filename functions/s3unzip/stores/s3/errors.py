@@ -42,7 +42,7 @@ _OBSTORE_ERRORS = (BaseError, FileNotFoundError, ValueError, *_ODD_ANSWERS)
 
 
 def s3_errors() -> tuple[type[Exception], ...]:
-    """Return what both clients raise; botocore nothing, where nobody has imported it."""
+    """Return the errors of obstore, and those of botocore where it has been imported."""
     botocore_errors = _botocore_errors()
     if botocore_errors is None:
         return _OBSTORE_ERRORS
@@ -290,7 +290,7 @@ def _kind(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
         unmet = ConflictError
     if call.pinned:
         missing = SourceChangedError
-        missing_statuses = {404, 405}  # 405: a delete marker is the version now
+        missing_statuses = {404, 405}  # 405: the current version is a delete marker
         unmet = SourceChangedError
     if is_unsupported(answer):
         return UnsupportedError

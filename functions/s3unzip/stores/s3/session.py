@@ -322,7 +322,10 @@ class Session:
         return errors.StorageError(f"{subject}: cannot reach {url}: {cause}; {self._advice}")
 
     def _relocate(self, bucket: str) -> bool:
-        """Ask for the bucket's region; return False if the server does not say it."""
+        """Ask for the bucket's region; return False if the answer has none.
+
+        True without an answer: the next attempt may get one.
+        """
         count_request("head")
         try:
             about: Any = self.control.head_bucket(Bucket=bucket)["ResponseMetadata"]
