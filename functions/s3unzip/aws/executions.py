@@ -173,6 +173,9 @@ def start_run(
 ) -> None:
     """Start an execution of a run, unless one is at work.
 
+    Equal input under an equal name is the same execution, so this may be repeated. An execution
+    that goes on with a run has another name, and reads the state from the records.
+
     Args:
         state: what comes next in the run, where it is planned already.
         reported: when the run had its last report, in Unix seconds: an execution that began

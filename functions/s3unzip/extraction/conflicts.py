@@ -106,7 +106,11 @@ def find_unchanged(
 def _find_suspects(
     rows: Sequence[PlannedMember], options: Options, destination: Destination, calls: Calls
 ) -> Iterator[PlannedMember]:
-    """Yield the rows whose objects may exist with the same size."""
+    """Yield the rows whose objects may exist with the same size.
+
+    A listing costs as much as `LIST_PRICE` HEADs a page. Where the keys lie far apart it has many
+    pages of other keys: after `max_pages` the rows behind the last listed key are suspects unseen.
+    """
     by_key = sorted(rows, key=lambda row: row.key)  # code points have the order of their UTF-8
     max_pages = min(2 + 2 * len(rows) // PAGE_KEYS, len(rows) // LIST_PRICE)
     if not max_pages:

@@ -127,8 +127,10 @@ def _copy_parts(
     def copy(number: int, start: int, size: int) -> Part:
         range_start = data.data_range.start + start
         byte_range = ByteRange(range_start, range_start + size)
-        request = partial(destination.copy_part, upload, number, start)
-        return _run_copy(attempt.calls, partial(request, run.source, run.pin, byte_range))
+        request = partial(
+            destination.copy_part, upload, number, start, run.source, run.pin, byte_range
+        )
+        return _run_copy(attempt.calls, request)
 
     starts = list(accumulate(plan.sizes[:-1], initial=plan.offset))
     parts = []

@@ -42,7 +42,7 @@ def decode_small(
 ) -> Decoded:
     """Return the object of a small member, whose compressed bytes are `data`.
 
-    The CRC-32 is that of the content.
+    With `as_gzip` the object is a gzip file. The CRC-32 is that of the content.
     """
     if options.as_gzip is None:
         return decode_member(member, data, policy, opened)

@@ -95,12 +95,13 @@ def parse_template(request: Request) -> KeyTemplate:
         "archive_key": _no_way_out(source.name),
         "bucket": source.public.bucket,
     }
+    # Up to the first field of a member all keys of the run are equal.
     cut = min(match.start() for match in KEY_FIELD.finditer(text) if match[1] in MEMBER_FIELDS)
     prefix = _fill(text[:cut], archive)
     if text.startswith("/") or ".." in (prefix + _fill(text[cut:], archive)).split("/"):
         raise UsageError(f"key template {text!r} leaves the destination's prefix")
     ending = GZIP_ENDING if request.options.as_gzip is GzipForm.SUFFIX else ""
-    # A bucket's keys are whole, and so are a folder's: paths that begin with the folder's.
+    # A key has the whole path: in a folder it begins with the folder's.
     base = request.destination.key
     return KeyTemplate(
         base + prefix.lstrip("/"),

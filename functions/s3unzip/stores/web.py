@@ -278,7 +278,10 @@ class WebArchive:
             )
 
     def _changed(self, status: str) -> errors.S3UnzipError:
-        """Return the error for another ETag; two HEADs show whether the server's ETag is steady."""
+        """Return the error for another ETag; two HEADs show whether the server's ETag is steady.
+
+        The pinned ETag in one of them means that several servers answer, each with its own ETag.
+        """
         name = show(self._location)
         etags = []
         for _ in range(2):

@@ -560,8 +560,9 @@ class DirectoryReader:
 def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
     """Return whether a directory has no content, whatever size it declares.
 
-    Some writers declare the size that the folder has on its disk. A deflate stream this short
-    cannot hold content whose CRC-32 is 0. With another method, or encrypted, it could.
+    Some writers declare the size that the folder has on its disk. `_EMPTY_STREAM` has the length of
+    the longest stream without content, by method. A deflate stream this short cannot hold content
+    whose CRC-32 is 0. With another method, or encrypted, it could: then no byte may be there.
     """
     if crc32:
         return False

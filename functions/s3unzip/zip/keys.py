@@ -57,7 +57,8 @@ class FoldedKeys:
     def repeated(self, keys: Iterable[tuple[int, str]]) -> Iterator[array[int]]:
         """Yield groups of keys with one folded hash, by their numbers in rising order.
 
-        `keys` are the numbers and keys that were taken. Keys of a group may still differ.
+        `keys` are the numbers, rising, and keys that were taken. Keys of a group may still differ.
+        Sorting by hash is stable, so the numbers of a group rise, too.
         """
         if not self._repeated:
             return

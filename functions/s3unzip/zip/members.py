@@ -113,7 +113,7 @@ class HeaderTable:
         return b""
 
     def cut_path(self, number: int) -> None:
-        """Keep only the beginning of a name that will not become a key."""
+        """Keep only the beginning of a name that will not become a key; ASCII is kept as text."""
         cut = cut_name(self.path(number))
         self._paths[number] = cut
         if not cut.isascii():
