@@ -128,7 +128,13 @@ def _copy_parts(
         range_start = data.data_range.start + start
         byte_range = ByteRange(range_start, range_start + size)
         request = partial(
-            destination.copy_part, upload, number, start, run.source, run.pin, byte_range
+            destination.copy_part,
+            upload,
+            number,
+            start,
+            source=run.source,
+            pin=run.pin,
+            span=byte_range,
         )
         return _run_copy(attempt.calls, request)
 

@@ -278,15 +278,13 @@ class WebArchive:
             )
 
     def _changed(self, status: str) -> errors.S3UnzipError:
-        """Return the error for another ETag; two HEADs show whether the server's ETag is steady.
-
-        The pinned ETag in one of them means that several servers answer, each with its own ETag.
-        """
+        """Return the error for another ETag; two HEADs show whether the server's ETag is steady."""
         name = show(self._location)
         etags = []
         for _ in range(2):
             count_request("head")
             etags.append(self._source.head(self._location).etag)
+        # The pinned ETag again: several servers answer, each with an ETag of its own.
         if etags[0] != etags[1] or self._pin.etag in etags:
             return errors.StorageError(
                 f"{name}: {status}the server's ETag differs from answer to answer, so it is not "
