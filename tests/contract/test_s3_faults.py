@@ -1,6 +1,7 @@
 """What the S3 adapters make of every kind of answer, over the wire, from a scripted server."""
 
 import base64
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -375,10 +376,18 @@ def test_a_bucket_in_another_region(call: str) -> None:
         CALLS[call](stores)
 
 
+def ignore_destructors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ignore errors of destructors: at the limit of recursion they cannot run either."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+
+
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("headers", [{}, {"x-amz-bucket-region": "eu-west-9"}])
-def test_redirects_without_end(call: str, headers: dict[str, str]) -> None:
+def test_redirects_without_end(
+    call: str, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The client asks again for the region that no answer gives, until Python stops it."""
+    ignore_destructors(monkeypatch)
     with (
         answering(lambda asked: Reply(301, headers=headers)) as stores,
         pytest.raises(ServiceFaultError),
@@ -387,8 +396,9 @@ def test_redirects_without_end(call: str, headers: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 307])
-def test_an_owner_that_is_not_confirmed(status: int) -> None:
+def test_an_owner_that_is_not_confirmed(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A redirect without end does not confirm it, and is no other error."""
+    ignore_destructors(monkeypatch)
     with HttpServer(lambda asked: Reply(status)) as server:
         stores = stores_at(server.url, destination_owner="111122223333")
         with pytest.raises((ServiceFaultError, StorageError)):
