@@ -175,10 +175,12 @@ class Calls:
                 chunks = archive.stream(want._replace(start=position))
                 for data in self._gather(chunks, store):
                     position += len(data)
-                    self._note_progress(progress, len(data), store)
+                    slowness = self._note_progress(progress, len(data), store)
                     paused = self._clock.now()
                     yield data
                     progress.since += self._clock.now() - paused
+                    if slowness is not None and position < want.stop:
+                        raise slowness
             except ServiceFaultError as fault:
                 if not self._wait_for_retry(progress.retry, (store, "get"), fault, progress.since):
                     raise
@@ -199,6 +201,7 @@ class Calls:
                     size = 0
                     began = self._start_waiting(store)
         except ServiceFaultError:
+            self._stop_waiting()
             if gathered:
                 yield _join(gathered)
             raise
@@ -215,8 +218,10 @@ class Calls:
         finally:
             _current.reset(token)
 
-    def _note_progress(self, progress: _Progress, size: int, store: Store) -> None:
-        """Note that bytes came; raise a fault if the store was too slow for the whole budget."""
+    def _note_progress(
+        self, progress: _Progress, size: int, store: Store
+    ) -> ServiceFaultError | None:
+        """Note that bytes came; return a fault if the store was too slow for the whole budget."""
         faults = self._faults
         now = self._clock.now()
         seconds = now - progress.since
@@ -227,7 +232,8 @@ class Calls:
             progress.size = 0
             progress.retry = _Retry()
         elif seconds > faults.seconds:
-            raise _too_slow(progress.size, seconds)
+            return _too_slow(progress.size, seconds)
+        return None
 
     def count(self, kind: Kind | Literal["retries", "throttled"]) -> None:
         """Count a request; `run` counts its own."""

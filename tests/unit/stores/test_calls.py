@@ -226,11 +226,14 @@ class Broken:
 
 @pytest.mark.parametrize("times", [0, 1, 2])
 def test_a_broken_body_goes_on_where_it_broke(times: int) -> None:
-    """No byte comes twice, and nothing is asked for once the last one has come."""
-    archive, calls = Broken(times), Calls(ManualClock(), 60.0, 4)
-    assert b"".join(calls.stream(ArchiveView([archive], [20]), ByteRange(10, 20))) == bytes(
-        range(10, 20)
-    )
+    """No byte comes twice, and the thread waits for no store while its consumer works."""
+    archive, faults = Broken(times), FaultBudget(60.0)
+    calls = Calls(ManualClock(), 60.0, 4, faults=faults)
+    body = b""
+    for data in calls.stream(ArchiveView([archive], [20]), ByteRange(10, 20)):
+        assert not faults.waiting
+        body += data
+    assert body == bytes(range(10, 20))
     assert archive.wanted == [ByteRange(10 + 3 * n, 20) for n in range(times + 1)]
     assert (calls.requests.get, calls.requests.retries) == (times + 1, times)
 
@@ -260,6 +263,18 @@ def test_a_store_that_sends_less_than_the_floor_is_given_up() -> None:
         Calls(clock, 60.0, 4).read(dripping(clock, 100), ByteRange(0, 10**9))
     assert fault.value.gave_up
     assert 60.0 < clock.slept <= 90.0
+
+
+def test_a_body_that_comes_too_slowly_is_read_on_without_a_gap() -> None:
+    """If the store answers other threads, a read goes on after the bytes that came too slowly."""
+    clock = ManualClock()
+    faults = FaultBudget(60.0)
+    size = 0
+    calls = Calls(clock, 60.0, 4, faults=faults)
+    for data in calls.stream(dripping(clock, 100), ByteRange(0, 1000)):
+        faults.note_success("source", "get", clock.now())
+        size += len(data)
+    assert size == 1000
 
 
 def test_a_store_that_sends_as_much_as_the_floor_is_read_to_the_end() -> None:

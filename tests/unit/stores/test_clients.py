@@ -125,6 +125,14 @@ KEYS_OF_FILE = "aws_access_key_id = AKIDFILE\naws_secret_access_key = made-up\n"
         ("region = a\n", "", KEYS, False),
         ("", "[default]\naws_access_key_id = half\n", {}, False),
         ("", f"[default]\n{KEYS_OF_FILE}role_arn = r\n", {}, False),
+        (
+            f"[default]\n{KEYS_OF_FILE}aws_session_token = t\n",
+            f"[default]\n{KEYS_OF_FILE}",
+            {},
+            False,
+        ),
+        ("[profile default]\nregion = eu-west-1\n", f"[default]\n{KEYS_OF_FILE}", {}, False),
+        ('[profile "p"]\nregion = a\n', f"[p]\n{KEYS_OF_FILE}", {"AWS_PROFILE": "p"}, False),
         ("", "", {"AWS_ACCESS_KEY_ID": "half"}, False),
         ("", "", KEYS | {"AWS_DEFAULT_REGION": ""}, False),
         ("", "", KEYS | {"AWS_USE_DUALSTACK_ENDPOINT": "true"}, False),
@@ -162,13 +170,20 @@ def test_what_is_read_without_botocore_is_what_botocore_reads(
 
 
 @pytest.mark.parametrize("region", ["us-east-1", "eu-west-1", "us-gov-west-1", "cn-north-1"])
-@pytest.mark.parametrize("variables", [{}, {"AWS_USE_FIPS_ENDPOINT": "true"}])
+@pytest.mark.parametrize(
+    "settings_of_endpoint",
+    [
+        "region = eu-west-3",
+        "use_fips_endpoint = true",
+        "s3 =\n  use_dualstack_endpoint = true",
+        f"ignore_configured_endpoint_urls = true\nendpoint_url = {ENDPOINT}",
+    ],
+)
 def test_the_endpoint_of_a_region_is_botocores(
-    region: str, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    region: str, settings_of_endpoint: str, tmp_path: Path
 ) -> None:
-    """Common regions need no client of botocore."""
-    for name, value in (KEYS | variables).items():
-        monkeypatch.setenv(name, value)
+    """Common regions need no client of botocore, unless a setting changes the endpoint."""
+    (tmp_path / "config").write_text(f"[default]\n{KEYS_OF_FILE}{settings_of_endpoint}\n")
     session = Session(StoreConfig(region=region))
     endpoint = dict(session.reader("a.bucket").config)["endpoint"]
     assert endpoint == session.control.meta.endpoint_url

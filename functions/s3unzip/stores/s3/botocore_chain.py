@@ -138,6 +138,8 @@ def find_endpoint(session: Session) -> str | None:
     Raises:
         UsageError: it is no URL.
     """
+    if session.get_config_variable("ignore_configured_endpoint_urls"):
+        return None
     provider = ConfiguredEndpointProvider(
         full_config=session.full_config,
         scoped_config=session.get_scoped_config(),

@@ -286,10 +286,7 @@ class AwsSession:
         """The ``addressing_style`` of the profile's ``s3`` settings; None: it is not set."""
         if self._plain is not None:
             return None
-        settings = self._configured("s3")
-        if not isinstance(settings, dict):
-            return None
-        style: str | None = settings.get("addressing_style")
+        style: str | None = self._s3_settings().get("addressing_style")
         if style not in {"path", "virtual"}:
             return None
         return style
@@ -319,7 +316,9 @@ class AwsSession:
         if not COMMON_REGION.fullmatch(region) or self._find_endpoint() is not None:
             return None
         if self._plain is None and (
-            self._configured("use_fips_endpoint") or self._configured("use_dualstack_endpoint")
+            self._configured("use_fips_endpoint")
+            or self._configured("use_dualstack_endpoint")
+            or self._s3_settings().get("use_dualstack_endpoint")
         ):
             return None
         return f"https://s3.{region}.amazonaws.com"
@@ -341,6 +340,13 @@ class AwsSession:
         if not isinstance(bundle, str) or not bundle:
             return None
         return bundle
+
+    def _s3_settings(self) -> dict[str, Any]:
+        """Return the ``s3`` settings of the profile, which only botocore reads."""
+        settings = self._configured("s3")
+        if not isinstance(settings, dict):
+            return {}
+        return settings
 
     def _configured(self, name: str) -> Any:
         """Return a setting of variables or files."""

@@ -58,6 +58,7 @@ _PLAIN_SETTINGS = frozenset(
     }
 )
 _SETTING = re.compile(r"([^=:\s]+)\s*=\s*(.*)")
+_ALIAS = re.compile(r"^profile default$|[\"'\\]")  # a section that may have another name, too
 _INDENTED = "\n"  # a name for lines that belong to the setting before them
 _URL = re.compile(r"https?://[^/?#\s]+/?")
 
@@ -98,7 +99,7 @@ def read_plain_settings(profile: str | None) -> PlainSettings | None:
         method = ENVIRONMENT
         key_values = _key_variables()
     keys = None
-    if any(name in key_values for name in _KEY_SETTINGS):
+    if _has_keys(key_values):
         keys = _make_keys(key_values, method, named or "")
         if keys is None:
             return None
@@ -181,10 +182,17 @@ def _read_files(profile: str) -> Profile | None:
         sections = _read_sections(variables.get(variable, default))
         if sections is None:
             return None
-        values |= sections.get(name, {})
+        new = sections.get(name, {})
+        if _has_keys(values) and _has_keys(new):  # botocore takes all keys from one file
+            return None
+        values |= new
     if not values.keys() <= _PLAIN_SETTINGS:
         return None
     return values
+
+
+def _has_keys(values: Profile) -> bool:
+    return any(name in values for name in _KEY_SETTINGS)
 
 
 def _read_sections(path: str) -> dict[str, Profile] | None:
@@ -204,7 +212,7 @@ def _read_sections(path: str) -> dict[str, Profile] | None:
         setting = _SETTING.fullmatch(content)
         if content == line.rstrip() and content.startswith("[") and content.endswith("]"):
             name = " ".join(content[1:-1].split())
-            if name in sections:
+            if name in sections or _ALIAS.search(name):
                 return None
             values = sections[name] = {}
         elif values is None:
