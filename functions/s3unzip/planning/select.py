@@ -17,6 +17,7 @@ from s3unzip.model import (
     MEMBER_FIELDS,
     NO_NAMES,
     GzipForm,
+    Location,
     Options,
     Request,
 )
@@ -86,30 +87,38 @@ PATHS = KeyTemplate("", "{member}", {})  # each member's key is its path
 
 
 def parse_template(request: Request) -> KeyTemplate:
-    """Return the key template of `request`."""
-    text = request.options.key_template
-    source = request.source
-    archive = {
+    """Return the key template of `request`.
+
+    Raises:
+        UsageError: keys would lie outside of the destination's prefix.
+    """
+    options = request.options
+    text = options.key_template
+    archive = _archive_fields(request.source)
+    if text.startswith("/") or ".." in _fill(text, archive).split("/"):
+        raise UsageError(f"key template {text!r} leaves the destination's prefix")
+    # Up to the first field of a member all keys of the run are equal.
+    first_field = min(
+        field.start() for field in KEY_FIELD.finditer(text) if field[1] in MEMBER_FIELDS
+    )
+    prefix = _fill(text[:first_field], archive).lstrip("/")
+    return KeyTemplate(
+        request.destination.key + prefix,  # a folder's key is its path
+        text[first_field:],
+        archive,
+        ending=GZIP_ENDING if options.as_gzip is GzipForm.SUFFIX else "",
+        strip=options.strip_components,
+    )
+
+
+def _archive_fields(source: Location) -> dict[str, str]:
+    """Return the values of the fields that depend on the archive alone."""
+    return {
         "archive_stem": archive_stem(source),
         "archive_dir": _no_way_out(posixpath.dirname(source.name)),
         "archive_key": _no_way_out(source.name),
         "bucket": source.public.bucket,
     }
-    # Up to the first field of a member all keys of the run are equal.
-    cut = min(match.start() for match in KEY_FIELD.finditer(text) if match[1] in MEMBER_FIELDS)
-    prefix = _fill(text[:cut], archive)
-    if text.startswith("/") or ".." in (prefix + _fill(text[cut:], archive)).split("/"):
-        raise UsageError(f"key template {text!r} leaves the destination's prefix")
-    ending = GZIP_ENDING if request.options.as_gzip is GzipForm.SUFFIX else ""
-    # A key has the whole path: in a folder it begins with the folder's.
-    base = request.destination.key
-    return KeyTemplate(
-        base + prefix.lstrip("/"),
-        text[cut:],
-        archive,
-        ending=ending,
-        strip=request.options.strip_components,
-    )
 
 
 def _no_way_out(path: str) -> str:
@@ -119,6 +128,7 @@ def _no_way_out(path: str) -> str:
 
 
 def _fill(text: str, values: dict[str, str]) -> str:
+    """Replace the fields of `text` that have a value; leave the others."""
     return KEY_FIELD.sub(lambda match: values.get(match[1], match[0]), text)
 
 

@@ -260,7 +260,7 @@ def _join_zip64(
     raw = yield from archive.read(locator_at, at)
     if not raw.startswith(ZIP64_LOCATOR_SIGNATURE):
         if needs_zip64:
-            yield from _check_no_locator(archive, disks, eocd, at)
+            yield from _check_without_zip64(archive, disks, eocd, at)
         return DirectoryEnd(_place_directory(disks, eocd, at), at, disks)
     locator = _Locator._make(_ZIP64_LOCATOR.unpack(raw))
     declared = disks.absolute(locator.disk, locator.offset)
@@ -311,13 +311,15 @@ def _refuse_ambiguous(archive: ArchiveBytes, declared: int, locator_at: int) -> 
                 reject("zip64-ambiguous", message, record_at)
 
 
-def _check_no_locator(archive: ArchiveBytes, disks: Disks, eocd: EndRecord, at: int) -> Reads[None]:
-    """Refuse the archive unless the end record at `at` is complete without ZIP64.
+def _check_without_zip64(
+    archive: ArchiveBytes, disks: Disks, eocd: EndRecord, at: int
+) -> Reads[None]:
+    """Refuse an end record whose sentinels need ZIP64 records, or that has a misplaced locator.
 
-    It is refused for a misplaced locator in the bytes before, and for a value at its sentinel. Two
-    values may be sentinels by chance. A count of exactly 65,535 is allowed, because writers use
-    ZIP64 only above it: the reader of the headers compares the count. An offset of 4 GiB - 1 is
-    allowed if the directory begins there, modulo 2^32 (see `wrapped`).
+    There is no locator right before the end record, which is at `at`. Two values may be equal to
+    their sentinels by chance. A count may be exactly 65,535, because writers use ZIP64 only above
+    it: the reader of the headers compares the count. The offset may be exactly 4 GiB - 1, if the
+    directory begins there, modulo 2^32 (see `wrapped`).
     """
     near = yield from archive.read(max(0, at - _NEAR), at)
     if ZIP64_LOCATOR_SIGNATURE in near:
@@ -325,8 +327,8 @@ def _check_no_locator(archive: ArchiveBytes, disks: Disks, eocd: EndRecord, at: 
     start = (at - eocd.directory_size) % WRAP
     needs_offset = eocd.directory_offset == SENTINEL_32 and start != SENTINEL_32
     needs_size = eocd.directory_size == SENTINEL_32
-    names_absent_disk = max(eocd.disk, eocd.directory_disk) > disks.last
-    if needs_offset or needs_size or names_absent_disk:
+    needs_disk = max(eocd.disk, eocd.directory_disk) > disks.last
+    if needs_offset or needs_size or needs_disk:
         reject("zip64-locator-missing", "the end record needs ZIP64, no locator before it", at)
 
 
@@ -430,20 +432,21 @@ def _guess_format(first_bytes: bytes) -> str:
 
 
 def count_disks(tail: bytes) -> int:
-    """Return how many disks the end record in an archive's last bytes declares.
+    """Return how many disks an archive has, by the end record in its last bytes.
 
-    Returns 1 if there is no end record: `locate_directory` explains it.
+    Of several end records the one that ends the archive counts, or else the last one. Returns 1
+    without an end record: `locate_directory` explains it.
     """
     window = tail[-EOCD_ROOM:]
     ends = dict(_find_ends(window))
     if not ends:
         return 1
     exact = [at for at, stop in ends.items() if stop == len(window)]
-    last = max(exact or ends)
-    eocd = read_eocd(window, last)
-    if eocd.disk != SENTINEL_16:
-        return eocd.disk + 1
-    return _count_zip64_disks(tail[: len(tail) - len(window) + last])
+    at = max(exact or ends)
+    eocd = read_eocd(window, at)
+    if eocd.disk == SENTINEL_16:
+        return _count_zip64_disks(tail[: len(tail) - len(window) + at])
+    return eocd.disk + 1
 
 
 def _count_zip64_disks(data: bytes) -> int:
