@@ -31,11 +31,11 @@ def test_bounded_run(target: str) -> None:
     "field", [b"Transfer-Encoding: chunked", b"Content-Length: " + b"9" * 5_000]
 )
 def test_found_answers(field: bytes, chunk: bytes) -> None:
-    """Of a negative chunk and a length of 5,000 digits comes nothing but our own refusals."""
+    """A negative chunk and a length of 5,000 digits are refused in our own words."""
     answer = b"HTTP/1.1 206 Partial Content\r\n%s\r\n" % field
     answer += b"Content-Range: bytes 980-999/1000\r\n\r\n%s\r\n0123456789\r\n" % chunk
-    for seed in range(9):
-        read_answer(answer, Random(seed))  # raises what is no refusal of ours
+    # Not by each request: a HEAD has no body. Errors that are not ours are raised.
+    assert sum(read_answer(answer, Random(seed)) for seed in range(9)) > 0
 
 
 @pytest.mark.parametrize("path", sorted(FOUND.glob("*.zip")), ids=lambda path: path.name)
