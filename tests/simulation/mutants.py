@@ -93,7 +93,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "    records.write_plan(plan.summary)\n    records.write_round(0, tasks)",
         ),
         ("rounds-without-end", "state.idle + 1", "0"),
-        ("lost-round-not-seen", "stop or _find_lost(plan, results)", "stop"),
+        ("lost-round-not-seen", "stop = _find_lost(plan, results)", "stop = None"),
         (
             "damaged-run-never-anew",
             "report.reason == RECORD_UNREADABLE",

@@ -189,7 +189,7 @@ class World:
 
     def assert_clean(self, report: Report, **contents: bytes) -> None:
         """Assert that the run completed with these members, and left no upload."""
-        assert report.verdict == "COMPLETED", report
+        assert (report.verdict, report.tasks_failed) == ("COMPLETED", 0), report
         for name, content in contents.items():
             assert self.content(name) == content, name
         assert self.out.pending == {}

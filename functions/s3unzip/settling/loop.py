@@ -450,7 +450,8 @@ def _go_on(step: Step, plan: PlanSummary, results: Results, state: Next) -> Sett
         stop = _advance_split_members(step, results)
         if stop is None and results.unfinished:
             return Settled(_write_next_round(step, results, state, idle))
-        stop = stop or _find_lost(plan, results)
+    if stop is None and not results.unfinished and not results.waiting:
+        stop = _find_lost(plan, results)
     return _end_run(step, plan, results, state, stop=stop)
 
 
@@ -458,6 +459,8 @@ def _advance_split_members(step: Step, results: Results) -> Stop | None:
     """Link or finish split members; record and return the stop of a fault of the whole run."""
     try:
         results.unfinished += do_split_members(step, results)
+        results.to_link.clear()
+        results.to_finish.clear()
     except RUN_FAULTS as fault:
         stop = stop_for(fault)
         step.records.write_stop(stop)

@@ -10,8 +10,9 @@ from s3unzip.extraction.task import run_task
 from s3unzip.model import Location, Report, Request, Stop, TaskKind, Verdict
 from s3unzip.planning.reading import read_tail
 from s3unzip.run_ids import run_id
-from s3unzip.runs.records import RunRecords
+from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords
 from s3unzip.settling.loop import (
+    MAX_IDLE_ROUNDS,
     FailedExecution,
     KnownArchive,
     Settled,
@@ -91,10 +92,9 @@ def test_a_late_plan_replaces_no_report(world: World) -> None:
         bucket.objects.clear()
 
     bucket.overtake = extract_and_delete
-    late = begin(request, world.context, known)
-    assert late.report is not None
-    assert late.report.verdict is Verdict.COMPLETED
-    assert world.records(late.report.run).find_report() == late.report
+    late = world.finish(begin(request, world.context, known))
+    assert late.verdict is Verdict.COMPLETED
+    assert world.records(late.run).find_report() == late
 
 
 def test_a_plan_that_is_cut_off_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,9 +120,8 @@ def test_another_version_than_the_one_named_is_a_verdict(world: World) -> None:
     run = name_of(world, request)
     pin = world.buckets.source(request.source).head(request.source)
     world.request(build(*SMALL, Entry("new", b"1")))
-    step = begin(request, world.context, KnownArchive(run, pin))
-    assert step.report is not None
-    assert (step.report.verdict, step.report.run) == (Verdict.SOURCE_CHANGED, run)
+    report = world.finish(begin(request, world.context, KnownArchive(run, pin)))
+    assert (report.verdict, report.run) == (Verdict.SOURCE_CHANGED, run)
     assert world.contents() == {}
 
 
@@ -173,6 +172,19 @@ def test_a_member_that_settling_ends_is_progress_of_its_round_alone() -> None:
     step = settle(step.next, world.context)
     assert (step.next.idle, len(step.next.tasks), world.content("m")) == (0, 1, bytes(60_000))
     assert settle(step.next, world.context).next.idle == 1
+
+
+def test_a_run_that_stands_still_says_which_record_is_lost(world: World) -> None:
+    """Members that are in no task are named after idle rounds, too, so that it begins anew."""
+    world.tune(batch_members=1)
+    step = begin(world.request(ARCHIVE), world.context)
+    run = world.records(step.next.run).read_plan().run
+    world.records(run.id).write_round(0, step.next.tasks[:5])
+    for task in step.next.tasks[:5]:
+        run_task(run, task, world.context)
+    idle = replace(step.next, done=10, idle=MAX_IDLE_ROUNDS - 1)
+    ended = world.finish(settle(idle, world.context))
+    assert (ended.verdict, ended.reason) == (Verdict.FAILED, RECORD_UNREADABLE)
 
 
 def test_a_link_that_is_lost_is_made_again() -> None:
