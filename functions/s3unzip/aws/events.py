@@ -85,7 +85,7 @@ class ArchivePut(NamedTuple):
     def is_of(self, pin: Pin) -> bool:
         """Return whether the ETag and the version id in the event are those of this version."""
         same_bytes = self.etag == (pin.etag or "").strip('"')
-        if self.version_id is None or pin.version_id is None:
+        if self.version_id in scans.UNVERSIONED or pin.version_id is None:
             return same_bytes
         return self.version_id == pin.version_id and (self.etag is None or same_bytes)
 
@@ -95,7 +95,7 @@ class ArchivePut(NamedTuple):
         Version ids are compared, else ETags. An event without either is compared by its time.
         """
         pin = tail.pin
-        if self.version_id is not None and pin.version_id is not None:
+        if self.version_id not in scans.UNVERSIONED and pin.version_id is not None:
             return self.version_id != pin.version_id
         if self.etag is not None:
             return self.etag != (pin.etag or "").strip('"')
@@ -173,7 +173,7 @@ def _read_events(message: Mapping[str, Any]) -> Iterator[ObjectEvent]:
                 version_id=stored.get("version-id"),
                 sender=message.get("source", ""),
             )
-        case {"detail-type": scans.DETAIL_TYPE, "detail": detail}:
+        case {"detail-type": scans.DETAIL_TYPE, "source": scans.SENDER as sender, "detail": detail}:
             scanned = detail["s3ObjectDetails"]
             yield ObjectEvent(
                 bucket=scanned["bucketName"],
@@ -181,17 +181,17 @@ def _read_events(message: Mapping[str, Any]) -> Iterator[ObjectEvent]:
                 time=_unix(message["time"]),
                 etag=_read_etag(scanned.get("eTag")),
                 version_id=scanned.get("versionId"),
-                sender=message["source"],
+                sender=sender,
                 scan=scans.read_result(detail),
             )
         case {"Records": list(records)}:
-            yield from map(_read_record, records)
+            yield from map(_parse_notification_record, records)
         case _:
             raise UsageError(f"the message is no S3 event; it has {sorted(message)}")
 
 
-def _read_record(record: Mapping[str, Any]) -> ObjectEvent:
-    """Return one record of S3's own notification."""
+def _parse_notification_record(record: Mapping[str, Any]) -> ObjectEvent:
+    """Return the event in one record of S3's own notification."""
     stored = record["s3"]["object"]
     return ObjectEvent(
         bucket=record["s3"]["bucket"]["name"],

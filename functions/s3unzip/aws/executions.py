@@ -128,18 +128,24 @@ def _name_execution(run: str, number: int) -> str:
 def _start_with_round(state: Next, data: dict[str, Any], config: LambdaConfig) -> None:
     """Start the next execution of a run, which begins with the round of `state`.
 
-    A step that is repeated starts none: an execution then has this round in its input.
+    A step that is repeated starts none: an execution then has this round in its input. Nor does a
+    step that is late, after its execution was stopped.
     `UsageError`: the run has had too many executions.
     """
+    latest = find_execution(config, state.run)
     for number in range(2, MAX_RESUMED + 1):
         name = _name_execution(state.run, number)
         execution = find_execution(config, name)
         if execution is None:
+            if latest is not None and latest.status != RUNNING:
+                logger.info("run was stopped", run=state.run)
+                return
             _start(config, name, data)
             logger.info("run goes on", execution=name)
             return
         if execution.data.get("round") == state.round:
             return
+        latest = execution
     raise UsageError(f"{state.run}: {TOO_MANY}")
 
 

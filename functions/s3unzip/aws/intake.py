@@ -199,12 +199,12 @@ def _may_open(put: ArchivePut, pin: Pin, config: LambdaConfig, calls: Calls) -> 
 
 def _take_version(
     put: ArchivePut, tail: Tail, at: IntakeContext, *, is_new: bool
-) -> ArrivedArchive | None:
-    """Extract the version that is there, or start its run; None: it may not be opened."""
+) -> ArrivedArchive:
+    """Return the version that is there; extract it or start its run, if it may be opened."""
     request = put.request
-    if not _may_open(put, tail.pin, at.config, at.calls):
-        return None
     archive = ArrivedArchive(request, run_id(request, tail.pin, tail.modified), tail)
+    if not _may_open(put, tail.pin, at.config, at.calls):
+        return archive
     bind_run(archive.run, str(request.source))
     report = RunRecords.open(at.context.stores, archive.run, at.calls).find_report()
     if report is None:

@@ -26,8 +26,10 @@ from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import Calls
 
 DETAIL_TYPE = "GuardDuty Malware Protection Object Scan Result"
+SENDER = "aws.guardduty"
 CLEAN = "NO_THREATS_FOUND"
 NOT_SCANNED = "NOT_SCANNED"  # our word: there is no result
+UNVERSIONED = (None, "null")  # version ids that name no bytes: an overwritten object keeps them
 TAG = "GuardDutyMalwareScanStatus"
 
 
@@ -59,7 +61,7 @@ def admit(source: Location, result: ScanResult) -> bool:
 
 def find_result(source: Location, pin: Pin, config: LambdaConfig, calls: Calls) -> ScanResult:
     """Return the result in the tag of a version; without versioning there is none."""
-    if pin.version_id in {None, "null"}:
+    if pin.version_id in UNVERSIONED:
         return ScanResult(NOT_SCANNED)
     store = config.stores.source(source)
     tags = calls.run("get", lambda: store.tags(source, pin))

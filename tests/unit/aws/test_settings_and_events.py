@@ -205,6 +205,7 @@ AS_S3_HAS_IT = {"eTag": "a" * 32, "size": 9}
         (told_of({"etag": "stale"}), HERE, True),  # no ETag: the time says it
         (told_of({"etag": "a" * 32, "version-id": "1"}), replace(HERE, version_id="1"), False),
         (told_of({"etag": "a" * 32, "version-id": "1"}), replace(HERE, version_id="2"), True),
+        (told_of({"etag": "b" * 32, "version-id": "null"}), replace(HERE, version_id="null"), True),
         ({"Records": [record_of("zips/a.zip", AS_S3_HAS_IT)]}, HERE, False),
         ({"Records": [record_of("zips/a.zip", {"eTag": "b" * 32})]}, HERE, True),
     ],
@@ -245,6 +246,8 @@ def test_a_scan_without_versions_is_bound_by_the_etag() -> None:
     assert put.is_of(HERE)
     assert not put.is_of(replace(HERE, etag=f'"{"b" * 32}"'))
     unbound = scan_of("zips/a.zip", {}, "NO_THREATS_FOUND")
+    # S3 gives "null" to each version that it does not keep.
+    assert not put._replace(etag=None, version_id="null").is_of(replace(HERE, version_id="null"))
     with pytest.raises(UsageError, match="does not say of which version"):
         list(read_puts(json.dumps(unbound), worker))
 
@@ -280,6 +283,9 @@ def test_with_a_gate_uploads_start_nothing(event: dict[str, Any], count: int) ->
         '{"Records": [{"s3": {}}]}',
         '{"detail-type": "Object Created", "detail": {"bucket": "arrivals"}, "time": 7}',
         json.dumps(event_of("zips/a.zip") | {"time": "soon"}),
+        json.dumps(
+            scan_of("zips/a.zip", {"eTag": "a" * 32}, "NO_THREATS_FOUND") | {"source": "app"}
+        ),
     ],
 )
 def test_unknown_messages_are_refused(body: str) -> None:
