@@ -44,7 +44,6 @@ EMPTY_BLOCKS = bytes.fromhex(
 )
 LAST_BLOCK = b"\3\0"
 EMPTY_FRAME = bytes.fromhex("28b52ffd2000010000")  # of zstd
-WIDE_WINDOW = bytes.fromhex("28b52ffd00a8")  # the beginning of a frame
 SKIPPED_FRAME = struct.pack("<II", 0x184D2A50, 9) + b"any bytes"
 MANY_BYTES = bytes(2_000_000)
 LZMA_DATA = compress(LZMA, TEXT)

@@ -36,8 +36,7 @@ def versions(pipeline: DeployedPipeline) -> list[str]:
 def test_a_healthy_environment(pipeline: DeployedPipeline, operator: Program) -> None:
     """Every check of doctor answers, the canary is extracted, and nothing of it is left."""
     before = versions(pipeline)
-    done = operator.run("doctor", "--env", "dev", "--json").ends(0)
-    checks = json.loads(done.out)["checks"]
+    checks = json.loads(operator.run("doctor", "--env", "dev", "--json").ends(0).out)["checks"]
     statuses = {one["name"]: one["status"] for one in checks}
     assert list(statuses) == [*ACCOUNT_CHECKS, "canary", "canary removal"]
     # dev has no alarms.email: nobody is told, and doctor says so.
@@ -109,8 +108,7 @@ def test_verify_what_the_pipeline_wrote(pipeline: DeployedPipeline, operator: Pr
     pipeline.extract("proved.zip", build(*members_of(30)))
     source = f"s3://{pipeline.outputs['IngestBucket']}/proved.zip"
     target = f"s3://{pipeline.outputs['DestinationBucket']}/"
-    done = operator.run("verify", source, target, "--json").ends(0)
-    assert json.loads(done.out)["equal"] == 30
+    assert json.loads(operator.run("verify", source, target, "--json").ends(0).out)["equal"] == 30
     pipeline.client("s3").delete_object(
         Bucket=pipeline.outputs["DestinationBucket"], Key="proved/folder 0/größe-0000.json"
     )
@@ -180,8 +178,7 @@ def test_archives_that_are_there_are_submitted(
     events.enable_rule(Name=rule)
     words = ["submit", f"s3://{pipeline.outputs['IngestBucket']}/stock/", "--env", "dev"]
     operator.run(*words, "--yes", "--max-cost", "0.00001").ends(2, "Nothing is queued")
-    done = operator.run(*words, "--yes", "--json").ends(0)
-    assert json.loads(done.out)["queued"] == 4
+    assert json.loads(operator.run(*words, "--yes", "--json").ends(0).out)["queued"] == 4
     first = [pipeline.wait(f"stock/{name}.zip") for name in names]
     assert [report.verdict.value for report in first] == ["COMPLETED"] * 3 + ["REJECTED"]
     assert operator.run(*words, "--yes").code == 0
@@ -207,8 +204,7 @@ def test_a_plan_for_an_environment(pipeline: DeployedPipeline, operator: Program
     count = Tuning().max_direct_members + 1  # no direct run
     pipeline.put("planned.data", build(*(Entry(f"f{n}", b"x") for n in range(count))))
     source = f"s3://{pipeline.outputs['IngestBucket']}/planned.data"
-    done = operator.run("plan", source, "--env", "dev", "--json").ends(0)
-    deployed = json.loads(done.out)
+    deployed = json.loads(operator.run("plan", source, "--env", "dev", "--json").ends(0).out)
     usual = json.loads(operator.run("plan", source, "--on", "aws", "--json").out)
     assert (deployed["platform"], usual["platform"]) == ("aws", "aws")
     assert deployed["cost"] != usual["cost"]  # 2,048 MB against 1,769

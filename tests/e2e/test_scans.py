@@ -8,15 +8,15 @@ import pytest
 
 from embedded.deploy import start_aws
 from embedded.pipeline import DeployedPipeline
+from s3unzip.aws.scans import CLEAN, TAG
 from s3unzip.model import Verdict
 from tests.e2e.functions import await_value, with_variables, without_workers
 from tests.e2e.test_pipeline import STATE_MACHINE, send, wait_until_idle
 from tests.support.assemblies import for_embedded_aws
 from tests.support.zips import Entry, build
 
-CLEAN, THREAT = "NO_THREATS_FOUND", "THREATS_FOUND"
+THREAT = "THREATS_FOUND"
 STATUSES = (THREAT, "UNSUPPORTED", "ACCESS_DENIED", "FAILED")
-TAG = "GuardDutyMalwareScanStatus"
 THREATS = [{"name": "EICAR-Test-File (not a virus)"}]
 
 
@@ -31,8 +31,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedPipel
 def put(pipeline: DeployedPipeline, key: str, text: bytes) -> dict[str, Any]:
     """Put an archive with one member; return what S3 says of its version."""
     s3, bucket = pipeline.client("s3"), pipeline.outputs["IngestBucket"]
-    answer = s3.put_object(Bucket=bucket, Key=key, Body=build(Entry("a.txt", text)))
-    return dict(answer)
+    return dict(s3.put_object(Bucket=bucket, Key=key, Body=build(Entry("a.txt", text))))
 
 
 def scan(
@@ -60,8 +59,7 @@ def scan(
         "DetailType": "GuardDuty Malware Protection Object Scan Result",
         "Detail": json.dumps(detail),
     }
-    answer = pipeline.client("events").put_events(Entries=[entry])
-    assert answer["FailedEntryCount"] == 0
+    assert pipeline.client("events").put_events(Entries=[entry])["FailedEntryCount"] == 0
 
 
 def tag(pipeline: DeployedPipeline, key: str, version: dict[str, Any], status: str) -> None:
@@ -100,8 +98,7 @@ def test_an_archive_waits_for_its_scan(pipeline: DeployedPipeline) -> None:
     await_value(pipeline, lambda: "waits for the result of its scan" in pipeline.logs())
     assert pipeline.find_run(key) is None
     scan(pipeline, key, version)
-    report = pipeline.wait(key)
-    assert report.verdict is Verdict.COMPLETED
+    assert pipeline.wait(key).verdict is Verdict.COMPLETED
     assert pipeline.members("clean/") == {"clean/a.txt": b"text"}
     wait_until_idle(pipeline)
 

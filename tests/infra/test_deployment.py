@@ -233,8 +233,7 @@ def test_dev_deploys_into_a_new_account(
     new_account: EmbeddedAws, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Ten invocations at once and 3,008 MB are enough for the stack; those of prod are not."""
-    outputs = deploy(for_embedded_aws(tmp_path_factory, "dev"), new_account.environment)
-    assert outputs["QueueUrl"]
+    assert deploy(for_embedded_aws(tmp_path_factory, "dev"), new_account.environment)["QueueUrl"]
     with pytest.raises(EmbeddedAwsError, match=r"minimum value of|less than or equal to 3008"):
         deploy(for_embedded_aws(tmp_path_factory, "prod"), new_account.environment)
 

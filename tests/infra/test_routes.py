@@ -98,8 +98,7 @@ def test_a_route_takes_over_what_it_leaves_out(tmp_path: Path) -> None:
 
 def test_the_functions_read_routes(synthesized: Callable[[str], Synthesized]) -> None:
     """The first route that fits takes an archive; its destination, options and key are values."""
-    made = synthesized("routes")
-    properties = made.properties("AWS::Lambda::Function", "FunctionsIntake")
+    properties = synthesized("routes").properties("AWS::Lambda::Function", "FunctionsIntake")
     variables = properties["Environment"]["Variables"]
     text = {name: value for name, value in variables.items() if isinstance(value, str)}
     named = {
@@ -145,14 +144,12 @@ def test_rights_follow_from_the_routes(synthesized: Callable[[str], Synthesized]
         is_reader = name != "settle"
         assert (("secretsmanager:GetSecretValue", SECRET) in rights) == is_reader
         function = made.properties("AWS::Lambda::Function", f"Functions{name.capitalize()}")
-        routes = function["Environment"]["Variables"][Variable.ROUTES]
-        assert (SECRET in routes) == is_reader
+        assert (SECRET in function["Environment"]["Variables"][Variable.ROUTES]) == is_reader
 
 
 def test_the_rule_has_the_widest_patterns(synthesized: Callable[[str], Synthesized]) -> None:
     """Routes below the environment's own prefix need no pattern; others have theirs."""
-    made = synthesized("routes")
-    rule = made.properties("AWS::Events::Rule", "IntakeArchivePut")
+    rule = synthesized("routes").properties("AWS::Events::Rule", "IntakeArchivePut")
     assert rule["EventPattern"]["detail"]["object"]["key"] == [
         {"wildcard": pattern}
         for pattern in (
@@ -165,8 +162,7 @@ def test_the_rule_has_the_widest_patterns(synthesized: Callable[[str], Synthesiz
 def test_outputs_of_routes(synthesized: Callable[[str], Synthesized]) -> None:
     """A bucket of another account has its policy ready, and doctor learns of each key."""
     outputs = synthesized("routes").template["Outputs"]
-    policy = str(outputs["Route0DestinationPolicy"]["Value"])
-    assert "acme-members/in/*" in policy
+    assert "acme-members/in/*" in str(outputs["Route0DestinationPolicy"]["Value"])
     assert outputs["Route0DestinationKey"]["Value"] == f"{KMS_KEY}1"
     assert outputs["Route1DestinationKey"]["Value"] == KMS_KEY
     assert "DestinationPolicy" not in outputs

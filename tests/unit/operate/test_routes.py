@@ -117,8 +117,7 @@ def test_missing_archives_of_routes(routed: Site, typed: Callable[..., str]) -> 
     """`submit --missing` looks below each route, and each archive is listed once."""
     for key in ("globex/b.zipx", "acme/b.zip", "c.zip"):
         routed.account.put(key, b"archive")
-    found = typed("submit", "--missing", "--dry-run")
-    assert found.count("no run") == 3
+    assert typed("submit", "--missing", "--dry-run").count("no run") == 3
 
 
 def test_doctor_checks_each_route(routed: Site) -> None:

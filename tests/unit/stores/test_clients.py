@@ -185,5 +185,4 @@ def test_the_endpoint_of_a_region_is_botocores(
     """Common regions need no client of botocore, unless a setting changes the endpoint."""
     (tmp_path / "config").write_text(f"[default]\n{KEYS_OF_FILE}{settings_of_endpoint}\n")
     session = Session(StoreConfig(region=region))
-    endpoint = dict(session.reader("a.bucket").config)["endpoint"]
-    assert endpoint == session.control.meta.endpoint_url
+    assert dict(session.reader("a.bucket").config)["endpoint"] == session.control.meta.endpoint_url
