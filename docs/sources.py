@@ -11,8 +11,8 @@ def read_alarms() -> Iterator[Sequence[str]]:
     """Yield name, threshold and advice of each alarm; infra/alarms.py is slow to import."""
     for node in ast.walk(ast.parse((ROOT / "infra" / "alarms.py").read_text())):
         match node:
-            case ast.Assign(targets=[ast.Name(id="LETTERS")], value=letters):
-                for name, advice in ast.literal_eval(letters).items():
+            case ast.Assign(targets=[ast.Name(id="LETTERS" | "CHOSEN")], value=table):
+                for name, advice in ast.literal_eval(table).items():
                     yield f"`{name}`", "`0`", advice
             case ast.Call(func=ast.Attribute(attr="_alarm"), args=[ast.Constant(value=name), *_]):
                 given = {word.arg: word.value for word in node.keywords}

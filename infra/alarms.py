@@ -70,6 +70,17 @@ LETTERS = {
     "told of that run. Read its log, fix the cause, and invoke the function again with the "
     "requestPayload of each message of the stack's output FailedReportsUrl.",
 }
+# What to do about an alarm that `alarms.also` names.
+CHOSEN = {
+    "AbortedRuns": "Only with alarms.also. Somebody stopped a run: by s3unzip abort, or in the "
+    "console. If it was not meant, s3unzip resume goes on where it stopped.",
+    "RejectedArchives": "Only with alarms.also. An archive is broken, ambiguous or above a limit, "
+    "and nothing of it was written. Read the check in its report.json, and ask its sender for "
+    "another one; a limit or an option is a setting.",
+    "SourcesNotFinished": "Only with alarms.also. An archive was extracted, and not deleted or "
+    "tagged after it. Read source in the settle function's log, mend the right, then s3unzip "
+    "submit --missing.",
+}
 
 
 class Alarms(Construct):
@@ -165,29 +176,14 @@ class Alarms(Construct):
         self, measures: Measures, workflow: Workflow, chosen: Sequence[ChosenAlarm]
     ) -> None:
         """Add the alarms that only some environments want: about a person's actions or archives."""
-        if "AbortedRuns" in chosen:
-            self._alarm(
-                "AbortedRuns",
-                workflow.state_machine.metric_aborted(statistic="Sum"),
-                advice="Only with alarms.also. Somebody stopped a run: by s3unzip abort, or in the "
-                "console. If it was not meant, s3unzip resume goes on where it stopped.",
-            )
-        if "RejectedArchives" in chosen:
-            self._alarm(
-                "RejectedArchives",
-                measures.measure("ArchivesRejected", "Sum"),
-                advice="Only with alarms.also. An archive is broken, ambiguous or above a limit, "
-                "and nothing of it was written. Read the check in its report.json, and ask its "
-                "sender for another one; a limit or an option is a setting.",
-            )
-        if "SourcesNotFinished" in chosen:
-            self._alarm(
-                "SourcesNotFinished",
-                measures.measure("SourcesNotFinished", "Sum"),
-                advice="Only with alarms.also. An archive was extracted, and not deleted or tagged "
-                "after it. Read source in the settle function's log, mend the right, then "
-                "s3unzip submit --missing.",
-            )
+        metrics = {
+            "AbortedRuns": workflow.state_machine.metric_aborted(statistic="Sum"),
+            "RejectedArchives": measures.measure("ArchivesRejected", "Sum"),
+            "SourcesNotFinished": measures.measure("SourcesNotFinished", "Sum"),
+        }
+        for name, metric in metrics.items():
+            if name in chosen:
+                self._alarm(name, metric, advice=CHOSEN[name])
 
     def _watch_scans(self, measures: Measures) -> None:
         self._alarm(
