@@ -398,3 +398,14 @@ def test_an_object_that_the_list_leaves_out_is_an_error() -> None:
     case = Extracted(world=World(buckets=MemoryStores(out=ForgetfulList())))
     with pytest.raises(StorageError, match="exists, and the store does not list it"):
         case.verify()
+
+
+def test_an_environment_that_is_not_found_leaves_the_file_of_proofs(program: Program) -> None:
+    """The file is opened for writing only after the records of runs are found."""
+    program.add("a.zip", *MEMBERS)
+    (program.folder / "lines").write_text("earlier")
+    options = ("--env", "none", "--region", "eu-west-1", "--profile", "none")
+    program.run("verify", "a.zip", "out", "--objects", "lines", *options).ends(
+        2, "environment none: "
+    )
+    assert program.files()["lines"] == b"earlier"

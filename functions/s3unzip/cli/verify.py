@@ -53,6 +53,7 @@ def verify(arguments: Arguments) -> int:
     yield_to_others()
     source = parse_source(arguments.src)
     arguments.check_places(source, parse_destination(arguments.dest))
+    records = _find_records(arguments, source)  # a wrong environment leaves the file as it is
     with _open_proofs(arguments.objects) as file, RunDisplay() as display:
         write_proof = None
         if arguments.objects is not None:
@@ -63,7 +64,7 @@ def verify(arguments: Arguments) -> int:
             arguments.dest,
             arguments.options(),
             deep=arguments.deep,
-            records=_find_records(arguments, source),
+            records=records,
             at_once=arguments.at_once,
             max_listed=arguments.listed,
             each=write_proof,
