@@ -73,10 +73,11 @@ def check_after_success(
     rule: AfterSuccess, options: Options, rule_name: str, naming: Naming = name_typed
 ) -> None:
     """Refuse to delete an archive of which only some members are extracted."""
-    if rule.action is SourceAction.DELETE and _is_set(options, SELECTING):
+    selecting = _list_set(options, SELECTING, naming)
+    if rule.action is SourceAction.DELETE and selecting:
         raise UsageError(
-            f"{rule_name} delete: leave out {_list_names(SELECTING, naming)}, because members that "
-            "are not extracted would be lost"
+            f"{rule_name} delete: leave out {selecting}, because members that are not extracted "
+            "would be lost"
         )
 
 
@@ -85,11 +86,12 @@ def check_delete_extra(options: Options, option: str, naming: Naming = name_type
 
     `option` is what asks for it.
     """
-    selecting = SELECTING[:-1]  # members with too few folders have no keys
-    if _is_set(options, selecting):
+    # Not strip_components: members with too few folders have no keys.
+    selecting = _list_set(options, SELECTING[:-1], naming)
+    if selecting:
         raise UsageError(
-            f"{option}: leave out {_list_names(selecting, naming)}, because members that are not "
-            "selected would be deleted"
+            f"{option}: leave out {selecting}, because members that are not selected would be "
+            "deleted"
         )
     if options.nested_depth:
         raise UsageError(
@@ -98,14 +100,12 @@ def check_delete_extra(options: Options, option: str, naming: Naming = name_type
         )
 
 
-def _is_set(options: Options, fields: Sequence[str]) -> bool:
-    """Return whether one of the options is not at its default."""
-    return any(getattr(options, field) != getattr(Options(), field) for field in fields)
-
-
-def _list_names(fields: Sequence[str], naming: Naming) -> str:
-    *names, last = map(naming, fields)
-    return f"{', '.join(names)} and {last}"
+def _list_set(options: Options, fields: Sequence[str], naming: Naming) -> str:
+    """Return the names of the options that are not at their defaults; empty: there are none."""
+    defaults = Options()
+    return " and ".join(
+        naming(field) for field in fields if getattr(options, field) != getattr(defaults, field)
+    )
 
 
 def check_access(
@@ -123,10 +123,10 @@ def check_access(
         destination_elsewhere: the destination, if it is not in S3.
         after_success: what is done to the archive after its run.
     """
-    typed = {
-        row.field: row.word for row in read_options(type(access)) if getattr(access, row.field)
-    }
-    unsigned, payer = (f"--{name}" for name in ("no-sign-request", "request-payer"))
+    words = {row.field: row.word for row in read_options(type(access))}
+    typed = {field: word for field, word in words.items() if getattr(access, field)}
+    unsigned = words["unsigned"]
+    payer = words["request_payer"]
     if {"unsigned", "request_payer"} <= typed.keys():
         raise UsageError(f"{unsigned} and {payer}: give one of them, because S3 must know who pays")
     if after_success and "unsigned" in typed:

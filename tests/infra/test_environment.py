@@ -105,7 +105,7 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, before: str, after: str, line:
         ),
         (
             {"after_success.action": "delete", "options.include": ["*.csv"]},
-            "members that are not extracted would be lost",
+            "delete: leave out options.include, because members that are not extracted",
         ),
         ({"options.nested_depth": 1, "options.as_gzip": "suffix"}, "nested_depth"),
         ({"ingest.existing": "in--use1-az4--x-s3"}, "ingest.existing: in--use1-az4--x-s3 is a dir"),

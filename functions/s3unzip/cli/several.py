@@ -5,7 +5,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from s3unzip.api.extraction import check_apart, extract_one, find_archives, make_request
+from s3unzip.api.extraction import (
+    check_apart,
+    extract_one,
+    find_archives,
+    make_request,
+    names_several,
+)
 from s3unzip.api.options import make_policy
 from s3unzip.cli.arguments import Arguments
 from s3unzip.cli.decisions import list_decisions
@@ -19,7 +25,7 @@ from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, PlanSummary, R
 from s3unzip.printable import printable
 from s3unzip.settling.next_command import next_command
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.locations import parse_destination
+from s3unzip.stores.locations import parse_destination, parse_source
 
 ARCHIVE_COLUMNS = ("STATE", "MEMBERS", "FAILED", "RUN", "SOURCE")
 
@@ -48,7 +54,7 @@ class BatchDisplay(RunDisplay):
         """Count an archive; say what is wrong with one that ended without a report."""
         self.ends.append(end)
         if end.error is not None:
-            self.report_failure(_name_once(end))
+            self.print_line(_name_once(end))
 
     def figures(self) -> Figures:
         """Return what is known now."""
@@ -75,10 +81,7 @@ def extract_several(arguments: Arguments) -> int:
     options = arguments.options()
     stores = arguments.config()
     for text in arguments.sources:
-        scheme = "file"
-        if "://" in text:
-            scheme = text.partition("://")[0].lower()
-        arguments.check_places(Location(scheme, "", text), destination)
+        arguments.check_places(_read_place(text), destination)
     requests = [
         make_request(source, destination, options, arguments.after_success)
         for source in _find_sources(arguments, stores)
@@ -95,6 +98,13 @@ def extract_several(arguments: Arguments) -> int:
     if not arguments.quiet:
         _print_batch(batch.archives, stores)
     return batch.exit_code
+
+
+def _read_place(text: str) -> Location:
+    """Return where archives are; of a folder, a prefix or a glob only the scheme counts."""
+    if not names_several(text):
+        return parse_source(text)
+    return Location("s3" if "://" in text else "file", "", text)
 
 
 def _find_sources(arguments: Arguments, stores: StoreConfig) -> list[Location]:

@@ -26,16 +26,13 @@ def check(destination: Location, options: Options, home: Path) -> None:
     check_extra(request, Location("file", "", f"{home}/"), MemoryStores())
 
 
-SELECTION = "leave out --include, --exclude, --member and --limit"
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (Options(include=("*.txt",)), SELECTION),
-        (Options(exclude=("*.txt",)), SELECTION),
-        (Options(names=("a",)), SELECTION),
-        (Options(limit=1), SELECTION),
+        (Options(include=("*.txt",)), "leave out --include, because"),
+        (Options(exclude=("*.txt",)), "leave out --exclude, because"),
+        (Options(names=("a",)), "leave out --member, because"),
+        (Options(limit=1), "leave out --limit, because"),
         (Options(nested_depth=1), "leave out --nested"),
     ],
 )
