@@ -51,7 +51,7 @@ PAIR = re.compile(r"([^=]*)=(.*)", re.DOTALL)
 TYPE = re.compile(r"([^;]*)=([^/=;]+/[^/=;]+(?:;.*)?)", re.DOTALL)
 COUNT = click.IntRange(min=0)
 SEVERAL = click.IntRange(min=1)
-DOLLARS = click.FloatRange(min=0.0)
+AMOUNT = click.FloatRange(min=0.0)  # of dollars or days
 
 
 class Declaration(NamedTuple):
@@ -149,7 +149,7 @@ class Arguments:
     )
     env: str | None = option("--env NAME", "The environment: its stack is s3unzip-NAME.")
     max_cost: float | None = option(
-        "--max-cost NUMBER", "Exit with 2 if the estimate is above so many dollars.", type=DOLLARS
+        "--max-cost NUMBER", "Exit with 2 if the estimate is above so many dollars.", type=AMOUNT
     )
     json: bool = option("--json", "Print JSON on stdout.", False)
     quiet: bool = option("--quiet -q", "No progress, no report; failures only.", False)
@@ -178,7 +178,7 @@ class Arguments:
     prune: float | None = option(
         "--prune DAYS",
         "Remove records that are older than DAYS, of runs of this machine that ended.",
-        type=DOLLARS,
+        type=AMOUNT,
     )
     failures: bool = option("--failures", "List every failed member.", False)
     html: bool = option("--html", "Open the report page; print where it is.", False)
@@ -195,7 +195,7 @@ class Arguments:
     days: float | None = option(
         "--days NUMBER",
         "With --missing: archives that were put in the last so many days; default 7.",
-        type=DOLLARS,
+        type=AMOUNT,
     )
     no_canary: bool = option(
         "--no-canary", "Do not extract, verify and remove an archive of five small members.", False

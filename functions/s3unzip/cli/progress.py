@@ -152,9 +152,9 @@ class RunDisplay(Progress):
         for outcome in outcomes:
             self._failures += 1
             if self._failures <= MAX_LIVE_FAILURES:
-                self.report_failure(f"failed: {failed_line(outcome)}")
+                self.print_line(f"failed: {failed_line(outcome)}")
             elif self._failures == MAX_LIVE_FAILURES + 1:
-                self.report_failure("more members failed; the report lists them")
+                self.print_line("more members failed; the report lists them")
 
     def trouble(self, message: str) -> None:
         """Print that a store does not answer; each worker reports it, one line is enough."""
@@ -165,9 +165,9 @@ class RunDisplay(Progress):
     def say(self, text: str) -> None:
         """Print a line that stays, unless the command is quiet."""
         if not self._quiet:
-            self.report_failure(text)
+            self.print_line(text)
 
-    def report_failure(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a line that stays, also for a quiet command."""
         from rich.text import Text
 

@@ -340,7 +340,7 @@ def _resume_here(arguments: Arguments) -> int:
     password = arguments.password()
     local = LocalRuns(arguments.config())
     run_id = local.find(arguments.run)
-    run = _read_plan(run_id, local).run
+    run = _require_plan(run_id, local).run
     destination = local.stores.destination(run.destination)
     if not may_have_lost(local.work_location.key, run_id, destination):
         completed = _find_completed(run_id, local)
@@ -381,8 +381,8 @@ def _print_completed(report: Report, *, json: bool) -> int:
     return 0
 
 
-def _read_plan(run: str, run_list: RunList) -> PlanSummary:
-    """Return the plan of a run; the error says how to begin anew."""
+def _require_plan(run: str, run_list: RunList) -> PlanSummary:
+    """Return the plan of a run; if it is missing or damaged, the error says how to begin anew."""
     try:
         plan = run_list.records(run).find_plan()
     except UnreadableRecordError as damage:
@@ -420,24 +420,27 @@ def abort(arguments: Arguments) -> int:
     if arguments.env is None:  # the uploads are in the run's stores: reach them as the run did
         run_list = LocalRuns(_recall_config(arguments, run_list.connections(run)))
     is_stopped = run_list.stop(run)
-    report = run_list.records(run).find_report()
+    records = run_list.records(run)
+    report = records.find_report()
+    plan: PlanSummary | None = None
     if is_stopped:
         state = "stopped"
+        plan = records.find_plan()
     elif report is None:
         state = "it was not at work"
+        plan = _require_plan(run, run_list)
     else:
         state = f"it has ended {report.verdict}"
-    uploads = 0
-    # A run that ended COMPLETED before has no incomplete uploads.
-    if is_stopped or report is None or report.verdict is not Verdict.COMPLETED:
-        uploads = _drop_uploads(run, run_list, has_ended=is_stopped or report is not None)
+        if report.verdict is not Verdict.COMPLETED:  # which has no incomplete uploads
+            plan = records.find_plan()
+    uploads = _drop_uploads(plan, run_list)
     message = f"{run}: {state}; {show_count(uploads, 'incomplete upload')} dropped"
     aborted = Aborted(run, run_list.environment, stopped=is_stopped, uploads=uploads)
     _print_either(message, aborted, json=arguments.json)
     return 0
 
 
-def _drop_uploads(run: str, run_list: RunList, *, has_ended: bool) -> int:
+def _drop_uploads(plan: PlanSummary | None, run_list: RunList) -> int:
     """Drop the incomplete uploads of a run; return their number.
 
     A run that ended may have no plan: it was stopped while it was planned, and the settle function
@@ -445,7 +448,6 @@ def _drop_uploads(run: str, run_list: RunList, *, has_ended: bool) -> int:
     """
     from s3unzip.local.machine import drop_uploads
 
-    plan = run_list.records(run).find_plan() if has_ended else _read_plan(run, run_list)
     if plan is None:
         return 0
     context = Context(stores=run_list.stores, clock=LocalClock())
