@@ -2,13 +2,12 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.docs.commands import ROOT
-from tests.support.patience import HANG_SECONDS
+from infra.bundle import ROOT
+from tests.support.processes import run_process
 
 # Of the shell and make, and what an activated environment asks for. No uv, node, npm, cdk or aws.
 PROGRAMS = ("bash", "basename", "cat", "dirname", "env", "make", "rm", "sh", "touch", "uname")
@@ -56,14 +55,7 @@ def run_program(
     words: Sequence[str | Path], variables: Mapping[str, str], folder: Path = ROOT
 ) -> str:
     """Run a program to its good end, with these variables and no others; return what it printed."""
-    done = subprocess.run(
-        [str(word) for word in words],
-        cwd=folder,
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=HANG_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    done = run_process([str(word) for word in words], folder, variables)
+    printed = (done.stdout + done.stderr).decode()
+    assert done.returncode == 0, printed
+    return printed

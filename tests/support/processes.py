@@ -112,7 +112,7 @@ class Program:
 
     def start_as(self, command: Sequence[str]) -> Ended:
         """Run a command that starts the program in its own way."""
-        done = _start(command, self.folder, os.environ | self.variables)
+        done = run_process(command, self.folder, os.environ | self.variables)
         return _check(done.returncode, done.stdout, done.stderr)
 
     def add(self, name: str, *entries: Entry) -> Path:
@@ -136,15 +136,16 @@ def run_command(
     words: Sequence[str], folder: Path, variables: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
     """Run `s3unzip` to its end in `folder`, with these variables and no others."""
-    done = _start([*COMMAND, *words], folder, variables)
+    done = run_process([*COMMAND, *words], folder, variables)
     return subprocess.CompletedProcess(
         done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
     )
 
 
-def _start(
+def run_process(
     command: Sequence[str], folder: Path, variables: Mapping[str, str]
 ) -> subprocess.CompletedProcess[bytes]:
+    """Run a command to its end in `folder`, with these variables and no others."""
     return subprocess.run(
         command,
         cwd=folder,
