@@ -270,8 +270,9 @@ def test_a_body_that_comes_too_slowly_is_read_on_without_a_gap() -> None:
     clock = ManualClock()
     faults = FaultBudget(60.0)
     size = 0
-    calls = Calls(clock, 60.0, 4, faults=faults)
-    for data in calls.stream(dripping(clock, 100), ByteRange(0, 1000)):
+    for data in Calls(clock, 60.0, 4, faults=faults).stream(
+        dripping(clock, 100), ByteRange(0, 1000)
+    ):
         faults.note_success("source", "get", clock.now())
         size += len(data)
     assert size == 1000

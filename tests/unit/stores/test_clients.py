@@ -11,7 +11,7 @@ from botocore.config import Config
 from botocore.exceptions import NoRegionError, ProfileNotFound
 
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.s3.botocore_chain import find_endpoint
+from s3unzip.stores.s3 import botocore_chain
 from s3unzip.stores.s3.credentials import AwsSession
 from s3unzip.stores.s3.plain_settings import read_plain_settings
 from s3unzip.stores.s3.session import Session
@@ -91,8 +91,22 @@ def test_a_client_is_as_boto3_makes_it(
 
 def test_a_region_of_one_client_wins_over_the_session() -> None:
     """A bucket may be in another region than its session."""
-    client = AwsSession("keys", "us-west-2").client("s3", region="ap-south-1")
-    assert client.meta.region_name == "ap-south-1"
+    assert (
+        AwsSession("keys", "us-west-2").client("s3", region="ap-south-1").meta.region_name
+        == "ap-south-1"
+    )
+
+
+def test_keys_are_looked_for_in_the_region_of_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are no plain keys, botocore's chain has the region that an option names."""
+    monkeypatch.setattr(
+        botocore_chain,
+        "load_credentials",
+        lambda session: botocore.credentials.Credentials(
+            session.get_config_variable("region"), "made-up"
+        ),
+    )
+    assert repr(AwsSession(region="cn-north-1").find_keys()) == "Keys(cn-north-1)"
 
 
 def test_an_unknown_profile_is_an_error() -> None:
@@ -161,7 +175,7 @@ def test_what_is_read_without_botocore_is_what_botocore_reads(
     session = botocore.session.get_session()
     for name in ("region", "ca_bundle"):
         assert getattr(settings, name) == session.get_config_variable(name)
-    assert settings.endpoint_url == find_endpoint(session)
+    assert settings.endpoint_url == botocore_chain.find_endpoint(session)
     keys = session.get_credentials()
     assert settings.keys is not None
     assert keys is not None

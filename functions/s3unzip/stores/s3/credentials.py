@@ -90,12 +90,16 @@ class ProfileKeys:
         # The last look's failure; obstore passes on only its text.
         self.failure: errors.S3UnzipError | None = None
 
-    def begin(self, session: Session, region: str | None) -> None:
-        """Use the chain of a session that is open already; a new one takes 10 ms."""
+    def begin(self, session: Session | None, region: str | None) -> None:
+        """Use the chain of a session that is open already, if any; a new one takes 10 ms.
+
+        Args:
+            region: of new sessions; the service that gives keys may be in it.
+        """
         with self._lock:
             if self._session is None:
                 self._session = session
-                self._region = region
+                self._region = self._region or region
 
     def require(self) -> Keys:
         """Return the keys to sign with now; `AccessDeniedError`: there are none."""
@@ -369,6 +373,7 @@ class AwsSession:
         if self._plain is None:
             with self._lock:
                 self._core  # noqa: B018 - its chain is used
+        self.keys.begin(None, self._region)
         return self.keys.current()
 
     def client(
