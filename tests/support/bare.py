@@ -55,7 +55,7 @@ def run_program(
     words: Sequence[str | Path], variables: Mapping[str, str], folder: Path = ROOT
 ) -> str:
     """Run a program to its good end, with these variables and no others; return what it printed."""
-    done = run_process([str(word) for word in words], folder, variables)
+    done = run_process(words, folder, variables)
     printed = (done.stdout + done.stderr).decode()
     assert done.returncode == 0, printed
     return printed

@@ -143,7 +143,7 @@ def run_command(
 
 
 def run_process(
-    command: Sequence[str], folder: Path, variables: Mapping[str, str]
+    command: Sequence[str | Path], folder: Path, variables: Mapping[str, str]
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a command to its end in `folder`, with these variables and no others."""
     return subprocess.run(

@@ -92,8 +92,7 @@ def parse_template(request: Request) -> KeyTemplate:
     Raises:
         UsageError: keys would lie outside of the destination's prefix.
     """
-    options = request.options
-    text = options.key_template
+    text = request.options.key_template
     archive = _archive_fields(request.source)
     if text.startswith("/") or ".." in _fill(text, archive).split("/"):
         raise UsageError(f"key template {text!r} leaves the destination's prefix")
@@ -101,13 +100,13 @@ def parse_template(request: Request) -> KeyTemplate:
     first_field = min(
         field.start() for field in KEY_FIELD.finditer(text) if field[1] in MEMBER_FIELDS
     )
-    prefix = _fill(text[:first_field], archive).lstrip("/")
     return KeyTemplate(
-        request.destination.key + prefix,  # a folder's key is its path
+        # In a folder the key of the destination is the folder's path.
+        request.destination.key + _fill(text[:first_field], archive).lstrip("/"),
         text[first_field:],
         archive,
-        ending=GZIP_ENDING if options.as_gzip is GzipForm.SUFFIX else "",
-        strip=options.strip_components,
+        ending=GZIP_ENDING if request.options.as_gzip is GzipForm.SUFFIX else "",
+        strip=request.options.strip_components,
     )
 
 
