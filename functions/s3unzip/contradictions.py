@@ -18,8 +18,7 @@ SELECTING = ("include", "exclude", "names", "limit", "strip_components")
 
 def name_typed(field: str) -> str:
     """Return the name of an option of a run on the command line."""
-    names = {row.field: row.word for row in read_options(Options)}
-    return names.get(field) or field
+    return {row.field: row.word for row in read_options(Options)}.get(field) or field
 
 
 def check_options(options: Options, folder: str | None = None, naming: Naming = name_typed) -> None:

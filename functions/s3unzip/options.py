@@ -98,8 +98,7 @@ def _read_rows(declaring: type[Struct]) -> Iterator[OptionRow]:
 
 def bare_type(kind: Any) -> Any:
     """Return a type without annotations and without None."""
-    bare, _ = _bare(kind)
-    return bare
+    return _bare(kind)[0]
 
 
 def _bare(kind: Any) -> tuple[Any, bool]:

@@ -404,8 +404,8 @@ def test_an_environment_that_is_not_found_leaves_the_file_of_proofs(program: Pro
     """The file is opened for writing only after the records of runs are found."""
     program.add("a.zip", *MEMBERS)
     (program.folder / "lines").write_text("earlier")
-    options = ("--env", "none", "--region", "eu-west-1", "--profile", "none")
-    program.run("verify", "a.zip", "out", "--objects", "lines", *options).ends(
-        2, "environment none: "
-    )
+    program.run(
+        *("verify", "a.zip", "out", "--objects", "lines"),
+        *("--env", "none", "--region", "eu-west-1", "--profile", "none"),
+    ).ends(2, "environment none: ")
     assert program.files()["lines"] == b"earlier"

@@ -215,9 +215,10 @@ class Arguments:
     def options(self) -> Options:
         """Return the options of a run; they say where the password is, never the password."""
         values = self._values_of(Options)
-        template = self._template()
-        if template is not None:
-            values["key_template"] = template
+        if self.prefix is not None:
+            if "key_template" in values:
+                raise UsageError("--prefix and --key-template: give one of them")
+            values["key_template"] = f"{self.prefix.strip('/')}/{{member}}".removeprefix("/")
         values["include"] = globs_of(self.names) + values.get("include", ())
         return Options(
             **values, password_ref=self._password_ref(), objects=self._object_properties()
@@ -233,15 +234,6 @@ class Arguments:
             if value is not None:
                 values[row.field] = value
         return values
-
-    def _template(self) -> str | None:
-        """Return the key template that the options ask for; None: they ask for none."""
-        template: str | None = self.run_options.get("key_template")
-        if self.prefix is None:
-            return template
-        if template is not None:
-            raise UsageError("--prefix and --key-template: give one of them")
-        return f"{self.prefix.strip('/')}/{{member}}".removeprefix("/")
 
     def _object_properties(self) -> ObjectProperties | None:
         """Return what is set on objects in S3."""

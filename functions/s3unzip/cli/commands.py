@@ -42,8 +42,9 @@ def _declare(row: OptionRow) -> Declaration:
         settings["type"] = click.IntRange(min=row.option.minimum)
     elif row.kind is str:
         default = None
-    section = row.option.section
-    return Declaration(form, row.option.help, default, section=section, settings=settings)
+    return Declaration(
+        form, row.option.help, default, section=row.option.section, settings=settings
+    )
 
 
 def _declarations() -> Iterator[tuple[str, Declaration]]:
@@ -90,21 +91,16 @@ class GroupedCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options below the titles of their sections."""
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
-        for section in (*HelpSection, None):
+        sections = {name: declared.section for name, declared in DECLARATIONS.items()}
+        for section in (*HelpSection, None):  # None: options without a section, and --help
             records = [
-                option.get_help_record(ctx) for option in options if _section_of(option) is section
+                option.get_help_record(ctx)
+                for option in options
+                if sections.get(option.name or "") is section
             ]
             if records:
                 with formatter.section(section or "Options"):
                     formatter.write_dl(list(filter(None, records)))
-
-
-def _section_of(option: click.Option) -> HelpSection | None:
-    """Return the section of the help that an option belongs to; None: no special one."""
-    declared = DECLARATIONS.get(option.name or "")
-    if declared is None:
-        return None
-    return declared.section
 
 
 def command(

@@ -112,8 +112,9 @@ def print_verification(verification: Verification, out: TextIO) -> None:
         f"  {show_count(verification.members, 'member')}: {verification.equal:,} equal{differing}\n"
     )
     if verification.refused:
-        refused = f"{verification.refused:,} more are refused by the archive's directory"
-        out.write(f"  {refused}: s3unzip ls\n")
+        out.write(
+            f"  {verification.refused:,} more are refused by the archive's directory: s3unzip ls\n"
+        )
     out.writelines(f"  {count:,} {PROOFS[proof]}\n" for proof, count in verification.proofs.items())
     requests = verification.requests
     rate = verification.members / max(verification.seconds, 0.001)
