@@ -58,20 +58,17 @@ def raw(data: bytes) -> Archive:
 
 def one(warnings: str = "", **changes: object) -> Archive:
     """Build an archive of one stored member with changes."""
-    changed = replace(A, **changes)  # type: ignore[arg-type]  # any field of Member
-    return archive(changed, warnings=warnings)
+    return archive(replace(A, **changes), warnings=warnings)  # type: ignore[arg-type]  # any field of Member
 
 
 def two(warnings: str = "", **changes: object) -> Archive:
     """Build an archive of one deflated member with changes, and a plain one."""
-    changed = replace(B, **changes)  # type: ignore[arg-type]  # any field of Member
-    return archive(changed, A, warnings=warnings)
+    return archive(replace(B, **changes), A, warnings=warnings)  # type: ignore[arg-type]  # any field of Member
 
 
 def shaped(warnings: str = "", **changes: object) -> Archive:
     """Build an archive of two members with a shape."""
-    shape = Shape(**changes)  # type: ignore[arg-type]  # any field of Shape
-    return archive(A, B, shape=shape, warnings=warnings)
+    return archive(A, B, shape=Shape(**changes), warnings=warnings)  # type: ignore[arg-type]  # any field of Shape
 
 
 def padded(trailing: bytes) -> Archive:
@@ -140,8 +137,7 @@ def locator_off_by(offset: int) -> Archive:
 
 def folder(warnings: str = "", **changes: object) -> Archive:
     """Build an archive of one directory with changes."""
-    changed = replace(Member("d/"), **changes)  # type: ignore[arg-type]  # any field of Member
-    return archive(changed, warnings=warnings)
+    return archive(replace(Member("d/"), **changes), warnings=warnings)  # type: ignore[arg-type]  # any field of Member
 
 
 def sized(warnings: str = "", *, crc32: int = 0, **changes: object) -> Archive:

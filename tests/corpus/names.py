@@ -96,8 +96,7 @@ REFUSED = {
 
 def one(name: str | bytes, **label: object) -> Archive:
     """Build an archive with a member of a name beside a plain one."""
-    member = Member(name, TEXT, DEFLATE, **label)  # type: ignore[arg-type]  # fields of Member
-    return archive(member, A)
+    return archive(Member(name, TEXT, DEFLATE, **label), A)  # type: ignore[arg-type]  # fields of Member
 
 
 def encoded(encoding: str, *, path: bool = False) -> Archive:

@@ -40,8 +40,7 @@ def spoiled(spoil: Callable[[list[bytes]], list[bytes]]) -> Archive:
 
 def zip64(**changes: object) -> Archive:
     """Split a ZIP64 archive with a shape."""
-    shape = Shape(zip64=True, **changes)  # type: ignore[arg-type]  # any field of Shape
-    return replace(SPLIT, shape=shape)
+    return replace(SPLIT, shape=Shape(zip64=True, **changes))  # type: ignore[arg-type]  # any field of Shape
 
 
 def on_disk(number: int) -> Archive:

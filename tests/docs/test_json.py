@@ -94,8 +94,7 @@ def test_output_holds_to_its_schema(
 ) -> None:
     """Every line on stdout validates, and the exit code is the one without ``--json``."""
     folder, runs = world
-    ended = typed(folder, [*words.format_map(runs).split(), "--json"]).ends(code)
-    check_lines(schema, ended.out)
+    check_lines(schema, typed(folder, [*words.format_map(runs).split(), "--json"]).ends(code).out)
 
 
 def test_watch_prints_figures_then_the_report(

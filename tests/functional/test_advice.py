@@ -191,8 +191,7 @@ def test_an_option_helps(shop: Shop, trial: Trial) -> None:
     words = ("archive.zip", "--json")
     (report,) = shop.program.extract(*words, "out", *trial.typed.split()).lines
     assert trial.code in {*codes_of(report), *report.get("warnings", ())}
-    ended = shop.program.extract(*words, "again", *trial.advised.split()).ends(0)
-    (again,) = ended.lines
+    (again,) = shop.program.extract(*words, "again", *trial.advised.split()).ends(0).lines
     left = codes_of(again)
     if "--lenient" not in trial.advised:  # with it the warning stays
         left |= set(again.get("warnings", ()))
@@ -298,8 +297,7 @@ def test_a_run_whose_record_is_damaged_begins_anew(shop: Shop) -> None:
     shop.s3.spoil = lambda _: None
     (run,) = shop.program.runs()
     (shop.program.home / "runs" / run / "members.jsonl").write_bytes(b"damaged")
-    damaged = follow(shop, ended).says("(record-unreadable)")
-    assert follow(shop, damaged).code == 0
+    assert follow(shop, follow(shop, ended).says("(record-unreadable)")).code == 0
     assert shop.extracted == {"a/a.txt", "a/b.txt"}
 
 

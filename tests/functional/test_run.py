@@ -117,8 +117,7 @@ def test_two_members_with_one_key_reject_the_archive(world: World) -> None:
 
 def test_skip_unchanged_puts_only_what_differs(world: World) -> None:
     """A second run lists, sends HEAD if sizes agree, and PUTs only members that differ."""
-    members = entries(40)
-    archive = build(*members)
+    archive = build(*entries(40))
     world.run(archive)
     del world.out.objects["archive/d0/f0.json"]
     changed = world.out.objects["archive/d1/f1.json"]

@@ -69,8 +69,7 @@ def test_archives_with_one_name_are_kept_apart() -> None:
     with pytest.raises(UsageError, match="would both be extracted to a/"):
         check_apart([Request(source, target, Options()) for source in sources])
     for template in ("{archive_key}/{member}", "{member}"):
-        options = Options(key_template=template)
-        check_apart([Request(source, target, options) for source in sources])
+        check_apart([Request(source, target, Options(key_template=template)) for source in sources])
 
 
 def test_a_folder_is_extracted(program: Program) -> None:

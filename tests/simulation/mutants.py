@@ -186,8 +186,8 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ),
         (
             "message-consumed-after-a-fault",
-            '_come_again(record["receiptHandle"], wait)\n        return False',
-            '_come_again(record["receiptHandle"], wait)\n        return True',
+            '_redeliver_after(record["receiptHandle"], wait)\n        return False',
+            '_redeliver_after(record["receiptHandle"], wait)\n        return True',
         ),
     ],
     "aws/small_runs.py": [

@@ -376,8 +376,7 @@ def start_over_newest(request: Request, cause: str, config: LambdaConfig, contex
     if not _is_extracted_again(config, request.source, request.options):
         return
     options = replace(request.options, on_conflict=OnConflict.SKIP_UNCHANGED)
-    again = replace(request, options=options, event_time=None, again=cause)
-    _start_newest(again, config, context)
+    _start_newest(replace(request, options=options, event_time=None, again=cause), config, context)
 
 
 def follow_later(report: Report, config: LambdaConfig, execution: str) -> None:

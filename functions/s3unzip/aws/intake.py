@@ -73,7 +73,7 @@ BRIEF_SECONDS = 1.0  # a run that took no longer cannot have been overtaken by a
 
 @lambda_function
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Process a batch of the queue; return the messages that must be delivered again.
+    """Take each message of a batch; return those that failed and must be delivered again.
 
     The response has the form of the developer guide of Lambda ("Handling errors for an SQS event
     source in Lambda", ReportBatchItemFailures). A failed archive is not an error of the function.
@@ -94,7 +94,7 @@ def _take_message(record: dict[str, Any], invocation: LambdaContext) -> bool:
     except Exception as error:  # noqa: BLE001 - a message fails, not the batch
         wait = retry_wait(attempts, error)
         logger.exception("archive not taken", attempts=attempts, next_seconds=wait)
-        _come_again(record["receiptHandle"], wait)
+        _redeliver_after(record["receiptHandle"], wait)
         return False
     return True
 
@@ -112,8 +112,8 @@ def retry_wait(attempts: int, error: Exception) -> int:
     return round(wait * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 
 
-def _come_again(receipt: str, seconds: int) -> None:
-    """Make a message visible again; without it the queue's own timeout holds."""
+def _redeliver_after(receipt: str, seconds: int) -> None:
+    """Let the queue deliver a message again soon; if that fails, it does after its own timeout."""
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - few need it
 
     queue = open_worker().queue
@@ -144,7 +144,7 @@ class ArrivedArchive(NamedTuple):
 def take_archive(
     put: ArchivePut, config: LambdaConfig, context: Context, attempts: int = 1
 ) -> None:
-    """Extract what is there now, whatever the event said, or start its run.
+    """Extract the version that is there now, or start its run, and end what older attempts left.
 
     Args:
         put: what the event says of the archive.
@@ -169,6 +169,7 @@ def take_archive(
         archive = _report_unreadable(request, refusal, at)
     else:
         archive = _take_version(put, tail, at, is_new=is_new)
+    # An earlier attempt at the message may have been at an older version, and cut off.
     if not is_new and (archive is None or put.is_older(archive.tail)):
         has_ended = _repeat_ends(put, config, context, other_than=archive and archive.run)
         if archive is not None and not has_ended and (attempts > 1 or put.names_version):

@@ -283,8 +283,7 @@ def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
     with contextlib.suppress(S3UnzipError):  # the checks before have said so
         for number, defaults in enumerate(runs.defaults.routes):
             if defaults.route is not None:
-                title = f"route {defaults.route.name}"
-                yield run_check(title, partial(check_route, runs, number))
+                yield run_check(f"route {defaults.route.name}", partial(check_route, runs, number))
 
 
 def _read_alarms(runs: DeployedRuns) -> list[Any]:

@@ -315,9 +315,9 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
         report = runs.records(run).find_report()
         check_same_archive(run, source, tail.pin, report)
         if report is not None:
-            size = tail.pin.size
-            unfinished = Unsettled(source, size, put, run=run, state="archive left")
-            return _judge_end(report, unfinished)
+            return _judge_end(
+                report, Unsettled(source, tail.pin.size, put, run=run, state="archive left")
+            )
         return _find_state(runs, request, tail, put)
     except NotFoundError:
         return None

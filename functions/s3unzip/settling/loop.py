@@ -327,8 +327,7 @@ def resume(
     except UnreadableRecordError as damage:
         results = read_results(step, plan)  # what can be read
         results.stop = stop_for(damage)
-    number = len(records.list_rounds()) - 1
-    resumed = Next(run, "few", number, done=NOTHING_DONE, reopened=failed)
+    resumed = Next(run, "few", len(records.list_rounds()) - 1, done=NOTHING_DONE, reopened=failed)
     return _go_on(step, plan, results, resumed)
 
 
@@ -397,8 +396,7 @@ def settle_failed(failed: FailedExecution, context: Context) -> Settled | None:
     report = replace(report, finished=failed.ended)
     # If the run is complete, or ended otherwise, the report that is there stays.
     since = failed.began if report.verdict is Verdict.FAILED else 0.0
-    written = _write_settled(report, plan, records, context, since=since)
-    return Settled(Next(run, "done"), *written)
+    return Settled(Next(run, "done"), *_write_settled(report, plan, records, context, since=since))
 
 
 def _report_planned(

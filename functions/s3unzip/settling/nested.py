@@ -127,14 +127,14 @@ def nested_prefix(key: str) -> str:
 def nested_request(run: Run, key: str, budget: Budget) -> Request:
     """Return the request to extract the nested archive `key` within `budget`.
 
-    Filters and key templates of the outer archive do not apply to the nested archive; the password
-    and the rules do.
+    The archive lies at the destination of `run`, which extracted it, and its members go beside it.
+    The filters and the key template of `run` do not apply to it; its password and rules do.
     """
-    where = run.destination
+    destination = run.destination
     options = run.options
     return Request(
-        source=Location(where.scheme, where.bucket, key),
-        destination=Location(where.scheme, where.bucket, nested_prefix(key)),
+        source=Location(destination.scheme, destination.bucket, key),
+        destination=Location(destination.scheme, destination.bucket, nested_prefix(key)),
         options=Options(
             key_template="{member}",
             on_conflict=options.on_conflict,

@@ -36,8 +36,7 @@ def source_result(run: Run, report: Report, earlier: Report | None) -> SourceRes
     if report.members > report.directories and not report.extracted + report.unchanged:
         obstacle = "no member of it was extracted"
     if run.pin.parts:
-        parts = len(run.pin.parts)
-        obstacle = f"it is split into {parts} files: delete, move or tag them yourself"
+        obstacle = f"it is split into {len(run.pin.parts)} files: delete, move or tag them yourself"
     state = SourceState.KEPT if obstacle else SourceState.PENDING
     return SourceResult(rule.action, state, message=obstacle)
 
@@ -62,8 +61,7 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
     try:
         calls.run("head", act)
     except S3UnzipError as error:
-        is_other = isinstance(error, SourceChangedError)
-        state = SourceState.KEPT if is_other else SourceState.FAILED
+        state = SourceState.KEPT if isinstance(error, SourceChangedError) else SourceState.FAILED
         result = SourceResult(rule.action, state, str(error))
 
     def add_result(recorded: Report) -> Report:
@@ -71,5 +69,4 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
             return recorded
         return replace(recorded, after_success=result)
 
-    records = RunRecords.open(context.stores, report.run, calls)
-    return amend_report(report, add_result, records)
+    return amend_report(report, add_result, RunRecords.open(context.stores, report.run, calls))

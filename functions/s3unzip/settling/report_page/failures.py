@@ -133,8 +133,7 @@ def _failure_row(failure: Failure, prefix: str) -> Markup:
 def _failed_members(shown: Shown, rows: list[Markup]) -> Markup:
     """Return the table of the failures that fit, and the command that lists them all."""
     report = shown.report
-    destination = clip(str(report.destination), 2 * MAX_NAME)
-    note = f"Keys below {destination}."
+    note = f"Keys below {clip(str(report.destination), 2 * MAX_NAME)}."
     lost = report.failed + report.missing
     if lost > len(rows):
         command = f"s3unzip show {report.run} --failures{shown.environment_options}"
