@@ -54,14 +54,21 @@ def is_odd(key: str) -> bool:
     return _ODD.search(key) is not None
 
 
-def _chunks_of(answer: GetResult, call: Call) -> Iterator[Buffer]:
-    """Yield a body as it comes: obstore loses what came of a larger chunk before a fault."""
+def _chunks_of(answer: GetResult) -> Iterator[Buffer]:
+    """Return a body as it comes: obstore loses what came of a larger chunk before a fault."""
+    return map(memoryview, answer.stream(min_chunk_size=1))
+
+
+def _until_break(chunks: Iterator[Buffer], call: Call) -> Iterator[Buffer]:
+    """Yield the chunks of a body; after the first one an error is a fault that can be resumed."""
     size = 0
     try:
-        for chunk in answer.stream(min_chunk_size=1):
+        for chunk in chunks:
             size += len(chunk)
-            yield memoryview(chunk)
+            yield chunk
     except s3_errors():
+        if not size:
+            raise
         raise errors.ServiceFaultError(f"{call}: the body broke after {size:,} bytes") from None
 
 
@@ -82,7 +89,7 @@ class S3Source(ArchiveSource):
         try:
             store = self._session.reader(location.bucket)
             answer = obstore.get(store, location.key, options={"range": {"suffix": length}})
-            data = read_until_fault(_chunks_of(answer, call), TAIL_SECONDS)
+            data = read_until_fault(_until_break(_chunks_of(answer), call), TAIL_SECONDS)
         except s3_errors() as error:
             if read_answer(error).status not in {416, 501} and not NO_SUFFIX.search(str(error)):
                 raise self._session.understand(error, call) from None
@@ -241,21 +248,17 @@ class S3Archive:
         call = self._call(version)
         came = 0
         try:
-            for chunk in self._chunks(want, version):
+            for chunk in _until_break(self._chunks(want, version), call):
                 came += len(chunk)
                 yield chunk
         except s3_errors() as error:
-            if came:
-                raise errors.ServiceFaultError(
-                    f"{call}: the body broke after {came:,} of {want.length:,} bytes"
-                ) from None
             raise self._session.understand(error, call) from None
         _check_length(call, came, want)
 
     def _chunks(self, want: ByteRange, version: str | None) -> Iterator[Buffer]:
         """Yield the bytes of `want` as they come; botocore reads those of odd keys."""
         if not self._odd:
-            yield from _chunks_of(self._get(want, version), self._call(version))
+            yield from _chunks_of(self._get(want, version))
             return
         request: dict[str, Any] = {"Bucket": self._bucket, "Key": self._key}
         request["Range"] = f"bytes={want.start}-{want.stop - 1}"
