@@ -81,10 +81,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
             "--dest-endpoint-url URL", "DEST's server; default: --endpoint-url.", HelpSection.STORES
         ),
     ] = None
-    destination_region: Annotated[
-        str | None,
-        RunOption("--dest-region TEXT"),
-    ] = None
+    destination_region: str | None = None  # no option of a command sets it, nor the owner
     destination_profile: Annotated[
         str | None,
         RunOption(
@@ -97,10 +94,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
             "--dest-no-sign-request", "Read a public DEST without credentials.", HelpSection.STORES
         ),
     ] = False  # for verify: the destination is publicly readable
-    destination_owner: Annotated[
-        str | None,
-        RunOption("--dest-owner ACCOUNT"),
-    ] = None  # account that must own the destination bucket
+    destination_owner: str | None = None  # the account that must own the destination bucket
     destination_kms_key: Annotated[
         str | None,
         RunOption(

@@ -11,7 +11,12 @@ from s3unzip.stores.config import StoreConfig
 from s3unzip.zip import CHECKS
 
 SOURCE, TARGET = Location("s3", "in", "my archive.zip"), Location("s3", "out", "to/")
-REACHED = StoreConfig(endpoint_url="http://s3.local:9000", profile="a b")
+REACHED = StoreConfig(
+    endpoint_url="http://s3.local:9000",
+    profile="a b",
+    destination_region="eu-west-1",  # no option of a command says these two
+    destination_owner="111122223333",
+)
 RUN_AGAIN = "run 's3://in/my archive.zip' s3://out/to/ --on-conflict skip-unchanged"
 CODES = sorted(CHECKS.keys() | OTHER.keys())
 COMMANDS = {
