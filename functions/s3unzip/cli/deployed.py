@@ -188,7 +188,7 @@ def _print_missing(missing: MissingArchives, found_by: str) -> None:
         )
     remaining = sum(archive.state == "archive left" for archive in missing.unsettled)
     counts = (
-        f"{missing.archives:,} archives: {missing.running:,} running, "
+        f"{show_count(missing.archives, 'archive')}: {missing.running:,} running, "
         f"{len(missing.unsettled) - remaining:,} without a verdict"
     )
     if remaining:
