@@ -181,8 +181,7 @@ def test_typed_options_replace_remembered_ones(places: Places) -> None:
         f"s3://out: cannot reach {NOBODY}: connection refused",
         "check --dest-endpoint-url, --region and the network",
     )
-    here = ("--dest-endpoint-url", places.here_url)
-    program.run("resume", "latest", *here, "-w", "1").ends(0)
+    program.run("resume", "latest", "--dest-endpoint-url", places.here_url, "-w", "1").ends(0)
     assert "to/a/small.txt" in places.near.objects
 
 

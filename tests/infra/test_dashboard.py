@@ -76,8 +76,7 @@ def test_every_metric_is_drawn(body: dict[str, Any]) -> None:
         if metric.namespace == NAMESPACE
     ]
     assert {metric.name for metric in drawn} == METRICS.keys()
-    own = {"environment": "dev", "service": SERVICE}
-    assert all(metric.dimensions == own for metric in drawn)
+    assert all(metric.dimensions == {"environment": "dev", "service": SERVICE} for metric in drawn)
 
 
 def test_headline_is_on_top(body: dict[str, Any]) -> None:

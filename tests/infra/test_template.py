@@ -384,8 +384,7 @@ def test_each_queue_has_a_sender_that_may_send(synthesized: Callable[[str], Synt
     reached = {_reference(arn) for arns in senders.values() for arn in arns}
     assert queues.keys() <= reached
     for destination in destinations:
-        sent = ("sqs:SendMessage", f"<{_reference(destination)[:-8]}.Arn>")
-        assert sent in made.rights("settle")
+        assert ("sqs:SendMessage", f"<{_reference(destination)[:-8]}.Arn>") in made.rights("settle")
     for name in queues:
         denials = [one for one in policies[name] if one["Effect"] == "Deny"]
         assert [one["Condition"] for one in denials] == [{"Bool": {"aws:SecureTransport": "false"}}]

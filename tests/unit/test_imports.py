@@ -72,8 +72,7 @@ def test_a_command_loads_what_it_uses(
     """Each module of a list is absent where the command does not need it."""
     monkeypatch.chdir(tmp_path)
     Path("a.zip").write_bytes(build(Entry("f", b"1")))
-    variables = {"S3UNZIP_HOME": str(tmp_path / "home")}
-    loaded = loaded_by_command(*words.split(), variables=variables)
+    loaded = loaded_by_command(*words.split(), variables={"S3UNZIP_HOME": str(tmp_path / "home")})
     assert sorted(absent & loaded) == []
 
 

@@ -168,8 +168,7 @@ def test_a_small_archive_is_spread_over_the_workers() -> None:
 
 def test_the_longest_tasks_start_first_and_neighbours_apart() -> None:
     """Large members first, by forecast; then batches, never two siblings in a row."""
-    members = [(500, 900, 8)] * 80 + [(4_000, 9_000, 8), (2_000, 5_000, 8)]
-    ordered = order_tasks(cut(members).tasks)
+    ordered = order_tasks(cut([(500, 900, 8)] * 80 + [(4_000, 9_000, 8), (2_000, 5_000, 8)]).tasks)
     assert [task.kind for task in ordered[:2]] == [TaskKind.STREAM] * 2
     assert ordered[0].seconds >= ordered[1].seconds
     numbers = [int(task.id[6:]) for task in ordered[2:]]

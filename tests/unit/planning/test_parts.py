@@ -138,8 +138,7 @@ def test_an_earlier_part_is_not_the_archive(world: World) -> None:
 
 def test_parts_in_the_wrong_order(world: World) -> None:
     """Parts under each other's names are refused before anything is written."""
-    swapped = [SPLIT[1], SPLIT[0], *SPLIT[2:]]
-    said = refuse(world, fill(world, swapped, NAMES))
+    said = refuse(world, fill(world, [SPLIT[1], SPLIT[0], *SPLIT[2:]], NAMES))
     assert "part-wrong: " in said or "multi-disk: " in said
     assert world.contents() == {}
 

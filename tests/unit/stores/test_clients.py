@@ -83,8 +83,7 @@ def test_a_client_is_as_boto3_makes_it(
     expected = theirs_session.get_credentials()
     assert keys is not None
     assert expected is not None
-    frozen = expected.get_frozen_credentials()
-    assert (keys.access_key, keys.secret_key, keys.token) == frozen[:3]
+    assert (keys.access_key, keys.secret_key, keys.token) == expected.get_frozen_credentials()[:3]
     assert (ours_session.region or None) == (theirs_session.region_name or None)
     assert ours_session.ca_bundle == theirs_session._session.get_config_variable("ca_bundle")
 
