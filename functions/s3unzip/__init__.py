@@ -8,10 +8,11 @@ promises. They are loaded when they are first used, so that importing this packa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from s3unzip.lazy import lazy_names
 from s3unzip.version import __version__ as __version__
+
+# Type checkers take it for true. `typing` would be imported before a command can catch Ctrl-C.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from s3unzip import deflate as deflate

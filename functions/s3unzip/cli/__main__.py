@@ -1,12 +1,11 @@
 """The command line as a process, quiet from its first moment.
 
-What takes time to import is imported inside of `main`, where Ctrl-C is caught.
+What takes time to import, `typing` too, is imported inside of `main`, where Ctrl-C is caught.
 """
 
 import gc
 import os
 import sys
-from typing import NoReturn
 
 # Objects that are made between two collections of the youngest ones. Each visits what is alive, and
 # a listing or a plan has millions of values: verify of 100,000 objects takes 2.1 s of CPU, with
@@ -14,12 +13,12 @@ from typing import NoReturn
 COLLECT_AFTER = 50_000
 
 
-def main() -> NoReturn:
+def main() -> None:
     """Run the command line; Ctrl-C is no traceback, also while that is imported."""
-    if sys.getfilesystemencoding() != "utf-8" and "PYTHONUTF8" not in os.environ:
-        _start_again_with_utf8()
-    gc.set_threshold(COLLECT_AFTER)
     try:
+        if sys.getfilesystemencoding() != "utf-8" and "PYTHONUTF8" not in os.environ:
+            _start_again_with_utf8()
+        gc.set_threshold(COLLECT_AFTER)
         from s3unzip.cli.terminal import mend_streams
 
         mend_streams()
@@ -36,7 +35,7 @@ def main() -> NoReturn:
         sys.exit(130)
 
 
-def _start_again_with_utf8() -> NoReturn:
+def _start_again_with_utf8() -> None:
     """Replace this process by one whose file names are UTF-8, as those of archives are.
 
     Another locale has no bytes for most names. What is printed has the locale's encoding still.

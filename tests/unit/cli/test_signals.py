@@ -1,13 +1,16 @@
 """Signals that end a command, also where Python drops their exception."""
 
 import io
+import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from s3unzip.cli.terminal import Stopping
 from tests.support.patience import looks
+from tests.support.processes import run_command
 
 ENDS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 NUMBERS = [*(number for number, _ in ENDS), signal.SIGALRM]
@@ -123,3 +126,11 @@ def test_an_ignored_signal_stays_ignored() -> None:
             signal.raise_signal(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("module", ["typing", "click", "msgspec"])
+def test_ctrl_c_while_a_command_is_imported(module: str, tmp_path: Path) -> None:
+    """One line and the exit code, from the first import that takes time."""
+    (tmp_path / f"{module}.py").write_text("raise KeyboardInterrupt")
+    done = run_command(["ls", "a.zip"], tmp_path, os.environ)
+    assert (done.returncode, done.stderr) == (130, "s3unzip: stopped\n")
