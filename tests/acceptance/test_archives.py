@@ -16,8 +16,7 @@ from s3unzip.settings import GIB, MIB
 from tests.support.encrypting import encrypt_aes
 
 
-def read(archive: Archive) -> zipfile.ZipFile:
-    """Return the archive, opened by Python's own reader."""
+def _read(archive: Archive) -> zipfile.ZipFile:
     return zipfile.ZipFile(io.BytesIO(b"".join(archive.pieces())))
 
 
@@ -25,7 +24,7 @@ def read(archive: Archive) -> zipfile.ZipFile:
 def test_small_scale_archives_are_valid(one: Published) -> None:
     """Every member has its CRC-32, the published size, and is compressed about as well."""
     archive = published_archive(one, full=False)
-    with read(archive) as made:
+    with _read(archive) as made:
         assert made.testzip() is None
         assert len(made.namelist()) == archive.count
         largest = max(made.infolist(), key=lambda member: member.file_size)

@@ -37,8 +37,7 @@ def start(pipeline: DeployedPipeline, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def call(pipeline: DeployedPipeline, *words: str) -> Ended:
-    """Run the set to its end, in this process."""
+def _call(pipeline: DeployedPipeline, *words: str) -> Ended:
     out, error = io.StringIO(), io.StringIO()
     with (
         pytest.MonkeyPatch.context() as patch,
@@ -65,8 +64,7 @@ def what_lies_there(pipeline: DeployedPipeline) -> list[str]:
     return found + [rule["Name"] for rule in rules]
 
 
-def running_executions(pipeline: DeployedPipeline) -> set[str]:
-    """Return the ARNs of the executions that are at work."""
+def _running_executions(pipeline: DeployedPipeline) -> set[str]:
     machine = pipeline.outputs["StateMachineArn"]
     answer = pipeline.client("stepfunctions").list_executions(
         stateMachineArn=machine, statusFilter="RUNNING"
@@ -85,7 +83,7 @@ def wait_for_cases(process: subprocess.Popen[str]) -> None:
 def test_every_case_is_ok(pipeline: DeployedPipeline, tmp_path: Path) -> None:
     """The set at the small scale exits with 0, prints one row for each case, and leaves nothing."""
     table = tmp_path / "table.json"
-    done = call(pipeline, "--env", "dev", "--scale", "small", "--json", str(table)).ends(0)
+    done = _call(pipeline, "--env", "dev", "--scale", "small", "--json", str(table)).ends(0)
     lines = done.out.splitlines()
     rows = [line for line in lines if line.split(" ", 1)[0] in NAMES]
     assert [row.split(" ", 1)[0] for row in rows] == NAMES
@@ -110,13 +108,13 @@ def test_ctrl_c_leaves_nothing(pipeline: DeployedPipeline) -> None:
     Its run waits for a worker, so it is at work whenever the signal arrives. An execution of a
     test before this one may still end meanwhile; it is not the one to wait for.
     """
-    earlier = running_executions(pipeline)
+    earlier = _running_executions(pipeline)
     with (
         without_workers(pipeline, "extract"),
         start(pipeline, "--env", "dev", "--only", "members") as process,
     ):
         wait_for_cases(process)
-        while process.poll() is None and running_executions(pipeline) <= earlier:
+        while process.poll() is None and _running_executions(pipeline) <= earlier:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         out, error = process.communicate(timeout=SECONDS)
@@ -129,7 +127,7 @@ def test_ctrl_c_leaves_nothing(pipeline: DeployedPipeline) -> None:
 def test_an_environment_that_extracts_nothing(pipeline: DeployedPipeline) -> None:
     """With a wrong setting of the extract function the row says so, and the set exits with 1."""
     with with_variables(pipeline, "extract", {Variable.TUNING.value: "nonsense"}):
-        done = call(pipeline, "--env", "dev", "--only", "members")
+        done = _call(pipeline, "--env", "dev", "--only", "members")
     assert done.code == 1
     (row,) = (line for line in done.out.splitlines() if line.startswith("members"))
     assert row.endswith("  FAILED")
@@ -144,7 +142,7 @@ def test_an_environment_that_hears_nothing(pipeline: DeployedPipeline) -> None:
     (rule,) = (one["Name"] for one in events.list_rules()["Rules"] if "ArchivePut" in one["Name"])
     events.disable_rule(Name=rule)
     try:
-        done = call(pipeline, "--env", "dev", "--only", "tiny", "--timeout", "1")
+        done = _call(pipeline, "--env", "dev", "--only", "tiny", "--timeout", "1")
     finally:
         events.enable_rule(Name=rule)
     done.ends(1).prints("acceptance-", "began in 1 s: is the EventBridge rule enabled")
@@ -154,7 +152,7 @@ def test_an_environment_that_hears_nothing(pipeline: DeployedPipeline) -> None:
 def test_full_scale_asks_first(pipeline: DeployedPipeline) -> None:
     """Its cost is printed, and without --yes nothing is put."""
     done = (
-        call(pipeline, "--env", "dev", "--scale", "full")
+        _call(pipeline, "--env", "dev", "--scale", "full")
         .ends(2)
         .prints("the published archives in full size cost about $5.00")
     )
@@ -170,7 +168,7 @@ def test_clean_removes_the_objects_of_a_killed_set(pipeline: DeployedPipeline) -
         s3.put_object(Bucket=bucket, Key=f"{token}-tiny/a.txt", Body=b"left")
     s3.create_multipart_upload(Bucket=bucket, Key=f"{ours}-split/huge.txt")
     try:
-        call(pipeline, "--env", "dev", "--clean", ours).ends(0).prints(
+        _call(pipeline, "--env", "dev", "--clean", ours).ends(0).prints(
             "1 members, 1 uploads of members"
         )
         assert what_lies_there(pipeline) == [f"{theirs}-tiny/a.txt"]
@@ -190,5 +188,5 @@ def test_wrong_requests(
     pipeline: DeployedPipeline, words: tuple[str, ...], code: int, message: str
 ) -> None:
     """One line says what is wrong, and nothing is put."""
-    done = call(pipeline, *words).ends(code, message)
+    done = _call(pipeline, *words).ends(code, message)
     assert done.err.count("\n") == 1

@@ -39,9 +39,9 @@ def test_imports_use_the_byte_code(asset: Asset, tmp_path: Path) -> None:
     module.write_text(module.read_text() + "\nCHANGED = True\n")
 
     code = "import s3unzip.version as e; print(hasattr(e, 'CHANGED'), e.__doc__ is not None)"
-    assert run_python(asset.python, tmp_path, code) == "False True\n"
+    assert _run_python(asset.python, tmp_path, code) == "False True\n"
     compile_folder(copy, asset.python)
-    assert run_python(asset.python, tmp_path, code) == "True True\n"
+    assert _run_python(asset.python, tmp_path, code) == "True True\n"
 
 
 def test_handlers_import_nothing_large_that_they_do_not_use(asset: Asset) -> None:
@@ -49,7 +49,7 @@ def test_handlers_import_nothing_large_that_they_do_not_use(asset: Asset) -> Non
     names = ("aws_xray_sdk", "wrapt", "numpy")
     code = "import sys, s3unzip.aws.intake, s3unzip.aws.plan, s3unzip.aws.extract\n"
     code += f"import s3unzip.aws.settle; print([n for n in {names} if n in sys.modules])"
-    assert run_in_asset(asset, code).strip() == "[]"
+    assert _run_in_asset(asset, code).strip() == "[]"
 
 
 IMPORTS = """
@@ -70,7 +70,7 @@ def test_everything_that_the_package_imports_is_in_the_asset(asset: Asset) -> No
         for module, names in read_imports(ast.parse(path.read_text()))
     }
     assert ("Crypto.Cipher", ("AES",)) in wanted  # inside of a function
-    run_in_asset(asset, IMPORTS, json.dumps(sorted(wanted)))
+    _run_in_asset(asset, IMPORTS, json.dumps(sorted(wanted)))
 
 
 def read_imports(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -101,18 +101,16 @@ print(*services)
 
 def test_a_client_of_each_service_can_be_made(asset: Asset) -> None:
     """The services that functions call have their definitions in the asset; others have none."""
-    assert {"events", "sqs"} < set(run_in_asset(asset, CLIENTS).split()) < set(SERVICES)
+    assert {"events", "sqs"} < set(_run_in_asset(asset, CLIENTS).split()) < set(SERVICES)
     data = asset.folder / "botocore" / "data"
     assert {path.name for path in data.iterdir() if path.is_dir()} == set(SERVICES)
 
 
-def run_in_asset(asset: Asset, program: str, words: str = "") -> str:
-    """Run a program that can import the asset and the standard library; return what it printed."""
-    return run_python(asset.python, asset.folder, program, words)
+def _run_in_asset(asset: Asset, program: str, words: str = "") -> str:
+    return _run_python(asset.python, asset.folder, program, words)
 
 
-def run_python(python: str, folder: Path, program: str, words: str = "") -> str:
-    """Run a program that can import what is in a folder, and the standard library."""
+def _run_python(python: str, folder: Path, program: str, words: str = "") -> str:
     done = subprocess.run(
         [python, "-S", "-s", "-B", "-c", program],
         env={"PYTHONPATH": str(folder), "LAMBDA_TASK_ROOT": str(folder)},

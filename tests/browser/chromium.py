@@ -63,7 +63,6 @@ class Screen:
         return self._chrome.execute_script(script)
 
     def text(self, selector: str) -> str:
-        """Return the text of the first element that a selector finds."""
         return str(self.ask(f"return document.querySelector({selector!r}).textContent"))
 
     def complaints(self) -> list[str]:
@@ -78,12 +77,10 @@ class Screen:
         return [url for url in urls if not url.startswith("data:")]
 
     def command(self, name: str, **parameters: object) -> dict[str, Any]:
-        """Return the answer to a command of the DevTools protocol."""
         answer: dict[str, Any] = self._chrome.execute_cdp_cmd(name, parameters)
         return answer
 
     def picture(self, height: int) -> bytes:
-        """Return the top `height` pixels of the page as PNG."""
         clip = {"x": 0, "y": 0, "width": DESK, "height": height, "scale": 1}
         taken = self.command("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
         return base64.b64decode(taken["data"])
@@ -98,5 +95,4 @@ class Screen:
         return entries
 
     def close(self) -> None:
-        """End the browser."""
         self._chrome.quit()

@@ -44,7 +44,6 @@ return least;
 
 @pytest.fixture(scope="module")
 def screen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Screen]:
-    """One browser for all tests here."""
     assert PATHS is not None
     made = Screen(PATHS, tmp_path_factory.mktemp("browser"))
     yield made

@@ -15,7 +15,6 @@ from tests.support.servers import VERSITY, find_versitygw, run_versitygw
 
 @pytest.fixture(scope="session")
 def ministack() -> Iterator[str]:
-    """Run MiniStack; yield its URL."""
     if not PYTHON.exists():
         pytest.skip("MiniStack is not installed: uv sync --project embedded --frozen")
     with EmbeddedAws() as aws:
@@ -24,7 +23,6 @@ def ministack() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def versitygw() -> Iterator[str]:
-    """Run VersityGW; yield its URL."""
     if find_versitygw() is None:
         pytest.skip("VersityGW is not installed: go install github.com/versity/versitygw/...")
     with run_versitygw() as (url, _):

@@ -48,11 +48,9 @@ class Place:
         return Location(self.root.scheme, self.root.bucket, self.key(key))
 
     def key(self, key: str) -> str:
-        """Return the whole key of `key`."""
         return self.root.key + key
 
     def fill(self, key: str, data: bytes, facts: ObjectFacts = FACTS) -> Location:
-        """Store an object; return where."""
         self.destination.put(self.key(key), data, facts, if_absent=False)
         return self.at(key)
 

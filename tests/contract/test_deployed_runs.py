@@ -66,8 +66,7 @@ def _refusal(answer: dict[str, object]) -> tuple[int, bytes]:
     return 400, json.dumps(answer).encode()
 
 
-def runs_at(server: HttpServer) -> DeployedRuns:
-    """Return the runs of the scripted account."""
+def _runs_at(server: HttpServer) -> DeployedRuns:
     return DeployedRuns("dev", StoreConfig(endpoint_url=server.url))
 
 
@@ -93,7 +92,7 @@ def test_a_call_that_is_refused(status: int, code: str, kind: type[S3UnzipError]
             HttpServer(Account({operation: refusal})) as server,
             pytest.raises(kind, match=f"states:{action}"),
         ):
-            call(runs_at(server))
+            call(_runs_at(server))
 
 
 def test_items_are_those_of_the_latest_map() -> None:
@@ -101,10 +100,10 @@ def test_items_are_those_of_the_latest_map() -> None:
     counts = {"pending": 1, "running": 2, "succeeded": 3, "failed": 4, "timedOut": 5, "aborted": 6}
     states: States = {"ListMapRuns": (200, MAPS), "DescribeMapRun": (200, {"itemCounts": counts})}
     with HttpServer(Account(states)) as server:
-        assert runs_at(server).map_counts(RUN) == MapCounts(1, 2, 3, 15)
+        assert _runs_at(server).map_counts(RUN) == MapCounts(1, 2, 3, 15)
         assert server.asked[-1].body == b'{"mapRunArn": "new"}'
     with HttpServer(Account({"ListMapRuns": (200, {"mapRuns": []})})) as server:
-        assert runs_at(server).map_counts(RUN) is None
+        assert _runs_at(server).map_counts(RUN) is None
 
 
 def test_a_stopped_run_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,4 +111,4 @@ def test_a_stopped_run_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("s3unzip.operate.runs.STOP_SECONDS", 0.0)
     account = Account({"StopExecution": (200, {"stopDate": 1})})
     with HttpServer(account) as server, pytest.raises(ServiceFaultError, match="still running"):
-        runs_at(server).stop(RUN)
+        _runs_at(server).stop(RUN)

@@ -25,8 +25,7 @@ KEYS = [
 ODD_KEYS = ["double//slash", "/leading", "trailing/", "a/./b", "a/../b", "new\nline", "\x01"]
 
 
-def body_of(place: Place, key: str) -> bytes:
-    """Return what is stored under `key`."""
+def _body_of(place: Place, key: str) -> bytes:
     return b"".join(place.destination.read(place.key(key)))
 
 
@@ -36,14 +35,14 @@ def test_bytes_come_back(place: Place) -> None:
     bodies: list[Buffer] = [data[:size] for size in (0, 1, 11_000, 9_000_000)]
     for number, body in enumerate([*bodies, memoryview(data)[2:4], bytearray(data[:6])]):
         place.destination.put(place.key(f"file-{number}"), body, FACTS, if_absent=False)
-        assert body_of(place, f"file-{number}") == body
+        assert _body_of(place, f"file-{number}") == body
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_unusual_keys(place: Place, key: str) -> None:
     """Keys are kept to the letter."""
     place.fill(key, b"body")
-    assert body_of(place, key) == b"body"
+    assert _body_of(place, key) == b"body"
     listed = list_all(place.destination, place.root.key)
     assert [entry[:2] for entry in listed] == [(place.key(key), 4)]
 
@@ -54,7 +53,7 @@ def test_keys_that_cannot_be_paths_are_taken(place: Place, key: str) -> None:
     if not place.takes_any_key:
         pytest.skip("a file system cannot store such a name")
     where = place.fill(key, b"body")
-    assert body_of(place, key) == b"body"
+    assert _body_of(place, key) == b"body"
     tail = place.source.tail(where, 2)
     assert tail.data == b"dy"
     assert place.source.stat(where) == tail._replace(data=b"")
@@ -96,9 +95,9 @@ def test_put_if_absent(place: Place) -> None:
     place.destination.put(place.key("a"), b"first", FACTS, if_absent=True)
     with pytest.raises(ConflictError):
         place.destination.put(place.key("a"), b"second", FACTS, if_absent=True)
-    assert body_of(place, "a") == b"first"
+    assert _body_of(place, "a") == b"first"
     place.destination.put(place.key("a"), b"third", FACTS, if_absent=False)
-    assert body_of(place, "a") == b"third"
+    assert _body_of(place, "a") == b"third"
 
 
 def test_eight_threads_race_for_one_key(place: Place) -> None:
@@ -121,7 +120,7 @@ def test_eight_threads_race_for_one_key(place: Place) -> None:
     for thread in threads:
         thread.join()
     assert (len(won), len(lost)) == (1, 7)
-    assert body_of(place, "prize") == won[0]
+    assert _body_of(place, "prize") == won[0]
 
 
 def test_listings_are_in_utf8_order(place: Place) -> None:
@@ -178,7 +177,7 @@ def test_replace(place: Place) -> None:
     destination.replace(where.key, b"2", FACTS, first.etag)
     with pytest.raises(ConflictError, match="a"):
         destination.replace(where.key, b"3", FACTS, first.etag)
-    assert body_of(place, "a") == b"2"
+    assert _body_of(place, "a") == b"2"
     destination.delete([where.key])
     with pytest.raises(NotFoundError, match="a"):
         destination.replace(where.key, b"3", FACTS, first.etag)
@@ -191,4 +190,4 @@ def test_delete(place: Place) -> None:
     place.destination.delete([place.key("a"), place.key("never")])
     place.destination.delete([])
     assert place.destination.head(place.key("a")) is None
-    assert body_of(place, "b") == b"2"
+    assert _body_of(place, "b") == b"2"

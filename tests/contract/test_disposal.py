@@ -45,8 +45,7 @@ def versions(ministack: str) -> Versions:
     return s3, S3Source(session), Location("s3", bucket, "a.zip")
 
 
-def put(s3: S3Client, where: Location, body: bytes) -> Pin:
-    """Put an archive; return its pin."""
+def _put(s3: S3Client, where: Location, body: bytes) -> Pin:
     answer = s3.put_object(Bucket=where.bucket, Key=where.key, Body=body, Tagging="team=red")
     return Pin(len(body), answer["ETag"], answer["VersionId"])
 
@@ -63,8 +62,8 @@ def bodies(s3: S3Client, bucket: str) -> list[bytes]:
 def test_one_version_of_several_is_deleted(versions: Versions) -> None:
     """The newer version stays, and the older one is gone for good."""
     s3, source, where = versions
-    pin = put(s3, where, b"first")
-    put(s3, where, b"second")
+    pin = _put(s3, where, b"first")
+    _put(s3, where, b"second")
     for _ in range(2):
         source.delete(where, pin)
         assert bodies(s3, where.bucket) == [b"second"]
@@ -73,7 +72,7 @@ def test_one_version_of_several_is_deleted(versions: Versions) -> None:
 def test_one_version_of_several_is_tagged(versions: Versions) -> None:
     """Tags are added to those of the version that was extracted, and to no other."""
     s3, source, where = versions
-    pins = [put(s3, where, body) for body in (b"first", b"second")]
+    pins = [_put(s3, where, body) for body in (b"first", b"second")]
     for _ in range(2):
         source.tag(where, pins[0], {"state": "extracted"})
     tags = [source.tags(where, pin) for pin in pins]
@@ -83,7 +82,7 @@ def test_one_version_of_several_is_tagged(versions: Versions) -> None:
 def test_tagging_is_refused(versions: Versions) -> None:
     """Too many tags, a version that is gone, and a bucket without versions are refused."""
     s3, source, where = versions
-    pin = put(s3, where, b"first")
+    pin = _put(s3, where, b"first")
     with pytest.raises(StorageError, match="would have 11 tags, and S3 allows 10"):
         source.tag(where, pin, {str(number): "x" for number in range(10)})
     with pytest.raises(StorageError, match="bucket without versioning"):
@@ -96,7 +95,7 @@ def test_tagging_is_refused(versions: Versions) -> None:
 def test_an_archive_without_version_and_etag_is_left(versions: Versions) -> None:
     """A date alone cannot tell a newer archive apart."""
     s3, source, where = versions
-    put(s3, where, b"first")
+    _put(s3, where, b"first")
     for pin in (Pin(5), Pin(5, "Mon, 01 Jan 2024 00:00:00 GMT")):
         with pytest.raises(StorageError, match="neither versions nor ETags"):
             source.delete(where, pin)

@@ -22,8 +22,7 @@ HEAD = b'HTTP/1.1 206 OK\r\nETag: "e"\r\nLast-Modified: Wed, 21 Oct 2015 07:28:0
 RANGE = b"Content-Range: bytes 0-99999/100000\r\nContent-Length: 100000\r\n\r\n"
 
 
-def locate(kind: str, url: str) -> tuple[Source, Location]:
-    """Return the source of a kind at a server, and where its archive is."""
+def _locate(kind: str, url: str) -> tuple[Source, Location]:
     bucket, _, key = KEYS[kind].partition("/")
     location = Location("s3", bucket, key)
     if kind == "web":
@@ -47,7 +46,7 @@ def test_a_server_that_always_hangs_up_is_read_to_the_end(kind: str, size: int) 
         return Reply(reply.status, reply.body, reply.headers, cut=size)
 
     with HttpServer(answer) as server:
-        source, where = locate(kind, server.url)
+        source, where = _locate(kind, server.url)
         calls = Calls(ManualClock(), 60.0, 4)
         tail = calls.tail(source, where, 200_000)
         assert (tail.data, tail.missing) == (DATA[-200_000:], 0)
@@ -65,7 +64,7 @@ def test_bytes_are_passed_on_as_they_come(kind: str) -> None:
         have_come.wait(60)
 
     with raw_server(answer) as host:
-        source, where = locate(kind, f"http://{host}")
+        source, where = _locate(kind, f"http://{host}")
         pieces = source.pinned(where, Pin(100_000, '"e"')).stream(ByteRange(0, 100_000))
         assert bytes(next(pieces)) == bytes(10)
         have_come.set()

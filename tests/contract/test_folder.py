@@ -36,23 +36,19 @@ from tests.contract.places import FACTS, list_all
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return where the destination lies."""
     return tmp_path / "out"
 
 
 @pytest.fixture
 def target(folder: Path) -> FolderDestination:
-    """Return the destination."""
     return FolderDestination(str(folder))
 
 
-def put(folder: Path, key: str, *, if_absent: bool = False) -> None:
-    """Write one small file."""
+def _put(folder: Path, key: str, *, if_absent: bool = False) -> None:
     FolderDestination(str(folder)).put(key, b"body", FACTS, if_absent=if_absent)
 
 
-def records(home: Path, run: str = "run-1") -> RunStore:
-    """Return the records of a run kept below `home`."""
+def _records(home: Path, run: str = "run-1") -> RunStore:
     return open_stores(StoreConfig(Location("file", "", str(home)))).run_store(run)
 
 
@@ -108,7 +104,7 @@ def test_keys_that_leave_the_folder(folder: Path, tmp_path: Path, key: str) -> N
     """A folder destination writes below itself only, even for keys that lead out of it."""
     whole = key if key.startswith("/") else f"{folder}/{key}"
     with pytest.raises(StorageError):
-        put(folder, whole)
+        _put(folder, whole)
     assert not list(tmp_path.rglob("x"))
 
 
@@ -121,8 +117,7 @@ def outside(tmp_path: Path) -> Path:
     return tmp_path / "outside"
 
 
-def is_untouched(outside: Path) -> bool:
-    """Return whether nothing was written there."""
+def _is_untouched(outside: Path) -> bool:
     return [(one.name, one.read_bytes()) for one in outside.iterdir()] == [("f", b"mine")]
 
 
@@ -132,9 +127,9 @@ def test_links_are_not_followed(folder: Path, outside: Path) -> None:
     (folder / "f").symlink_to(outside / "f")
     for name in ("link", "link/deeper"):
         with pytest.raises(StorageError, match="symbolic link"):
-            put(folder, f"{folder}/{name}/x")
-    put(folder, f"{folder}/f")
-    assert is_untouched(outside)
+            _put(folder, f"{folder}/{name}/x")
+    _put(folder, f"{folder}/f")
+    assert _is_untouched(outside)
     assert (folder / "f").read_bytes() == b"body"
 
 
@@ -152,25 +147,25 @@ def test_never_without_hard_links(
         monkeypatch.setattr("s3unzip.stores.file_calls._EXCLUSIVE_RENAME", ("no_such_call", 1))
     else:
         monkeypatch.setattr(os, "replace", refuse)
-    put(tmp_path, f"{tmp_path}/a", if_absent=True)
+    _put(tmp_path, f"{tmp_path}/a", if_absent=True)
     with pytest.raises(ConflictError):
-        put(tmp_path, f"{tmp_path}/a", if_absent=True)
+        _put(tmp_path, f"{tmp_path}/a", if_absent=True)
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_bytes() == b"body"
 
 
 def test_names_that_clash(tmp_path: Path) -> None:
     """A file cannot be a folder, too; the message says what is where."""
-    put(tmp_path, f"{tmp_path}/a")
-    put(tmp_path, f"{tmp_path}/b/c")
+    _put(tmp_path, f"{tmp_path}/a")
+    _put(tmp_path, f"{tmp_path}/b/c")
     with pytest.raises(StorageError, match="a file is where a folder is needed"):
-        put(tmp_path, f"{tmp_path}/a/x")
+        _put(tmp_path, f"{tmp_path}/a/x")
     with pytest.raises(StorageError, match="a folder is where a file is needed"):
-        put(tmp_path, f"{tmp_path}/b")
+        _put(tmp_path, f"{tmp_path}/b")
     with pytest.raises(ConflictError):
-        put(tmp_path, f"{tmp_path}/b", if_absent=True)
+        _put(tmp_path, f"{tmp_path}/b", if_absent=True)
     with pytest.raises(StorageError, match="too long"):
-        put(tmp_path, f"{tmp_path}/{'n' * 256}")
+        _put(tmp_path, f"{tmp_path}/{'n' * 256}")
     left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
     assert left == ["a", "b", "b/c"]
 
@@ -190,7 +185,7 @@ def test_a_folder_without_rights(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
     for key in ("closed/a", "closed/b/a"):
         with pytest.raises(AccessDeniedError, match=r"/closed: permission denied"):
-            put(tmp_path, f"{tmp_path}/{key}")
+            _put(tmp_path, f"{tmp_path}/{key}")
 
 
 @pytest.mark.parametrize("if_absent", [False, True])
@@ -268,7 +263,7 @@ def test_a_folder_swapped_for_a_link_while_files_are_written(
     finally:
         done.set()
         attacker.join()
-    assert is_untouched(outside)
+    assert _is_untouched(outside)
 
 
 def test_an_open_folder_swapped_for_a_link(
@@ -284,7 +279,7 @@ def test_an_open_folder_swapped_for_a_link(
     (folder / "a").symlink_to(outside)
     with pytest.raises(StorageError, match="symbolic link"):
         target.put(f"{folder}/a/b/f", b"body", FACTS, if_absent=False)
-    assert is_untouched(outside)
+    assert _is_untouched(outside)
 
 
 def test_a_destination_that_is_replaced_is_opened_anew(
@@ -337,7 +332,7 @@ def test_a_folder_swapped_for_a_link_within_one_write(folder: Path, outside: Pat
 
     whole = FolderDestination(str(folder))
     whole.write(whole.locate(f"{folder}/a/f"), pieces())
-    assert is_untouched(outside)
+    assert _is_untouched(outside)
     assert (folder / "aside/f").read_bytes() == b"first last"
 
 
@@ -351,7 +346,7 @@ def test_a_folder_swapped_for_a_link_before_an_upload_is_complete(
     (folder / "a").symlink_to(outside)
     with pytest.raises(StorageError, match="symbolic link"):
         target.complete_upload(upload, [part], if_absent=False)
-    assert is_untouched(outside)
+    assert _is_untouched(outside)
 
 
 def test_an_uploads_file_swapped_for_a_link(
@@ -366,7 +361,7 @@ def test_an_uploads_file_swapped_for_a_link(
         with pytest.raises(StorageError):
             target.upload_part(upload, 1, 0, b"body", zlib.crc32(b"body"))
         target.abort_upload(upload)
-        assert is_untouched(outside)
+        assert _is_untouched(outside)
     assert not list(folder.iterdir())
 
 
@@ -386,11 +381,11 @@ def test_runs_are_private(tmp_path: Path) -> None:
     """A run's records may hold a presigned URL, so only the owner can read them, with any umask."""
     before = os.umask(0)
     try:
-        work = records(tmp_path / "home", "run-1")
+        work = _records(tmp_path / "home", "run-1")
         work.write("run.json", [b"{}"])
         work.write("outcomes/task.jsonl", [b"{}"])
         (tmp_path / "home/runs/run-2").mkdir(mode=0o755)
-        records(tmp_path / "home", "run-2").write("run.json", [b"{}"])
+        _records(tmp_path / "home", "run-2").write("run.json", [b"{}"])
     finally:
         os.umask(before)
     modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "home").rglob("*")}
@@ -404,7 +399,7 @@ def test_a_folder_that_runs_are_kept_in_stays_as_it_is(tmp_path: Path) -> None:
     for name in ("shared", "shared/home"):
         (tmp_path / name).chmod(0o777)
     for home in ("shared/home", "shared/new"):
-        records(tmp_path / home).write("run.json", [b"{}"])
+        _records(tmp_path / home).write("run.json", [b"{}"])
     for name in ("shared", "shared/home", "shared/home/runs/run-1", "shared/new"):
         mode = 0o777 if name in {"shared", "shared/home"} else 0o700
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode
@@ -414,7 +409,7 @@ def test_files_have_the_rights_that_the_user_chose(tmp_path: Path) -> None:
     """Everybody may read and write what no umask forbids, and nobody may execute it."""
     before = os.umask(0)
     try:
-        put(tmp_path, f"{tmp_path}/open")
+        _put(tmp_path, f"{tmp_path}/open")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "open").stat().st_mode) == 0o666

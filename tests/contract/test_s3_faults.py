@@ -71,25 +71,21 @@ ANSWERS: list[tuple[Reply, type[S3UnzipError]]] = [
 ]
 
 
-def content_range(start: int, stop: int) -> dict[str, str]:
-    """Return the headers of a partial answer."""
+def _content_range(start: int, stop: int) -> dict[str, str]:
     return {"Content-Range": f"bytes {start}-{stop - 1}/1000", "ETag": '"etag"'}
 
 
 @contextmanager
-def answering(answer: Callable[[Asked], Reply], **settings: float) -> Iterator[Stores]:
-    """Serve `answer` as S3."""
+def _answering(answer: Callable[[Asked], Reply], **settings: float) -> Iterator[Stores]:
     with HttpServer(answer) as server:
         yield stores_at(server.url, **settings)
 
 
-def one_read(stores: Stores, where: Location = WHERE) -> bytes:
-    """Read ten bytes of a pinned archive."""
+def _one_read(stores: Stores, where: Location = WHERE) -> bytes:
     return b"".join(stores.source(where).pinned(where, PIN).stream(ByteRange(0, 10)))
 
 
-def one_put(stores: Stores, key: str = "member", *, if_absent: bool = False) -> None:
-    """Write one small object."""
+def _one_put(stores: Stores, key: str = "member", *, if_absent: bool = False) -> None:
     stores.destination(WHERE).put(key, b"body", FACTS, if_absent=if_absent)
 
 
@@ -102,10 +98,10 @@ def one_copy(stores: Stores) -> Part:
 
 CALLS: dict[str, Callable[[Stores], object]] = {
     "tail": lambda stores: stores.source(WHERE).tail(WHERE, 10),
-    "read": one_read,
-    "read odd": lambda stores: one_read(stores, ODD),
-    "put": one_put,
-    "put odd": lambda stores: one_put(stores, "odd//key"),
+    "read": _one_read,
+    "read odd": lambda stores: _one_read(stores, ODD),
+    "put": _one_put,
+    "put odd": lambda stores: _one_put(stores, "odd//key"),
     "list": lambda stores: list_all(stores.destination(WHERE), ""),
     "create": lambda stores: stores.destination(WHERE).create_upload("key", FACTS),
     "part": lambda stores: stores.destination(WHERE).upload_part(
@@ -136,8 +132,8 @@ def test_every_answer_has_one_meaning(call: str) -> None:
     "call",
     [
         lambda stores, key: stores.source(WHERE).tail(Location("s3", "bucket", key), 10),
-        lambda stores, key: one_read(stores, Location("s3", "bucket", key)),
-        one_put,
+        lambda stores, key: _one_read(stores, Location("s3", "bucket", key)),
+        _one_put,
         lambda stores, key: stores.destination(WHERE).create_upload(key, FACTS),
         lambda stores, key: list_all(stores.destination(WHERE), key),
     ],
@@ -156,9 +152,9 @@ def test_a_key_that_is_not_unicode_is_a_mistake(
 @pytest.mark.parametrize("where", [WHERE, ODD], ids=["plain", "odd"])
 def test_every_range_carries_the_pin(where: Location) -> None:
     """ETag and version id go with each read, so no read can mix two versions."""
-    reply = Reply(206, BODY[:10], content_range(0, 10))
+    reply = Reply(206, BODY[:10], _content_range(0, 10))
     with HttpServer(lambda asked: reply) as server:
-        one_read(stores_at(server.url), where)
+        _one_read(stores_at(server.url), where)
     (asked,) = server.asked
     assert asked.headers["range"] == "bytes=0-9"
     assert asked.headers["if-match"] == '"etag"'
@@ -174,7 +170,7 @@ def test_a_version_that_may_not_be_read(call: str) -> None:
             return s3_error(403, "AccessDenied")
         if asked.method == "PUT":
             return Reply(200, b"<CopyPartResult><ETag>e</ETag></CopyPartResult>")
-        return Reply(206, BODY[:10], content_range(0, 10))
+        return Reply(206, BODY[:10], _content_range(0, 10))
 
     with HttpServer(answer) as server:
         stores = stores_at(server.url)
@@ -223,7 +219,7 @@ def test_a_refused_head_is_followed_by_a_get(
     key: str, reply: Reply, kind: type[S3UnzipError], words: str
 ) -> None:
     """A HEAD has no body: a GET of one byte tells the code."""
-    with answering(lambda asked: reply) as stores, pytest.raises(kind, match=words):
+    with _answering(lambda asked: reply) as stores, pytest.raises(kind, match=words):
         stores.destination(WHERE).head(key)
 
 
@@ -231,17 +227,17 @@ def test_a_refused_head_is_followed_by_a_get(
 @pytest.mark.parametrize("status", [404, 405, 412])
 def test_a_pin_that_no_longer_holds(where: Location, status: int) -> None:
     """Overwritten, deleted, or hidden by a delete marker: the source has changed."""
-    with answering(lambda asked: Reply(status)) as stores, pytest.raises(SourceChangedError):
-        one_read(stores, where)
+    with _answering(lambda asked: Reply(status)) as stores, pytest.raises(SourceChangedError):
+        _one_read(stores, where)
 
 
 @pytest.mark.parametrize("where", [WHERE, ODD], ids=["plain", "odd"])
 @pytest.mark.parametrize("stall", [0.0, 1.5])
 def test_a_body_that_breaks(where: Location, stall: float) -> None:
     """Half a body, or one that stops coming, is a fault that can be retried where it broke."""
-    reply = Reply(206, BODY, content_range(0, 1_000), cut=500, stall=stall)
+    reply = Reply(206, BODY, _content_range(0, 1_000), cut=500, stall=stall)
     soon = {"stall_seconds": 0.5, "put_seconds": 0.5} if stall else {}
-    with answering(lambda asked: reply, **soon) as stores:
+    with _answering(lambda asked: reply, **soon) as stores:
         archive = stores.source(where).pinned(where, PIN)
         with pytest.raises(ServiceFaultError):
             list(archive.stream(ByteRange(0, 1_000)))
@@ -252,9 +248,9 @@ def test_a_body_that_breaks(where: Location, stall: float) -> None:
 
 def test_a_body_that_ends_early_but_politely() -> None:
     """A body with fewer bytes than requested is a fault."""
-    reply = Reply(206, BODY[:7], content_range(0, 7))
-    with answering(lambda asked: reply) as stores, pytest.raises(ServiceFaultError):
-        one_read(stores)
+    reply = Reply(206, BODY[:7], _content_range(0, 7))
+    with _answering(lambda asked: reply) as stores, pytest.raises(ServiceFaultError):
+        _one_read(stores)
 
 
 @pytest.mark.parametrize(
@@ -289,8 +285,8 @@ def test_a_put_has_type_metadata_and_checksum() -> None:
     """Type, metadata, and a checksum for S3 to verify; the body is not hashed for the signature."""
     with HttpServer(lambda asked: Reply(200, headers={"ETag": '"x"'})) as server:
         stores = stores_at(server.url, destination_kms_key="arn:aws:kms:eu-west-1:1:key/k")
-        one_put(stores, if_absent=True)
-        one_put(stores, "odd//key", if_absent=True)
+        _one_put(stores, if_absent=True)
+        _one_put(stores, "odd//key", if_absent=True)
     for asked in server.asked:
         assert asked.body == b"body"
         assert asked.headers["x-amz-server-side-encryption-bucket-key-enabled"].lower() == "true"
@@ -311,14 +307,14 @@ def test_a_put_has_type_metadata_and_checksum() -> None:
 )
 def test_a_condition_that_lost_a_race(reply: Reply, kind: type[S3UnzipError]) -> None:
     """409 and 412 differ."""
-    with answering(lambda asked: reply) as stores, pytest.raises(kind):
-        one_put(stores, if_absent=True)
+    with _answering(lambda asked: reply) as stores, pytest.raises(kind):
+        _one_put(stores, if_absent=True)
 
 
 def test_a_complete_that_fails_with_200() -> None:
     """S3 may find out after it has said 200; the body has the truth."""
     reply = s3_error(200, "InternalError")
-    with answering(lambda asked: reply) as stores, pytest.raises(ServiceFaultError):
+    with _answering(lambda asked: reply) as stores, pytest.raises(ServiceFaultError):
         CALLS["complete"](stores)
 
 
@@ -355,7 +351,7 @@ REGION = "the region &#34;eu-wst-1&#34; is wrong"
 )
 def test_a_404_names_the_missing_thing(call: str, reply: Reply, words: str) -> None:
     """The message names what is missing, or what may be wrong."""
-    with answering(lambda asked: reply) as stores, pytest.raises(NotFoundError, match=words):
+    with _answering(lambda asked: reply) as stores, pytest.raises(NotFoundError, match=words):
         CALLS[call](stores)
 
 
@@ -368,9 +364,9 @@ def test_a_bucket_in_another_region(call: str) -> None:
             return s3_error(301, "PermanentRedirect", x_amz_bucket_region="eu-west-1")
         if asked.method == "HEAD":
             return Reply(200, headers={"x-amz-bucket-region": "eu-west-1"})
-        return Reply(206, BODY[:10], content_range(0, 10))
+        return Reply(206, BODY[:10], _content_range(0, 10))
 
-    with answering(answer) as stores:
+    with _answering(answer) as stores:
         with pytest.raises(ServiceFaultError):
             CALLS[call](stores)
         CALLS[call](stores)
@@ -389,7 +385,7 @@ def test_redirects_without_end(
     """The client asks again for the region that no answer gives, until Python stops it."""
     ignore_destructors(monkeypatch)
     with (
-        answering(lambda asked: Reply(301, headers=headers)) as stores,
+        _answering(lambda asked: Reply(301, headers=headers)) as stores,
         pytest.raises(ServiceFaultError),
     ):
         CALLS[call](stores)
@@ -402,7 +398,7 @@ def test_an_owner_that_is_not_confirmed(status: int, monkeypatch: pytest.MonkeyP
     with HttpServer(lambda asked: Reply(status)) as server:
         stores = stores_at(server.url, destination_owner="111122223333")
         with pytest.raises((ServiceFaultError, StorageError)):
-            one_put(stores)
+            _one_put(stores)
     assert "PUT" not in [asked.method for asked in server.asked]
 
 
@@ -411,7 +407,7 @@ def test_the_owner_is_checked_before_the_first_put() -> None:
     with HttpServer(lambda asked: Reply(200, headers={"ETag": '"x"'})) as server:
         stores = stores_at(server.url, destination_owner="111122223333")
         for _ in range(3):
-            one_put(stores)
+            _one_put(stores)
         CALLS["part"](stores)
     first, *puts, part = server.asked
     assert (first.method, first.path) == ("HEAD", "/bucket")
@@ -426,7 +422,7 @@ def test_a_bucket_of_another_account(call: str) -> None:
     with HttpServer(lambda asked: Reply(403)) as server:
         stores = stores_at(server.url, destination_owner="111122223333")
         with pytest.raises(AccessDeniedError, match="111122223333"):
-            one_put(stores) if call == "put" else stores.destination(WHERE).head("key")
+            _one_put(stores) if call == "put" else stores.destination(WHERE).head("key")
     assert [asked.path for asked in server.asked] == ["/bucket"]
 
 
@@ -438,7 +434,7 @@ def test_messages_keep_secrets(call: str) -> None:
         b"<AWSAccessKeyId>AKIASECRET</AWSAccessKeyId><StringToSign>AWS4-HMAC</StringToSign></Error>"
     )
     with (
-        answering(lambda asked: Reply(403, told)) as stores,
+        _answering(lambda asked: Reply(403, told)) as stores,
         pytest.raises(AccessDeniedError) as caught,
     ):
         CALLS[call](stores)

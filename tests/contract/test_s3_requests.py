@@ -48,16 +48,15 @@ def answer(asked: Asked) -> Reply:
     return Reply(200, b"123456789" if asked.method == "HEAD" else b"", TOLD)
 
 
-def at(key: str) -> Location:
-    """Return an object of the bucket."""
+def _at(key: str) -> Location:
     return Location("s3", "bucket", key)
 
 
 READING: dict[str, Callable[[Stores], object]] = {
-    "tail": lambda s3: s3.source(at("a.zip")).tail(at("a.zip"), 9),
-    "head": lambda s3: s3.source(at("a.zip")).head(at("a.zip")),
-    "range": lambda s3: list(s3.source(at("a.zip")).pinned(at("a.zip"), PIN).stream(WHOLE)),
-    "odd key": lambda s3: list(s3.source(at("a//b")).pinned(at("a//b"), PIN).stream(WHOLE)),
+    "tail": lambda s3: s3.source(_at("a.zip")).tail(_at("a.zip"), 9),
+    "head": lambda s3: s3.source(_at("a.zip")).head(_at("a.zip")),
+    "range": lambda s3: list(s3.source(_at("a.zip")).pinned(_at("a.zip"), PIN).stream(WHOLE)),
+    "odd key": lambda s3: list(s3.source(_at("a//b")).pinned(_at("a//b"), PIN).stream(WHOLE)),
 }
 
 
@@ -88,11 +87,11 @@ def test_every_client_says_who_pays(name: str, *, pays: bool) -> None:
 def test_a_copy_says_who_pays_for_its_source(*, pays: bool) -> None:
     """Only UploadPartCopy has the header: it reads the archive with the writer's credentials."""
     with HttpServer(answer) as server:
-        out = stores_at(server.url, request_payer=pays).destination(at(""))
+        out = stores_at(server.url, request_payer=pays).destination(_at(""))
         assert isinstance(out, CopiesParts)
         upload = out.create_upload("k", ObjectFacts("a/b", {}))
         with pytest.raises(StorageError):
-            out.copy_part(Upload("k", upload), 1, 0, at("a.zip"), PIN, WHOLE)
+            out.copy_part(Upload("k", upload), 1, 0, _at("a.zip"), PIN, WHOLE)
     began, copied = server.asked
     assert "x-amz-request-payer" not in began.headers
     assert copied.headers.get("x-amz-request-payer") == ("requester" if pays else None)
@@ -102,8 +101,8 @@ def test_a_copy_says_who_pays_for_its_source(*, pays: bool) -> None:
 def test_an_anonymous_pin_is_the_etag(*, unsigned: bool, version: str | None) -> None:
     """Public buckets rarely allow s3:GetObjectVersion, so no version is asked for."""
     with HttpServer(answer) as server:
-        source = stores_at(server.url, unsigned=unsigned).source(at("a.zip"))
-        pins = source.head(at("a.zip")), source.tail(at("a.zip"), 9).pin
+        source = stores_at(server.url, unsigned=unsigned).source(_at("a.zip"))
+        pins = source.head(_at("a.zip")), source.tail(_at("a.zip"), 9).pin
     assert pins == (Pin(9, '"e"', version),) * 2
 
 
@@ -117,7 +116,7 @@ def test_each_property_is_a_header(
     """All properties are sent and signed, whatever variables say; unasked the bucket's hold."""
     monkeypatch.setenv("AWS_DISABLE_TAGGING", "true")
     with HttpServer(answer) as server:
-        out = stores_at(server.url).destination(at(""))
+        out = stores_at(server.url).destination(_at(""))
         if name == "upload":
             out.create_upload("a.csv", facts)
         else:
@@ -144,7 +143,7 @@ def test_size_and_crc(key: str, text: str | None, crc: int | None) -> None:
     """One HEAD brings both, whichever client carries it; of another writer's there is no CRC."""
     told = TOLD if text is None else TOLD | {"x-amz-meta-zip-crc32": text}
     with HttpServer(lambda asked: Reply(200, bytes(11), told)) as server:
-        found = stores_at(server.url).destination(at("")).head(key)
+        found = stores_at(server.url).destination(_at("")).head(key)
     assert found == StoredObject(key, 11, crc, "e")
     quick = crc is not None or "//" in key  # else the store is asked for its own checksum
     assert [asked.method for asked in server.asked] == ["HEAD"] * (1 if quick else 2)
@@ -169,7 +168,7 @@ def test_a_head_is_judged_by_its_status(
     Of a 403 a GET may say more.
     """
     with HttpServer(lambda asked: Reply(status)) as server:
-        out = stores_at(server.url).destination(at(""))
+        out = stores_at(server.url).destination(_at(""))
         if kind is None:
             assert out.head(key) is None
             return
@@ -194,7 +193,7 @@ def test_a_body_may_wait_longer_than_a_connection(call: str) -> None:
     body = bytes(SIZE)
     with raw_server(take) as host:
         stores = stores_at(f"http://{host}", connect_seconds=0.2, put_seconds=HANG_SECONDS)
-        out = stores.destination(at(""))
+        out = stores.destination(_at(""))
         if call == "part":
             out.upload_part(Upload("key", "id"), 1, 0, body, crc32(body))
         else:

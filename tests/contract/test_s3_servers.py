@@ -20,20 +20,18 @@ MIB = 1024**2
 
 @pytest.fixture(params=["ministack", "versitygw"])
 def s3(request: pytest.FixtureRequest, aws_variables: None) -> Place:
-    """An empty bucket."""
     url: str = request.getfixturevalue(request.param)
     return s3_place(request.param, session_of(url), takes_any_key=False)
 
 
-def control(place: Place) -> S3Client:
-    """Return the place's client."""
+def _control(place: Place) -> S3Client:
     assert place.session is not None
     return place.session.control
 
 
 def test_a_pinned_version_outlives_an_overwrite(s3: Place) -> None:
     """With versioning on, the version that was planned is read to its end."""
-    control(s3).put_bucket_versioning(
+    _control(s3).put_bucket_versioning(
         Bucket=s3.root.bucket, VersioningConfiguration={"Status": "Enabled"}
     )
     old, new = b"old" * 3 * MIB, b"new" * 3 * MIB
@@ -61,7 +59,7 @@ def test_type_encoding_and_metadata_are_stored(s3: Place) -> None:
     part = s3.destination.upload_part(upload, 1, 0, b"123456789", 0xCBF43926)
     s3.destination.complete_upload(upload, [part], if_absent=True)
     for name in ("single", "parts"):
-        answer = control(s3).head_object(Bucket=s3.root.bucket, Key=s3.key(name))
+        answer = _control(s3).head_object(Bucket=s3.root.bucket, Key=s3.key(name))
         assert answer["ContentType"] == "text/csv"
         assert answer["ContentEncoding"] == "gzip"
         assert answer["Metadata"] == {"zip-crc32": "cbf43926", "mode": "644"}
@@ -70,7 +68,9 @@ def test_type_encoding_and_metadata_are_stored(s3: Place) -> None:
 def test_the_store_verifies_what_it_gets(s3: Place) -> None:
     """A single PUT is stored with its CRC64NVME, a part with a wrong CRC-32 is refused."""
     s3.fill("a", b"123456789")
-    answer = control(s3).head_object(Bucket=s3.root.bucket, Key=s3.key("a"), ChecksumMode="ENABLED")
+    answer = _control(s3).head_object(
+        Bucket=s3.root.bucket, Key=s3.key("a"), ChecksumMode="ENABLED"
+    )
     assert answer["ChecksumCRC64NVME"] == "rosUhgp5mIg="
     upload = Upload(s3.key("b"), s3.destination.create_upload(s3.key("b"), FACTS))
     with pytest.raises(Exception, match=r"s3:PutObject s3://bucket.*/b: \w+"):

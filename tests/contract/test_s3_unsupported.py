@@ -38,8 +38,7 @@ def has_checksums(asked: Asked) -> bool:
     return any(name.startswith(optional) for name in asked.headers) or b"<Checksum" in asked.body
 
 
-def answer(asked: Asked) -> Reply:
-    """Answer as a server that implements all."""
+def _answer(asked: Asked) -> Reply:
     if asked.method == "POST":
         return Reply(200, BEGUN if "?uploads" in asked.path else DONE)
     return Reply(200, headers={"ETag": '"e"'})
@@ -63,7 +62,7 @@ def test_a_server_without_checksums_gets_none(call: str, server_name: str) -> No
     The signature covers the body then, so that the server verifies it as well.
     """
     refusal = CHECKSUM_REFUSALS[server_name]
-    with HttpServer(lambda asked: refusal if has_checksums(asked) else answer(asked)) as server:
+    with HttpServer(lambda asked: refusal if has_checksums(asked) else _answer(asked)) as server:
         stores = stores_at(server.url)
         WRITES[call](stores)
         refused, taken = server.asked
@@ -87,7 +86,7 @@ def test_checksums_can_be_switched_off(
             "[default]\nrequest_checksum_calculation = when_required\n"
         )
         monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    with HttpServer(answer) as server:
+    with HttpServer(_answer) as server:
         WRITES[call](stores_at(server.url))
     (asked,) = server.asked
     assert not has_checksums(asked)
@@ -96,7 +95,7 @@ def test_checksums_can_be_switched_off(
 
 def test_checksums_go_with_all_that_is_written() -> None:
     """Where a server takes them no body is hashed for the signature."""
-    with HttpServer(answer) as server:
+    with HttpServer(_answer) as server:
         for call in WRITES.values():
             call(stores_at(server.url))
     assert all(map(has_checksums, server.asked))

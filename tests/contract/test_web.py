@@ -30,24 +30,22 @@ QUERY = "token=SECRET"
 
 
 @contextmanager
-def serving(
+def _serving(
     answer: Callable[[Asked], Reply], stall_seconds: float = HANG_SECONDS
 ) -> Iterator[tuple[Location, HttpServer, WebSource]]:
-    """Serve ``a.zip``; yield where it is."""
     with HttpServer(answer) as server:
         host = server.url.removeprefix("http://")
         source = WebSource(StoreConfig(connect_seconds=5.0, stall_seconds=stall_seconds))
         yield Location("http", host, f"a.zip?{QUERY}"), server, source
 
 
-def files(**knows: bool) -> WebFiles:
-    """Return a server's files."""
+def _files(**knows: bool) -> WebFiles:
     return WebFiles({"a.zip": DATA}, **knows)
 
 
 def test_ranges_carry_the_pin() -> None:
     """The end, the size and the ETag come in one response; every range is exact and conditional."""
-    with serving(files()) as (where, server, source):
+    with _serving(_files()) as (where, server, source):
         tail = source.tail(where, 1_000)
         assert tail.data == DATA[-1_000:]
         assert source.tail(where, 10**9).data == DATA
@@ -69,7 +67,7 @@ def test_servers_that_know_less(knows: dict[str, bool], data: bytes) -> None:
 
     Each request is a GET: the signature of a presigned URL is for one method.
     """
-    with serving(WebFiles({"a.zip": data}, **knows)) as (where, server, source):
+    with _serving(WebFiles({"a.zip": data}, **knows)) as (where, server, source):
         tail = source.tail(where, 1_000)
         assert (tail.data, tail.pin.size) == (data[-1_000:], len(data))
         archive = source.pinned(where, tail.pin)
@@ -82,13 +80,13 @@ def test_servers_that_know_less(knows: dict[str, bool], data: bytes) -> None:
 def test_a_server_without_ranges() -> None:
     """The message says what to do; to answer with another range is as good as with none."""
     with (
-        serving(files(ranges=False)) as (where, _, source),
+        _serving(_files(ranges=False)) as (where, _, source),
         pytest.raises(RangesUnsupportedError, match="download the archive"),
     ):
         source.tail(where, 1_000)
     wrong = Reply(206, DATA[:9], {"Content-Range": "bytes 1-9/10"})
     with (
-        serving(lambda _: wrong) as (where, _, source),
+        _serving(lambda _: wrong) as (where, _, source),
         pytest.raises(RangesUnsupportedError, match="got 1 to 10; download the archive"),
     ):
         b"".join(source.pinned(where, Pin(10)).stream(ByteRange(0, 10)))
@@ -97,8 +95,8 @@ def test_a_server_without_ranges() -> None:
 @pytest.mark.parametrize("knows", [{}, {"conditions": False}, {"weak": True}, {"etags": False}])
 def test_overwritten_between_two_reads(knows: dict[str, bool]) -> None:
     """Where the server does not compare, the answer's ETag and size are compared here."""
-    web = files(**knows)
-    with serving(web) as (where, _, source):
+    web = _files(**knows)
+    with _serving(web) as (where, _, source):
         archive = source.pinned(where, source.tail(where, 10).pin)
         web.files["a.zip"] = DATA + b"more"
         with pytest.raises(SourceChangedError):
@@ -110,7 +108,7 @@ def test_overwritten_between_two_reads(knows: dict[str, bool]) -> None:
 
 def test_redirects() -> None:
     """A link may lead elsewhere, the range goes along; a circle ends."""
-    web = files()
+    web = _files()
 
     def answer(asked: Asked) -> Reply:
         if asked.path.startswith("/link"):
@@ -119,7 +117,7 @@ def test_redirects() -> None:
             return Reply(302, headers={"Location": "/circle"})
         return web(asked)
 
-    with serving(answer) as (where, _, source):
+    with _serving(answer) as (where, _, source):
         link = Location("http", where.bucket, "link")
         archive = source.pinned(link, source.tail(link, 10).pin)
         assert b"".join(archive.stream(ByteRange(5, 10))) == DATA[5:10]
@@ -138,7 +136,7 @@ def test_redirects() -> None:
 )
 def test_a_body_that_breaks(reply: Reply) -> None:
     """Half a body is a fault that can be retried."""
-    with serving(lambda asked: reply, 0.5) as (where, _, source), pytest.raises(ServiceFaultError):
+    with _serving(lambda asked: reply, 0.5) as (where, _, source), pytest.raises(ServiceFaultError):
         list(source.pinned(where, Pin(10)).stream(ByteRange(0, 10)))
 
 
@@ -159,7 +157,7 @@ def test_a_body_that_breaks(reply: Reply) -> None:
 )
 def test_every_status_has_one_meaning(status: int, kind: type[S3UnzipError]) -> None:
     """One attempt, one error, and no query in its message."""
-    with serving(lambda asked: Reply(status)) as (where, server, source):
+    with _serving(lambda asked: Reply(status)) as (where, server, source):
         with pytest.raises(S3UnzipError) as caught:
             source.tail(where, 10)
         assert type(caught.value) is kind
@@ -176,7 +174,7 @@ def test_a_silent_server_and_a_closed_port_can_be_retried() -> None:
         over.wait(HANG_SECONDS)
         return Reply(200)
 
-    with serving(silent, 0.5) as (where, _, source), nobody() as url:
+    with _serving(silent, 0.5) as (where, _, source), nobody() as url:
         for location in (where, Location("http", url.removeprefix("http://"), f"a.zip?{QUERY}")):
             with pytest.raises(ServiceFaultError) as caught:
                 source.tail(location, 10)
@@ -187,13 +185,13 @@ def test_a_silent_server_and_a_closed_port_can_be_retried() -> None:
 def test_a_server_whose_etags_differ_from_answer_to_answer() -> None:
     """That is not a changed archive, and starting again would not help."""
     numbers = itertools.count()
-    web = files(conditions=False)
+    web = _files(conditions=False)
 
     def answer(asked: Asked) -> Reply:
         reply = web(asked)
         return replace(reply, headers={**reply.headers, "ETag": f'"{next(numbers)}"'})
 
-    with serving(answer) as (where, _, source):
+    with _serving(answer) as (where, _, source):
         archive = source.pinned(where, source.tail(where, 10).pin)
         with pytest.raises(StorageError, match=r"differs from answer to answer.*curl -o") as caught:
             b"".join(archive.stream(ByteRange(0, 10)))
@@ -205,7 +203,7 @@ def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     where = Location("http", "archives.example", "a.zip")
-    with HttpServer(lambda asked: files()(replace(asked, path="/a.zip"))) as proxy:
+    with HttpServer(lambda asked: _files()(replace(asked, path="/a.zip"))) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
         assert WebSource(StoreConfig()).tail(where, 10).data == DATA[-10:]
         assert proxy.asked[0].path == "http://archives.example:80/a.zip"

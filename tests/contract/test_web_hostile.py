@@ -24,14 +24,12 @@ HEAD = b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-65535/4000000000
 
 
 @contextmanager
-def serving(answer: Callable[[socket.socket], None]) -> Iterator[Location]:
-    """Serve an archive with a function; yield where it is."""
+def _serving(answer: Callable[[socket.socket], None]) -> Iterator[Location]:
     with raw_server(answer) as host:
         yield Location("http", host, "a.zip?token=SECRET")
 
 
-def read(where: Location, config: StoreConfig = FAST) -> bytes:
-    """Read the first 64 KiB of an archive of 4 GB."""
+def _read(where: Location, config: StoreConfig = FAST) -> bytes:
     return b"".join(WebSource(config).pinned(where, Pin(4_000_000_000)).stream(ByteRange(0, ASKED)))
 
 
@@ -51,8 +49,8 @@ def test_no_more_of_a_body_is_read_than_was_asked_for(way: str) -> None:
             while True:
                 sent.append(one.send(bytes(65536)))
 
-    with serving(endless) as where:
-        assert read(where) == bytes(ASKED)
+    with _serving(endless) as where:
+        assert _read(where) == bytes(ASKED)
     assert sum(sent) < 64 * 1024**2  # what the system's buffers took
 
 
@@ -65,8 +63,8 @@ def test_a_slow_but_steady_server_is_read() -> None:
             time.sleep(0.6)
             one.sendall(bytes(16_384))
 
-    with serving(answer) as where:
-        assert read(where, PATIENT) == bytes(ASKED)
+    with _serving(answer) as where:
+        assert _read(where, PATIENT) == bytes(ASKED)
 
 
 @pytest.mark.parametrize(
@@ -92,14 +90,14 @@ def test_numbers_are_parsed_with_bounds(headers: dict[str, str]) -> None:
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     partial = f"HTTP/1.1 206 OK\r\n{head}\r\n".encode() + bytes(10)
     whole = f"HTTP/1.1 200 OK\r\n{head}\r\n".encode()
-    with serving(lambda one: one.sendall(partial)) as where:
+    with _serving(lambda one: one.sendall(partial)) as where:
         for ask in (
             lambda: b"".join(WebSource(FAST).pinned(where, Pin(10)).stream(ByteRange(0, 10))),
             lambda: WebSource(FAST).tail(where, 10),
         ):
             with suppress(S3UnzipError):
                 ask()
-    with serving(lambda one: one.sendall(whole)) as where, pytest.raises(S3UnzipError):
+    with _serving(lambda one: one.sendall(whole)) as where, pytest.raises(S3UnzipError):
         WebSource(FAST).head(where)
 
 
@@ -154,4 +152,4 @@ def test_an_untrusted_certificate_is_named(tmp_path: Path) -> None:
         raw_server(lambda _: None, untrusted_context(tmp_path)) as host,
         pytest.raises(StorageError, match=r"not trusted: self-signed certificate.*SSL_CERT_FILE"),
     ):
-        read(Location("https", host, "a.zip"))
+        _read(Location("https", host, "a.zip"))

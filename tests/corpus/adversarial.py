@@ -64,8 +64,7 @@ def deflated(block: int, flush: int) -> Member:
     return Member("large.txt", LARGE, DEFLATE, data=data + stream.flush())
 
 
-def in_streams(method: int, size: int = 9_000) -> Member:
-    """Compress in streams that follow each other."""
+def _in_streams(method: int, size: int = 9_000) -> Member:
     pieces = (LARGE[at : at + size] for at in range(0, len(LARGE), size))
     return Member("large.txt", LARGE, method, data=b"".join(compress(method, p) for p in pieces))
 
@@ -89,9 +88,9 @@ SOUND = {
     "skipped zstd frames": archive(
         Member("m", TEXT, ZSTD, data=SKIPPED_FRAME * 9 + compress(ZSTD, TEXT) + SKIPPED_FRAME), A
     ),
-    "zstd frames": archive(in_streams(ZSTD)),
-    "bzip2 streams": unread("zipfile unzip bsdtar 7zz", archive(in_streams(BZIP2))),
-    "xz streams": unread("bsdtar", archive(in_streams(XZ))),
+    "zstd frames": archive(_in_streams(ZSTD)),
+    "bzip2 streams": unread("zipfile unzip bsdtar 7zz", archive(_in_streams(BZIP2))),
+    "xz streams": unread("bsdtar", archive(_in_streams(XZ))),
     "a dictionary of 4 GiB for 35 bytes": archive(Member("a", TEXT, LZMA, data=HUGE_DICTIONARY), A),
     "an end record in stored content": archive(Member("a", b"PK\5\6" + bytes(18)), A),
     "an archive in stored content, last": archive(A, Member("inner.zip", INNER)),

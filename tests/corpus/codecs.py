@@ -58,28 +58,26 @@ SEALS: Mapping[str, Callable[[Member, bytes], Member]] = {
 }
 
 
-def describe(method: int, form: str | None) -> Archive:
-    """Build an archive of a method and a form of descriptor."""
+def _describe(method: int, form: str | None) -> Archive:
     warnings = "dd-missing-signature" if form in {"bare32", "bare64"} else ""
     member = Member("m.txt", MEDIUM, method, descriptor=form)
     return archive(member, replace(A, descriptor=form), warnings=warnings)
 
 
-def seal(method: int, cipher: str, content: bytes = TEXT) -> Member:
-    """Encrypt a member."""
+def _seal(method: int, cipher: str, content: bytes = TEXT) -> Member:
     form = "signed32" if method % 2 else None
     return SEALS[cipher](Member(f"{method}.txt", content, method, descriptor=form), SECRET)
 
 
 SOUND = {
     **{
-        f"{NAMES[method]}, {form}": describe(method, form)
+        f"{NAMES[method]}, {form}": _describe(method, form)
         for method in NAMES
         for form in (None, *DESCRIPTORS)
     },
     **{
         f"{cipher}, all methods": unread(
-            "bsdtar", archive(*(seal(method, cipher) for method in NAMES), policy=OPENING)
+            "bsdtar", archive(*(_seal(method, cipher) for method in NAMES), policy=OPENING)
         )
         for cipher in SEALS
     },
@@ -89,16 +87,15 @@ SOUND = {
     },
     "empty, deflated": archive(Member("empty", method=DEFLATE), A),
     "empty, other methods": unread("7zz", archive(*(Member(NAMES[m], method=m) for m in CODED))),
-    "large, ZipCrypto": archive(seal(DEFLATE, "ZipCrypto", LARGE), B, policy=OPENING),
-    "large, AES": archive(seal(DEFLATE, "AE-2, 256 bits", LARGE), B, policy=OPENING),
+    "large, ZipCrypto": archive(_seal(DEFLATE, "ZipCrypto", LARGE), B, policy=OPENING),
+    "large, AES": archive(_seal(DEFLATE, "AE-2, 256 bits", LARGE), B, policy=OPENING),
     "large, two members": archive(
         Member("1", LARGE, DEFLATE, descriptor="signed32"), Member("2", LARGE), B
     ),
 }
 
 
-def spoil(method: int) -> Iterator[Case]:
-    """Yield a case of each fault that a compressed stream can have."""
+def _spoil(method: int) -> Iterator[Case]:
     good = Member("m.txt", TEXT, method)
     data = good.stored_data
     wrong = {"crc32": 1}
@@ -116,12 +113,12 @@ def spoil(method: int) -> Iterator[Case]:
 
 
 ROWS = [
-    *(case for method in CODED for case in spoil(method)),
+    *(case for method in CODED for case in _spoil(method)),
     *(
         fails(
             "dd-mismatch",
             archive(replace(A, descriptor=form, described={field: 1}), B),
-            describe(STORED, form),
+            _describe(STORED, form),
         )
         for form in DESCRIPTORS
         for field in ("crc32", "size", "compressed_size")

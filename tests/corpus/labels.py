@@ -73,7 +73,6 @@ class Member(Entry):
 
     @property
     def result(self) -> MemberResult | None:
-        """What must become of it."""
         if self.failed:
             return MemberResult(self.failed)
         key = self.raw_name.decode() if self.key is None else self.key
@@ -105,7 +104,6 @@ class Archive:
 
     @cached_property
     def parts(self) -> list[bytes]:
-        """Its files: mostly one."""
         if self.sizes:
             parts = build_split(*self.members, sizes=self.sizes, shape=self.shape)
             return self.spoil(parts) if self.spoil else parts
@@ -115,7 +113,6 @@ class Archive:
 
     @property
     def whole(self) -> bytes:
-        """All of its bytes."""
         return b"".join(self.parts)
 
     @property
@@ -128,7 +125,6 @@ class Archive:
 
     @property
     def in_folder(self) -> Result:
-        """What must become of it in a folder."""
         members = tuple(
             member if member.in_folder is None else replace(member, key="", failed=member.in_folder)
             for member in self.members

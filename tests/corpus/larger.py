@@ -31,7 +31,6 @@ class ArchiveLabel(NamedTuple):
     members: list[MemberLabel]
 
     def read(self) -> bytes:
-        """Return the archive's bytes."""
         return (CORPUS / "archives" / self.path).read_bytes()
 
 

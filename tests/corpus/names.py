@@ -94,17 +94,15 @@ REFUSED = {
 }
 
 
-def one(name: str | bytes, **label: object) -> Archive:
-    """Build an archive with a member of a name beside a plain one."""
+def _one(name: str | bytes, **label: object) -> Archive:
     return archive(Member(name, TEXT, DEFLATE, **label), A)  # type: ignore[arg-type]  # fields of Member
 
 
-def encoded(encoding: str, *, path: bool = False) -> Archive:
-    """Build an archive with a name in an encoding, with the Unicode path field if `path`."""
+def _encoded(encoding: str, *, path: bool = False) -> Archive:
     name = ENCODED[encoding]
     raw = name.encode(encoding)
     field = unicode_path(raw, name) if path else b""
-    made = one(raw, key=name, extra=field)
+    made = _one(raw, key=name, extra=field)
     if path:
         return replace(made, warnings="unicode-path-used")
     return replace(made, policy=Policy(encoding=encoding))
@@ -112,22 +110,22 @@ def encoded(encoding: str, *, path: bool = False) -> Archive:
 
 SOUND = {
     "longer than a file system takes": unread(
-        "zipfile unzip bsdtar 7zz", one("n" * 256, in_folder="name-refused")
+        "zipfile unzip bsdtar 7zz", _one("n" * 256, in_folder="name-refused")
     ),
-    "three dots": replace(one(".../a.txt"), warnings="name-trailing-space-dot"),
-    **{f"plain {number}": one(name) for number, name in enumerate(PLAIN_NAMES)},
-    **{f"UTF-8 {number}": one(name) for number, name in enumerate(UNICODE_NAMES)},
+    "three dots": replace(_one(".../a.txt"), warnings="name-trailing-space-dot"),
+    **{f"plain {number}": _one(name) for number, name in enumerate(PLAIN_NAMES)},
+    **{f"UTF-8 {number}": _one(name) for number, name in enumerate(UNICODE_NAMES)},
     **{
         f"UTF-8 {number}, without bit 11": replace(
-            one(name.encode(), key=name), warnings="name-encoding-guess"
+            _one(name.encode(), key=name), warnings="name-encoding-guess"
         )
         for number, name in enumerate(UNICODE_NAMES)
     },
-    **{f"{encoding} is told": encoded(encoding) for encoding in ENCODED},
-    **{f"{encoding}, Unicode path": encoded(encoding, path=True) for encoding in ENCODED},
+    **{f"{encoding} is told": _encoded(encoding) for encoding in ENCODED},
+    **{f"{encoding}, Unicode path": _encoded(encoding, path=True) for encoding in ENCODED},
 }
 ROWS = [
-    fails(code, one(name, flags=0 if isinstance(name, str) else 0x800))
+    fails(code, _one(name, flags=0 if isinstance(name, str) else 0x800))
     for code, names in REFUSED.items()
     for name in names
 ] + [

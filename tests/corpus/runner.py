@@ -24,8 +24,7 @@ class Row(NamedTuple):
     differences: list[str]
 
 
-def read_own() -> Iterator[Row]:
-    """Run the project's own archives."""
+def _read_own() -> Iterator[Row]:
     for name, archive in ARCHIVES.items():
         lines = [f"{way}: {result}" for way, result in differing_ways(archive).items()]
         for reader in readers.READERS:
@@ -48,7 +47,7 @@ def main() -> int:
     """Print both tables; return 1 if an archive differs."""
     outcomes = Counter[str]()
     is_equal = True
-    for row in (*read_own(), *read_larger()):
+    for row in (*_read_own(), *read_larger()):
         outcomes[f"{row.name.partition('/')[0]:20} {row.expected}"] += 1
         for line in row.differences:
             is_equal = False

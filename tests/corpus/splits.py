@@ -28,18 +28,15 @@ ZIP64 = replace(SPLIT, shape=Shape(zip64=True))
 FEW_PARTS = Policy(limits=structs.replace(Limits(), parts=2))
 
 
-def shaped(**changes: object) -> Archive:
-    """Split an archive with a shape."""
+def _shaped(**changes: object) -> Archive:
     return replace(SPLIT, shape=Shape(**changes))  # type: ignore[arg-type]  # any field of Shape
 
 
-def spoiled(spoil: Callable[[list[bytes]], list[bytes]]) -> Archive:
-    """Split an archive and change its parts."""
+def _spoiled(spoil: Callable[[list[bytes]], list[bytes]]) -> Archive:
     return replace(SPLIT, spoil=spoil)
 
 
-def zip64(**changes: object) -> Archive:
-    """Split a ZIP64 archive with a shape."""
+def _zip64(**changes: object) -> Archive:
     return replace(SPLIT, shape=Shape(zip64=True, **changes))  # type: ignore[arg-type]  # any field of Shape
 
 
@@ -60,7 +57,7 @@ SOUND = {
     "parts of one byte": archive(FILES[0], sizes=(1,) * 120),
     "ZIP64 records": ZIP64,
     "ZIP64 records in several parts": replace(ZIP64, sizes=(300, 300, 300, 60, 30)),
-    "a comment": shaped(comment=b"part 3 of 3"),
+    "a comment": _shaped(comment=b"part 3 of 3"),
     "7-Zip volumes": Archive(FILES, piece=200),
     "7-Zip volumes of a ZIP64 archive": Archive(FILES, piece=333, shape=Shape(zip64=True)),
     "one part that was to be split": Archive(FILES, shape=Shape(prefix=MARKER, adjusted=True)),
@@ -69,22 +66,24 @@ SOUND = {
     "one volume": Archive(FILES, piece=9_999),
 }
 ROWS = [
-    rejects("part-missing", shaped(eocd={"disk": 9}), SPLIT),
-    rejects("part-wrong", spoiled(lambda parts: [bytes(len(parts[0])), *parts[1:]]), SPLIT),
-    rejects("part-wrong", spoiled(lambda parts: [parts[0], bytes(len(parts[1])), parts[2]]), SPLIT),
-    rejects("part-wrong", spoiled(lambda parts: [parts[0][1:], *parts[1:]]), SPLIT),
-    rejects("part-wrong", spoiled(lambda parts: [parts[0][:-1], *parts[1:]]), SPLIT),
-    rejects("part-wrong", spoiled(lambda parts: [parts[0], parts[1][1:], parts[2]]), SPLIT),
-    rejects("multi-disk", shaped(eocd={"disk": 1}), SPLIT),
-    rejects("multi-disk", shaped(eocd={"directory_disk": 3}), SPLIT),
-    rejects("multi-disk", shaped(eocd={"disk_entries": 7}), SPLIT),
-    rejects("multi-disk", shaped(eocd={"disk_entries": 0}), SPLIT),
-    rejects("multi-disk", shaped(eocd={"directory_offset": 100_000}), SPLIT),
-    rejects("multi-disk", zip64(locator={"disks": 9}), ZIP64),
-    rejects("multi-disk", zip64(zip64_eocd={"disk": 0}), ZIP64),
-    rejects("multi-disk", zip64(locator={"disks": 1}), ZIP64),
-    rejects("multi-disk", zip64(locator={"record_disk": 7}), ZIP64),
-    rejects("zip64-eocd-mismatch", zip64(zip64_eocd={"directory_disk": 9}), ZIP64),
+    rejects("part-missing", _shaped(eocd={"disk": 9}), SPLIT),
+    rejects("part-wrong", _spoiled(lambda parts: [bytes(len(parts[0])), *parts[1:]]), SPLIT),
+    rejects(
+        "part-wrong", _spoiled(lambda parts: [parts[0], bytes(len(parts[1])), parts[2]]), SPLIT
+    ),
+    rejects("part-wrong", _spoiled(lambda parts: [parts[0][1:], *parts[1:]]), SPLIT),
+    rejects("part-wrong", _spoiled(lambda parts: [parts[0][:-1], *parts[1:]]), SPLIT),
+    rejects("part-wrong", _spoiled(lambda parts: [parts[0], parts[1][1:], parts[2]]), SPLIT),
+    rejects("multi-disk", _shaped(eocd={"disk": 1}), SPLIT),
+    rejects("multi-disk", _shaped(eocd={"directory_disk": 3}), SPLIT),
+    rejects("multi-disk", _shaped(eocd={"disk_entries": 7}), SPLIT),
+    rejects("multi-disk", _shaped(eocd={"disk_entries": 0}), SPLIT),
+    rejects("multi-disk", _shaped(eocd={"directory_offset": 100_000}), SPLIT),
+    rejects("multi-disk", _zip64(locator={"disks": 9}), ZIP64),
+    rejects("multi-disk", _zip64(zip64_eocd={"disk": 0}), ZIP64),
+    rejects("multi-disk", _zip64(locator={"disks": 1}), ZIP64),
+    rejects("multi-disk", _zip64(locator={"record_disk": 7}), ZIP64),
+    rejects("zip64-eocd-mismatch", _zip64(zip64_eocd={"directory_disk": 9}), ZIP64),
     rejects("multi-disk", on_disk(9), on_disk(1)),
     *(
         rejects(
@@ -92,7 +91,7 @@ ROWS = [
         )
         for central in NOWHERE
     ),
-    rejects("gap-before-eocd", spoiled(lambda parts: [*parts[:-1], b"stub" + parts[-1]]), SPLIT),
+    rejects("gap-before-eocd", _spoiled(lambda parts: [*parts[:-1], b"stub" + parts[-1]]), SPLIT),
     rejects("too-many-parts", SPLIT, replace(SPLIT, sizes=(400,)), FEW_PARTS),
     rejects("too-many-parts", Archive(FILES, piece=200), Archive(FILES, piece=900), FEW_PARTS),
     fails(

@@ -145,7 +145,6 @@ def run_command(archives: Sequence[Archive], folder: Path, tuning: str) -> list[
 
 
 def _read_end(archive: Archive, report: dict[str, Any], files: dict[str, bytes]) -> Result:
-    """Return the result of a report and the files that lie there."""
     if report["verdict"] == "REJECTED":
         assert files == {}
         return Result(report["reason"])

@@ -24,7 +24,6 @@ def _plain() -> bytes:
 
 
 def _damaged() -> bytes:
-    """One member whose data is not what its CRC-32 says."""
     wrong = {"crc32": 1}
     return build(*PLAIN, Entry("data/c.csv", b"5,6\n" * 500, DEFLATE, local=wrong, central=wrong))
 
@@ -41,7 +40,6 @@ def _nested() -> bytes:
 
 
 def _wheel() -> bytes:
-    """A wheel as PyPI has it, much smaller."""
     return build(
         Entry("six.py", b"import sys\n" * 400, DEFLATE),
         Entry("six-1.17.0.dist-info/WHEEL", b"Wheel-Version: 1.0\n", DEFLATE),

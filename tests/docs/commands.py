@@ -76,7 +76,6 @@ def read_commands(page: Path) -> list[Command]:
 
 
 def _joined(block: str, *, console: bool) -> Iterator[str]:
-    """Yield the commands of a block, continued lines as one."""
     kept = ""
     for line in block.splitlines():
         if console and not kept and not line.lstrip().startswith("$ "):

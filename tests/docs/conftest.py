@@ -45,7 +45,6 @@ def typed(
 
 @pytest.fixture(scope="session")
 def uv() -> Path:
-    """Return the program uv."""
     own = ROOT / ".uv" / "bin" / "uv"
     found = own if own.exists() else shutil.which("uv")
     if found is None:
@@ -61,7 +60,6 @@ def installed(uv: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def wheel(installed: Path) -> Path:
-    """Return the wheel of this checkout."""
     (found,) = (installed.parent / "dist").glob("s3unzip-*.whl")
     return found
 

@@ -82,7 +82,6 @@ class World:
         }
 
     def run(self, command: Command) -> str | None:
-        """Run a command; say what went wrong."""
         assignment = ASSIGNMENT.fullmatch(command.text)
         if assignment:
             if assignment[1] not in self._variables:  # the world's own keep what they are
@@ -125,7 +124,6 @@ class World:
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[EmbeddedAws]:
-    """One MiniStack for all pages."""
     if not PYTHON.exists():
         pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
     with EmbeddedAws() as running:
@@ -133,7 +131,6 @@ def aws() -> Iterator[EmbeddedAws]:
 
 
 def _of_s3unzip(command: Command) -> list[str] | None:
-    """Return the arguments, None where the command is another."""
     words = command.words
     words = words[2:] if words[:2] == ["uv", "run"] else words
     return words[1:] if words[:1] == ["s3unzip"] else None
@@ -162,7 +159,6 @@ def test_commands_run(page: Path, aws: EmbeddedAws, installed: Path, tmp_path: P
 
 
 def _answer_archive(asked: Asked) -> Reply:
-    """Answer with the archive of the name that an address ends with."""
     path = asked.path.lstrip("/")
     return WebFiles({path: make_archive(path.rsplit("/", 1)[-1])})(asked)
 

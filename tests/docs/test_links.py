@@ -13,7 +13,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def _anchors(page: Path) -> set[str]:
-    """Return the anchors that GitHub makes of a page's headings."""
     text = BLOCK.sub("", page.read_text(encoding="utf-8"))
     plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(text))
     return {heading.strip().replace(" ", "-") for heading in plain}

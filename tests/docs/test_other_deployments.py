@@ -107,7 +107,6 @@ def test_an_environment_with_routes(tmp_path: Path, variables: dict[str, str]) -
 
 
 def _await_runs(variables: dict[str, str], count: int) -> None:
-    """Wait until so many runs have a report."""
     s3 = make_client("s3", variables)
     (work,) = (
         bucket["Name"] for bucket in s3.list_buckets()["Buckets"] if "work" in bucket["Name"]

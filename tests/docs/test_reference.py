@@ -15,7 +15,6 @@ from s3unzip.zip import CHECKS
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    """The reference as the code makes it."""
     return make_pages()
 
 

@@ -36,7 +36,6 @@ class User(NamedTuple):
     program: Program
 
     def may(self, *statements: dict[str, Any]) -> None:
-        """Give the user these rights and no others."""
         allowed = [{"Effect": "Allow", **statement} for statement in statements]
         document = json.dumps({"Version": "2012-10-17", "Statement": allowed})
         self.iam.put_user_policy(UserName="zip", PolicyName="all", PolicyDocument=document)
@@ -58,7 +57,6 @@ def aws() -> Iterator[EmbeddedAws]:
 
 @pytest.fixture
 def user(aws: EmbeddedAws, tmp_path: Path) -> User:
-    """The user with a new access key, in an empty folder."""
     iam = make_client("iam", aws.environment)
     for old in iam.list_access_keys(UserName="zip")["AccessKeyMetadata"]:
         iam.delete_access_key(UserName="zip", AccessKeyId=old["AccessKeyId"])

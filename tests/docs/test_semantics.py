@@ -10,8 +10,7 @@ REFERENCE = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 
 
 @cache
-def names_in(path: str) -> set[str]:
-    """Return the names of the tests in a file, those of classes included."""
+def _names_in(path: str) -> set[str]:
     tree = ast.parse(Path(path).read_text())
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
@@ -24,4 +23,4 @@ def test_each_sentence_has_a_test_that_exists() -> None:
         references = REFERENCE.findall(sentence)
         assert references, sentence
         for path, name in references:
-            assert name in names_in(path), f"{path}::{name}"
+            assert name in _names_in(path), f"{path}::{name}"

@@ -11,7 +11,6 @@ from tests.support.assemblies import for_embedded_aws
 
 @pytest.fixture(scope="session")
 def assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The cloud assembly of the environment dev, as `cdk synth` writes it."""
     return for_embedded_aws(tmp_path_factory, "dev")
 
 

@@ -35,9 +35,7 @@ def start_held(pipeline: DeployedPipeline, key: str, body: bytes) -> str:
     return await_value(pipeline, find)
 
 
-def extracted(pipeline: DeployedPipeline, run: str, members: int) -> Report:
-    """Return the report of a run as soon as it says that so many members are extracted."""
-
+def _extracted(pipeline: DeployedPipeline, run: str, members: int) -> Report:
     def find() -> Report | None:
         report = pipeline.find_report(run)
         return report if report is not None and report.extracted == members else None
@@ -45,8 +43,7 @@ def extracted(pipeline: DeployedPipeline, run: str, members: int) -> Report:
     return await_value(pipeline, find)
 
 
-def ended(pipeline: DeployedPipeline, run: str) -> Report:
-    """Return the report of a run when its last execution has ended."""
+def _ended(pipeline: DeployedPipeline, run: str) -> Report:
     return await_value(pipeline, lambda: pipeline.report(run))
 
 
@@ -55,7 +52,7 @@ def test_run_without_workers_waits(pipeline: DeployedPipeline) -> None:
     with with_variables(pipeline, "intake", STATE_MACHINE), without_workers(pipeline, "extract"):
         run = start_held(pipeline, "waits.zip", build(*members_of(10)))
         assert pipeline.find_report(run) is None
-    report = ended(pipeline, run)
+    report = _ended(pipeline, run)
     assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 10), pipeline.logs()
 
 
@@ -66,7 +63,7 @@ def test_run_that_fails_goes_on_with_a_new_event(pipeline: DeployedPipeline) -> 
             report = pipeline.extract("fails.zip", build(*members_of(10)))
         assert (report.verdict, report.missing, report.rounds) == (Verdict.FAILED, 10, 3)
         put_event(pipeline, "fails.zip")
-        found = extracted(pipeline, report.run, 10)
+        found = _extracted(pipeline, report.run, 10)
     assert found.verdict is Verdict.COMPLETED
     wanted = {f"fails/{name_of(one)}": one.content for one in members_of(10)}
     assert pipeline.members("fails/") == wanted
@@ -81,12 +78,12 @@ def test_aborted_run_is_reported_and_goes_on(pipeline: DeployedPipeline) -> None
         run = start_held(pipeline, "aborted.zip", build(*members_of(10)))
         name = machine.replace(":stateMachine:", ":execution:")
         states.stop_execution(executionArn=f"{name}:{execution_name(run)}")
-        report = ended(pipeline, run)
+        report = _ended(pipeline, run)
     assert (report.verdict, report.reason, report.missing) == (Verdict.FAILED, "stopped", 10)
     assert "ABORTED" in str(report.message)
     again = execution_name(f"{run}-r2")
     states.start_execution(stateMachineArn=machine, name=again, input=json.dumps({"run": run}))
-    report = extracted(pipeline, run, 10)
+    report = _extracted(pipeline, run, 10)
     assert report.verdict is Verdict.COMPLETED
 
 
@@ -120,7 +117,7 @@ def test_run_that_cannot_be_planned_is_reported(pipeline: DeployedPipeline) -> N
             report = pipeline.extract("unplanned.zip", build(*members_of(100)))
         assert (report.verdict, report.members) == (Verdict.FAILED, 0)
         put_event(pipeline, "unplanned.zip")
-        found = extracted(pipeline, report.run, 100)
+        found = _extracted(pipeline, report.run, 100)
     assert found.verdict is Verdict.COMPLETED
 
 
@@ -137,7 +134,7 @@ def test_replaced_archive(pipeline: DeployedPipeline) -> None:
             run = start_held(pipeline, "replaced.zip", body(older))
         pipeline.put("replaced.zip", body(newer))
         await_value(pipeline, lambda: len(pipeline.member_keys("replaced/")) == len(newer))
-    assert ended(pipeline, run).extracted == 12
+    assert _ended(pipeline, run).extracted == 12
     runs = await_value(pipeline, lambda: [name for name in pipeline.runs() if "again" in name])
     again = await_value(pipeline, lambda: pipeline.find_report(runs[0]))
     assert again.options.on_conflict is OnConflict.SKIP_UNCHANGED

@@ -70,15 +70,14 @@ def test_archive_that_was_extracted_is_tagged(pipeline: DeployedPipeline) -> Non
     with with_variables(pipeline, "intake", STATE_MACHINE):
         pipeline.extract("large.zip", build(*members_of(5)))
     for key in ("small.zip", "large.zip"):
-        await_value(pipeline, partial(is_tagged, pipeline, key))
+        await_value(pipeline, partial(_is_tagged, pipeline, key))
         tags = pipeline.client("s3").get_object_tagging(
             Bucket=pipeline.outputs["IngestBucket"], Key=key
         )
         assert tags["TagSet"] == [{"Key": "state", "Value": "extracted"}]
 
 
-def is_tagged(pipeline: DeployedPipeline, key: str) -> bool:
-    """Say whether the report of an archive's run tells that the archive is tagged."""
+def _is_tagged(pipeline: DeployedPipeline, key: str) -> bool:
     run = pipeline.find_run(key)
     report = None if run is None else pipeline.find_report(run)
     known = report.after_success if report is not None else None

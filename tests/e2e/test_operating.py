@@ -24,8 +24,7 @@ def operator(pipeline: DeployedPipeline, tmp_path: Path) -> Program:
     return program
 
 
-def versions(pipeline: DeployedPipeline) -> list[str]:
-    """Return the keys of all versions and delete markers in the buckets."""
+def _versions(pipeline: DeployedPipeline) -> list[str]:
     s3 = pipeline.client("s3")
     names = ("IngestBucket", "DestinationBucket", "WorkBucket")
     listed = [s3.list_object_versions(Bucket=pipeline.outputs[name]) for name in names]
@@ -35,7 +34,7 @@ def versions(pipeline: DeployedPipeline) -> list[str]:
 
 def test_a_healthy_environment(pipeline: DeployedPipeline, operator: Program) -> None:
     """Every check of doctor answers, the canary is extracted, and nothing of it is left."""
-    before = versions(pipeline)
+    before = _versions(pipeline)
     checks = json.loads(operator.run("doctor", "--env", "dev", "--json").ends(0).out)["checks"]
     statuses = {one["name"]: one["status"] for one in checks}
     assert list(statuses) == [*ACCOUNT_CHECKS, "canary", "canary removal"]
@@ -43,13 +42,13 @@ def test_a_healthy_environment(pipeline: DeployedPipeline, operator: Program) ->
     quiet = {name for name, status in statuses.items() if status == "warning"}
     assert quiet == {"alarms", "subscriptions"}, checks
     assert "5 of 5 members" in next(one["message"] for one in checks if one["name"] == "canary")
-    assert versions(pipeline) == before
+    assert _versions(pipeline) == before
 
 
 def test_doctor_says_how_to_mend_a_fault(pipeline: DeployedPipeline, operator: Program) -> None:
     """Events that are switched off fail doctor, and it says how to mend that."""
     s3, bucket = pipeline.client("s3"), pipeline.outputs["IngestBucket"]
-    put, before = s3.put_bucket_notification_configuration, versions(pipeline)
+    put, before = s3.put_bucket_notification_configuration, _versions(pipeline)
     put(Bucket=bucket, NotificationConfiguration={})
     try:
         done = operator.run("doctor", "--env", "dev", "--wait", "3")
@@ -60,7 +59,7 @@ def test_doctor_says_how_to_mend_a_fault(pipeline: DeployedPipeline, operator: P
     at = next(n for n, line in enumerate(lines) if line.startswith("failure  events"))
     assert "switch it on" in lines[at + 1]
     assert any(line.startswith("failure  canary") for line in lines)
-    assert versions(pipeline) == before
+    assert _versions(pipeline) == before
 
 
 def test_watch_ends_with_the_verdict(pipeline: DeployedPipeline, operator: Program) -> None:

@@ -60,8 +60,7 @@ def test_the_tried_rights_are_all_rights_of_the_template(assembly: Assembly) -> 
     assert found == set(RIGHTS)
 
 
-def make_members() -> list[Entry]:
-    """Return small, streamed, copied and split members, and one that is bad."""
+def _make_members() -> list[Entry]:
     dice = random.Random(7)
     words = [dice.randbytes(dice.randint(2, 6)).hex() for _ in range(800)]
 
@@ -80,7 +79,7 @@ def make_members() -> list[Entry]:
 
 NAMES = [f"{n}.txt" for n in range(30)]
 # Of every kind of task, and of two batches: each task that fails is repeated in three rounds.
-ARCHIVE = build(*make_members(), *(Entry(name, b"x") for name in NAMES))
+ARCHIVE = build(*_make_members(), *(Entry(name, b"x") for name in NAMES))
 BATCH = build(*(Entry(name, b"text" * 90, DEFLATE) for name in NAMES))
 SMALL = build(*(Entry(f"{n}.raw", random.Random(n).randbytes(40_000)) for n in range(20)))
 OF_LARGE = {  # what only large members need
@@ -128,8 +127,7 @@ def is_as_it_should_be(report: Report | None) -> bool:
 
 
 @contextmanager
-def without(pipeline: DeployedPipeline, right: Right) -> Iterator[None]:
-    """Take one action on one kind of thing out of a function's role, for a while."""
+def _without(pipeline: DeployedPipeline, right: Right) -> Iterator[None]:
     iam = pipeline.client("iam")
     roles = [one["RoleName"] for one in iam.list_roles()["Roles"]]
     (role,) = (one for one in roles if f"Functions{right.function.capitalize()}Role" in one)
@@ -171,13 +169,13 @@ def test_no_right_is_too_many(guarded: DeployedPipeline, right: Right) -> None:
     key = f"right-{RIGHTS.index(right)}.zip"
     if right.function != "intake":
         archive = ARCHIVE if right.key in OF_LARGE else BATCH
-        with without(guarded, right):
+        with _without(guarded, right):
             assert not is_as_it_should_be(run_once(guarded, key, archive))
         return
     # What is there is looked at.
     bucket, there = guarded.outputs["DestinationBucket"], key.replace(".zip", "/0.raw")
     guarded.client("s3").put_object(Bucket=bucket, Key=there, Body=bytes(40_000))
-    with with_variables(guarded, "intake", HERE, idle=False), without(guarded, right):
+    with with_variables(guarded, "intake", HERE, idle=False), _without(guarded, right):
         report = run_once(guarded, key, SMALL)
     assert report is None or report.verdict is not Verdict.COMPLETED
 

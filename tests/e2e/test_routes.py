@@ -34,8 +34,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedPipel
         yield DeployedPipeline.create(assembly, aws.environment)
 
 
-def extract(pipeline: DeployedPipeline, key: str, body: bytes) -> Report:
-    """Put an archive; return the report of its run when everything is at rest."""
+def _extract(pipeline: DeployedPipeline, key: str, body: bytes) -> Report:
     pipeline.put(key, body)
     report = pipeline.wait(key)
     wait_until_idle(pipeline)
@@ -48,9 +47,9 @@ def test_each_route_has_its_own_way(pipeline: DeployedPipeline, how: str) -> Non
     with ExitStack() as stack:
         if how == "machine":
             stack.enter_context(with_variables(pipeline, "intake", STATE_MACHINE))
-        acme = extract(pipeline, f"acme/{how}.zip", SEALED)
-        globex = extract(pipeline, f"globex/{how}.zipx", PLAIN)
-        neither = extract(pipeline, f"globex/{how}.zip", PLAIN)
+        acme = _extract(pipeline, f"acme/{how}.zip", SEALED)
+        globex = _extract(pipeline, f"globex/{how}.zipx", PLAIN)
+        neither = _extract(pipeline, f"globex/{how}.zip", PLAIN)
     assert (acme.verdict, acme.route) == (Verdict.COMPLETED, Route("acme"))
     body = pipeline.client("s3").get_object(Bucket=BUCKET, Key="in/a.txt")["Body"].read()
     assert body == b"of acme"
@@ -62,5 +61,5 @@ def test_each_route_has_its_own_way(pipeline: DeployedPipeline, how: str) -> Non
 
 def test_a_password_is_of_its_route(pipeline: DeployedPipeline) -> None:
     """An encrypted archive of another sender is not opened with it."""
-    report = extract(pipeline, "globex/sealed.zipx", SEALED)
+    report = _extract(pipeline, "globex/sealed.zipx", SEALED)
     assert (report.verdict, report.reasons) == (Verdict.COMPLETED_WITH_ERRORS, {"encrypted": 1})

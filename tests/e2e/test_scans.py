@@ -22,14 +22,12 @@ THREATS = [{"name": "EICAR-Test-File (not a virus)"}]
 
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedPipeline]:
-    """The stack of an environment with a malware gate."""
     assembly = for_embedded_aws(tmp_path_factory, "scanned")
     with start_aws(auth=True, wait_scale=0.02) as aws:
         yield DeployedPipeline.create(assembly, aws.environment)
 
 
-def put(pipeline: DeployedPipeline, key: str, text: bytes) -> dict[str, Any]:
-    """Put an archive with one member; return what S3 says of its version."""
+def _put(pipeline: DeployedPipeline, key: str, text: bytes) -> dict[str, Any]:
     s3, bucket = pipeline.client("s3"), pipeline.outputs["IngestBucket"]
     return dict(s3.put_object(Bucket=bucket, Key=key, Body=build(Entry("a.txt", text))))
 
@@ -62,8 +60,7 @@ def scan(
     assert pipeline.client("events").put_events(Entries=[entry])["FailedEntryCount"] == 0
 
 
-def tag(pipeline: DeployedPipeline, key: str, version: dict[str, Any], status: str) -> None:
-    """Tag a version as GuardDuty does after its scan."""
+def _tag(pipeline: DeployedPipeline, key: str, version: dict[str, Any], status: str) -> None:
     pipeline.client("s3").put_object_tagging(
         Bucket=pipeline.outputs["IngestBucket"],
         Key=key,
@@ -93,7 +90,7 @@ def withheld(pipeline: DeployedPipeline, key: str) -> list[str]:
 def test_an_archive_waits_for_its_scan(pipeline: DeployedPipeline) -> None:
     """The upload starts nothing, also as S3's own event; the clean result does."""
     key = "in/clean.zip"
-    version = put(pipeline, key, b"text")
+    version = _put(pipeline, key, b"text")
     submit(pipeline, key, sender="aws.s3")
     await_value(pipeline, lambda: "waits for the result of its scan" in pipeline.logs())
     assert pipeline.find_run(key) is None
@@ -109,7 +106,7 @@ def test_an_archive_that_is_not_clean_is_not_opened(
 ) -> None:
     """It is counted, and the log names the archive, the result and the threats."""
     key = f"in/{status}.zip"
-    scan(pipeline, key, put(pipeline, key, b"text"), status)
+    scan(pipeline, key, _put(pipeline, key, b"text"), status)
     await_value(pipeline, lambda: withheld(pipeline, key) == [status])
     wait_until_idle(pipeline)
     assert pipeline.find_run(key) is None
@@ -121,8 +118,8 @@ def test_an_archive_that_is_not_clean_is_not_opened(
 def test_only_the_scanned_version_is_opened(pipeline: DeployedPipeline) -> None:
     """The clean result of an older version opens no newer one, which has a result of its own."""
     key = "in/replaced.zip"
-    older = put(pipeline, key, b"older")
-    newer = put(pipeline, key, b"newer")
+    older = _put(pipeline, key, b"older")
+    newer = _put(pipeline, key, b"newer")
     scan(pipeline, key, older)
     await_value(pipeline, lambda: "another version is there" in pipeline.logs())
     wait_until_idle(pipeline)
@@ -136,9 +133,9 @@ def test_only_the_scanned_version_is_opened(pipeline: DeployedPipeline) -> None:
 def test_a_submitted_archive_needs_the_tag(pipeline: DeployedPipeline, status: str | None) -> None:
     """Only the tag of a clean scan lets `submit` open an archive."""
     key = f"in/submitted-{status}.zip"
-    version = put(pipeline, key, b"text")
+    version = _put(pipeline, key, b"text")
     if status is not None:
-        tag(pipeline, key, version, status)
+        _tag(pipeline, key, version, status)
     submit(pipeline, key)
     if status == CLEAN:
         assert pipeline.wait(key).verdict is Verdict.COMPLETED
@@ -151,12 +148,12 @@ def test_a_submitted_archive_needs_the_tag(pipeline: DeployedPipeline, status: s
 def test_a_newer_version_is_not_followed_before_its_scan(pipeline: DeployedPipeline) -> None:
     """An archive that is replaced during its run has its newer version left alone."""
     key = "in/followed.zip"
-    older = put(pipeline, key, b"older")
+    older = _put(pipeline, key, b"older")
     with with_variables(pipeline, "intake", STATE_MACHINE, idle=False):
         with without_workers(pipeline, "extract"):
             scan(pipeline, key, older)
             await_value(pipeline, lambda: pipeline.find_run(key))
-            newer = put(pipeline, key, b"newer")
+            newer = _put(pipeline, key, b"newer")
         report = pipeline.wait(key)
     assert report.verdict is Verdict.COMPLETED
     await_value(pipeline, lambda: "waits for its scan" in pipeline.logs())

@@ -82,15 +82,13 @@ def honest(method: int, members: int = 100) -> bytes:
     )
 
 
-def lying(method: int, declared: int) -> bytes:
-    """Return an archive of one member that declares `declared` bytes and holds 64 MiB."""
+def _lying(method: int, declared: int) -> bytes:
     content = bytes(64 * MIB)
     sizes = {"size": declared, "crc32": zlib.crc32(bytes(declared))}
     return build(Entry("liar", content, method, local=sizes, central=sizes))
 
 
-def empty_members(members: int = 70_000) -> bytes:
-    """Return an archive of empty members."""
+def _empty_members(members: int = 70_000) -> bytes:
     entries = (Entry(f"{n:06d}", b"", STORED) for n in range(members))
     return build(*entries, shape=Shape(zip64=True))
 
@@ -109,13 +107,13 @@ def cost_of(records: list[Record], seconds: float) -> float:
 ALL: dict[str, Callable[[], bytes]] = {  # making them takes seconds
     "overlap": overlap,
     "quoted_overlap": quoted_overlap,
-    "empty_70000": empty_members,
+    "empty_70000": _empty_members,
     "ratio.bzip2.30": partial(honest, BZIP2, 30),
 }
 for _name, _method in METHODS.items():
     ALL[f"ratio.{_name}"] = partial(honest, _method)
-    ALL[f"lying.small.{_name}"] = partial(lying, _method, 1_000)
-    ALL[f"lying.large.{_name}"] = partial(lying, _method, 100 * KIB)
+    ALL[f"lying.small.{_name}"] = partial(_lying, _method, 1_000)
+    ALL[f"lying.large.{_name}"] = partial(_lying, _method, 100 * KIB)
 SOME = (
     *("overlap", "quoted_overlap", "ratio.deflate", "ratio.bzip2.30"),
     *("lying.small.deflate", "lying.large.zstd"),

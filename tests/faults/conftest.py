@@ -11,14 +11,12 @@ from tests.support.servers import find_versitygw, run_versitygw
 
 @pytest.fixture(autouse=True)
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set what a context of the harness would set in this process."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="session")
 def shared_world() -> Iterator[World]:
-    """Start an S3 server with the three buckets, and a proxy before it."""
     if find_versitygw() is None:
         pytest.skip("versitygw is not installed: docs/reliability.md says how")
     with run_versitygw() as (url, objects), FaultProxy(int(url.rpartition(":")[2])) as proxy:
@@ -27,12 +25,10 @@ def shared_world() -> Iterator[World]:
 
 @pytest.fixture
 def world(shared_world: World) -> World:
-    """Return the server with empty buckets."""
     shared_world.clear()
     return shared_world
 
 
 @pytest.fixture
 def proxy(world: World) -> FaultProxy:
-    """Return the proxy without rules and without records."""
     return world.proxy

@@ -70,7 +70,6 @@ class Sequence:
         return {key: one._replace(zip_crc32=one.crc32) for key, one in found.items()}
 
     def _run(self, kills: int) -> int:
-        """Run one command, and kill up to so many of its processes; return its exit code."""
         self.tally["programs"] += 1
         program = subprocess.Popen(
             [*COMMAND, *self._words(), "--workers", "3", "--endpoint-url", self._world.endpoint],
@@ -94,7 +93,6 @@ class Sequence:
         return code
 
     def _kill(self, program: int, children: list[int]) -> int:
-        """Kill one of the processes; return how many were killed."""
         of_program = self._dice.random() < TO_PROGRAM
         if not of_program and not children:  # not begun yet
             return 0
@@ -106,7 +104,6 @@ class Sequence:
         return 0
 
     def _words(self) -> list[str]:
-        """Return what the next command does: a run by some rule, or one that goes on."""
         home = Path(self._folder, "home/runs")
         planned = sorted(home.glob("*/*/run.json"))
         if planned and self._dice.random() < 1 / 4:

@@ -95,7 +95,6 @@ class FaultProxy(HttpServer):
         return taken
 
     def _pass_on(self, asked: Asked) -> Reply:
-        """Answer one request: by a rule, or with what the server answers."""
         kind, path = _kind(asked), unquote(urlsplit(asked.path).path)
         with self._lock:
             rule = self._choose(kind, path)
@@ -125,7 +124,6 @@ class FaultProxy(HttpServer):
         return replace(reply, cut=len(reply.body) // 2 if act is Act.TRUNCATE else None)
 
     def _ask(self, asked: Asked) -> Reply:
-        """Return the server's answer to a request."""
         connection = http.client.HTTPConnection(HOST, self._server_port)
         connection.putrequest(asked.method, asked.path, skip_host=True, skip_accept_encoding=True)
         for name, value in asked.headers.items():
@@ -146,7 +144,6 @@ class FaultProxy(HttpServer):
         )
 
     def _choose(self, kind: str, path: str) -> Rule | None:
-        """Return the rule that hits a request."""
         for rule, counts in self._rules:
             if (rule.kinds and kind not in rule.kinds) or rule.within not in path:
                 continue

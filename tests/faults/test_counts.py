@@ -24,8 +24,7 @@ OF_RECORDS = {"get", "put", "list", "delete"}
 NOT_REQUESTS = {"retries", "throttled"}
 
 
-def seen(world: World) -> dict[str, int]:
-    """Return the requests that came through the proxy since the last time."""
+def _seen(world: World) -> dict[str, int]:
     return count(world.proxy.take_records())
 
 
@@ -43,8 +42,7 @@ def count(records: Iterable[Record]) -> dict[str, int]:
     )
 
 
-def agree(report: Report, found: dict[str, int]) -> bool:
-    """Say whether a report has the requests that were found."""
+def _agree(report: Report, found: dict[str, int]) -> bool:
     told = {
         kind: count
         for kind, count in asdict(report.requests).items()
@@ -70,7 +68,7 @@ def test_counts_of_every_kind_of_task(
     world.put_archive(archive)
     report = world.run(processes=2, tuning=replace(TUNING, copy_task_bytes=6 * MIB))
     assert report.verdict is Verdict.COMPLETED
-    assert agree(report, seen(world))
+    assert _agree(report, _seen(world))
     assert world.listing() == expected_listing(archive)
     assert world.uploads() == 0
     summary = RunRecords.open(world.maker()(LocalClock()).stores, report.run).read_plan()
@@ -88,7 +86,7 @@ def test_counts_of_a_run_that_finds_all_unchanged(world: World) -> None:
     assert not any(one.kind == "put" and "/archive/" in one.path for one in records)
     found = count(records)
     assert report.unchanged == 1_100
-    assert agree(report, found)
+    assert _agree(report, found)
     assert found["list"] >= 2
 
 
@@ -108,7 +106,7 @@ def test_counts_of_a_run_with_faults(world: World, rule: Rule) -> None:
     world.proxy.set_rules(rule)
     report = world.run()
     assert report.verdict is Verdict.COMPLETED
-    assert agree(report, seen(world))
+    assert _agree(report, _seen(world))
     assert report.requests.retries > 0
 
 
@@ -126,7 +124,7 @@ def test_requests_of_deleting_what_is_extra(world: World) -> None:
         return True
 
     report = clear_extra(report, world.maker()(LocalClock()), confirm)
-    requests = seen(world)
+    requests = _seen(world)
     assert min(requests["list"], requests["delete"]) >= 2
     assert len(found) == 1_100
     assert len(world.listing()) == report.extracted == 20

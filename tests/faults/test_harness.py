@@ -57,8 +57,7 @@ if LONG:
     )
 
 
-def say(what: str, **figures: float) -> None:
-    """Print what was measured; pytest shows it with -s."""
+def _say(what: str, **figures: float) -> None:
     for name, value in figures.items():
         print(f"BENCH faults.{what}.{name} {value:g}", flush=True)  # noqa: T201 - the long form
 
@@ -76,14 +75,14 @@ def extract(world: World, archive: bytes, rule: Rule, label: str) -> int:
     assert world.listing() == expected_listing(archive)
     assert world.uploads() == 0
     faults = sum(bool(record.fault) for record in records)
-    say(label, seconds=seconds, requests=len(records), faults=faults)
+    _say(label, seconds=seconds, requests=len(records), faults=faults)
     return faults
 
 
 def test_killed_workers_leave_nothing_undone(world: World) -> None:
     """After kills and at most one resumed run all members exist, and no upload is left."""
     found = kill_and_resume(world, 1_000 if LONG else 6)
-    say("kills", **found)
+    _say("kills", **found)
     assert found["equal_sequences"] == found["sequences"]
     assert (found["uploads_left"], found["files_left"], found["survivors"]) == (0, 0, 0)
 
@@ -139,10 +138,10 @@ def test_never_a_mix(world: World) -> None:
         else:
             assert verdict is Verdict.SOURCE_CHANGED
             seconds.append(time.monotonic() - changes[0])
-    say("overwrites", **{verdict.value: count for verdict, count in verdicts.items()})
+    _say("overwrites", **{verdict.value: count for verdict, count in verdicts.items()})
     if seconds:
         ordered = sorted(seconds)
-        say("overwrites.seconds", p50=ordered[len(ordered) // 2], max=ordered[-1])
+        _say("overwrites.seconds", p50=ordered[len(ordered) // 2], max=ordered[-1])
 
 
 @pytest.mark.parametrize("members", [500, 10_000] if LONG else [1_000])
@@ -172,7 +171,7 @@ def test_a_missing_right_is_asked_for_a_few_times(
     records = world.proxy.take_records()
     first = next(place for place, record in enumerate(records) if record.fault)
     later = sum(not record.path.startswith("/work/") for record in records[first + 1 :])
-    say(f"denied.{rule.code}.{members}", requests_after=later)
+    _say(f"denied.{rule.code}.{members}", requests_after=later)
     assert later < 100
     world.proxy.set_rules()
     if run:
@@ -194,11 +193,10 @@ def test_tasks_done_twice_at_once(world: World) -> None:
         assert step.report.verdict is Verdict.COMPLETED
         assert world.listing() == expected_listing(archive)
         assert world.uploads() == 0
-    say("twins", tasks=done)
+    _say("twins", tasks=done)
 
 
 def _do_twice(name: str, tasks: tuple[Task, ...], one: Context, other: Context) -> int:
-    """Do each task of a round in two threads at once; return how many there were."""
     records = RunRecords.open(one.stores, name)
     run, done = records.read_plan().run, 0
     with ThreadPoolExecutor(2) as pool:
@@ -230,7 +228,7 @@ def test_a_bomb_is_refused_within_budget(world: World, name: str) -> None:
     records = world.proxy.take_records()
     sent = sum(record.sent for record in records if record.path.startswith(f"/{DESTINATION}/"))
     dollars = bombs.cost_of(records, seconds)
-    say(f"bombs.{name}", seconds=seconds, bytes_sent=sent, dollars=dollars)
+    _say(f"bombs.{name}", seconds=seconds, bytes_sent=sent, dollars=dollars)
     assert report.verdict is Verdict.REJECTED or (report.failed, report.extracted) == (1, 0)
     assert sum(entry.size for entry in world.listing().values()) == 0
     assert sent <= BUDGET_BYTES

@@ -16,7 +16,6 @@ BODY = bytes(range(256)) * 1024
 
 @pytest.fixture
 def client(proxy: FaultProxy) -> Iterator[S3Client]:
-    """Return a client that goes through the proxy."""
     client = open_client(proxy.url)
     yield client
     client.close()

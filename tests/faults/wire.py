@@ -13,7 +13,6 @@ class Link:
         self._free = 0.0
 
     def carry(self, size: int) -> None:
-        """Wait until `size` bytes are through."""
         with self._lock:
             self._free = max(self._free, time.monotonic()) + size / self._rate
             until = self._free

@@ -118,7 +118,6 @@ class World:
         self.client = open_client(endpoint)
 
     def clear(self) -> None:
-        """Begin anew: empty buckets, no rules, no records."""
         for bucket in BUCKETS:
             folder = self.objects / bucket
             if folder.exists():
@@ -133,7 +132,6 @@ class World:
         self.client.put_object(Bucket=SOURCE, Key=KEY, Body=archive)
 
     def maker(self, tuning: Tuning = TUNING, policy: Policy | None = None) -> ContextMaker:
-        """Return what makes a context here and in workers."""
         return ContextMaker(self.proxy.url, tuning, policy or Policy())
 
     def request(self, options: Options | None = None) -> Request:
@@ -160,7 +158,6 @@ class World:
         return list_folder(self.objects / DESTINATION)
 
     def uploads(self) -> int:
-        """Return how many multipart uploads are incomplete."""
         answers = [self.client.list_multipart_uploads(Bucket=bucket) for bucket in BUCKETS]
         return sum(len(answer.get("Uploads", [])) for answer in answers)
 

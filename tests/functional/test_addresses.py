@@ -63,7 +63,6 @@ class Site:
         }
 
     def extract(self, *words: str, source: str = "from", target: str = "out") -> Ended:
-        """Extract the archive as processes do."""
         return self.program.start(
             "run", f"s3://{source}/in/a.zip", f"s3://{target}/to", "-w", "2", *words
         )
@@ -71,7 +70,6 @@ class Site:
 
 @pytest.fixture
 def site(program: Program) -> Iterator[Site]:
-    """The store and the command line."""
     s3 = Hosts()
     with HttpServer(s3.answer_proxied) as proxy:
         yield Site(program, s3, proxy.url)

@@ -59,18 +59,15 @@ class Shop(NamedTuple):
     url: str
 
     def put(self, key: str, *entries: Entry) -> str:
-        """Put an archive into the store; return its URL."""
         facts = ObjectFacts("application/zip", {})
         self.s3.buckets["from"].put(key, build(*entries), facts, if_absent=False)
         return f"s3://from/{key}"
 
     def run(self, *words: str) -> Ended:
-        """Run a command that reaches the store."""
         return self.program.run(*words, "-w", "1", "--endpoint-url", self.url)
 
     @property
     def extracted(self) -> set[str]:
-        """The keys of what was extracted into the store."""
         return set(self.s3.buckets["out"].objects)
 
 
@@ -89,7 +86,6 @@ def follow(shop: Shop, ended: Ended, **places: str) -> Ended:
 
 @pytest.fixture
 def shop(program: Program) -> Iterator[Shop]:
-    """The command line beside a store with the buckets `from` and `out`, and two passwords."""
     (program.folder / "pw").write_bytes(PASSWORD)
     (program.folder / "wrong").write_bytes(WRONG)
     s3 = SpoiledS3()
@@ -103,8 +99,7 @@ def shop(program: Program) -> Iterator[Shop]:
 # Matters of choice, and limits: each archive of the corpus that trips such a code
 
 
-def extract(shop: Shop, archive: Archive, *words: str) -> dict[str, Any]:
-    """Extract an archive of the corpus into a folder; return the report."""
+def _extract(shop: Shop, archive: Archive, *words: str) -> dict[str, Any]:
     files = name_files(archive, "x")
     for name, part in files.items():
         (shop.program.folder / name).write_bytes(part)
@@ -123,8 +118,8 @@ LIMITED = {code: archive for code, archive in LIMITED.items() if LIMITS in NAMED
 @pytest.mark.parametrize("code", SOFT)
 def test_lenient_makes_a_refusal_a_warning(shop: Shop, code: str) -> None:
     """The code refuses the archive or a member, and with the option it is a warning."""
-    assert code in codes_of(extract(shop, SOFT[code]))
-    report = extract(shop, SOFT[code], LENIENT)
+    assert code in codes_of(_extract(shop, SOFT[code]))
+    report = _extract(shop, SOFT[code], LENIENT)
     assert code not in codes_of(report)
     assert code in report["warnings"]
 
@@ -143,7 +138,7 @@ def test_a_limit_can_be_raised(shop: Shop, code: str) -> None:
     name = limit_of(archive)
     for limits, is_refused in ((archive.policy.limits, True), (Limits(), False)):
         shop.program.variables[LIMITS] = json.dumps({name: getattr(limits, name)})
-        assert (code in codes_of(extract(shop, archive))) == is_refused
+        assert (code in codes_of(_extract(shop, archive))) == is_refused
 
 
 # Options

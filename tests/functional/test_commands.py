@@ -28,7 +28,6 @@ TEXT = b"text " * 400
 
 @pytest.fixture
 def program(program: Program) -> Program:
-    """Return the command line, in a folder with a sound archive and a damaged one."""
     entries = [Entry(name, content, DEFLATE) for name, content in CONTENTS.items()]
     program.add("a.zip", *entries)
     bad = Entry("bad.txt", b"x" * 500, DEFLATE, local=WRONG, central=WRONG)
@@ -357,7 +356,6 @@ def test_a_file_with_the_name_of_a_folder_stays(program: Program) -> None:
 
 @pytest.fixture
 def sealed(program: Program) -> Program:
-    """Return the command line, in a folder with an encrypted archive and passwords."""
     inner = build(seal_aes(Entry("deep.txt", b"deep"), SECRET))
     program.add(
         "my secret.zip",
@@ -424,8 +422,7 @@ def test_tuning_is_a_variable(program: Program, tuning: str, said: str) -> None:
     assert said == "COMPLETED" or (ended.code, ended.err.count("\n")) == (2, 1)
 
 
-def make_latin_locale(folder: Path) -> dict[str, str]:
-    """Return the variables of a locale that is not UTF-8, made in `folder`."""
+def _make_latin_locale(folder: Path) -> dict[str, str]:
     locale = ["localedef", "-i", "de_DE", "-f", "ISO-8859-1", str(folder / "de_DE.latin1")]
     if shutil.which("localedef") is None or subprocess.run(locale, check=False).returncode:
         pytest.skip("localedef has no sources of locales here: Debian's package locales")
@@ -438,7 +435,7 @@ def test_a_locale_runs_no_module_of_the_folder(tmp_path: Path, program: Program)
     ended = subprocess.run(
         [Path(sys.executable).with_name("s3unzip"), "ls", "a.zip"],
         cwd=program.folder,
-        env={**os.environ, **program.variables, **make_latin_locale(tmp_path)},
+        env={**os.environ, **program.variables, **_make_latin_locale(tmp_path)},
         capture_output=True,
         check=False,
     )
@@ -455,7 +452,7 @@ def test_names_that_the_terminal_cannot_show(
     program.add("uni.zip", Entry(name, b"x"), Entry("z.txt", b"y"))
     variables = {"PYTHONIOENCODING": "ascii"}
     if kind == "locale":
-        variables = make_latin_locale(tmp_path)
+        variables = _make_latin_locale(tmp_path)
     ended = subprocess.run(
         [*COMMAND, *words.split()],
         cwd=program.folder,

@@ -139,7 +139,6 @@ class Login:
             del program.variables[name]
 
     def start(self, *words: str) -> Ended:
-        """Run a command as a process."""
         return self.program.start(*words, *self.endpoint)
 
     @property
@@ -151,7 +150,6 @@ class Login:
 
 @pytest.fixture
 def login(program: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[Login]:
-    """The profiles and the store."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
     with ExitStack() as held:

@@ -76,14 +76,13 @@ class Damaged(Progress):
     def phase(self, name: str) -> None:
         keys = [key for key in self.objects if f"/{self.record}" in key]
         if name == self.at and keys:
-            damage_object(self.objects, keys[0], self.damage)
+            _damage_object(self.objects, keys[0], self.damage)
             self.at = DONE  # once
 
 
-def damage_object(
+def _damage_object(
     objects: dict[str, Stored], key: str, damage: Callable[[bytes], bytes | None]
 ) -> None:
-    """Damage an object."""
     data = damage(objects[key].body)
     if data is None:
         del objects[key]
@@ -163,7 +162,7 @@ def test_a_damaged_end_is_followed_by_another(world: World, record: str, damage:
     world.records(step.next.run).write_stop(Stop(Verdict.FAILED, "access-denied", "no right"))
     if record == "report.json":
         assert settle(step.next, world.context).report is not None
-    damage_object(world.buckets.records.objects, f"runs/{step.next.run}/{record}", DAMAGES[damage])
+    _damage_object(world.buckets.records.objects, f"runs/{step.next.run}/{record}", DAMAGES[damage])
     if record == "stop.json" and damage != "lost":
         report = settle(step.next, world.context).report
         assert report is not None

@@ -40,7 +40,6 @@ class Place(Program):
         return self.extract(source, "out", "--prefix", "site", *words, answer=answer)
 
     def put(self, *names: str) -> None:
-        """Put files at the destination."""
         for name in names:
             path = self.folder / "out" / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +52,6 @@ class Place(Program):
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """An empty destination, and archives."""
     place = Place(tmp_path)
     place.add("a.zip", *ENTRIES)
     place.add("broken.zip", *ENTRIES, BROKEN)

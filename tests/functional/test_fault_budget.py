@@ -18,8 +18,7 @@ MEMBERS += [Entry(f"large-{n}", LARGE + b"%d" % n, method=8) for n in range(4)]
 ARCHIVE = build(*MEMBERS)
 
 
-def fail(*_: object, **__: object) -> NoReturn:
-    """Answer as a store that is down."""
+def _fail(*_: object, **__: object) -> NoReturn:
     raise ServiceFaultError("no answer")
 
 
@@ -46,9 +45,9 @@ def test_a_run_waits_for_its_stores_once(
     world.tune(puts_in_flight=1, parts_in_flight=1)
     request = world.request(ARCHIVE, Options(on_conflict=OnConflict.NEVER))
     for name in failing:
-        monkeypatch.setattr(world.out, name, fail)
+        monkeypatch.setattr(world.out, name, _fail)
     if not failing:
-        monkeypatch.setattr(MemoryArchive, "stream", fail)
+        monkeypatch.setattr(MemoryArchive, "stream", _fail)
     report = world.run_here(request)
     assert (report.verdict, report.reason) == (Verdict.FAILED, "service-fault")
     # The clock adds the waits of threads that wait at once. Two budgets would be a second round.

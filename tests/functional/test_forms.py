@@ -40,17 +40,15 @@ ARCHIVE = build(*ENTRIES)
 Seal = Callable[[Entry, bytes], Entry]
 
 
-def seal_ae1(entry: Entry, password: bytes) -> Entry:
-    """Encrypt as AE-1."""
+def _seal_ae1(entry: Entry, password: bytes) -> Entry:
     return seal_aes(entry, password, version=1)
 
 
-sealed_each_way = pytest.mark.parametrize("seal", [seal_zipcrypto, seal_aes, seal_ae1])
+sealed_each_way = pytest.mark.parametrize("seal", [seal_zipcrypto, seal_aes, _seal_ae1])
 SEALED = ("small.txt", "kept/stored.bin", "large.txt", "large.bin")
 
 
-def sealed(seal: Seal) -> bytes:
-    """Return an archive of small and large encrypted members, and a plain one."""
+def _sealed(seal: Seal) -> bytes:
     chosen = (entry for entry in ENTRIES if entry.name in SEALED)
     return build(*(seal(entry, SECRET) for entry in chosen), Entry("plain.txt", b"plain"))
 
@@ -58,8 +56,7 @@ def sealed(seal: Seal) -> bytes:
 OPENED = {name: MEMBERS[name] for name in SEALED} | {"plain.txt": b"plain"}
 
 
-def small_world(password: bytes | None = None) -> World:
-    """Return a world on which 64 KiB are a large member, with or without a password."""
+def _small_world(password: bytes | None = None) -> World:
     world = World(policy=Policy(password=password))
     world.tune(small_member=65_536, copy_from=65_536, split_from=80_000, segment_bytes=20_000)
     world.tune(part_bytes=16_384, read_piece=10_000)
@@ -69,7 +66,7 @@ def small_world(password: bytes | None = None) -> World:
 @pytest.mark.parametrize("options", [SUFFIX, TRUSTING])
 def test_gzip_with_a_suffix(options: Options) -> None:
     """Every key ends in .gz and every object unpacks to its member, small and large."""
-    world = small_world()
+    world = _small_world()
     report = world.run(ARCHIVE, options, verdict=Verdict.COMPLETED)
     contents = world.contents()
     assert {key: gzip.decompress(body) for key, body in contents.items()} == {
@@ -87,7 +84,7 @@ def test_gzip_with_a_suffix(options: Options) -> None:
 
 def test_gzip_as_an_encoding() -> None:
     """With an encoding the keys and types stay and the objects say gzip."""
-    world = small_world()
+    world = _small_world()
     assert world.run(ARCHIVE, ENCODING).verdict is Verdict.COMPLETED
     for key, stored in world.out.objects.items():
         assert gzip.decompress(stored.body) == MEMBERS[key.removeprefix("archive/")]
@@ -99,11 +96,11 @@ def test_gzip_as_an_encoding() -> None:
 def test_wrong_crc_is_found_in_flight(content: bytes) -> None:
     """What does not inflate to the directory's CRC-32 is not written, unless that is trusted."""
     wrong = Entry("a", content, DEFLATE, local={"crc32": 1}, central={"crc32": 1})
-    checking = small_world()
+    checking = _small_world()
     assert checking.run(build(wrong), SUFFIX).reasons == {"crc-mismatch": 1}
     assert checking.contents() == {}
     assert not checking.out.pending
-    assert small_world().run(build(wrong), TRUSTING).extracted == 1
+    assert _small_world().run(build(wrong), TRUSTING).extracted == 1
 
 
 @pytest.mark.parametrize(
@@ -112,7 +109,7 @@ def test_wrong_crc_is_found_in_flight(content: bytes) -> None:
 )
 def test_gzip_objects_are_known_again(form: GzipForm, rule: OnConflict) -> None:
     """By the file's length and the content's CRC-32; one that is broken where it is read."""
-    world = small_world()
+    world = _small_world()
     request = world.request(ARCHIVE, Options(as_gzip=form, on_conflict=rule))
     world.run_request(request)
     report = world.run_request(request)
@@ -127,7 +124,7 @@ def test_gzip_objects_are_known_again(form: GzipForm, rule: OnConflict) -> None:
 
 def test_a_folder_keeps_no_encoding() -> None:
     """Content-Encoding in a folder, and trust without gzip, are refused before anything is read."""
-    source = small_world().request(ARCHIVE).source
+    source = _small_world().request(ARCHIVE).source
     folder = Location("file", "", "/out")
     with pytest.raises(UsageError, match="suffix"):
         check_request(Request(source, folder, ENCODING))
@@ -139,9 +136,9 @@ def test_a_folder_keeps_no_encoding() -> None:
 @pytest.mark.parametrize("as_gzip", [None, GzipForm.SUFFIX])
 def test_encrypted_members_open(seal: Seal, as_gzip: GzipForm | None) -> None:
     """With the password every member is written, in batches and in streams, and none is copied."""
-    world = small_world(SECRET)
+    world = _small_world(SECRET)
     report = world.run(
-        sealed(seal),
+        _sealed(seal),
         Options(password_ref="file:/secrets/zip", as_gzip=as_gzip),
         verdict=Verdict.COMPLETED,
     )
@@ -164,8 +161,8 @@ def test_encrypted_members_fail_without_the_right_password(
     seal: Seal, password: bytes | None, reason: str
 ) -> None:
     """Each encrypted member fails by name, the plain one is written, and no upload is left."""
-    world = small_world(password)
-    report = world.run(sealed(seal), verdict=Verdict.COMPLETED_WITH_ERRORS)
+    world = _small_world(password)
+    report = world.run(_sealed(seal), verdict=Verdict.COMPLETED_WITH_ERRORS)
     assert report.reasons == {reason: 4}
     assert {failure.key for failure in report.failures} == {f"archive/{name}" for name in SEALED}
     assert world.contents() == {"plain.txt": b"plain"}
@@ -174,10 +171,10 @@ def test_encrypted_members_fail_without_the_right_password(
 
 def test_an_altered_member_is_never_visible() -> None:
     """An AE-2 member without its right authentication code is not written, streamed or not."""
-    raw = bytearray(sealed(seal_aes))
+    raw = bytearray(_sealed(seal_aes))
     for name in (b"small.txt", b"large.bin"):
         raw[raw.index(name) + 45] ^= 1  # behind name, extra field, salt and verifier
-    world = small_world(SECRET)
+    world = _small_world(SECRET)
     report = world.run(bytes(raw))
     assert report.failed == 2
     assert set(report.reasons) <= {"aes-mac-mismatch", "corrupt-stream"}
@@ -187,8 +184,8 @@ def test_an_altered_member_is_never_visible() -> None:
 @sealed_each_way
 def test_encrypted_members_are_known_again(seal: Seal) -> None:
     """They verify, and are not written again, but for small ones without a declared CRC-32."""
-    world = small_world(SECRET)
-    request = world.request(sealed(seal), Options(on_conflict=OnConflict.SKIP_UNCHANGED))
+    world = _small_world(SECRET)
+    request = world.request(_sealed(seal), Options(on_conflict=OnConflict.SKIP_UNCHANGED))
     world.run_request(request)
     for deep in (False, True):
         found = verify_objects(request, world.context, Effort(2, 10, deep=deep))
@@ -208,8 +205,8 @@ def test_the_password_is_nowhere(password: bytes) -> None:
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
     try:
-        world = small_world(password)
-        report = world.run(sealed(seal_zipcrypto), Options(password_ref="file:/secrets/zip"))
+        world = _small_world(password)
+        report = world.run(_sealed(seal_zipcrypto), Options(password_ref="file:/secrets/zip"))
         logging.getLogger("test").debug("%r %r", world.context, report)
     finally:
         root.removeHandler(handler)

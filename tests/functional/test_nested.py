@@ -41,7 +41,6 @@ class Tree:
 
     @property
     def reasons(self) -> dict[str, str | None]:
-        """Reasons of the nested archives by key."""
         return {one.key: one.reason for one in self.nested}
 
 
@@ -108,8 +107,7 @@ def test_archives_for_one_prefix_or_none(names: list[str], reasons: list[str]) -
     assert "z/level0.txt" in tree.keys
 
 
-def many(count: int, members: int = 1, size: int = 1) -> bytes:
-    """Return an archive of so many archives."""
+def _many(count: int, members: int = 1, size: int = 1) -> bytes:
     inner = build(*(Entry(f"m{n}", b"x" * size) for n in range(members)))
     return build(*(Entry(f"a{n:02}.zip", inner, STORED) for n in range(count)))
 
@@ -125,7 +123,7 @@ def many(count: int, members: int = 1, size: int = 1) -> bytes:
 def test_budgets(world: World, limit: dict[str, float], reasons: list[str | None]) -> None:
     """An archive beyond what is left is refused before anything of it is written."""
     world.tune(**limit)
-    tree = Tree(many(4, members=10, size=1_000), ONE, world)
+    tree = Tree(_many(4, members=10, size=1_000), ONE, world)
     assert sorted(map(str, tree.reasons.values())) == sorted(map(str, reasons))
 
 
@@ -150,7 +148,7 @@ def test_a_spent_budget_reaches_the_first_archives_of_the_directory() -> None:
     """Which archives are opened does not depend on the order in which their PUTs ended."""
     world = World(buckets=MemoryStores(out=Reversing(others=3)))
     world.tune(nested_archives=2)
-    tree = Tree(many(4), ONE, world)
+    tree = Tree(_many(4), ONE, world)
     assert tree.reasons == {
         "archive/a00.zip": None, "archive/a01.zip": None, "archive/a02.zip": "nested-budget",
     }  # fmt: skip
@@ -201,7 +199,7 @@ def test_large_nested_archives_are_found(world: World) -> None:
 def test_requests_for_runs_side_by_side(world: World) -> None:
     """Runs that do not know of each other get equal shares of what is left."""
     world.tune(nested_archives=10, nested_members=100, nested_bytes=1_000)
-    report = world.run_request(world.request(many(3), Options(nested_depth=2)))
+    report = world.run_request(world.request(_many(3), Options(nested_depth=2)))
     run = world.records(report.run).read_plan().run
     requests = list(nested_requests(run, report, world.context))
     assert [request.source.key for request in requests] == [

@@ -86,7 +86,6 @@ class Places:
 
 @pytest.fixture
 def places(program: Program) -> Iterator[Places]:
-    """The two servers, and the command line."""
     (program.folder / "no-config").write_text(PROFILES)
     program.variables["S3UNZIP_TUNING"] = '{"small_member": 100000, "copy_from": 5242880}'
     with ExitStack() as held:

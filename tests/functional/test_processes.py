@@ -23,7 +23,6 @@ LINUX = sys.platform == "linux"
 
 @pytest.fixture
 def program(program: Program) -> Program:
-    """Return the command line, in a folder with an archive too large to be read with its end."""
     program.add("a.zip", *(Entry(f"f{number}", os.urandom(50_000)) for number in range(MEMBERS)))
     return program
 

@@ -122,7 +122,6 @@ class Shop:
         self.target = s3.create_bucket("out")
 
     def extract(self, raw: bytes, place: str, *options: str) -> tuple[int, dict[str, int]]:
-        """Extract an archive; return the exit code, and the warnings and reasons."""
         archive, where = "x.zip", "out"
         if place == "s3":
             archive, where = "s3://from/x.zip", "s3://out/"
@@ -143,7 +142,6 @@ class Shop:
 
 @pytest.fixture
 def shop(program: Program) -> Iterator[Shop]:
-    """A command line and a store."""
     s3 = MemoryS3()
     with run_memory_s3(s3) as url:
         yield Shop(program, s3, url)

@@ -34,14 +34,12 @@ def program(program: Program, monkeypatch: pytest.MonkeyPatch) -> Program:
 
 @pytest.fixture
 def run(program: Program) -> str:
-    """Return the id of a run, the only one, that completed."""
     assert program.extract("a.zip", "out", "-q").code == 0
     (run,) = program.runs()
     return run
 
 
-def lose_report(program: Program, run: str) -> None:
-    """Let a run look like one that was killed."""
+def _lose_report(program: Program, run: str) -> None:
     (program.home / "runs" / run / "report.json").unlink()
 
 
@@ -61,7 +59,7 @@ def test_old_records_of_ended_runs_are_removed(program: Program, run: str) -> No
     """Only what is older than the days that are named; what `resume` can continue stays."""
     program.extract("damaged.zip", "out", "-q")
     assert program.run("runs", "--prune", "1").out == "0 runs removed\n"
-    lose_report(program, run)
+    _lose_report(program, run)
     assert program.run("runs", "--prune", "0").out == "1 run removed\n"
     (line,) = program.run("runs", "--json").lines
     assert (line["run"], line["state"]) == (run, "UNFINISHED")
@@ -141,7 +139,7 @@ def test_a_run_that_was_killed_while_it_planned(program: Program) -> None:
 
 def test_a_run_without_a_report(program: Program, run: str) -> None:
     """`watch` follows it while a process works on it, and `resume` continues it later."""
-    lose_report(program, run)
+    _lose_report(program, run)
     with lock_run(str(program.home), run):
         program.run("show", run).ends(
             6, f"{run}: has no report yet; s3unzip watch {run} follows it"
@@ -155,7 +153,7 @@ def test_one_process_at_a_time_does_a_run(program: Program, run: str) -> None:
     """The second one gets a message and writes neither plan nor members; it may run after it."""
     member, records = program.folder / "out/a/f003.txt", program.home / "runs" / run
     member.unlink()
-    lose_report(program, run)
+    _lose_report(program, run)
 
     def written() -> dict[str, int]:
         return {path.name: path.stat().st_mtime_ns for path in records.rglob("*")}

@@ -33,32 +33,28 @@ CONTENTS = {
 Loss = Callable[[Path], object]
 
 
-def write_zeros(path: Path) -> None:
-    """Leave as many zeros as the file has bytes."""
+def _write_zeros(path: Path) -> None:
     path.write_bytes(bytes(path.stat().st_size))
 
 
-def truncate(path: Path) -> None:
-    """Leave the beginning of a file."""
+def _truncate(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
 LOSSES: dict[str, Loss] = {
     "empty": partial(os.truncate, length=0),
-    "short": truncate,
+    "short": _truncate,
     "gone": Path.unlink,
 }
 
 
 @pytest.fixture
 def archive(program: Program) -> Path:
-    """An archive with small members, a large one and one that is split."""
     program.variables["S3UNZIP_TUNING"] = repr(TUNING).replace("'", '"')
     return program.add("a.zip", *(Entry(name, data, DEFLATE) for name, data in CONTENTS.items()))
 
 
-def extract(program: Program) -> Path:
-    """Extract the archive; return the folder of the run's records."""
+def _extract(program: Program) -> Path:
     program.extract("a.zip", "out", "--prefix", "").ends(0)
     return program.home / "runs" / program.runs()[0]
 
@@ -74,7 +70,7 @@ def test_lost_members_are_done_again(
     program: Program, archive: Path, name: str, loss: Loss
 ) -> None:
     """A file that is missing or has another size is written again when the run goes on."""
-    records = extract(program)
+    records = _extract(program)
     loss(program.folder / "out" / name)
     (records / "report.json").unlink()  # the program was killed before the end
     ended = program.run("resume", "latest", "-w", "1").ends(0)
@@ -94,7 +90,7 @@ def test_after_a_start_of_the_machine_contents_are_read(
     assert program.extract("a.zip", "out", "--prefix", "", *options).code == 0
     records = program.home / "runs" / program.runs()[0]
     whole = program.files("out")
-    write_zeros(program.folder / "out" / next(name for name in whole if "small" in name))
+    _write_zeros(program.folder / "out" / next(name for name in whole if "small" in name))
     if restarted:
         restart(records)
     for _ in range(2):
@@ -125,7 +121,7 @@ def test_parts_of_a_split_member_are_written_again(
     notes = list((program.folder / "out").glob(f"{OWN}*{NOTE}"))
     assert len(notes) == 1
     if restarted:
-        write_zeros(notes[0].with_suffix(""))
+        _write_zeros(notes[0].with_suffix(""))
     else:
         note_start(str(program.home), run.id)
     program.run("resume", "latest", "-w", "1").ends(0)
@@ -137,7 +133,7 @@ def test_files_of_a_killed_run_are_removed(
     program: Program, archive: Path, words: tuple[str, ...]
 ) -> None:
     """Those that the run itself left beside its members, and no others."""
-    records = extract(program)
+    records = _extract(program)
     run = str(records.relative_to(program.home / "runs"))
     (records / "report.json").unlink()
     left = [f"out/{own_prefix(run)}1", f"out/d/{own_prefix(run)}2", f"out/d/e/{own_prefix(run)}3"]
@@ -157,7 +153,7 @@ def test_files_of_a_killed_run_are_removed(
 
 def test_a_lost_member_whose_archive_is_gone_is_no_success(program: Program, archive: Path) -> None:
     """The report of a run that is not whole any more gives way to the truth."""
-    records = extract(program)
+    records = _extract(program)
     archive.unlink()
     (program.folder / "out/small.txt").unlink()
     restart(records)

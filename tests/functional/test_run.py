@@ -21,30 +21,28 @@ from tests.support.zips import Entry, build, unicode_path
 DEFLATED = 8
 
 
-def entries(count: int) -> list[Entry]:
-    """Return so many small members, stored and deflated in turn."""
+def _entries(count: int) -> list[Entry]:
     return [
         Entry(f"d{n % 3}/f{n}.json", b'{"n": %d}' % n * (n + 1), method=DEFLATED * (n % 2))
         for n in range(count)
     ]
 
 
-def expected(members: list[Entry]) -> dict[str, bytes]:
-    """Return what should be written."""
+def _expected(members: list[Entry]) -> dict[str, bytes]:
     return {str(member.name): member.content for member in members}
 
 
 def test_every_member_is_written_and_reported(world: World) -> None:
     """A good archive gives COMPLETED, and exactly its members with their bytes."""
-    members = entries(50)
+    members = _entries(50)
     report = world.run(build(*members), verdict=Verdict.COMPLETED)
     assert (report.members, report.extracted, report.failed, report.missing) == (50, 50, 0, 0)
-    assert world.contents() == expected(members)
+    assert world.contents() == _expected(members)
 
 
 def test_a_small_archive_is_planned_with_one_get(world: World) -> None:
     """The suffix range returns tail, size and pin, and contains the complete directory."""
-    step = begin(world.request(build(*entries(20))), world.context)
+    step = begin(world.request(build(*_entries(20))), world.context)
     assert world.records(step.next.run).read_plan().requests == Requests(get=1, put=2)
 
 
@@ -63,7 +61,7 @@ def test_objects_carry_what_verify_needs(world: World) -> None:
 
 def test_a_broken_index_writes_nothing(world: World) -> None:
     """A rejected archive has a report with the check's code, and no object."""
-    report = world.run(build(*entries(3)) + b"trailing", verdict=Verdict.REJECTED)
+    report = world.run(build(*_entries(3)) + b"trailing", verdict=Verdict.REJECTED)
     assert report.reason == "trailing-data"
     assert world.out.objects == {}
     written = decode(world.buckets.run_store(report.run).read("report.json"), Report)
@@ -72,7 +70,7 @@ def test_a_broken_index_writes_nothing(world: World) -> None:
 
 def test_a_poison_member_fails_alone(world: World) -> None:
     """A wrong CRC is the outcome of its member; all others are extracted."""
-    members = entries(50)
+    members = _entries(50)
     poisoned = Entry("poison.txt", b"good", central={"crc32": 1}, local={"crc32": 1})
     report = world.run(
         build(*members[:25], poisoned, *members[25:]), verdict=Verdict.COMPLETED_WITH_ERRORS
@@ -82,7 +80,7 @@ def test_a_poison_member_fails_alone(world: World) -> None:
     failure = report.failures[0]
     assert failure.key == "archive/poison.txt"
     assert failure.offset is not None
-    assert world.contents() == expected(members)
+    assert world.contents() == _expected(members)
 
 
 def test_directories_are_counted_not_written(world: World) -> None:
@@ -117,7 +115,7 @@ def test_two_members_with_one_key_reject_the_archive(world: World) -> None:
 
 def test_skip_unchanged_puts_only_what_differs(world: World) -> None:
     """A second run lists, sends HEAD if sizes agree, and PUTs only members that differ."""
-    archive = build(*entries(40))
+    archive = build(*_entries(40))
     world.run(archive)
     del world.out.objects["archive/d0/f0.json"]
     changed = world.out.objects["archive/d1/f1.json"]
@@ -133,7 +131,7 @@ def test_skip_unchanged_puts_only_what_differs(world: World) -> None:
 
 def test_never_keeps_what_is_there(world: World) -> None:
     """An equal object is unchanged, a different one is a failed member and stays."""
-    members = entries(4)
+    members = _entries(4)
     world.out.put("archive/d0/f0.json", b"mine", ObjectFacts("x", {}), if_absent=False)
     archive = build(*members)
     assert world.run(archive, Options(on_conflict=OnConflict.NEVER)).reasons == {"exists": 1}
@@ -144,10 +142,10 @@ def test_never_keeps_what_is_there(world: World) -> None:
 
 def test_an_overwritten_source_is_a_verdict(world: World) -> None:
     """A range that answers 412 ends the run as SOURCE_CHANGED, not as a mix."""
-    request = world.request(build(*entries(10)))
+    request = world.request(build(*_entries(10)))
     step = begin(request, world.context)
     world.buckets.bucket("ingest").put(
-        request.source.key, build(*entries(11)), ObjectFacts("x", {}), if_absent=False
+        request.source.key, build(*_entries(11)), ObjectFacts("x", {}), if_absent=False
     )
     assert world.finish(step).verdict is Verdict.SOURCE_CHANGED
     assert world.out.objects == {}
@@ -176,8 +174,7 @@ def refusing(error: S3UnzipError) -> tuple[World, Refusing]:
     return world, bucket
 
 
-def named(good: int, bad: int) -> list[Entry]:
-    """Return small members, of which so many are refused."""
+def _named(good: int, bad: int) -> list[Entry]:
     names = [f"good-{n:03}" for n in range(good)] + [f"bad-{n:03}" for n in range(bad)]
     return [Entry(name, b"x") for name in names]
 
@@ -185,20 +182,20 @@ def named(good: int, bad: int) -> list[Entry]:
 def test_a_missing_right_stops_the_run() -> None:
     """The first 403 stops it after a few requests; resume continues when it is mended."""
     world, bucket = refusing(AccessDeniedError("s3:PutObject on out is missing"))
-    members = named(10, 490)
+    members = _named(10, 490)
     report = world.run(build(*members))
     assert (report.verdict, report.reason) == (Verdict.FAILED, "access-denied")
     assert "s3:PutObject" in str(report.message)
     assert bucket.refused < 100
     bucket.error = None
     assert world.resume(report.run).verdict is Verdict.COMPLETED
-    assert world.contents() == expected(members)
+    assert world.contents() == _expected(members)
 
 
 def test_tasks_that_did_not_end() -> None:
     """When the retry budget is spent, the report has the store's words, and nothing is lost."""
     world, bucket = refusing(ThrottledError("503 SlowDown of s3://out"))
-    report = world.run(build(*named(1, 5)))
+    report = world.run(build(*_named(1, 5)))
     assert (report.verdict, report.reason) == (Verdict.FAILED, "tasks-failed")
     assert str(report.message).endswith(" no outcome: 503 SlowDown of s3://out")
     assert (report.missing > 0, report.failed) == (True, 0)
@@ -211,7 +208,7 @@ def test_tasks_that_did_not_end() -> None:
 def test_a_refused_member_fails_alone(count: int) -> None:
     """However many are refused: the store takes what it can."""
     world, _ = refusing(StorageError("400 InvalidKey"))
-    report = world.run(build(*named(80, count)))
+    report = world.run(build(*_named(80, count)))
     assert (report.verdict, report.reason) == (Verdict.COMPLETED_WITH_ERRORS, None)
     assert (report.extracted, report.failed) == (80, count)
     assert report.reasons == {"store-refused": count}
@@ -222,7 +219,7 @@ def test_a_refused_member_fails_alone(count: int) -> None:
 def test_a_store_that_refuses_all_ends_the_run() -> None:
     """A million members would be refused one by one."""
     world, _ = refusing(StorageError("400 InvalidKey"))
-    report = world.run(build(*named(0, MAX_REFUSALS + 100)))
+    report = world.run(build(*_named(0, MAX_REFUSALS + 100)))
     assert (report.verdict, report.extracted) == (Verdict.FAILED, 0)
 
 
@@ -236,28 +233,28 @@ def test_a_store_that_refuses_all_ends_the_run() -> None:
 def test_failed_members_again_meets_a_fault(error: S3UnzipError, reason: str, message: str) -> None:
     """It is FAILED with that reason, not COMPLETED_WITH_ERRORS with the old one."""
     world, bucket = refusing(StorageError("400 InvalidKey"))
-    first = world.run(build(*named(1, 1)))
+    first = world.run(build(*_named(1, 1)))
     bucket.error = error
     report = world.resume(first.run, failed=True)
     assert (report.verdict, report.reason, report.message) == (Verdict.FAILED, reason, message)
     assert (report.extracted, report.missing) == (1, 1)
     bucket.error = None
     assert world.resume(report.run).verdict is Verdict.COMPLETED
-    assert world.contents() == expected(named(1, 1))
+    assert world.contents() == _expected(_named(1, 1))
 
 
 def test_a_run_is_the_same_for_the_same_request(world: World) -> None:
     """The id depends on archive version, destination and options, and on nothing else."""
-    archive = build(*entries(3))
+    archive = build(*_entries(3))
     one = world.run(archive)
     assert world.run(archive).run == one.run
     assert world.run(archive, Options(lenient=True)).run != one.run
-    assert world.run(build(*entries(4))).run != one.run
+    assert world.run(build(*_entries(4))).run != one.run
 
 
 def test_the_marker_is_written_last_if_asked(world: World) -> None:
     """Readers that need all or nothing wait for _SUCCESS."""
-    world.run(build(*entries(3)), Options(marker=True))
+    world.run(build(*_entries(3)), Options(marker=True))
     assert "archive/_SUCCESS" in world.out.objects
 
 
@@ -308,8 +305,7 @@ def test_gaps_between_members_are_not_read(world: World) -> None:
     assert world.contents() == {"a": b"1" * 100, "b": b"2" * 100}
 
 
-def page_of(world: World, report: Report) -> str:
-    """Return the text of the page of a run, without its markup."""
+def _page_of(world: World, report: Report) -> str:
     page = world.buckets.run_store(report.run).read("report.html").decode()
     main = page[page.index("<body>") : page.index("<script>")]
     return html.unescape(re.sub("<[^>]*>", " ", main))
@@ -319,8 +315,8 @@ def test_a_run_leaves_a_page() -> None:
     """It has verdict, totals, failures and what Amazon's services cost; a refusal leaves one."""
     world = World(platform=local(workers=2, priced_reads=True, priced_writes=True))
     bad = Entry("bad", b"x", local={"crc32": 1}, central={"crc32": 1})
-    report = world.run(build(*entries(30), bad))
-    page = page_of(world, report)
+    report = world.run(build(*_entries(30), bad))
+    page = _page_of(world, report)
     assert report.verdict is Verdict.COMPLETED_WITH_ERRORS
     assert "Completed with errors." in page
     assert "1 member of 31 failed; 30 members are in place" in page
@@ -331,6 +327,6 @@ def test_a_run_leaves_a_page() -> None:
     assert "S3 PUT, COPY, POST, LIST" in " ".join(page.split())
     assert "Lambda" not in page
     report = world.run(b"no zip at all")
-    page = page_of(world, report)
+    page = _page_of(world, report)
     assert "Rejected." in page
     assert str(report.reason) in page

@@ -28,7 +28,6 @@ PARTS = dict(
 
 @pytest.fixture
 def program(program: Program, monkeypatch: pytest.MonkeyPatch) -> Program:
-    """Return the command line, in a folder with sound archives and others."""
     for name in ("a", "b", "sub/c", "sub/deep/D"):
         program.add(f"in/{name}.zip", Entry("m.txt", name.encode() * 20, DEFLATE))
     (program.folder / "in/notes.txt").write_text("no archive")

@@ -27,16 +27,13 @@ class Target:
         self._options = ("--endpoint-url", bucket_url) if bucket_url else ()
 
     def run(self, command: str, archive: Path, *words: str) -> Ended:
-        """Run a command that takes an archive and a destination."""
         target = (str(archive), self.destination, "--prefix", "", *self._options)
         return self.program.run(command, *target, *words)
 
     def extract(self, archive: Path, *words: str) -> Ended:
-        """Extract an archive with one worker."""
         return self.run("run", archive, "-w", "1", *words)
 
     def tune(self, **changes: int) -> None:
-        """Change settings of the commands that follow."""
         self.program.variables["S3UNZIP_TUNING"] = json.dumps(changes)
 
     def write(self, name: str, body: bytes) -> None:
@@ -49,7 +46,6 @@ class Target:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """What is there, files of our own included."""
         if not self._options:
             return self.program.files("out/to")
         objects = self.s3.buckets["out"].objects
@@ -58,7 +54,6 @@ class Target:
 
 @pytest.fixture(params=["folder", "s3"])
 def target(request: pytest.FixtureRequest, program: Program) -> Iterator[Target]:
-    """Each destination in turn."""
     if request.param == "folder":
         yield Target(program)
         return

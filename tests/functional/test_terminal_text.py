@@ -22,7 +22,6 @@ def check(ended: Ended) -> str:
 
 @pytest.fixture
 def program(program: Program) -> Program:
-    """Return the command line, in a folder with an archive whose every name is hostile."""
     bad = Entry(f"bad {EVIL}", b"x", local=WRONG, central=WRONG)
     program.add(
         f"{EVIL}.zip", Entry("good", b"x"), bad, Entry("bad", b"x", local=WRONG, central=WRONG)

@@ -65,7 +65,6 @@ class Extracted:
         listed: int = 100,
         range_keys: int = 4_990,
     ) -> Verification:
-        """Verify with the run's options, or with others."""
         request, lines = self.request, list[ComparedObject]()
         if options is not None:
             request = Request(request.source, request.destination, options)
@@ -79,7 +78,7 @@ class Extracted:
 
     def forge(self, number: int, *, etag: str | None = None) -> str:
         """Change the bytes of an object past the pipeline, or its ETag alone; return its key."""
-        key = key_of(number)
+        key = _key_of(number)
         stored = self.out.objects[key]
         if etag is None:
             self.put(key, b"x" * len(stored.body), stored.facts)
@@ -90,12 +89,10 @@ class Extracted:
 
 @pytest.fixture
 def case() -> Extracted:
-    """Return an archive that was extracted with the default options."""
     return Extracted()
 
 
-def key_of(number: int) -> str:
-    """Return the key of a member."""
+def _key_of(number: int) -> str:
     return f"archive/{MEMBERS[number].name!s}"
 
 
@@ -109,11 +106,11 @@ def test_all_equal() -> None:
 
 def test_every_kind_of_difference(case: Extracted) -> None:
     """Missing, of another size, of another content, of unknown content, and extra."""
-    crc = case.out.objects[key_of(6)].facts
-    case.out.delete([key_of(3)])
-    case.put(key_of(4), b"longer than it was " * 9)
-    case.put(key_of(5), MEMBERS[5].content)
-    case.put(key_of(7), MEMBERS[7].content, crc)
+    crc = case.out.objects[_key_of(6)].facts
+    case.out.delete([_key_of(3)])
+    case.put(_key_of(4), b"longer than it was " * 9)
+    case.put(_key_of(5), MEMBERS[5].content)
+    case.put(_key_of(7), MEMBERS[7].content, crc)
     case.put("archive/zzz", b"extra")
     case.put("archive-2/other", b"not below the prefix")
     found = case.verify()
@@ -121,10 +118,10 @@ def test_every_kind_of_difference(case: Extracted) -> None:
     assert found.equal == 36
     assert found.counts == {"missing": 1, "size": 1, "crc": 1, "no-crc": 1, "extra": 1}
     assert [(one.kind, one.key) for one in found.differences] == [
-        (Kind.MISSING, key_of(3)),
-        (Kind.SIZE, key_of(4)),
-        (Kind.CRC, key_of(7)),
-        (Kind.NO_CRC, key_of(5)),
+        (Kind.MISSING, _key_of(3)),
+        (Kind.SIZE, _key_of(4)),
+        (Kind.CRC, _key_of(7)),
+        (Kind.NO_CRC, _key_of(5)),
         (Kind.EXTRA, "archive/zzz"),
     ]
     assert found.differences[1].expected == "40 bytes"
@@ -135,7 +132,7 @@ def test_every_kind_of_difference(case: Extracted) -> None:
 def test_deep_trusts_no_metadata(case: Extracted) -> None:
     """Bytes that changed under a right checksum are found; a missing checksum does not matter."""
     key = case.forge(8)
-    case.put(key_of(5), MEMBERS[5].content)
+    case.put(_key_of(5), MEMBERS[5].content)
     assert case.verify().counts == {"no-crc": 1}
     found = case.verify(deep=True)
     assert found.counts == {"crc": 1}
@@ -146,12 +143,12 @@ def test_deep_trusts_no_metadata(case: Extracted) -> None:
 
 def test_members_that_are_not_asked_for_are_not_extra(case: Extracted) -> None:
     """With a filter only its members are compared, and the others' objects are left alone."""
-    case.out.delete([key_of(0), key_of(1)])
+    case.out.delete([_key_of(0), _key_of(1)])
     case.put("archive/d0/stranger", b"")
     found = case.verify(options=Options(include=("d0/*",)))
     assert (found.members, found.equal) == (14, 13)
     assert [(one.kind, one.key) for one in found.differences] == [
-        (Kind.MISSING, key_of(0)),
+        (Kind.MISSING, _key_of(0)),
         (Kind.EXTRA, "archive/d0/stranger"),
     ]
 
@@ -167,7 +164,7 @@ def test_refused_members_are_counted_apart(world: World) -> None:
 @pytest.mark.parametrize("range_keys", [1, 3, 7])
 def test_ranges_meet_without_gap_or_overlap(case: Extracted, range_keys: int) -> None:
     """However the keys are cut into ranges, the answer is the same."""
-    case.out.delete([key_of(n) for n in (0, 3, 39)])
+    case.out.delete([_key_of(n) for n in (0, 3, 39)])
     for extra in ("archive/", "archive/d0/f00", "archive/d1/zz", "archive/d2/~"):
         case.put(extra, b"")
     whole, cut = case.verify(), case.verify(range_keys=range_keys)
@@ -181,7 +178,7 @@ def test_ranges_meet_without_gap_or_overlap(case: Extracted, range_keys: int) ->
 
 def test_a_listing_goes_on_over_pages(case: Extracted) -> None:
     """All objects are seen, once; of each kind of difference the first few are kept."""
-    case.out.delete([key_of(n) for n in range(20)])
+    case.out.delete([_key_of(n) for n in range(20)])
     for number in range(2_500):
         case.put(f"archive/d1/{number}", b"")
     found = case.verify(listed=2)
@@ -341,7 +338,7 @@ def test_the_command_line_over_a_real_server(program: Program) -> None:
             )
         )
         assert program.files()["lines"].count(b'"proof":"record"') == 40
-        key = key_of(4).replace("archive", "a")
+        key = _key_of(4).replace("archive", "a")
         old = client.head_object(Bucket="bucket", Key=key)["Metadata"]
         for algorithm, metadata, found_without in (("SHA256", old, 0), ("CRC32", {}, 1)):
             client.put_object(

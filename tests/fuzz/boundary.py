@@ -41,7 +41,6 @@ def run_boundary(data: bytes, chance: Random) -> bool:
 
 @cache
 def _seeds() -> list[bytes]:
-    """Return raw deflate streams of many blocks."""
     names = ("zlib-1", "zlib-9-small-blocks", "zlib-fixed", "zlib-6", "isal-2")
     content = mixed([("words", 60_000), ("noise", 40_000), ("words", 90_000), ("zeros", 50_000)], 9)
     return [ENCODERS[name](content) for name in names]
@@ -60,7 +59,6 @@ def _mutate(stream: bytes, chance: Random) -> bytes:
 
 
 def _inflate(stream: bytes) -> bytes | None:
-    """Return what zlib makes of a whole stream, None if it is not one."""
     inflater = zlib.decompressobj(-15)
     try:
         output = inflater.decompress(stream, MAX_OUTPUT + 1)

@@ -124,8 +124,7 @@ TARGETS = {
 
 
 @cache
-def archive_seeds() -> list[bytes]:
-    """Return the small archives of both corpora."""
+def _archive_seeds() -> list[bytes]:
     seeds = [archive.whole for archive in ARCHIVES.values() if not archive.is_large]
     seeds += [label.read() for label in read_labels()]
     return [seed for seed in seeds if 0 < len(seed) <= MAX_SEED_BYTES]
@@ -141,5 +140,5 @@ def stream_seeds(method: int) -> list[tuple[bytes, bytes]]:
 def run_case(target: str, seed: int, case: int) -> bool:
     """Run one case; return whether it was refused."""
     chance = Random(f"{seed} {target} {case}")
-    seeds = archive_seeds()
+    seeds = _archive_seeds()
     return TARGETS[target](mutate(chance.choice(seeds), seeds, chance), chance)

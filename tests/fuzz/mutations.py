@@ -16,19 +16,17 @@ MAX_BYTES = 200_000
 Mutation = Callable[[bytearray, list[bytes], Random], None]  # of bytes, and seeds to take from
 
 
-def find_records(data: bytes | bytearray) -> list[int]:
-    """Return where anything like a record begins."""
+def _find_records(data: bytes | bytearray) -> list[int]:
     return [found.start() for sign in SIGNATURES for found in re.finditer(re.escape(sign), data)]
 
 
-def flip_bit(data: bytearray, others: list[bytes], chance: Random) -> None:
-    """Flip one bit anywhere."""
+def _flip_bit(data: bytearray, others: list[bytes], chance: Random) -> None:
     data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
 
 
 def set_field(data: bytearray, others: list[bytes], chance: Random) -> None:
     """Set a field of some record to a value at the edge of something."""
-    records = find_records(data)
+    records = _find_records(data)
     start = chance.choice(records) if records else chance.randrange(len(data))
     at = start + chance.randrange(4, RECORD_LENGTH)
     length = chance.choice((1, 2, 2, 4, 4, 8))
@@ -38,7 +36,7 @@ def set_field(data: bytearray, others: list[bytes], chance: Random) -> None:
 
 def nudge_field(data: bytearray, others: list[bytes], chance: Random) -> None:
     """Add or take a little from a 16- or 32-bit field of some record."""
-    records = find_records(data)
+    records = _find_records(data)
     start = chance.choice(records) if records else chance.randrange(len(data))
     at, length = start + chance.randrange(4, RECORD_LENGTH), chance.choice((2, 4))
     value = int.from_bytes(data[at : at + length], "little") + chance.randrange(-40, 41)
@@ -54,15 +52,14 @@ def truncate(data: bytearray, others: list[bytes], chance: Random) -> None:
         del data[:at]
 
 
-def remove(data: bytearray, others: list[bytes], chance: Random) -> None:
-    """Take a slice out."""
+def _remove(data: bytearray, others: list[bytes], chance: Random) -> None:
     at = chance.randrange(len(data))
     del data[at : at + chance.randrange(1, 40)]
 
 
 def repeat(data: bytearray, others: list[bytes], chance: Random) -> None:
     """Repeat a slice, often a record, somewhere."""
-    records = find_records(data) or [0]
+    records = _find_records(data) or [0]
     at = chance.choice(records)
     piece = data[at : at + chance.randrange(1, 200)]
     to = chance.choice(records) if chance.random() < 0.5 else chance.randrange(len(data) + 1)
@@ -72,8 +69,8 @@ def repeat(data: bytearray, others: list[bytes], chance: Random) -> None:
 def splice(data: bytearray, others: list[bytes], chance: Random) -> None:
     """Put a slice of another seed in, cut at records of both."""
     other = chance.choice(others)
-    start = chance.choice([*find_records(other), 0])
-    at = chance.choice([*find_records(data), len(data)])
+    start = chance.choice([*_find_records(other), 0])
+    at = chance.choice([*_find_records(data), len(data)])
     data[at : at + chance.choice((0, 0, 30, 46))] = other[start : start + chance.randrange(1, 400)]
 
 
@@ -85,7 +82,7 @@ def overwrite(data: bytearray, others: list[bytes], chance: Random) -> None:
 
 
 MUTATIONS: tuple[Mutation, ...] = (
-    flip_bit, flip_bit, set_field, set_field, nudge_field, nudge_field, truncate, remove, repeat,
+    _flip_bit, _flip_bit, set_field, set_field, nudge_field, nudge_field, truncate, _remove, repeat,
     splice, overwrite,
 )  # fmt: skip
 

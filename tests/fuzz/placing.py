@@ -41,8 +41,7 @@ def lay(parent: Path) -> Path:
     return inside
 
 
-def around(inside: Path) -> list[tuple[str, bytes, int]]:
-    """Return all files outside of the folder, with their contents and modes."""
+def _around(inside: Path) -> list[tuple[str, bytes, int]]:
     paths = (path for path in sorted(inside.parent.rglob("*")) if path.is_file())
     return [
         (str(path), path.read_bytes(), path.stat().st_mode)
@@ -61,19 +60,18 @@ def run_placing(data: bytes, chance: Random) -> bool:
     parent = Path(tempfile.mkdtemp(prefix="s3unzip-fuzz-"))
     try:
         inside = lay(parent)
-        before = around(inside)
+        before = _around(inside)
         target = FolderDestination(str(inside), private=chance.random() < 0.2)
         refused = 0
         for _ in range(OPERATIONS):
             refused += _operate(target, inside, data[: chance.choice((0, 1, 300))], chance)
-            assert around(inside) == before
+            assert _around(inside) == before
         return refused > OPERATIONS // 2
     finally:
         shutil.rmtree(parent)
 
 
 def _operate(target: FolderDestination, root: Path, body: bytes, chance: Random) -> bool:
-    """Do one operation; return whether it was refused."""
     key = _odd_key(root, chance)
     facts = ObjectFacts("text/plain", {"mtime": chance.choice(MTIMES)})
     if_absent = chance.random() < 0.5
@@ -108,7 +106,6 @@ def _odd_key(root: Path, chance: Random) -> str:
 
 
 def _check_written(root: Path, key: str, body: bytes) -> None:
-    """Compare a file with what was written; no link may be on its way."""
     path = Path(key)
     assert ".." not in path.parts
     assert path.resolve() == path

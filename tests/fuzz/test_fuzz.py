@@ -14,7 +14,6 @@ FEWER = {"runs": 40, "answers": 60, "placing": 100}  # runs, requests and folder
 
 @pytest.fixture(autouse=True)
 def variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set what a case would set in this process."""
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
 

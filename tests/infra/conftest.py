@@ -12,8 +12,6 @@ from tests.support.assemblies import VARIANTS, synthesize_once
 
 @pytest.fixture(scope="session")
 def synthesized(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Synthesized]:
-    """Return the template of a variant, by its name."""
-
     def read(variant: str) -> Synthesized:
         path = synthesize_once(tmp_path_factory, variant).template
         name, settings = VARIANTS[variant]
@@ -25,13 +23,11 @@ def synthesized(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Syn
 
 @pytest.fixture(scope="session")
 def dev(synthesized: Callable[[str], Synthesized]) -> Synthesized:
-    """The template of the environment dev."""
     return synthesized("dev")
 
 
 @pytest.fixture(scope="session")
 def prod(synthesized: Callable[[str], Synthesized]) -> Synthesized:
-    """The template of the environment prod."""
     return synthesized("prod")
 
 

@@ -46,11 +46,9 @@ class Synthesized:
         }
 
     def rights(self, function: str) -> set[tuple[str, str]]:
-        """Return (action, resource) of a function's role."""
         return self.policy(f"Functions{function.capitalize()}Role")
 
     def definition(self) -> dict[str, Any]:
-        """Return the state machine's definition, references by their logical ids."""
         (machine,) = self.resources("AWS::StepFunctions::StateMachine").values()
         parts = machine["DefinitionString"]["Fn::Join"][1]
         text = "".join(part if isinstance(part, str) else _reference(part) for part in parts)

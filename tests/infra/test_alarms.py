@@ -12,8 +12,7 @@ from tests.support.assemblies import TOPIC
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "dashboard.md"
 
 
-def alarm_names(made: Synthesized) -> list[str]:
-    """Return the names of the alarms without the stack's name."""
+def _alarm_names(made: Synthesized) -> list[str]:
     prefix = f"{made.environment.stack.name}-"
     given = [one["AlarmName"] for one in made.resources("AWS::CloudWatch::Alarm").values()]
     assert all(name.startswith(prefix) for name in given)
@@ -22,12 +21,10 @@ def alarm_names(made: Synthesized) -> list[str]:
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    """The page about alarms."""
     return PAGE.read_text()
 
 
-def rows(page: str, header: str) -> list[str]:
-    """Return the first cells of the table with this header."""
+def _rows(page: str, header: str) -> list[str]:
     (table,) = re.findall(rf"^\| {header} \|.*\n\|[ |-]+\n((?:\|.*\n)+)", page, re.MULTILINE)
     return [line.split("|")[1].strip() for line in table.splitlines()]
 
@@ -64,17 +61,17 @@ def test_what_passes_rings_after_an_hour(dev: Synthesized) -> None:
 def test_alarms_that_are_chosen(dev: Synthesized, options: Synthesized) -> None:
     """Alarms for what somebody did or sent are made only where they are named."""
     chosen = {"AbortedRuns", "RejectedArchives", "SourcesNotFinished"}
-    assert {*alarm_names(options)} - {*alarm_names(dev)} == chosen
+    assert {*_alarm_names(options)} - {*_alarm_names(dev)} == chosen
 
 
 def test_page_has_a_row_for_each_alarm(options: Synthesized, page: str) -> None:
     """The table of the page and the alarms of the template are the same."""
-    assert sorted(rows(page, "alarm")) == sorted(f"`{name}`" for name in alarm_names(options))
+    assert sorted(_rows(page, "alarm")) == sorted(f"`{name}`" for name in _alarm_names(options))
 
 
 def test_page_has_a_row_for_each_queue(dev: Synthesized, page: str) -> None:
     """The outputs of the dead-letter queues are all in the page's table."""
-    told = set(re.findall(r"`(\w+)`", " ".join(rows(page, "output"))))
+    told = set(re.findall(r"`(\w+)`", " ".join(_rows(page, "output"))))
     queues = {
         name
         for name, output in dev.template["Outputs"].items()

@@ -29,7 +29,6 @@ class Builder:
 
 @pytest.fixture
 def builder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Builder:
-    """The builder, and a checkout of one module."""
     package = tmp_path / "functions" / "s3unzip"
     (package / "__pycache__").mkdir(parents=True)
     for name in ("functions/s3unzip/module.py", "uv.lock", "pyproject.toml"):

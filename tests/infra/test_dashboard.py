@@ -32,14 +32,12 @@ class DrawnMetric(NamedTuple):
 
 @pytest.fixture(scope="module")
 def body(dev: Synthesized) -> dict[str, Any]:
-    """The dashboard of the environment dev, references as ``<logical id>``."""
     (board,) = dev.resources("AWS::CloudWatch::Dashboard").values()
     found: dict[str, Any] = json.loads(text_of(board["DashboardBody"]))
     return found
 
 
-def widgets_of(body: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    """Return the properties of the widgets of one type."""
+def _widgets_of(body: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     return [one["properties"] for one in body["widgets"] if one["type"] == kind]
 
 
@@ -56,22 +54,20 @@ def metrics_of(properties: dict[str, Any]) -> Iterator[DrawnMetric]:
         yield DrawnMetric(above[0], above[1], dict(pairs), options)
 
 
-def titled(body: dict[str, Any], title: str) -> dict[str, Any]:
-    """Return the properties of the one widget with this title."""
+def _titled(body: dict[str, Any], title: str) -> dict[str, Any]:
     every = [one["properties"] for one in body["widgets"]]
     return next(one for one in every if one.get("title") == title)
 
 
-def names(body: dict[str, Any], title: str) -> set[str]:
-    """Return the names of the metrics of one widget."""
-    return {metric.name for metric in metrics_of(titled(body, title))}
+def _names(body: dict[str, Any], title: str) -> set[str]:
+    return {metric.name for metric in metrics_of(_titled(body, title))}
 
 
 def test_every_metric_is_drawn(body: dict[str, Any]) -> None:
     """Every metric of the functions is drawn with the dimensions it has, and no other."""
     drawn = [
         metric
-        for properties in widgets_of(body, "metric")
+        for properties in _widgets_of(body, "metric")
         for metric in metrics_of(properties)
         if metric.namespace == NAMESPACE
     ]
@@ -84,12 +80,12 @@ def test_headline_is_on_top(body: dict[str, Any]) -> None:
     first = [one for one in body["widgets"] if one["y"] == 0]
     assert {one["properties"]["view"] for one in first} == {"singleValue"}
     assert all(one["properties"]["setPeriodToTimeRange"] for one in first)
-    assert names(body, "Archives") == {name for name in METRICS if name.startswith("Archives")}
-    assert names(body, "Members written") == {"MembersExtracted"}
-    (time,) = metrics_of(titled(body, "Put to done (s)"))
+    assert _names(body, "Archives") == {name for name in METRICS if name.startswith("Archives")}
+    assert _names(body, "Members written") == {"MembersExtracted"}
+    (time,) = metrics_of(_titled(body, "Put to done (s)"))
     assert (time.name, time.options["stat"]) == ("ArchiveDuration", "p95")
-    dollars = titled(body, "Dollars, estimated at us-east-1")["metrics"]
-    lines = titled(body, "Cost, estimated at us-east-1")["metrics"]
+    dollars = _titled(body, "Dollars, estimated at us-east-1")["metrics"]
+    lines = _titled(body, "Cost, estimated at us-east-1")["metrics"]
     assert set(dollars[0][0]["expression"].split(" + ")) == FUNCTIONS | {"requests", "runs"}
     assert expressions(lines) == expressions(dollars[1:])
 
@@ -124,7 +120,7 @@ def test_order(body: dict[str, Any]) -> None:
 def test_every_stage_has_its_spread(body: dict[str, Any]) -> None:
     """The run and each stage have p50, p95 and maximum, and a row of the page."""
     page, found = PAGE.read_text(), set()
-    for properties in widgets_of(body, "metric"):
+    for properties in _widgets_of(body, "metric"):
         first, *others = metrics_of(properties)
         if properties["view"] == "timeSeries" and first.name.endswith(("Duration", "Delay")):
             assert {one.options["stat"] for one in (first, *others)} == {"p50", "p95", "Maximum"}
@@ -140,7 +136,7 @@ def test_failures_by_reason_are_asked_of_logs(body: dict[str, Any]) -> None:
         ("Last 20 runs", "archive"),
         ("Last runs that did not complete", "archive"),
     ):
-        query = titled(body, title)["query"]
+        query = _titled(body, title)["query"]
         assert f'filter message = "{message}"' in query
         assert re.findall(r"SOURCE '<Functions(\w+)Logs", query) == ["Settle", "Intake", "Plan"]
 
@@ -153,7 +149,7 @@ def test_the_last_runs_have_what_the_functions_log(
     record_archive(replace(REPORT, cost=0.25))
     metrics.clear_metrics()
     (record,) = caplog.records
-    query = titled(body, "Last 20 runs")["query"]
+    query = _titled(body, "Last 20 runs")["query"]
     columns = re.search(r"fields @timestamp, correlation_id as run, (.+)", query)
     assert columns is not None
     assert [name for name in columns[1].split(", ") if not hasattr(record, name)] == []
@@ -162,16 +158,16 @@ def test_the_last_runs_have_what_the_functions_log(
 def test_throttles_queues_and_executions(dev: Synthesized, body: dict[str, Any]) -> None:
     """Throttles are drawn for each function, and every dead-letter queue and bad end is."""
     for title in ("Lambda throttles", "Function errors", "Functions at once"):
-        assert {one.options["label"] for one in metrics_of(titled(body, title))} == FUNCTIONS
-    assert names(body, "S3 throttles") == {"S3Throttles"}
-    assert names(body, "Queue: age of the oldest message") == {"ApproximateAgeOfOldestMessage"}
-    assert names(body, "Queue: messages") == {
+        assert {one.options["label"] for one in metrics_of(_titled(body, title))} == FUNCTIONS
+    assert _names(body, "S3 throttles") == {"S3Throttles"}
+    assert _names(body, "Queue: age of the oldest message") == {"ApproximateAgeOfOldestMessage"}
+    assert _names(body, "Queue: messages") == {
         "ApproximateNumberOfMessagesVisible",
         "ApproximateNumberOfMessagesNotVisible",
     }
     ends = ("Started", "Succeeded", "Failed", "TimedOut", "Aborted")
-    assert names(body, "Executions") == {f"Executions{end}" for end in ends}
-    dead = [one.dimensions["QueueName"] for one in metrics_of(titled(body, "Dead letters"))]
+    assert _names(body, "Executions") == {f"Executions{end}" for end in ends}
+    dead = [one.dimensions["QueueName"] for one in metrics_of(_titled(body, "Dead letters"))]
     queues = dev.resources("AWS::SQS::Queue")
     intake = next(name for name in queues if name.startswith("IntakeQueue"))
     assert sorted(dead) == sorted(f"<{name}.QueueName>" for name in queues.keys() - {intake})
@@ -179,7 +175,7 @@ def test_throttles_queues_and_executions(dev: Synthesized, body: dict[str, Any])
 
 def test_cost_is_priced_like_a_forecast(dev: Synthesized, body: dict[str, Any]) -> None:
     """Requests, functions and transitions have the prices of the estimate."""
-    rows = expressions(titled(body, "Cost, estimated at us-east-1")["metrics"])
+    rows = expressions(_titled(body, "Cost, estimated at us-east-1")["metrics"])
     second = dev.environment.functions.extract.memory / 1_024 * rates.PRICE_LAMBDA_GB_SECOND
     call = rates.PRICE_LAMBDA_REQUEST + 2 * rates.PRICE_STANDARD_TRANSITION
     logs = rates.LOG_BYTES + 2 * rates.TRANSITION_LOG_BYTES
@@ -202,7 +198,7 @@ def test_page_explains_every_tile(dev: Synthesized, body: dict[str, Any]) -> Non
     for title in {title for title in titles if title} - graphs:
         known = title.partition(", estimated")[0] if title.startswith("Cost") else title
         assert f"| {title} |" in page or f"**{known}**" in page, title
-    for question in (one["markdown"] for one in widgets_of(body, "text")[1:]):
+    for question in (one["markdown"] for one in _widgets_of(body, "text")[1:]):
         assert f"\n{question}\n" in page
     assert f"the {len(dev.resources('AWS::CloudWatch::Alarm'))} alarms" in page
     assert f"the {len(METRICS)} metrics" in page

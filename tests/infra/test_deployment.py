@@ -141,7 +141,6 @@ def test_what_is_missing_is_said(
 
 @pytest.fixture
 def account(aws: EmbeddedAws, monkeypatch: pytest.MonkeyPatch) -> Account:
-    """The embedded AWS as a deployment sees it."""
     for name, value in aws.environment.items():
         monkeypatch.setenv(name, value)
     return Account("000000000000", "us-east-1", boto3.Session(region_name="us-east-1"))

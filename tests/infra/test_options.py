@@ -21,8 +21,7 @@ NEEDED = {
 }
 
 
-def variables_of(made: Synthesized, function: str = "intake") -> dict[str, str]:
-    """Return the environment variables of a function."""
+def _variables_of(made: Synthesized, function: str = "intake") -> dict[str, str]:
     properties = made.properties("AWS::Lambda::Function", f"Functions{function.capitalize()}")
     return dict(properties["Environment"]["Variables"])
 
@@ -54,7 +53,7 @@ def test_after_success(
         assert wanted <= made.rights(name)
         assert not {action for action, _ in dev.rights(name)} & actions
     assert not wanted & made.rights("extract")
-    text = variables_of(made, "settle")[Variable.AFTER_SUCCESS]
+    text = _variables_of(made, "settle")[Variable.AFTER_SUCCESS]
     assert read_worker({**NEEDED, Variable.AFTER_SUCCESS.value: text}).after_success == rule
 
 
@@ -72,17 +71,17 @@ def test_password(
 ) -> None:
     """Who reads members gets the secret's ARN and may read exactly it; others may not."""
     made = synthesized(variant)
-    told = {name for name in FUNCTIONS if SECRET in str(variables_of(made, name))}
+    told = {name for name in FUNCTIONS if SECRET in str(_variables_of(made, name))}
     right = ("secretsmanager:GetSecretValue", SECRET)
     assert told == {name for name in FUNCTIONS if right in made.rights(name)}
     assert told == {"intake", "plan", "extract"}
-    assert variables_of(made)[Variable.PASSWORD_SECRET] == SECRET + field
+    assert _variables_of(made)[Variable.PASSWORD_SECRET] == SECRET + field
     assert "secretsmanager" not in json.dumps(dev.template)
 
 
 def test_object_properties(dev: Synthesized, options: Synthesized) -> None:
     """The functions get the properties; who writes members may set tags and an ACL, if asked to."""
-    told = decode(variables_of(options)[Variable.OPTIONS], Options).objects
+    told = decode(_variables_of(options)[Variable.OPTIONS], Options).objects
     assert told == ObjectProperties(
         "GLACIER_IR", tags={"team": "data"}, acl="bucket-owner-full-control"
     )
@@ -90,11 +89,11 @@ def test_object_properties(dev: Synthesized, options: Synthesized) -> None:
         for action in ("s3:PutObjectAcl", "s3:PutObjectTagging"):
             assert (action, MEMBERS) in options.rights(name)
             assert (action, MEMBERS) not in dev.rights(name)
-    assert "objects" not in json.loads(variables_of(dev)[Variable.OPTIONS])
+    assert "objects" not in json.loads(_variables_of(dev)[Variable.OPTIONS])
 
 
 def test_the_request_payer_is_a_variable(dev: Synthesized, options: Synthesized) -> None:
     """`ingest.request_payer` is in the variables of the functions."""
     for name in ("intake", "extract"):
-        assert variables_of(options, name)[Variable.REQUEST_PAYER] == "requester"
-        assert variables_of(dev, name)[Variable.REQUEST_PAYER] == ""
+        assert _variables_of(options, name)[Variable.REQUEST_PAYER] == "requester"
+        assert _variables_of(dev, name)[Variable.REQUEST_PAYER] == ""

@@ -309,7 +309,6 @@ def _reference(value: object) -> str:
 
 
 def _policies(made: Synthesized, kind: str, member: str) -> dict[str, list[dict[str, Any]]]:
-    """Return the statements of resource policies, by the logical id of what they protect."""
     statements: dict[str, list[dict[str, Any]]] = {}
     for policy in made.resources(kind).values():
         for protected in policy[member]:

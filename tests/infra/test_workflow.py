@@ -38,22 +38,20 @@ OF_STATES = {
 }
 
 
-def each_state(definition: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield name and state of a definition, those of Maps too."""
+def _each_state(definition: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, state in definition["States"].items():
         yield name, state
         if "ItemProcessor" in state:
-            yield from each_state(state["ItemProcessor"])
+            yield from _each_state(state["ItemProcessor"])
 
 
-def states_of(made: Synthesized) -> dict[str, dict[str, Any]]:
-    """Return all states of the state machine by their names."""
-    return dict(each_state(made.definition()))
+def _states_of(made: Synthesized) -> dict[str, dict[str, Any]]:
+    return dict(_each_state(made.definition()))
 
 
 def test_states(dev: Synthesized) -> None:
     """The machine plans, does a round by one of two Maps, settles, and so on."""
-    definition, states = dev.definition(), states_of(dev)
+    definition, states = dev.definition(), _states_of(dev)
     follows = {name: state.get("Next") for name, state in states.items() if state.get("Next")}
     assert follows == {
         "Plan": "Next?",
@@ -78,7 +76,7 @@ def test_states(dev: Synthesized) -> None:
 
 def test_data_is_what_the_functions_return(dev: Synthesized) -> None:
     """Every path of the definition is a field of `Next`; steps get all of it and give all of it."""
-    states = states_of(dev)
+    states = _states_of(dev)
     few, many = states["Few tasks"], states["Many tasks"]
     paths = {few["ItemsPath"], few["MaxConcurrencyPath"], many["MaxConcurrencyPath"]}
     paths |= {few["ItemSelector"]["run.$"], many["ItemReader"]["Parameters"]["Key.$"]}
@@ -93,7 +91,7 @@ def test_every_error_name_exists(dev: Synthesized) -> None:
     """The machine ends a task at each error that a retry would meet again, and knows no others."""
     names = {
         name
-        for state in states_of(dev).values()
+        for state in _states_of(dev).values()
         for retry in state.get("Retry", []) + state.get("Catch", [])
         for name in retry["ErrorEquals"]
     }
@@ -108,7 +106,7 @@ def test_every_error_name_exists(dev: Synthesized) -> None:
 
 def test_retries(dev: Synthesized) -> None:
     """Faults of Lambda are tried again for minutes, and full functions for hours, with jitter."""
-    for name, state in states_of(dev).items():
+    for name, state in _states_of(dev).items():
         if state["Type"] != "Task":
             continue
         by_error = {error: one for one in state["Retry"] for error in one["ErrorEquals"]}
@@ -127,7 +125,7 @@ def attempts_of(state: dict[str, Any]) -> int:
 
 def test_a_history_is_bounded(dev: Synthesized) -> None:
     """An execution whose every retrier is used up in every round fits into its history."""
-    states = states_of(dev)
+    states = _states_of(dev)
     plan, settle = (
         ENTERED_AND_EXITED + ATTEMPT_EVENTS * attempts_of(states[name])
         for name in ("Plan", "Settle")
@@ -145,7 +143,7 @@ def test_a_history_is_bounded(dev: Synthesized) -> None:
 
 def test_no_failed_task_stops_a_round(dev: Synthesized) -> None:
     """The inline Map catches every error of a task, and the distributed one tolerates all."""
-    states = states_of(dev)
+    states = _states_of(dev)
     (caught,) = states["Extract"]["Catch"]
     assert caught["ErrorEquals"] == ["States.ALL"]
     assert states["Many tasks"]["ToleratedFailurePercentage"] == 100
@@ -153,7 +151,7 @@ def test_no_failed_task_stops_a_round(dev: Synthesized) -> None:
 
 def test_results_stay_out_of_the_data(dev: Synthesized) -> None:
     """A task's output is empty; results of children go to the work bucket, beside their list."""
-    states = states_of(dev)
+    states = _states_of(dev)
     for name in ("Extract", "Extract one of many"):
         assert states[name]["OutputPath"] is None
     many = states["Many tasks"]

@@ -101,7 +101,6 @@ def older_objects(rng: random.Random, facts: ArchiveFacts) -> dict[str, bytes]:
 
 
 def _inner(recipe: Recipe, number: int) -> Recipe:
-    """Return the recipe of an archive inside."""
     return Recipe(10 * recipe.version + number, small=2 + number, damaged="small" * number)
 
 

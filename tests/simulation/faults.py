@@ -85,5 +85,4 @@ class FaultPlan:
         return True
 
     def delay(self) -> float:
-        """Return how long a slow call takes, in seconds."""
         return self.rng.choice(DELAYS)

@@ -41,7 +41,6 @@ class Limited(Invocation):
         self.until = scheduler.now + seconds
 
     def get_remaining_time_in_millis(self) -> int:  # type: ignore[override]  # Lambda's is a method
-        """Return the milliseconds until Lambda kills the function."""
         return int((self.until - self._scheduler.now) * 1_000)
 
 

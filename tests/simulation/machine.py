@@ -69,7 +69,6 @@ class Execution:
             self._end("SUCCEEDED")
 
     def _step(self, state: Json, data: Json) -> tuple[str, Json]:
-        """Do one state; return the next one and its data."""
         if state["Type"] == "Choice":
             fits = (rule["Next"] for rule in state["Choices"] if _holds(rule, data))
             return next(fits, state["Default"]), data
@@ -82,7 +81,6 @@ class Execution:
         return state["Next"], self._attempt(state, data)
 
     def _map(self, state: Json, data: Json) -> None:
-        """Do the items of a Map; those that fail are tolerated, or caught."""
         if "ItemsPath" in state:
             items = _find(state["ItemsPath"], data)
         else:
@@ -111,7 +109,6 @@ class Execution:
             self._world.note(f"{item['task']['id']} is left: {error.name}")
 
     def _attempt(self, state: Json, data: Json) -> Json:
-        """Invoke a task's function until it answers or no Retry is left."""
         scheduler = self._world.scheduler
         function = state["Parameters"]["FunctionName"]
         name = function.removeprefix("Functions").removesuffix(".Arn").lower()
@@ -131,7 +128,6 @@ def _find(path: str, data: Json) -> Any:
 
 
 def _holds(rule: Json, data: Json) -> bool:
-    """Say whether the comparison of a Choice rule holds."""
     name = rule["Variable"].removeprefix("$.")
     if "IsPresent" in rule:
         return (name in data) is rule["IsPresent"]

@@ -48,7 +48,6 @@ class Mutant(NamedTuple):
     new: str
 
     def apply(self, package: Path) -> None:
-        """Plant the fault into a copy of the package."""
         path = package / self.file
         source = path.read_text()
         if source.count(self.old) != 1:

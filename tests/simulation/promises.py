@@ -73,7 +73,6 @@ class RunState:
 
     @property
     def facts(self) -> ArchiveFacts:
-        """The archive, once it is known."""
         return self.versions[0]
 
     @property
@@ -83,7 +82,6 @@ class RunState:
 
     @property
     def verdict(self) -> str | None:
-        """The verdict of the report that is there."""
         return self.reports[-1]["verdict"] if self.reports else None
 
 
@@ -111,19 +109,16 @@ class Promises:
         self.settled: dict[str, int] = {}  # by run: when that began which ended it
 
     def archive_put(self, key: str, etag: str, facts: ArchiveFacts) -> None:
-        """Somebody put an archive."""
         self.replaced |= key in self.current or self.removed
         self.versions[etag] = facts
         self.puts.append(facts)
         self.current[key] = etag
 
     def archive_removed(self, key: str) -> None:
-        """Somebody deleted an archive."""
         self.removed = True
         self.current.pop(key, None)
 
     def archive_deleted(self, etag: str) -> None:
-        """The archive was deleted after a run."""
         facts = self.versions[etag]
         self.deleted.append(facts)
         runs = [one for one in self.runs.values() if one.versions == [facts]]
@@ -144,7 +139,6 @@ class Promises:
         return Attempt(run, finished, state.stops, state.stopped)
 
     def task_failed(self, attempt: Attempt, error: str) -> None:
-        """An invocation that worked on a task ended with an error."""
         state = self._run(attempt.run)
         told = state.stopped or state.stops > attempt.stops or error not in STOPS_RUN
         self.must(told, "at the first such fault the task writes stop.json", error)
@@ -190,7 +184,6 @@ class Promises:
                 self.settled[run] = began if again else 0
 
     def record_damaged(self, run: str, name: str) -> None:
-        """A record of a run cannot be read any more."""
         state = self._run(run)
         state.damaged = True
         state.rounds.clear()
@@ -203,7 +196,6 @@ class Promises:
         self._forget_outcomes(state, name)
 
     def record_deleted(self, run: str, name: str) -> None:
-        """A record of a run was deleted."""
         state = self._run(run)
         if name == "stop.json":
             state.stopped, state.stops = False, state.stops + 1
@@ -314,7 +306,6 @@ class Promises:
         self.must(failed >= wrong, "the members that fail are the bad ones", (run, failed, wrong))
 
     def announced(self, title: str, detail: Json) -> None:
-        """The event of a run that ended was sent."""
         state, verdict = self._run(detail["run"]), detail["verdict"]
         self.must(EVENT_TITLES[verdict] == title, "events.md: detail-type and verdict", title)
         told = {name: detail[name] for name in ("verdict", EXTRACTED, UNCHANGED, FAILED)}
@@ -367,7 +358,6 @@ class Promises:
             self._check_newest(self.versions[etag])
 
     def _check_newest(self, newest: ArchiveFacts) -> None:
-        """The members of the newest archive lie there, if its run ended well."""
         ended = any(
             one.verdict in ENDED_WELL for one in self.runs.values() if one.versions == [newest]
         )

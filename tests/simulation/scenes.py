@@ -63,11 +63,9 @@ class Stage:
 
     @property
     def runs(self) -> dict[str, RunState]:
-        """What the promises saw of each run."""
         return self.world.promises.runs
 
     def run_of(self, version: int) -> RunState:
-        """Return the run of a version of the archive, but not the one that follows another."""
         (found,) = (
             state
             for name, state in self.runs.items()
@@ -76,7 +74,6 @@ class Stage:
         return found
 
     def put(self, recipe: Recipe, key: str = KEY, prefix: str = PREFIX) -> None:
-        """Put an archive; its event follows."""
         put_archive(self.world, self.services, recipe, key, prefix)
 
     def replace(self, recipe: Recipe) -> None:
@@ -85,25 +82,20 @@ class Stage:
         self.wait()
 
     def send(self, key: str = KEY) -> None:
-        """Send the event of an archive once more."""
         self.services.send(event_of(self.world, key))
 
     def remove(self) -> None:
-        """Delete the archive."""
         del self.world.ingest.objects[KEY]
         self.world.promises.archive_removed(KEY)
 
     def wait(self, seconds: float = LATER) -> None:
-        """Let everybody else go on."""
         self.world.scheduler.sleep(seconds)
 
     def kill(self) -> None:
-        """Kill the function that makes the call."""
         self.world.scheduler.kill(current().process)
         raise ProcessDiedError
 
     def deny(self) -> None:
-        """Refuse the call."""
         raise AccessDeniedError("not allowed")
 
     def at(
@@ -136,7 +128,6 @@ class Stage:
         return [one for one in self.services.executions.values() if "wait" not in one.given]
 
     def resume(self) -> None:
-        """Resume the run of the last execution, as an operator does."""
         last = self.executions[-1]
         self.services.start_next(run_of(last.name), {"run": run_of(last.name)})
 

@@ -105,7 +105,6 @@ def run_seed(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
 
 
 def _choose_tuning(world: World, kind: int, given: Mapping[str, float]) -> Tuning:
-    """Return the settings of a schedule; its kind also adds faults."""
     faults, changes = world.faults, dict(TUNING)
     changes["tail_bytes"] = faults.rng.choice(TAILS)
     changes.update(given)
@@ -137,7 +136,6 @@ def check_end(world: World, services: Services) -> None:
 
 
 def _put_versions(world: World, recipes: Iterable[Recipe], services: Services) -> None:
-    """Put the first version; the others replace it where the fault plan says so."""
     coming = list(recipes)
 
     def put() -> None:
@@ -227,7 +225,6 @@ def _run_to_the_end(world: World, services: Services, kind: int) -> None:
 
 
 def _mend(world: World, services: Services) -> None:
-    """Let nothing go wrong any more, and resume what failed until nothing does."""
     for _ in range(MENDED):
         world.faults.left.clear()
         world.denied.clear()
@@ -282,7 +279,6 @@ def _forget() -> None:
 
 
 def _describe(seed: int, error: Exception, world: World, rule: str, recipes: list[Recipe]) -> str:
-    """Return all that is needed to see a failure again."""
     without = ",".join(map(str, sorted(world.faults.skipped)))
     lines = [
         f"seed {seed}: {error}",

@@ -68,7 +68,6 @@ class Scheduler:
         self._numbers = itertools.count(1)
 
     def spawn(self, process: Process, target: Callable[[], Any]) -> Fiber:
-        """Begin a fiber of `process`; it is ready, and runs when the generator picks it."""
         fiber = Fiber(self, process, partial(_run_until_killed, target), self._hub)
         if not process.fibers:
             process.began = self.steps
@@ -102,7 +101,6 @@ class Scheduler:
             self._leave()
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass for this fiber."""
         self.park(max(0.0, seconds))
 
     def park(self, seconds: float | None = None) -> bool:
@@ -115,7 +113,6 @@ class Scheduler:
         return fiber.woken
 
     def unpark(self, fiber: Fiber, *, woken: bool = True) -> None:
-        """Make a fiber ready that waits; nothing happens if it does not."""
         if fiber.parked:
             fiber.parked, fiber.woken = 0, woken
             self._ready.append(fiber)

@@ -54,7 +54,6 @@ class Message:
     receipt: str = ""
 
     def hide_until(self, time: float) -> None:
-        """Let it be received again at `time`, unless it is deleted."""
         self.visible = math.inf if self.visible == math.inf else time
         self.changed.wake()
 
@@ -74,7 +73,6 @@ class Services:
     # SQS
 
     def send(self, body: str) -> None:
-        """Put a message into the queue, maybe twice, maybe late."""
         world = self.world
         for _ in range(2 if world.faults.injects(Fault.TWICE, "message") else 1):
             late = world.faults.delay() if world.faults.injects(Fault.DELAY, "message") else 0.0
@@ -153,7 +151,6 @@ class Services:
     # What boto3 gives the functions
 
     def client(self, service: str, config: object = None, **more: object) -> Any:
-        """Return the client of a service: of SQS without what would send to the intake's queue."""
         match service:
             case "sqs":
                 return SimpleNamespace(change_message_visibility=self._change_visibility)
@@ -206,7 +203,6 @@ class Services:
         return answer
 
     def start(self, name: str, given: Json) -> bool:
-        """Start an execution; return False where the name is taken."""
         if name in self.executions:
             return False
         valid = NAME.fullmatch(name) is not None
@@ -229,7 +225,6 @@ class Services:
     # The operator
 
     def failed(self) -> dict[str, Execution | None]:
-        """Return the runs that failed, each with its last execution, None where it had none."""
         works = {name: one for name, one in self.executions.items() if "wait" not in one.given}
         last = {run_of(name): one for name, one in works.items()}
         stopped = {run: one for run, one in last.items() if one.status in STOPPED}
@@ -237,7 +232,6 @@ class Services:
         return stopped | {run: last.get(run) for run, one in runs if one.verdict == RUN_FAILED}
 
     def abort(self) -> None:
-        """Abort a run that is active; half of them are soon resumed."""
         world = self.world
         active = [one for one in self.executions.values() if one.status == "RUNNING"]
         if not active:
@@ -323,7 +317,6 @@ class Services:
         return bool(runs)
 
     def start_next(self, run: str, given: Json) -> None:
-        """Start the next execution of a run."""
         name = run.replace("/", "-")
         numbers = (f"{name}-r{number}" for number in itertools.count(2))
         self.world.note(f"resume {run}")

@@ -69,7 +69,6 @@ class Simulated:
         return request
 
     def ask(self, name: str, shown: str, effect: Callable[[], Any]) -> Any:
-        """Do one request."""
         return self._world.call(shown, self._rights[name], effect)
 
     def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
@@ -84,7 +83,6 @@ class SimulatedSource(Simulated):
         return ArchiveView([reader], [pin.size], end)
 
     def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
-        """Tell of an archive that is deleted."""
         if name == "delete":
             self._world.promises.archive_deleted(str(given[1].etag))
 
@@ -109,7 +107,6 @@ class SimulatedDestination(Simulated):
     """The bucket that members are written to."""
 
     def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
-        """Tell of objects that become visible, and of uploads."""
         world = self._world
         if name == "create_upload":
             world.promises.uploads[value] = world.scheduler.steps
@@ -141,11 +138,9 @@ class SimulatedWork(Simulated):
         self._calls = calls or Calls(LocalClock(), RETRY_SECONDS, 8)
 
     def ask(self, name: str, shown: str, effect: Callable[[], Any]) -> Any:
-        """Do one request."""
         return self._calls.run(RECORDS[name], partial(super().ask, name, shown, effect))
 
     def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
-        """Tell of records that are written or deleted."""
         world = self._world
         if name in {"write", "create", "replace"}:
             data = world.records[self._run][given[0]]

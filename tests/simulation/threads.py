@@ -26,7 +26,6 @@ class Waiters:
         self._fibers: deque[Fiber] = deque()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait to be woken; return False where the time was over first."""
         fiber = current()
         self._fibers.append(fiber)
         try:
@@ -36,7 +35,6 @@ class Waiters:
                 self._fibers.remove(fiber)
 
     def wake(self, count: float = math.inf) -> None:
-        """Wake so many of them."""
         while self._fibers and count > 0:
             fiber = self._fibers.popleft()
             fiber.scheduler.unpark(fiber)

@@ -90,7 +90,6 @@ class World:
             raise ProcessDiedError
 
     def note(self, what: str) -> None:
-        """Write down what happened, for whoever reads a failure."""
         self.trace.append(f"{current().process.name}: {what}")
 
     def _inject_others(self) -> None:
@@ -111,7 +110,6 @@ class World:
             self.denied[faults.rng.choice(("GetObject", "PutObject"))] = faults.rng.choice(REFUSALS)
 
     def _damage(self) -> None:
-        """Damage a record of a run; what is left of it is never another record."""
         rng = self.faults.rng
         run = rng.choice(sorted(run for run, objects in self.records.items() if objects))
         name = rng.choice(sorted(self.records[run]))

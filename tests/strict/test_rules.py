@@ -31,7 +31,6 @@ class Account:
         self._machines = 0
 
     def make(self, **states: dict[str, Any]) -> str:
-        """Return the ARN of a state machine of these states; the first one is where it starts."""
         self._machines += 1
         definition = json.dumps({"StartAt": next(iter(states)), "States": states})
         name = f"machine-{self._machines}"
@@ -39,7 +38,6 @@ class Account:
         return str(made["stateMachineArn"])
 
     def make_function(self, name: str, code: bytes, *, at_once: int) -> str:
-        """Return the ARN of a function with this code, and so many invocations at once."""
         function = self.functions.create_function(
             FunctionName=name,
             Runtime="python3.13",
@@ -53,15 +51,12 @@ class Account:
         return str(function["FunctionArn"])
 
     def make_queue(self, name: str, **attributes: str) -> str:
-        """Return the URL of a queue."""
         return str(self.queues.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"])
 
     def arn_of(self, queue: str) -> str:
-        """Return the ARN of a queue by its URL."""
         return self._attribute(queue, "QueueArn")
 
     def count(self, queue: str) -> int:
-        """Return how many messages a queue holds, in flight or not."""
         visible = self._attribute(queue, "ApproximateNumberOfMessages")
         taken = self._attribute(queue, "ApproximateNumberOfMessagesNotVisible")
         return int(visible) + int(taken)
@@ -71,7 +66,6 @@ class Account:
         return str(answer["Attributes"][name])
 
     def run(self, machine: str, given: object = None, **named: str) -> dict[str, Any]:
-        """Return what DescribeExecution says of an execution that has ended."""
         text = json.dumps({} if given is None else given)
         started = self.states.start_execution(stateMachineArn=machine, input=text, **named)
         for _ in looks():

@@ -98,7 +98,6 @@ class Account:
         self.make_stack("s3unzip-dev", self.outputs)
 
     def make_stack(self, name: str, outputs: dict[str, str]) -> None:
-        """Create a stack that has these outputs."""
         template = {
             "Resources": {"Topic": {"Type": "AWS::SNS::Topic"}},  # a stack needs one
             "Outputs": {key: {"Value": value} for key, value in outputs.items()},
@@ -116,7 +115,6 @@ class Account:
         return arn
 
     def receive(self, url: str) -> list[dict[str, Any]]:
-        """Return the bodies of the messages in a queue, and delete them."""
         client = self.client("sqs")
         bodies = []
         while messages := client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get(
@@ -137,7 +135,6 @@ class Account:
         return {key: s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
 
     def executions(self) -> list[str]:
-        """Return the names of all executions, the latest first."""
         found = self.client("stepfunctions").list_executions(
             stateMachineArn=self.outputs["StateMachineArn"]
         )

@@ -109,7 +109,6 @@ class MacFile:
 
     @property
     def entry(self) -> Entry:
-        """Its headers and its descriptor."""
         wrapped: Mapping[str, int] = {
             "crc32": crc_of_zeros(self.size),
             "compressed_size": self.compressed_size % WRAP,

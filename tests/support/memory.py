@@ -265,7 +265,6 @@ class MemorySource(ArchiveSource):
             del self.bucket.objects[location.key]
 
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
-        """Add tags; they are kept as metadata."""
         found = self._find(location, pin)
         if found is None:
             raise SourceChangedError(f"{location}: is gone")
@@ -291,7 +290,6 @@ class MemoryStores:
         self.records = MemoryBucket()
 
     def bucket(self, name: str) -> MemoryBucket:
-        """Return a bucket, made when first asked for."""
         bucket = self.buckets.setdefault(name, MemoryBucket())
         bucket.neighbours = self.buckets
         return bucket
@@ -308,7 +306,6 @@ class MemoryStores:
         return ObjectRunStore(home, source, self.records, calls or Calls(ManualClock(), 0.0, 4))
 
     def forget_runs(self) -> None:
-        """Drop the records of all runs."""
         self.records = MemoryBucket()
 
 
@@ -341,7 +338,6 @@ def _etag(data: bytes) -> str:
 
 
 def _etag_of_parts(bodies: Iterable[bytes]) -> str:
-    """Return the ETag of an object of parts: the MD5 of their MD5s, and their count."""
     digests = [hashlib.md5(body).digest() for body in bodies]  # noqa: S324 - what an ETag is
     whole = hashlib.md5(b"".join(digests)).hexdigest()  # noqa: S324
     return f'"{whole}-{len(digests)}"'

@@ -164,7 +164,6 @@ def _entry(one: ListedObject, *, encoded: bool) -> str:
 
 
 def _list_uploads(bucket: MemoryBucket, query: Mapping[str, str]) -> str:
-    """Return the inside of a ListMultipartUploadsResult."""
     entries = (
         f"<Upload><Key>{escape(one.key)}</Key><UploadId>{one.upload_id}</UploadId>"
         f"<Initiated>{LISTED}</Initiated></Upload>"
@@ -267,7 +266,6 @@ def _read(bucket: MemoryBucket, asked: Asked) -> Reply:
 
 
 def _span(text: str, size: int) -> tuple[int, ByteRange]:
-    """Return the status and the bytes that a Range header asks for."""
     if not text:
         return 200, ByteRange(0, size)
     first, _, last = text.removeprefix("bytes=").partition("-")

@@ -35,7 +35,6 @@ class Ended(NamedTuple):
 
     @property
     def lines(self) -> list[Any]:
-        """What it printed with ``--json``."""
         return [json.loads(line) for line in self.out.splitlines()]
 
     def ends(self, code: int, *errors: str) -> Self:
@@ -111,7 +110,6 @@ class Program:
         return self.start_as([*self.command, *words])
 
     def start_as(self, command: Sequence[str]) -> Ended:
-        """Run a command that starts the program in its own way."""
         done = run_process(command, self.folder, os.environ | self.variables)
         return _check(done.returncode, done.stdout, done.stderr)
 
@@ -127,7 +125,6 @@ class Program:
         return {str(path.relative_to(root)): path.read_bytes() for path in found}
 
     def runs(self) -> list[str]:
-        """Return the ids of the runs that have a folder."""
         folder = self.home / "runs"
         return [str(run.relative_to(folder)) for run in folder.glob("*/*")]
 

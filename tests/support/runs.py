@@ -92,7 +92,6 @@ class World:
 
     @property
     def context(self) -> Context:
-        """The context of a worker."""
         stores = self.stores or self.buckets
         return Context(
             stores,
@@ -108,7 +107,6 @@ class World:
         self.tuning = replace(self.tuning, **changes)
 
     def request(self, archive: bytes, options: Options | None = None) -> Request:
-        """Store the archive and return the request to extract it."""
         return Request(put_archive(self.buckets, archive), OUT, options or Options())
 
     def run(
@@ -163,7 +161,6 @@ class World:
         return Machine(self.context).run(request, planned=planned)
 
     def resume_here(self, run: str, *, failed: bool = False) -> Report:
-        """Do what a run left as this machine does."""
         return Machine(self.context).resume(run, failed=failed)
 
     def run_nested_here(self, report: Report) -> list[NestedRun]:
@@ -174,16 +171,13 @@ class World:
         return RunRecords.open(self.stores or self.buckets, run)
 
     def tasks(self, report: Report, *kinds: TaskKind) -> list[Task]:
-        """Return the tasks of all rounds of a run, or those of some kinds."""
         tasks = self.records(report.run).tasks()
         return [task for task in tasks if not kinds or task.kind in kinds]
 
     def contents(self, prefix: str = KEY) -> dict[str, bytes]:
-        """Return what is in the destination, by key below `prefix`."""
         return {key.removeprefix(prefix): stored.body for key, stored in self.out.objects.items()}
 
     def content(self, name: str) -> bytes | None:
-        """Return what became of a member, None if it is not there."""
         stored = self.out.objects.get(KEY + name)
         return None if stored is None else stored.body
 
@@ -195,6 +189,5 @@ class World:
         assert self.out.pending == {}
 
     def assert_absent(self, name: str) -> None:
-        """Assert that a member left neither an object nor an upload."""
         assert self.content(name) is None
         assert self.out.pending == {}

@@ -41,13 +41,11 @@ class Parts:
 
     @property
     def _room(self) -> int:
-        """How many bytes the current part may still take."""
         disk = len(self.parts) - 1
         limit = self.sizes[disk] if disk < len(self.sizes) else sys.maxsize
         return max(0, limit - len(self.parts[-1]))
 
     def add_record(self, record: bytes) -> Place:
-        """Add what may not be cut."""
         while len(record) > self._room and self.parts[-1]:
             self.parts.append(bytearray())
         place = Place(len(self.parts) - 1, len(self.parts[-1]))
@@ -55,7 +53,6 @@ class Parts:
         return place
 
     def add_data(self, data: bytes) -> None:
-        """Add what may be cut anywhere."""
         while data:
             room = self._room
             self.parts[-1] += data[:room]
@@ -64,7 +61,6 @@ class Parts:
                 self.parts.append(bytearray())
 
     def fill(self, place: Place, record: bytes) -> None:
-        """Write a record over the place that was kept for it."""
         stop = place.offset + len(record)
         self.parts[place.disk][place.offset : stop] = record
 

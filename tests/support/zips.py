@@ -139,7 +139,6 @@ class Entry:
 
     @property
     def all_flags(self) -> int:
-        """Flags with what the name, the method and the descriptor ask for."""
         flags = self.flags | (0x8 if self.descriptor else 0)
         if self.method == LZMA:
             flags |= 0x2
@@ -147,7 +146,6 @@ class Entry:
 
     @property
     def stored_data(self) -> bytes:
-        """The compressed bytes."""
         return compress(self.method, self.content) if self.data is None else self.data
 
     def _values(self) -> dict[str, int | bytes]:
@@ -164,7 +162,6 @@ class Entry:
         }
 
     def local_part(self) -> bytes:
-        """The local header, the data and the descriptor."""
         return self.local_header() + self.stored_data + self._descriptor()
 
     def local_header(self) -> bytes:
@@ -186,7 +183,6 @@ class Entry:
         return signature + pack_record(layout, self._values(), self.described)
 
     def central_part(self, offset: int) -> bytes:
-        """The header in the directory."""
         values = {**self._values(), "signature": b"PK\x01\x02", "made_by": 0x031E, "offset": offset}
         values |= {"extra_length": len(self.extra), "comment_length": len(self.comment)}
         values |= {"disk": 0, "internal": 0, "attributes": self.attributes}

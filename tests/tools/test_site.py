@@ -12,7 +12,6 @@ from tools.site.hooks import REPOSITORY, ROOT_PAGES, place_link, place_links, sl
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """A site of two pages, without a fault."""
     (tmp_path / "a").mkdir()
     (tmp_path / "index.html").write_text(
         '<link rel="stylesheet" href="s.css"><link rel="canonical" href="https://s3unzip.example/">'
@@ -27,8 +26,7 @@ def site(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def faults(site: Path) -> list[str]:
-    """Return what the check says."""
+def _faults(site: Path) -> list[str]:
     pages = read_pages(site)
     return [*find_broken(pages, site), *find_remote(pages, site)]
 
@@ -50,17 +48,17 @@ def faults(site: Path) -> list[str]:
 def test_each_fault_of_a_page_is_told(site: Path, html: str, fault: str) -> None:
     """A link or anchor that leads nowhere, and all that a browser would load from elsewhere."""
     (site / "bad.html").write_text(html)
-    (told,) = faults(site)
+    (told,) = _faults(site)
     assert told.startswith("bad.html: ")
     assert fault in told
 
 
 def test_styles_and_scripts_load_nothing_from_elsewhere(site: Path) -> None:
     """Fonts in styles and delivery networks in scripts are reported; plain links are not."""
-    assert faults(site) == []
+    assert _faults(site) == []
     (site / "t.css").write_text("@font-face { src: url('https://fonts.gstatic.com/f.woff2') }")
     (site / "t.js").write_text('load("https://unpkg.com/mermaid@11/m.js")')
-    assert sorted(told.split("https:")[0] for told in faults(site)) == [
+    assert sorted(told.split("https:")[0] for told in _faults(site)) == [
         "t.css: loads ",
         "t.js: loads ",
     ]

@@ -16,8 +16,7 @@ WORKFLOWS = sorted(FOLDER.glob("*.yml"))
 PINNED = re.compile(r"uses: [\w./-]+@[0-9a-f]{40} # v\d+(\.\d+)*$")
 
 
-def read(name: str) -> dict[str, Any]:
-    """Return a workflow."""
+def _read(name: str) -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
     return found
 
@@ -28,7 +27,7 @@ def test_a_workflow_has_no_more_rights_than_it_says(path: Path) -> None:
 
     Later steps run code of dependencies. A tag of an action can be moved, a commit cannot.
     """
-    workflow = read(path.name)
+    workflow = _read(path.name)
     assert workflow["permissions"] == {}
     for job in workflow["jobs"].values():
         assert job["permissions"]
@@ -46,14 +45,14 @@ def test_every_python_that_is_declared_is_tested() -> None:
     """The classifiers of the package are the versions of the matrix, and no tool may be missing."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
     versions = [one.rpartition(" ")[2] for one in declared if re.search(r":: 3\.\d+$", one)]
-    job = read("ci.yml")["jobs"]["test"]
+    job = _read("ci.yml")["jobs"]["test"]
     assert job["strategy"]["matrix"]["python"] == versions
     assert any(step.get("env", {}).get("S3UNZIP_REQUIRE_TOOLS") == "1" for step in job["steps"])
 
 
 def test_each_part_of_ci_is_a_job_with_a_cache() -> None:
     """A typo costs the job of two minutes; macOS, which the README promises, has a job too."""
-    jobs = read("ci.yml")["jobs"]
+    jobs = _read("ci.yml")["jobs"]
     assert jobs.keys() == {"check", "test", "macos", "site"}
     for job in jobs.values():
         assert any(step.get("uses", "").startswith("actions/cache@") for step in job["steps"])
@@ -71,7 +70,7 @@ def test_bare_make_lists_the_targets() -> None:
 
 def test_a_release_is_attested_and_published_without_a_token() -> None:
     """Only the job that publishes may ask for an identity of the index, and no secret is used."""
-    jobs = read("release.yml")["jobs"]
+    jobs = _read("release.yml")["jobs"]
     assert jobs["build"]["permissions"]["attestations"] == "write"
     assert jobs["publish"]["permissions"] == {"id-token": "write"}
     assert jobs["publish"]["environment"]["name"] == "pypi"

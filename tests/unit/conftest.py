@@ -18,7 +18,6 @@ def moto_account() -> Iterator[Account]:
 
 @pytest.fixture
 def account(moto_account: Account, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
-    """An empty account, which boto3 and obstore reach by the process's environment."""
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION"):
         monkeypatch.delenv(name, raising=False)
     for name, value in CREDENTIALS.items():
@@ -35,5 +34,4 @@ def account(moto_account: Account, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 @pytest.fixture
 def world() -> World:
-    """Return empty stores in memory, and runs over them."""
     return World()

@@ -66,8 +66,7 @@ ARCHIVES = {
 
 
 @cache
-def cut(*groups: Group) -> list[Task]:
-    """Return the planner's tasks for an archive with such members."""
+def _cut(*groups: Group) -> list[Task]:
     totals = Load(
         sum(one.members for one in groups),
         sum(one.members * one.compressed for one in groups),
@@ -80,7 +79,7 @@ def cut(*groups: Group) -> list[Task]:
         for first in range(0, group.members, 8_192):
             count = min(8_192, group.members - first)
             piece = [
-                member(index + n, offset + n * pitch, group)  # in archive order
+                _member(index + n, offset + n * pitch, group)  # in archive order
                 for n in range(count)
             ]
             cutter.add(piece, range(index * ROW, (index + count + 1) * ROW, ROW))
@@ -89,17 +88,15 @@ def cut(*groups: Group) -> list[Task]:
     return [*order_tasks(cutter.tasks), *cutter.copies]
 
 
-def member(index: int, offset: int, group: Group) -> Member:
-    """Return a member of a group."""
+def _member(index: int, offset: int, group: Group) -> Member:
     stop = offset + HEADER + group.compressed
     return Member(
         index, "", None, offset, stop, group.compressed, group.size, 0, group.method, 0, None, None
     )
 
 
-def estimated(groups: list[Group], platform: Platform) -> Estimate:
-    """Return the estimate of an archive with such members."""
-    tasks = cut(*groups)
+def _estimated(groups: list[Group], platform: Platform) -> Estimate:
+    tasks = _cut(*groups)
     workers = choose_workers(tasks, TUNING)
     return estimate_archive(ASKED, tasks, platform, TUNING, workers=workers, sizes=())
 
@@ -108,7 +105,7 @@ def estimated(groups: list[Group], platform: Platform) -> Estimate:
 def test_the_estimate_is_within_the_band_of_the_simulation(name: str) -> None:
     """Expected seconds and dollars are between those of its good and its bad day."""
     groups, band = ARCHIVES[name]
-    made = estimated(groups, aws())
+    made = _estimated(groups, aws())
     assert band.low <= made.seconds <= band.high
     states = sum(line.dollars for line in made.cost.lines if line.service == "Step Functions")
     less = rates.PRICE_S3_WRITE  # the simulation's direct run wrote one object more
@@ -125,16 +122,16 @@ def test_the_bound_is_named() -> None:
     }
     for name, bound in bounds.items():
         platform = local(workers=2) if "tasks" in bound else aws()
-        assert bound in estimated(ARCHIVES[name][0], platform).bound
+        assert bound in _estimated(ARCHIVES[name][0], platform).bound
 
 
 def test_one_machine_has_no_bill_but_that_of_s3() -> None:
     """Two workers take as long as their processors; only requests to S3 itself cost money."""
     groups = [Group(49_152, 65_536, 29_928)]
-    made = estimated(groups, local(workers=2))
+    made = _estimated(groups, local(workers=2))
     assert 10.2 <= made.seconds <= 11.8  # the simulation's band
     assert (made.cost.total, made.cost.lines) == (0.0, ())
-    paid = estimated(groups, local(workers=2, priced_reads=True, priced_writes=True))
+    paid = _estimated(groups, local(workers=2, priced_reads=True, priced_writes=True))
     assert paid.cost.total == pytest.approx(0.246, rel=0.01)
     assert {line.service for line in paid.cost.lines} == {"S3"}
 
@@ -153,7 +150,7 @@ def test_the_bill_has_the_events_of_s3_and_the_class_of_the_objects() -> None:
 
 def test_a_budget_refuses_what_is_expected_to_cost_more() -> None:
     """The message names the cost, the limit and what no tool avoids; a limit is a number from 0."""
-    made = estimated([Group(1_000, 10_000, 4_000)], aws())
+    made = _estimated([Group(1_000, 10_000, 4_000)], aws())
     check_budget(made, None)
     check_budget(made, 1.0)
     with pytest.raises(BudgetError, match=r"1,000 members, above the limit of \$0.001"):

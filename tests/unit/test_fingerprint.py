@@ -10,7 +10,6 @@ from s3unzip.fingerprint import source_fingerprint
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """The package as it is in the Lambda asset."""
     copy_package(tmp_path)
     return tmp_path / "s3unzip"
 

@@ -19,8 +19,7 @@ from tests.support.memory_server import MemoryS3, run_memory_s3
 from tests.support.zips import Entry, build
 
 
-def loaded_by(statement: str, variables: Mapping[str, str] | None = None) -> set[str]:
-    """Return the modules that a new interpreter has loaded after `statement`."""
+def _loaded_by(statement: str, variables: Mapping[str, str] | None = None) -> set[str]:
     code = f"{statement}\nimport sys; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -32,8 +31,7 @@ def loaded_by(statement: str, variables: Mapping[str, str] | None = None) -> set
     return set(done.stdout.rpartition("\n")[0].rpartition("\n")[2].split())
 
 
-def loaded_by_command(*words: str, variables: Mapping[str, str] | None = None) -> set[str]:
-    """Return the modules that a command has loaded at its end."""
+def _loaded_by_command(*words: str, variables: Mapping[str, str] | None = None) -> set[str]:
     command = f"""
 import sys
 from s3unzip.cli.__main__ import main
@@ -44,7 +42,7 @@ except SystemExit as end:
     assert not end.code, end.code
 print()
 """
-    return loaded_by(command, variables)
+    return _loaded_by(command, variables)
 
 
 CLIENTS = {"boto3", "botocore.session", "botocore.client", "obstore", "urllib3", "http.client"}
@@ -77,7 +75,7 @@ def test_a_command_loads_what_it_uses(
     """Each module of a list is absent where the command does not need it."""
     monkeypatch.chdir(tmp_path)
     Path("a.zip").write_bytes(build(Entry("f", b"1")))
-    loaded = loaded_by_command(*words.split(), variables={"S3UNZIP_HOME": str(tmp_path / "home")})
+    loaded = _loaded_by_command(*words.split(), variables={"S3UNZIP_HOME": str(tmp_path / "home")})
     assert sorted(absent & loaded) == []
 
 
@@ -97,7 +95,7 @@ def test_batches_in_s3_load_no_botocore(workers: str, tmp_path: Path) -> None:
             "S3UNZIP_TUNING": '{"batch_members": 5, "min_worker_seconds": 0}',
         }
         words = ["run", "s3://from/a.zip", "s3://out", "-q", "-w", workers]
-        loaded = loaded_by_command(*words, variables=variables)
+        loaded = _loaded_by_command(*words, variables=variables)
     assert len(written.objects) == 40
     assert "obstore" in loaded
     assert sorted(loaded & {*BOTOCORE, *SHOWS, *RARE, *AWS}) == []
@@ -106,7 +104,7 @@ def test_batches_in_s3_load_no_botocore(workers: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("handler", ["intake", "plan", "extract", "settle"])
 def test_a_handler_loads_what_it_uses(handler: str) -> None:
     """A cold start imports no client of AWS; it is made when the first request needs it."""
-    loaded = loaded_by(f"import s3unzip.aws.{handler}")
+    loaded = _loaded_by(f"import s3unzip.aws.{handler}")
     assert (
         sorted(loaded & {*CLIENTS, *BOTOCORE, *COMMAND_LINE, *RARE, "s3unzip.local.workers"}) == []
     )
@@ -114,9 +112,9 @@ def test_a_handler_loads_what_it_uses(handler: str) -> None:
 
 def test_errors_load_neither_core() -> None:
     """The error tree has the cores' error classes; the ZIP core has no codec before it is used."""
-    assert not loaded_by("import s3unzip.errors") & {"isal", "s3unzip.zip", "s3unzip.deflate"}
-    assert not loaded_by("import s3unzip.zip") & {"isal", "numpy", "lzma", "s3unzip.zip.decode"}
-    assert "numpy" not in loaded_by("import s3unzip.deflate")
+    assert not _loaded_by("import s3unzip.errors") & {"isal", "s3unzip.zip", "s3unzip.deflate"}
+    assert not _loaded_by("import s3unzip.zip") & {"isal", "numpy", "lzma", "s3unzip.zip.decode"}
+    assert "numpy" not in _loaded_by("import s3unzip.deflate")
 
 
 @pytest.mark.parametrize("package", [s3unzip.deflate, s3unzip.zip], ids=lambda core: core.__name__)
@@ -152,17 +150,17 @@ def test_unknown_name_is_an_attribute_error() -> None:
 
 def test_importing_the_package_loads_nothing() -> None:
     """`import s3unzip` costs three small modules; the public names come when they are used."""
-    loaded = {name for name in loaded_by("import s3unzip") if name.startswith("s3unzip")}
+    loaded = {name for name in _loaded_by("import s3unzip") if name.startswith("s3unzip")}
     assert loaded == {"s3unzip", "s3unzip.lazy", "s3unzip.version"}
 
 
 def test_listing_needs_no_aws() -> None:
     """`open_archive` of a file loads neither boto3 nor obstore, nor the worker processes."""
-    loaded = loaded_by("import s3unzip; s3unzip.open_archive")
+    loaded = _loaded_by("import s3unzip; s3unzip.open_archive")
     assert sorted(loaded & {"boto3", "obstore", "numpy", "click", "s3unzip.local.workers"}) == []
 
 
 def test_workers_import_nothing_that_few_need() -> None:
     """A worker process imports only what most workers need."""
-    loaded = loaded_by("import s3unzip.local.workers, s3unzip.stores.s3.destination")
+    loaded = _loaded_by("import s3unzip.local.workers, s3unzip.stores.s3.destination")
     assert sorted(loaded & {*BOTOCORE, *COMMAND_LINE, *RARE, "s3unzip.extraction.scan"}) == []

@@ -46,8 +46,7 @@ CHECKED = {  # options that are checked when they are made
 }
 
 
-def values(hint: Any) -> st.SearchStrategy[Any]:
-    """Return a strategy for a field's type; every field of a value is drawn."""
+def _values(hint: Any) -> st.SearchStrategy[Any]:
     if hint in SIMPLE:
         return SIMPLE[hint]
     if get_origin(hint) is Literal:
@@ -58,16 +57,16 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 def _composed(hint: Any) -> st.SearchStrategy[Any]:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (UnionType, Union):
-        return st.one_of([values(one) for one in arguments])
+        return st.one_of([_values(one) for one in arguments])
     if origin is tuple and arguments[-1] is Ellipsis:
-        return st.lists(values(arguments[0]), max_size=2).map(tuple)
+        return st.lists(_values(arguments[0]), max_size=2).map(tuple)
     if origin is tuple:
-        return st.tuples(*map(values, arguments))
+        return st.tuples(*map(_values, arguments))
     if origin is dict:
-        return st.dictionaries(values(arguments[0]), values(arguments[1]), max_size=2)
+        return st.dictionaries(_values(arguments[0]), _values(arguments[1]), max_size=2)
     if issubclass(hint, Struct) or hasattr(hint, "_fields"):  # or a named tuple
         return st.builds(
-            hint, **{n: CHECKED.get(n, values(h)) for n, h in get_type_hints(hint).items()}
+            hint, **{n: CHECKED.get(n, _values(h)) for n, h in get_type_hints(hint).items()}
         )
     assert issubclass(hint, StrEnum)
     return st.sampled_from(list(hint))
@@ -78,7 +77,7 @@ def _composed(hint: Any) -> st.SearchStrategy[Any]:
 @settings(max_examples=10, deadline=None)
 def test_a_value_goes_through_json_unchanged(kind: type[Struct], data: st.DataObject) -> None:
     """What is written by one step is what the next step reads."""
-    value = data.draw(values(kind))
+    value = data.draw(_values(kind))
     line = encode(value)
     assert b"\n" not in line
     assert decode(line, kind) == value

@@ -26,8 +26,7 @@ def test_nonsense_is_refused_by_name() -> None:
         model.decode_lines(b'{"broken\n', model.Outcome)
 
 
-def request(key: str = "in/My archive (1).ZIP", **options: Any) -> Request:
-    """Return a request."""
+def _request(key: str = "in/My archive (1).ZIP", **options: Any) -> Request:
     return Request(Location("s3", "b", key), Location("s3", "o", "x/"), Options(**options))
 
 
@@ -37,8 +36,8 @@ PUT = 1_795_466_132.0  # 2026-11-23 20:35:32
 @given(st.text(min_size=1), st.integers(0, 20))
 def test_a_run_is_found_by_the_name_of_its_execution(key: str, number: int) -> None:
     """Step Functions takes 1-80 characters of [A-Za-z0-9_-]; those that resume have a suffix."""
-    run = run_id(request(key), Pin(1, '"e"'), PUT)
-    for one in (run, run_id(replace(request(key), again=run), Pin(2, '"f"'), PUT + 60)):
+    run = run_id(_request(key), Pin(1, '"e"'), PUT)
+    for one in (run, run_id(replace(_request(key), again=run), Pin(2, '"f"'), PUT + 60)):
         name = execution_name(one)
         assert 1 <= len(f"{name}-r100") <= 80
         assert name.replace("-", "").isalnum()
@@ -48,20 +47,20 @@ def test_a_run_is_found_by_the_name_of_its_execution(key: str, number: int) -> N
 
 def test_a_run_id_tells_versions_and_options_apart() -> None:
     """Another version or another option is another run; the time of the event is not."""
-    one = run_id(request(), Pin(1, '"e"'), PUT)
+    one = run_id(_request(), Pin(1, '"e"'), PUT)
     assert one.startswith("2026-11-23/203532-My-archive-1-")
-    assert one == run_id(replace(request(), event_time=1.0), Pin(1, '"e"'), PUT)
+    assert one == run_id(replace(_request(), event_time=1.0), Pin(1, '"e"'), PUT)
     assert re.fullmatch(r"[0-9a-f]{16}", one.removeprefix("2026-11-23/203532-My-archive-1-"))
-    assert one != run_id(request(), Pin(1, '"f"'), PUT)
-    assert one != run_id(request(lenient=True), Pin(1, '"e"'), PUT)
-    assert one < run_id(request("in/A.zip"), Pin(1, '"e"'), PUT + 1)
+    assert one != run_id(_request(), Pin(1, '"f"'), PUT)
+    assert one != run_id(_request(lenient=True), Pin(1, '"e"'), PUT)
+    assert one < run_id(_request("in/A.zip"), Pin(1, '"e"'), PUT + 1)
 
 
 def test_archives_whose_hashes_agree_in_32_bits_are_two_runs() -> None:
     """Devices upload archives of one name by the thousand in a second: each has its own run."""
     numbers = ("075098", "077235")  # the first of 400,000 whose hashes begin alike
     first, second = (
-        run_id(request(f"customers/{number}/data.zip"), Pin(1, '"e"'), PUT) for number in numbers
+        run_id(_request(f"customers/{number}/data.zip"), Pin(1, '"e"'), PUT) for number in numbers
     )
     start = "2026-11-23/203532-data-5ca2dc7b"
     assert first.startswith(start)

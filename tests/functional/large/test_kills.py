@@ -110,15 +110,14 @@ CASES = {
 }
 
 
-def planned(case: Case, options: Options) -> tuple[World, Settled]:
-    """Return a world with a plan and nothing done."""
+def _planned(case: Case, options: Options) -> tuple[World, Settled]:
     world = World(case.tuning)
     return world, begin(world.request(case.archive, options), world.context)
 
 
 def lifetimes(case: Case, options: Options) -> Iterator[Lifetime]:
     """Yield the lives that end at each call that a run makes."""
-    world, step = planned(case, options)
+    world, step = _planned(case, options)
     whole = Lifetime()
     world.stores = cast(Any, Dying(world.buckets, whole))
     world.assert_clean(world.finish(step), m=case.entry.content)
@@ -134,7 +133,7 @@ def test_a_killed_run_is_finished_by_the_next(kind: str, rule: OnConflict) -> No
     case, options = CASES[kind], Options(on_conflict=rule)
     deaths = 0
     for life in lifetimes(case, options):
-        world, step = planned(case, options)
+        world, step = _planned(case, options)
         world.stores = cast(Any, Dying(world.buckets, life))
         try:
             world.finish(step)
@@ -170,7 +169,7 @@ def test_a_killed_plan_is_made_again(kind: str) -> None:
 def test_a_step_done_twice_changes_nothing(kind: str) -> None:
     """Every task and every settling may be done again after it ended: the object stays."""
     case = CASES[kind]
-    world, step = planned(case, Options())
+    world, step = _planned(case, Options())
     first, steps = step, []
     while step.report is None:
         steps.append(step.next)
@@ -204,7 +203,7 @@ class DwindlingClock(ManualClock):
 def test_a_worker_near_its_limit_ends_and_the_next_round_goes_on(kind: str, times: int) -> None:
     """A task whose time is over drops its upload and ends normally; it is in the next round."""
     case = CASES[kind]
-    world, step = planned(case, Options())
+    world, step = _planned(case, Options())
     clock = world.clock = DwindlingClock(times)
     run = world.records(step.next.run).read_plan().run
     left = 0

@@ -62,7 +62,6 @@ class Shown:
         self.world = World(tuning, MemoryStores(out=out or MemoryBucket()), progress=self.told)
 
     def run(self, *members: zips.Entry, options: Options | None = None) -> Report:
-        """Extract an archive as this machine does."""
         return self.world.run_here(self.world.request(zips.build(*members), options))
 
     def resume(self, report: Report, *, failed: bool = False) -> Report:
@@ -71,11 +70,9 @@ class Shown:
         return self.world.resume_here(report.run, failed=failed)
 
     def work(self, report: Report) -> int:
-        """Return all work of a run."""
         return self.world.records(report.run).read_plan().work
 
     def watched(self, report: Report) -> Counter[str]:
-        """Return the counts that `watch` has of a run from its records."""
         return RunWatcher(self.world.records(report.run)).read().counts
 
     def assert_done(self, report: Report) -> None:

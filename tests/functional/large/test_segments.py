@@ -27,8 +27,7 @@ def ten_segments(data: bytes) -> Tuning:
     return replace(TINY, split_from=len(data), segment_bytes=-(-len(data) // SEGMENTS))
 
 
-def run_split(content: bytes, data: bytes) -> tuple[World, Report]:
-    """Extract a member of `data`, cut into ten segments."""
+def _run_split(content: bytes, data: bytes) -> tuple[World, Report]:
     world = World(ten_segments(data))
     report = world.run(zips.build(zips.Entry("big", content, zips.DEFLATE, data=data)))
     assert len(world.tasks(report, TaskKind.SCAN)) == SEGMENTS
@@ -50,7 +49,7 @@ def test_ten_segments_of_any_encoder_make_the_member(
 ) -> None:
     """The parts of ten workers make the member, byte for byte, whoever deflated it."""
     content = make(1_500_000)
-    world, report = run_split(content, ENCODERS[encoder](content))
+    world, report = _run_split(content, ENCODERS[encoder](content))
     world.assert_clean(report, big=content)
     assert not world.tasks(report, TaskKind.STREAM)
     assert len(world.tasks(report, TaskKind.SLICE)) >= 3
@@ -70,7 +69,7 @@ def test_ten_segments_of_any_encoder_make_the_member(
 )
 def test_streams_that_resist_are_extracted_all_the_same(content: bytes, encoder: str) -> None:
     """Where segments cannot be found the member is streamed: right bytes, no upload left."""
-    world, report = run_split(content, ENCODERS[encoder](content))
+    world, report = _run_split(content, ENCODERS[encoder](content))
     world.assert_clean(report, big=content)
 
 
@@ -90,7 +89,7 @@ def test_segments_without_bytes_are_valid(stretches: tuple[int, ...]) -> None:
     text = LOG[:300_000]
     data = b"".join(flushed(text) if has_bytes else EMPTY_BLOCKS * 1_000 for has_bytes in stretches)
     content = text * sum(stretches)
-    world, report = run_split(content, data + END_OF_STREAM)
+    world, report = _run_split(content, data + END_OF_STREAM)
     world.assert_clean(report, big=content)
     assert not world.tasks(report, TaskKind.STREAM)
     assert all(task.size for task in world.tasks(report, TaskKind.SLICE)) or not content
@@ -99,7 +98,7 @@ def test_segments_without_bytes_are_valid(stretches: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("encoder", ["zlib-0-stored", "zlib-fixed"])
 def test_one_segment_of_everything_is_not_scanned(encoder: str) -> None:
     """A member without boundaries is streamed directly, not inflated twice before."""
-    world, report = run_split(LOG[:400_000], ENCODERS[encoder](LOG[:400_000]))
+    world, report = _run_split(LOG[:400_000], ENCODERS[encoder](LOG[:400_000]))
     world.assert_clean(report, big=LOG[:400_000])
     assert len(world.tasks(report, TaskKind.STREAM)) == 1
     assert not world.tasks(report, TaskKind.SLICE)
@@ -110,7 +109,7 @@ def test_a_flipped_bit_in_any_segment_fails_the_member_by_name(segment: int) -> 
     """Damage in any segment fails the member; no object, and no incomplete upload."""
     data = bytearray(zips.compress(zips.DEFLATE, LOG))
     data[len(data) * segment // SEGMENTS + 5_000] ^= 0x20
-    world, report = run_split(LOG, bytes(data))
+    world, report = _run_split(LOG, bytes(data))
     assert report.verdict == "COMPLETED_WITH_ERRORS"
     assert [failure.key for failure in report.failures] == [KEY + "big"]
     sizes = {"size-overrun", "size-mismatch", "stream-truncated", "compressed-trailing-bytes"}

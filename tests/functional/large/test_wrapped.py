@@ -109,7 +109,6 @@ class Mac:
         return self.world.run_request(Request(IN, OUT, options))
 
     def check(self, report: Report) -> None:
-        """Check that every object has its size and its CRC-32, and that `verify` says so."""
         assert report.verdict == "COMPLETED", report
         assert self.world.out.pending == {}
         for file in self.files:
@@ -153,7 +152,6 @@ def test_a_member_that_inflates_to_4_gib(tuning: dict[str, int], kind: TaskKind)
 
 @pytest.fixture
 def sparse(program: Program) -> Program:
-    """The command line, beside an archive of 5 GiB that takes no room."""
     build_mac(SMALL[0], BIG, SMALL[1]).write(program.folder / "mac.zip")
     return program
 

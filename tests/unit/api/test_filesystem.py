@@ -21,7 +21,6 @@ RAW = build(
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """An archive on the disk."""
     archive = tmp_path / "a.zip"
     archive.write_bytes(RAW)
     return archive

@@ -19,13 +19,11 @@ FLAT = Options(key_template="{member}")
 
 @pytest.fixture
 def stores(tmp_path: Path) -> StoreConfig:
-    """Keep the records of runs in the test's folder."""
     return StoreConfig(parse_destination(str(tmp_path / "home")))
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """Return an archive with three members, one of them bad, and one archive."""
     path = tmp_path / "a.zip"
     inner = build(Entry("inside.txt", b"inside"))
     members = [Entry("one.txt", b"1" * 99, DEFLATE), Entry("in/b.zip", inner), Entry("../x", b"x")]

@@ -9,8 +9,7 @@ from s3unzip.stores.config import StoreConfig
 from tests.support.account import Account
 
 
-def names(found: list[Location]) -> list[str]:
-    """Return the last parts of the archives' keys."""
+def _names(found: list[Location]) -> list[str]:
     return [one.key.rsplit("/", 1)[-1] for one in found]
 
 
@@ -20,9 +19,9 @@ def test_prefixes_and_globs_of_a_bucket(account: Account) -> None:
     for key in ("in/a.zip", "in/sub/B.ZIP", "in/c.txt", "other.zip"):
         account.put(key, b"12345")
     config = StoreConfig(endpoint_url=account.url)
-    assert names(find_archives(["s3://arrivals/in/"], config)) == ["a.zip", "B.ZIP"]
-    assert names(find_archives(["s3://arrivals"], config)) == ["a.zip", "B.ZIP", "other.zip"]
-    assert names(find_archives(["s3://arrivals/in/*.zip"], config)) == ["a.zip"]
-    assert names(find_archives(["s3://arrivals/*/**.ZIP"], config)) == ["B.ZIP"]
+    assert _names(find_archives(["s3://arrivals/in/"], config)) == ["a.zip", "B.ZIP"]
+    assert _names(find_archives(["s3://arrivals"], config)) == ["a.zip", "B.ZIP", "other.zip"]
+    assert _names(find_archives(["s3://arrivals/in/*.zip"], config)) == ["a.zip"]
+    assert _names(find_archives(["s3://arrivals/*/**.ZIP"], config)) == ["B.ZIP"]
     with pytest.raises(NotFoundError, match="s3://arrivals/none/: no archive is there"):
         find_archives(["s3://arrivals/none/"], config)

@@ -29,8 +29,7 @@ REFUSALS = {
 }
 
 
-def answer(asked: Asked) -> Reply:
-    """Answer GetSecretValue."""
+def _answer(asked: Asked) -> Reply:
     name = json.loads(asked.body)["SecretId"]
     if name in SECRETS:
         return Reply(200, json.dumps({"Name": name, **SECRETS[name]}).encode())
@@ -40,8 +39,7 @@ def answer(asked: Asked) -> Reply:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[SecretsManagerClient]:
-    """Return a client of the server."""
-    with HttpServer(answer) as server:
+    with HttpServer(_answer) as server:
         yield boto3.client(
             "secretsmanager",
             endpoint_url=server.url,

@@ -99,8 +99,7 @@ def test_wrong_variable_is_one_line(name: Variable, value: str, line: str) -> No
         read_worker({**VARIABLES, name: value})
 
 
-def event_of(key: str, bucket: str = "arrivals") -> dict[str, Any]:
-    """Return EventBridge's event of an object."""
+def _event_of(key: str, bucket: str = "arrivals") -> dict[str, Any]:
     return {
         "detail-type": "Object Created",
         "time": "2026-01-01T00:00:01Z",
@@ -108,23 +107,20 @@ def event_of(key: str, bucket: str = "arrivals") -> dict[str, Any]:
     }
 
 
-def told_of(version: dict[str, str]) -> dict[str, Any]:
-    """Return EventBridge's event with what it tells of the version."""
-    event = event_of("zips/a.zip")
+def _told_of(version: dict[str, str]) -> dict[str, Any]:
+    event = _event_of("zips/a.zip")
     event["detail"]["object"] |= version
     return event
 
 
-def record_of(key: str, version: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return a record of S3's own notification."""
+def _record_of(key: str, version: dict[str, Any] | None = None) -> dict[str, Any]:
     return {
         "eventTime": "2026-01-01T00:00:01.000Z",
         "s3": {"bucket": {"name": "arrivals"}, "object": {"key": key} | (version or {})},
     }
 
 
-def notification_of(event: dict[str, Any]) -> dict[str, Any]:
-    """Return the message in which SNS delivers an event to a queue."""
+def _notification_of(event: dict[str, Any]) -> dict[str, Any]:
     return {
         "Type": "Notification",
         "MessageId": "22b80b92-fdea-4c2c-8f9d-bdfb0c7bf324",
@@ -167,18 +163,18 @@ def scan_of(key: str, version: dict[str, str], status: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("event", "keys"),
     [
-        (notification_of({"Records": [record_of("zips/a+b.zip")]}), ["zips/a b.zip"]),
-        (notification_of(event_of("zips/a+b.zip")), ["zips/a+b.zip"]),
-        (notification_of({"Service": "Amazon S3", "Event": "s3:TestEvent"}), []),
-        (event_of("zips/a b+c%20ü.zip"), ["zips/a b+c%20ü.zip"]),
-        ({"Records": [record_of("zips/a+b%2Bc%C3%BC.zip")]}, ["zips/a b+cü.zip"]),
-        ({"Records": [record_of("zips/1"), record_of("zips/2.zip")]}, ["zips/2.zip"]),
+        (_notification_of({"Records": [_record_of("zips/a+b.zip")]}), ["zips/a b.zip"]),
+        (_notification_of(_event_of("zips/a+b.zip")), ["zips/a+b.zip"]),
+        (_notification_of({"Service": "Amazon S3", "Event": "s3:TestEvent"}), []),
+        (_event_of("zips/a b+c%20ü.zip"), ["zips/a b+c%20ü.zip"]),
+        ({"Records": [_record_of("zips/a+b%2Bc%C3%BC.zip")]}, ["zips/a b+cü.zip"]),
+        ({"Records": [_record_of("zips/1"), _record_of("zips/2.zip")]}, ["zips/2.zip"]),
         ({"Event": "s3:TestEvent", "Bucket": "in"}, []),
-        *((event_of(f"zips/b/a.{end}"), [f"zips/b/a.{end}"]) for end in ("ZIP", "Zip")),
-        (event_of("zips/a.zIp"), []),
-        (event_of("zips/a.txt"), []),
-        (event_of("elsewhere/a.zip"), []),
-        (event_of("zips/a.zip", "another"), []),
+        *((_event_of(f"zips/b/a.{end}"), [f"zips/b/a.{end}"]) for end in ("ZIP", "Zip")),
+        (_event_of("zips/a.zIp"), []),
+        (_event_of("zips/a.txt"), []),
+        (_event_of("elsewhere/a.zip"), []),
+        (_event_of("zips/a.zip", "another"), []),
     ],
 )
 def test_events_name_archives(event: dict[str, Any], keys: list[str]) -> None:
@@ -198,16 +194,20 @@ AS_S3_HAS_IT = {"eTag": "a" * 32, "size": 9}
 @pytest.mark.parametrize(
     ("put", "stored", "is_older"),
     [
-        (event_of("zips/a.zip") | {"time": "2026-01-01T00:00:00Z"}, HERE, True),
-        (event_of("zips/a.zip") | {"time": "2026-01-01T00:00:59Z"}, HERE, False),
-        (told_of({"etag": "a" * 32}), HERE, False),
-        (told_of({"etag": "b" * 32}), HERE, True),
-        (told_of({"etag": "stale"}), HERE, True),  # no ETag: the time says it
-        (told_of({"etag": "a" * 32, "version-id": "1"}), replace(HERE, version_id="1"), False),
-        (told_of({"etag": "a" * 32, "version-id": "1"}), replace(HERE, version_id="2"), True),
-        (told_of({"etag": "b" * 32, "version-id": "null"}), replace(HERE, version_id="null"), True),
-        ({"Records": [record_of("zips/a.zip", AS_S3_HAS_IT)]}, HERE, False),
-        ({"Records": [record_of("zips/a.zip", {"eTag": "b" * 32})]}, HERE, True),
+        (_event_of("zips/a.zip") | {"time": "2026-01-01T00:00:00Z"}, HERE, True),
+        (_event_of("zips/a.zip") | {"time": "2026-01-01T00:00:59Z"}, HERE, False),
+        (_told_of({"etag": "a" * 32}), HERE, False),
+        (_told_of({"etag": "b" * 32}), HERE, True),
+        (_told_of({"etag": "stale"}), HERE, True),  # no ETag: the time says it
+        (_told_of({"etag": "a" * 32, "version-id": "1"}), replace(HERE, version_id="1"), False),
+        (_told_of({"etag": "a" * 32, "version-id": "1"}), replace(HERE, version_id="2"), True),
+        (
+            _told_of({"etag": "b" * 32, "version-id": "null"}),
+            replace(HERE, version_id="null"),
+            True,
+        ),
+        ({"Records": [_record_of("zips/a.zip", AS_S3_HAS_IT)]}, HERE, False),
+        ({"Records": [_record_of("zips/a.zip", {"eTag": "b" * 32})]}, HERE, True),
     ],
 )
 def test_an_event_is_older_than_the_archive_that_is_there(
@@ -220,7 +220,7 @@ def test_an_event_is_older_than_the_archive_that_is_there(
     assert parsed.is_older(Tail(b"", stored, modified=1767225660.0)) is is_older
 
 
-@pytest.mark.parametrize("wrap", [dict, notification_of])
+@pytest.mark.parametrize("wrap", [dict, _notification_of])
 @pytest.mark.parametrize(
     ("status", "threats"),
     [("NO_THREATS_FOUND", ()), ("THREATS_FOUND", ("EICAR-Test-File (not a virus)",))],
@@ -255,10 +255,10 @@ def test_a_scan_without_versions_is_bound_by_the_etag() -> None:
 @pytest.mark.parametrize(
     ("event", "count"),
     [
-        (event_of("zips/a.zip") | {"source": "aws.s3"}, 0),
-        (event_of("zips/a.zip"), 0),
-        ({"Records": [record_of("zips/a.zip")]}, 0),
-        (event_of("zips/a.zip") | {"source": "s3unzip.submit"}, 1),
+        (_event_of("zips/a.zip") | {"source": "aws.s3"}, 0),
+        (_event_of("zips/a.zip"), 0),
+        ({"Records": [_record_of("zips/a.zip")]}, 0),
+        (_event_of("zips/a.zip") | {"source": "s3unzip.submit"}, 1),
         (scan_of("zips/a.zip", {"eTag": "a" * 32}, "NO_THREATS_FOUND"), 1),
     ],
 )
@@ -277,12 +277,12 @@ def test_with_a_gate_uploads_start_nothing(event: dict[str, Any], count: int) ->
         "[]",
         "[" * 100_000,
         '{"Hello": 1}',
-        json.dumps(notification_of({"AlarmName": "x"})),
+        json.dumps(_notification_of({"AlarmName": "x"})),
         '{"Type": "Notification", "TopicArn": "arn:aws:sns:x", "Message": "plain text"}',
         '{"Records": [7]}',
         '{"Records": [{"s3": {}}]}',
         '{"detail-type": "Object Created", "detail": {"bucket": "arrivals"}, "time": 7}',
-        json.dumps(event_of("zips/a.zip") | {"time": "soon"}),
+        json.dumps(_event_of("zips/a.zip") | {"time": "soon"}),
         json.dumps(
             scan_of("zips/a.zip", {"eTag": "a" * 32}, "NO_THREATS_FOUND") | {"source": "app"}
         ),
@@ -303,7 +303,7 @@ def test_unknown_messages_are_refused(body: str) -> None:
 )
 def test_a_key_that_s3_cannot_have_is_refused_at_once(key: str, fault: str) -> None:
     """S3 is not asked for it; the archives beside it in the message are taken."""
-    event = {"Records": [record_of(key), record_of("zips/b.zip")]}
+    event = {"Records": [_record_of(key), _record_of("zips/b.zip")]}
     requests = read_puts(json.dumps(event), read_worker(VARIABLES))
     assert next(requests).request.source.key == "zips/b.zip"
     with pytest.raises(UsageError, match=fault):

@@ -61,8 +61,7 @@ def clean() -> Iterator[None]:
     metrics.clear_metrics()
 
 
-def emitted() -> dict[str, list[float]]:
-    """Return the values of what was measured, after a look at units and dimensions."""
+def _emitted() -> dict[str, list[float]]:
     line: dict[str, Any] = dict(metrics.serialize_metric_set())
     (directive,) = line["_aws"]["CloudWatchMetrics"]
     assert directive["Namespace"] == NAMESPACE
@@ -81,7 +80,7 @@ def test_every_metric_is_emitted() -> None:
     with timed("SettleDuration"):
         record_archive(report_of(Verdict.COMPLETED))
     record_source(SourceResult(SourceAction.DELETE, SourceState.DONE))
-    assert emitted().keys() == METRICS.keys()
+    assert _emitted().keys() == METRICS.keys()
 
 
 @pytest.mark.parametrize(
@@ -104,7 +103,7 @@ def test_every_metric_is_emitted() -> None:
 def test_steps_that_read_archives(record: Callable[[], None], names: set[str]) -> None:
     """Plan and extract each emit their own metrics, their bytes and their requests."""
     record()
-    found = emitted()
+    found = _emitted()
     assert found.keys() == names | {"BytesRead", "ReadRequests", "WriteRequests", "S3Throttles"}
     assert (found["ReadRequests"], found["WriteRequests"]) == ([6.0], [9.0])
     assert found["S3Throttles"] == [7.0]
@@ -115,7 +114,7 @@ def test_mean_latency_of_puts(puts: int, latency: list[float] | None) -> None:
     """The latency is the mean of PUTs, parts and copies in milliseconds; without any, none."""
     record_task(replace(TASK, requests=Requests(put=puts)))
     assert METRICS["PutLatency"] is Unit.MILLISECONDS
-    assert emitted().get("PutLatency") == latency
+    assert _emitted().get("PutLatency") == latency
 
 
 @pytest.mark.parametrize("verdict", Verdict)
@@ -123,7 +122,7 @@ def test_one_end_is_counted(verdict: Verdict, caplog: pytest.LogCaptureFixture) 
     """The metric of the verdict is 1, the others are 0; failures are logged by reason."""
     caplog.set_level(logging.INFO, SERVICE)
     record_archive(replace(report_of(verdict), reasons={"crc-mismatch": 2}))
-    found = emitted()
+    found = _emitted()
     assert [name for name in EVERY_END if found[name] == [1.0]] == [ENDS[verdict]]
     assert sum(found[name][0] for name in EVERY_END) == 1.0
     assert (found["ArchiveDuration"], found["RunDuration"]) == ([12.0], [10.0])
@@ -133,7 +132,7 @@ def test_one_end_is_counted(verdict: Verdict, caplog: pytest.LogCaptureFixture) 
 def test_a_run_that_somebody_stopped_is_no_failure() -> None:
     """It is counted as stopped, and no alarm of failures rings."""
     record_archive(replace(report_of(Verdict.FAILED), reason=STOPPED))
-    found = emitted()
+    found = _emitted()
     assert (found["ArchivesStopped"], found["ArchivesFailed"]) == ([1.0], [0.0])
 
 
@@ -148,19 +147,19 @@ def test_a_run_that_somebody_stopped_is_no_failure() -> None:
 def test_the_pace_of_an_archive(size: dict[str, Any], pace: float) -> None:
     """A large one may take longer: its seconds are for each 10 GB or 100,000 members."""
     record_archive(replace(report_of(Verdict.COMPLETED), **size))
-    assert emitted()["ArchivePace"] == [pace]
+    assert _emitted()["ArchivePace"] == [pace]
 
 
 def test_durations_that_mean_nothing() -> None:
     """A run without an event waited for none; a resumed one, days later, was not slow."""
     record_plan(PLAN)
-    assert "QueueDelay" not in emitted()
+    assert "QueueDelay" not in _emitted()
     metrics.clear_metrics()
     record_archive(REPORT)
-    assert emitted().keys() == {*EVERY_END, "RunDuration"}
+    assert _emitted().keys() == {*EVERY_END, "RunDuration"}
     metrics.clear_metrics()
     record_archive(report_of(Verdict.COMPLETED), first=False)
-    assert emitted().keys() == {*EVERY_END}
+    assert _emitted().keys() == {*EVERY_END}
 
 
 def test_a_step_that_fails_has_no_duration() -> None:

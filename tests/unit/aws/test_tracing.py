@@ -36,8 +36,7 @@ for event, header in HEADERS:
 """
 
 
-def header(sampled: str) -> str:
-    """Return Lambda's header of an invocation."""
+def _header(sampled: str) -> str:
     return f"Root={ROOT};Parent=53995c3f42cd8ad8;Sampled={sampled};Lineage=1:a87bd80c:0"
 
 
@@ -67,7 +66,9 @@ def run(invocations: list[tuple[str, str | None]]) -> tuple[list[str], list[dict
 
 def test_only_a_sampled_invocation_imports_the_sdk() -> None:
     """Nothing is sent if the header says no, nothing, or is missing; a later one is not cold."""
-    answers, sent = run([("a", header("0")), ("b", header("?")), ("c", None), ("d", header("1"))])
+    answers, sent = run(
+        [("a", _header("0")), ("b", _header("?")), ("c", None), ("d", _header("1"))]
+    )
     assert answers == ["a False", "b False", "c False", "d True"]
     assert [one["annotations"] for one in sent] == [
         {"run": "d", "ColdStart": False, "Service": "s3unzip"}
@@ -76,7 +77,7 @@ def test_only_a_sampled_invocation_imports_the_sdk() -> None:
 
 def test_a_sampled_invocation_is_a_subsegment_with_its_run() -> None:
     """It is named after the handler, says that the start was cold, and has the error, if any."""
-    answers, (good, bad) = run([("a", header("1")), ("bad", header("1"))])
+    answers, (good, bad) = run([("a", _header("1")), ("bad", _header("1"))])
     assert answers == ["a True", "raised bad"]
     assert (good["name"], good["trace_id"]) == ("## handler", ROOT)
     assert good["annotations"] == {"run": "a", "ColdStart": True, "Service": "s3unzip"}

@@ -62,12 +62,11 @@ def display(
     console = Console(file=out, width=columns, force_terminal=terminal, color_system=None)
     shown = RunDisplay(console, quiet=quiet)
     if gone is not None:
-        shown.planned(plan(), gone)
+        shown.planned(_plan(), gone)
     return shown, out
 
 
-def plan() -> PlanSummary:
-    """Return the plan of a run of a thousand members."""
+def _plan() -> PlanSummary:
     source, destination = parse_source("/a.zip"), parse_destination("/out")
     run = Run("r", source, Pin(1), destination, Options(), "", created=0.0)
     return PlanSummary(run, SELECTED, selected=SELECTED, bytes_in=BYTES, bytes_out=2 * BYTES)
@@ -88,7 +87,7 @@ def test_percent_is_work_done_of_all_work(counts: Mapping[str, int], percent: st
     shown, _ = display(quiet=True, gone=0.0)
     shown.finished(counts)
     assert shown.figures().percent == percent
-    shown.planned(plan())  # what was told before the plan of a retry is of another plan
+    shown.planned(_plan())  # what was told before the plan of a retry is of another plan
     now = shown.figures()
     assert (now.percent, now.members) == ("0%", f"0/{SELECTED:,} members")
     for phase in ("plan", "scan", "link", "report"):
@@ -114,7 +113,7 @@ def test_a_log_gets_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     shown, out = display()
     with shown:
         shown.phase("plan")
-        shown.planned(plan())
+        shown.planned(_plan())
         shown.finished({"bytes_done": WORK // 2, "extracted": 10, "failed": 1})
         while "members" not in out.getvalue():
             shown.note = ""

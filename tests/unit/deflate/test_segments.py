@@ -196,14 +196,12 @@ def reader(data: bytes, chunk: int = 1 << 20) -> Callable[[Span], list[bytes]]:
     return read
 
 
-def scans_of(data: bytes, layout: Segmentation) -> list[ScannedSegment]:
-    """Return the scans of all segments that have a boundary of their own."""
+def _scans_of(data: bytes, layout: Segmentation) -> list[ScannedSegment]:
     every = (scan_segment(layout, segment, reader(data)) for segment in range(layout.count))
     return [scan for scan in every if scan is not None]
 
 
-def extract(data: bytes, segment: LinkedSegment, chunk: int = 1 << 20) -> bytes:
-    """Return the segment's output."""
+def _extract(data: bytes, segment: LinkedSegment, chunk: int = 1 << 20) -> bytes:
     return b"".join(inflate_segment(segment, reader(data, chunk)(segment.span)))
 
 
@@ -219,8 +217,8 @@ def test_segments_are_the_whole(raw: bytes, encoder: str, segments: int) -> None
 def test_segments_below_a_window_carry_it_along(raw: bytes, encoder: str, step: int) -> None:
     """Segments of a few hundred bytes, far below 32 KiB, still link exactly."""
     data = ENCODERS[encoder](raw[:12_000])
-    segments = list(link_segments(scans_of(data, cut(len(data), step)), len(data)))
-    assert b"".join(extract(data, segment, 999) for segment in segments) == raw[:12_000]
+    segments = list(link_segments(_scans_of(data, cut(len(data), step)), len(data)))
+    assert b"".join(_extract(data, segment, 999) for segment in segments) == raw[:12_000]
     for segment in segments:
         assert segment.window == raw[: segment.offset][-WINDOW_SIZE:]
         assert LinkedSegment.from_bytes(segment.to_bytes()) == segment
@@ -254,7 +252,7 @@ def test_segments_that_are_found(encoder: str, segments: list[int]) -> None:
     """Ordinary encoders give as many as are asked for; without dynamic blocks there is one."""
     data = ENCODERS[encoder](log_lines(30_000) * 4)
     layout = cut(len(data), -(-len(data) // 4))
-    scans = scans_of(data, layout)
+    scans = _scans_of(data, layout)
     assert [scan.start_bit // 8 // layout.distance for scan in scans] == segments
     assert (scans[-1].stop_bit, scans[0].second) == (None, None)
 
@@ -271,7 +269,7 @@ def test_stored_stretch_joins_the_segment_before() -> None:
     raw = log_lines(20_000) + random.Random(9).randbytes(3_000_000) + log_lines(20_000)
     data = ENCODERS["zlib-6"](raw)
     layout = cut(len(data), 350_000)
-    scans = scans_of(data, layout)
+    scans = _scans_of(data, layout)
     assert len(scans) < layout.count
     assert split_inflate(data, layout.count) == (raw, zlib.crc32(raw))
     longest = max(link_segments(scans, len(data)), key=lambda segment: segment.length)
@@ -290,7 +288,7 @@ def test_false_boundary_is_passed_by() -> None:
     scans.append(scan(data, third, None))
     segments = list(link_segments(scans, len(data)))
     assert [segment.start_bit for segment in segments] == [0, second, third]
-    assert b"".join(extract(data, segment) for segment in segments) == raw
+    assert b"".join(_extract(data, segment) for segment in segments) == raw
     with pytest.raises(DeflateError, match="ended as missed; fall back to one stream"):
         list(link_segments([scan(data, 0, false), scan(data, false, None)], len(data)))
 
@@ -305,16 +303,16 @@ def test_stream_at_the_very_end_deceives_the_search_alone() -> None:
     data = head + size + bytes(byte ^ 0xFF for byte in size) + inner
     layout = Segmentation(len(data), len(head) + 4)
     assert locate(layout, 1, reader(data)) == 8 * layout.distance
-    scans = scans_of(data, layout)
+    scans = _scans_of(data, layout)
     assert len(scans) == 2
     (segment,) = link_segments(scans, len(data))
-    assert extract(data, segment) == logs + inner
+    assert _extract(data, segment) == logs + inner
 
 
 def test_missing_scan_does_not_link() -> None:
     """A gap between scans is refused, at the beginning, in the middle and at the end."""
     data = ENCODERS["zlib-6"](log_lines(40_000))
-    one, two, three = scans_of(data, cut(len(data), -(-len(data) // 3)))
+    one, two, three = _scans_of(data, cut(len(data), -(-len(data) // 3)))
     for scans in ([], [one], [two, three], [one, three], [one, two]):
         with pytest.raises(DeflateError, match="no scan starts at bit"):
             list(link_segments(scans, len(data)))
@@ -331,7 +329,7 @@ def test_bytes_after_the_stream_do_not_link() -> None:
 def test_data_changed_after_the_scan_is_refused() -> None:
     """An extraction that does not repeat its scan ends as an error."""
     data = ENCODERS["zlib-6"](log_lines(20_000))
-    first, second, *_ = link_segments(scans_of(data, cut(len(data), len(data) // 3)), len(data))
+    first, second, *_ = link_segments(_scans_of(data, cut(len(data), len(data) // 3)), len(data))
     false = second.start_bit - 77
     for wrong in (
         replace(second, length=second.length - 1),
@@ -339,7 +337,7 @@ def test_data_changed_after_the_scan_is_refused() -> None:
         replace(first, stop_bit=false, span=segment_span(0, false, len(data))),
     ):
         with pytest.raises(DeflateError) as caught:
-            extract(data, wrong)
+            _extract(data, wrong)
         assert caught.value.finding.code == "size-mismatch"
     with pytest.raises(DeflateError, match="goes on after"):
         list(inflate_segment(first, [data[:1000]]))

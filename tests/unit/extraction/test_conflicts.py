@@ -21,13 +21,11 @@ BODY = b"content"
 SKIP = Options(on_conflict=OnConflict.SKIP_UNCHANGED)
 
 
-def row_of(index: int, key: str) -> PlannedMember:
-    """Return the row of a member whose content is `BODY`."""
+def _row_of(index: int, key: str) -> PlannedMember:
     return PlannedMember(Member(index, key, None, 0, 0, 7, 7, crc32(BODY), 0, 0, None, None), key)
 
 
-def bucket_with(*keys: str) -> MemoryBucket:
-    """Return a bucket that has `BODY` under these keys."""
+def _bucket_with(*keys: str) -> MemoryBucket:
     bucket = MemoryBucket()
     facts = ObjectFacts("text/plain", {"zip-crc32": f"{crc32(BODY):08x}"})
     for key in keys:
@@ -39,9 +37,9 @@ def bucket_with(*keys: str) -> MemoryBucket:
 def test_members_beyond_the_last_key_listed_are_asked_for(place: int) -> None:
     """Where LIST is given up among other keys, HEAD decides for each member behind them."""
     keys = [f"a{number:03}" if number <= place else f"z{number:03}" for number in range(ROWS)]
-    bucket = bucket_with(*keys, *[f"m{number:05}" for number in range(PAGE_KEYS + 1)])
+    bucket = _bucket_with(*keys, *[f"m{number:05}" for number in range(PAGE_KEYS + 1)])
     calls = Calls(ManualClock(), 60.0, 4)
-    rows = [row_of(index, key) for index, key in enumerate(keys)]
+    rows = [_row_of(index, key) for index, key in enumerate(keys)]
     gone = keys[-1]
     if place < ROWS - 1:
         bucket.delete([gone])
@@ -53,9 +51,9 @@ def test_members_beyond_the_last_key_listed_are_asked_for(place: int) -> None:
 def test_the_last_key_listed_is_not_asked_for_twice() -> None:
     """A member that LIST named as its last key has one HEAD like any other."""
     keys = [f"k{number:04}" for number in range(0, 2 * PAGE_KEYS, 2 * PAGE_KEYS // ROWS)][:ROWS]
-    bucket = bucket_with(*keys, *[f"k{number:04}x" for number in range(PAGE_KEYS)])
+    bucket = _bucket_with(*keys, *[f"k{number:04}x" for number in range(PAGE_KEYS)])
     listed = sorted(bucket.objects)[PAGE_KEYS - 1]
-    rows = [row_of(index, key) for index, key in enumerate([*keys[: ROWS - 2], listed, "z"])]
+    rows = [_row_of(index, key) for index, key in enumerate([*keys[: ROWS - 2], listed, "z"])]
     calls = Calls(ManualClock(), 60.0, 4)
     assert find_unchanged(rows, SKIP, bucket, calls, threads=2) == set(range(ROWS - 1))
     assert calls.requests.head == ROWS
@@ -81,8 +79,7 @@ GZIPPED = gzip.compress(BODY, mtime=0)
 AS_GZIP = replace(SKIP, as_gzip=GzipForm.SUFFIX)
 
 
-def gzip_row() -> PlannedMember:
-    """Return the row of a deflated member that is kept as `GZIPPED`."""
+def _gzip_row() -> PlannedMember:
     size = len(GZIPPED) - 18  # without header and trailer (RFC 1952)
     return PlannedMember(
         Member(0, "k", None, 0, 0, size, len(BODY), crc32(BODY), 8, 0, None, None), "k"
@@ -97,14 +94,14 @@ def test_the_stores_own_checksum_counts_more_than_the_noted_one(
     body: bytes, of: bytes, *, same: bool
 ) -> None:
     """Whoever wrote the object chose its metadata; the store computed its checksum."""
-    assert is_member(row_of(0, "k"), SKIP, noted(body, of), Calls(ManualClock(), 60.0, 4)) is same
+    assert is_member(_row_of(0, "k"), SKIP, noted(body, of), Calls(ManualClock(), 60.0, 4)) is same
 
 
 def test_of_a_gzip_file_the_noted_checksum_counts() -> None:
     """The store's is of the file, the noted one of the content."""
     calls = Calls(ManualClock(), 60.0, 4)
-    assert is_member(gzip_row(), AS_GZIP, noted(GZIPPED, BODY), calls)
-    assert not is_member(gzip_row(), AS_GZIP, noted(GZIPPED, GZIPPED), calls)
+    assert is_member(_gzip_row(), AS_GZIP, noted(GZIPPED, BODY), calls)
+    assert not is_member(_gzip_row(), AS_GZIP, noted(GZIPPED, GZIPPED), calls)
 
 
 class CountingBucket(MemoryBucket):
@@ -132,7 +129,7 @@ def test_a_listing_is_given_up_before_it_costs_too_much(rows: int, told: int) ->
     facts = ObjectFacts("text/plain", {})
     for number in range(3 * PAGE_KEYS):
         bucket.put(f"m{number:05}", b"", facts, if_absent=False)
-    members = [row_of(index, f"{'az'[index % 2]}{index:03}") for index in range(rows)]
+    members = [_row_of(index, f"{'az'[index % 2]}{index:03}") for index in range(rows)]
     found = find_unchanged(members, SKIP, bucket, Calls(ManualClock(), 60.0, 4), threads=2)
     assert (found, bucket.told) == (set(), told)
 

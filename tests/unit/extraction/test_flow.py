@@ -20,8 +20,7 @@ from tests.support.patience import HANG_SECONDS
 DATA = bytes(range(256)) * 8
 
 
-def pieces(cuts: list[int], start: int) -> Iterator[bytes]:
-    """Yield DATA from `start` on, cut at `cuts`."""
+def _pieces(cuts: list[int], start: int) -> Iterator[bytes]:
     edges = [start, *sorted(c for c in cuts if start < c < len(DATA)), len(DATA)]
     for begin, end in pairwise(edges):
         yield DATA[begin:end]
@@ -33,7 +32,7 @@ def pieces(cuts: list[int], start: int) -> Iterator[bytes]:
 )
 def test_a_window_gives_what_a_slice_would(cuts: list[int], takes: list[tuple[int, int]]) -> None:
     """This holds for every cut of the stream, with skipped and repeated ranges."""
-    window = Window(pieces(cuts, 100), 100)
+    window = Window(_pieces(cuts, 100), 100)
     position = 100
     for skip, length in takes:
         position = min(position + skip, len(DATA))

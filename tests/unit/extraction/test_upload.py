@@ -20,15 +20,13 @@ CONTENT = log_lines(60_000)
 BIG = zips.Entry("big", CONTENT, zips.DEFLATE)
 
 
-def begin(world: World, entry: zips.Entry = BIG, options: Options | None = None) -> TaskAttempt:
-    """Plan an archive of one large member; return an attempt of its task."""
+def _begin(world: World, entry: zips.Entry = BIG, options: Options | None = None) -> TaskAttempt:
     step = begin_run(world.request(zips.build(entry), options), world.context)
     (task,) = step.next.tasks
     return TaskAttempt(world.records(step.next.run).read_plan().run, task, world.context)
 
 
-def stream(attempt: TaskAttempt) -> list[Status]:
-    """Do the task; return the outcomes' statuses."""
+def _stream(attempt: TaskAttempt) -> list[Status]:
     stream_member(attempt, attempt.read_rows(attempt.task.rows))
     return [outcome.status for outcome in attempt.outcomes]
 
@@ -37,14 +35,14 @@ def test_a_descriptor_that_disagrees_fails_a_streamed_member() -> None:
     """What follows the data is checked before the upload is completed."""
     world = World(WHOLE)
     entry = zips.Entry("big", CONTENT, zips.DEFLATE, descriptor="signed32", described={"crc32": 1})
-    assert stream(begin(world, entry)) == [Status.FAILED]
+    assert _stream(_begin(world, entry)) == [Status.FAILED]
     assert world.content("big") is None
 
 
 def test_an_upload_that_somebody_aborted_is_told_as_gone() -> None:
     """Nothing is noted of the member, so that the task is tried again."""
     world = World(WHOLE)
-    attempt = begin(world)
+    attempt = _begin(world)
     (row,) = attempt.read_rows(attempt.task.rows)
     upload = begin_upload(attempt, row)
     world.out.abort_upload(upload)
@@ -63,8 +61,8 @@ class LosingBucket(MemoryBucket):
 
 def test_a_completion_whose_answer_was_lost_is_found_by_the_object() -> None:
     """The second attempt is told that there is no such upload; the member is there."""
-    attempt = begin(World(WHOLE, MemoryStores(out=LosingBucket())))
-    assert stream(attempt) == [Status.EXTRACTED]
+    attempt = _begin(World(WHOLE, MemoryStores(out=LosingBucket())))
+    assert _stream(attempt) == [Status.EXTRACTED]
     assert attempt.outcomes[0].etag is None
     assert attempt.calls.requests.complete == 2
 
@@ -72,9 +70,9 @@ def test_a_completion_whose_answer_was_lost_is_found_by_the_object() -> None:
 def test_an_upload_that_was_never_there_is_not_taken_for_done() -> None:
     """The first attempt is told so: what is under the key is not of this upload."""
     world = World(WHOLE)
-    attempt = begin(world)
+    attempt = _begin(world)
     (row,) = attempt.read_rows(attempt.task.rows)
-    assert stream(attempt) == [Status.EXTRACTED]
+    assert _stream(attempt) == [Status.EXTRACTED]
     upload = begin_upload(attempt, row)
     world.out.abort_upload(upload)
     with pytest.raises(NotFoundError):

@@ -20,8 +20,7 @@ SOURCE = Location("s3", "in", "x/archive.zip")
 FACTS = ObjectFacts("text/plain", {})
 
 
-def check(destination: Location, options: Options, home: Path) -> None:
-    """Check a request to a destination."""
+def _check(destination: Location, options: Options, home: Path) -> None:
     request = Request(SOURCE, destination, options)
     check_extra(request, Location("file", "", f"{home}/"), MemoryStores())
 
@@ -39,7 +38,7 @@ def check(destination: Location, options: Options, home: Path) -> None:
 def test_a_selection_is_refused(options: Options, said: str, tmp_path: Path) -> None:
     """What is not selected would be deleted, and so would the members of archives inside."""
     with pytest.raises(UsageError, match=said):
-        check(Location("s3", "out", ""), options, tmp_path)
+        _check(Location("s3", "out", ""), options, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +59,7 @@ def test_a_prefix_must_be_the_archives_own(
     """Neither everything nor a beginning of names; a run that was not planned has no say."""
     (tmp_path / "runs/2026-11-23/101112-archive-01234567").mkdir(parents=True)
     with pytest.raises(UsageError, match=said) if said else nullcontext():
-        check(destination, Options(key_template=template), tmp_path)
+        _check(destination, Options(key_template=template), tmp_path)
 
 
 def fail(found: Sequence[ListedObject]) -> bool:

@@ -28,8 +28,7 @@ class Dying(MemoryBucket):
         return super().put(key, body, facts, if_absent=if_absent)
 
 
-def small_tasks() -> World:
-    """Return a world in which the archive has eight tasks."""
+def _small_tasks() -> World:
     world = World()
     world.tune(batch_members=5, batch_min_seconds=1e-9)
     world.progress = Told()
@@ -38,7 +37,7 @@ def small_tasks() -> World:
 
 def test_a_dead_store_ends_the_run_once() -> None:
     """Not each task and each round asks it for its whole budget; `resume` does the rest."""
-    world = small_tasks()
+    world = _small_tasks()
     dead = world.buckets.buckets["out"] = Dying(puts=12)
     report = Machine(world.context).run(world.request(ARCHIVE))
     assert (report.verdict, report.reason) == (Verdict.FAILED, FAULT)
@@ -53,7 +52,7 @@ def test_a_dead_store_ends_the_run_once() -> None:
 
 def test_a_second_run_of_an_archive_begins_anew() -> None:
     """What the first run left is forgotten, its objects are written again, in the same phases."""
-    world = small_tasks()
+    world = _small_tasks()
     first = Machine(world.context).run(world.request(ARCHIVE))
     world.out.objects.clear()
     again = Machine(world.context).run(world.request(ARCHIVE))

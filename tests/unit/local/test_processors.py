@@ -13,8 +13,7 @@ from s3unzip.local.processors import yield_to_others
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these policies")
 
 
-def schedule_threads() -> tuple[int, int]:
-    """Return the policies of this process, and of a thread that it starts."""
+def _schedule_threads() -> tuple[int, int]:
     yield_to_others()
     with ThreadPoolExecutor(1) as pool:
         return os.sched_getscheduler(0), pool.submit(os.sched_getscheduler, 0).result()
@@ -23,11 +22,11 @@ def schedule_threads() -> tuple[int, int]:
 def schedule_the_idle() -> tuple[int, int]:
     """Return the same of a process that was begun with ``chrt --idle``."""
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    return schedule_threads()
+    return _schedule_threads()
 
 
 @pytest.mark.parametrize(
-    ("question", "policy"), [(schedule_threads, "SCHED_BATCH"), (schedule_the_idle, "SCHED_IDLE")]
+    ("question", "policy"), [(_schedule_threads, "SCHED_BATCH"), (schedule_the_idle, "SCHED_IDLE")]
 )
 def test_threads_preempt_no_other_process(
     question: Callable[[], tuple[int, int]], policy: str

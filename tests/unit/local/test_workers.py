@@ -96,8 +96,7 @@ class Openings:
         return self.here(clock, progress, ask)
 
 
-def pids() -> list[int]:
-    """Return the process ids of the workers; other tests have children of another kind."""
+def _pids() -> list[int]:
     children = filter(is_running, descendants(os.getpid()))
     return [pid for pid in children if b"workers" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
@@ -111,7 +110,7 @@ def test_killed_workers_are_replaced(tmp_path: Path) -> None:
     killed = tmp_path / "killed"
 
     def kill() -> None:
-        os.kill(pids()[0], signal.SIGKILL)
+        os.kill(_pids()[0], signal.SIGKILL)
         killed.touch()
 
     folder.shown.on_extracted = kill
@@ -119,7 +118,7 @@ def test_killed_workers_are_replaced(tmp_path: Path) -> None:
     assert report.verdict is Verdict.COMPLETED
     assert folder.written() == report.extracted == MEMBERS
     assert 0 < folder.shown.counts["extracted"] <= MEMBERS
-    assert pids() == []
+    assert _pids() == []
 
 
 def test_workers_that_die_at_once_end_the_run(

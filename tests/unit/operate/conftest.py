@@ -25,11 +25,9 @@ def deploy(account: Account, monkeypatch: pytest.MonkeyPatch) -> Callable[..., S
 
 @pytest.fixture
 def site(deploy: Callable[..., Site]) -> Site:
-    """The environment dev, deployed."""
     return deploy()
 
 
 @pytest.fixture
 def runs(site: Site) -> DeployedRuns:
-    """The runs of dev; tests add resources to it, or change outputs and variables."""
     return site.runs

@@ -31,11 +31,9 @@ class Site:
 
     @property
     def runs(self) -> DeployedRuns:
-        """Its runs, as an operator sees them."""
         return DeployedRuns("dev", StoreConfig(endpoint_url=self.account.url))
 
     def begin(self, key: str, body: bytes = GOOD) -> str:
-        """Put an archive and take its event; return the run whose execution begins."""
         self.account.put(key, body)
         return self.notify(key)
 
@@ -67,7 +65,6 @@ class Site:
         assert intake.handler({"Records": records}, self.invocation)["batchItemFailures"] == []
 
     def work(self, run: str, number: int = 1) -> None:
-        """Do what an execution of a run does, to its end."""
         suffix = f"-r{number}" if number > 1 else ""
         step = self.given(execution_name(run) + suffix)
         if "next" not in step:
@@ -79,7 +76,6 @@ class Site:
         self.end(execution_name(run) + suffix)
 
     def tasks(self, step: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the tasks of a round."""
         if step["next"] == "few":
             tasks: list[dict[str, Any]] = step["tasks"]
             return tasks
@@ -87,14 +83,12 @@ class Site:
         return [json.loads(line) for line in body.splitlines()]
 
     def given(self, execution: str) -> dict[str, Any]:
-        """Return the input of an execution."""
         client = self.account.client("stepfunctions")
         found = client.describe_execution(executionArn=self._arn(execution))
         given: dict[str, Any] = json.loads(found["input"])
         return given
 
     def end(self, execution: str) -> None:
-        """Let Step Functions end an execution."""
         self.account.client("stepfunctions").stop_execution(executionArn=self._arn(execution))
 
     def _arn(self, execution: str) -> str:

@@ -34,8 +34,7 @@ def deploy_versioned(deploy: Callable[..., Site]) -> Deploy:
     return make
 
 
-def put(runs: DeployedRuns) -> Canary:
-    """Put a canary."""
+def _put(runs: DeployedRuns) -> Canary:
     canary = Canary(runs)
     assert canary.put()[0] is OK
     return canary
@@ -47,15 +46,13 @@ def begin(site: Site) -> str:
     return site.notify(key)
 
 
-def run(site: Site) -> None:
-    """Do the whole run of the archive that lies there."""
+def _run(site: Site) -> None:
     begun = begin(site)
     assert begun
     site.work(begun)
 
 
-def left(account: Account) -> list[str]:
-    """Return the keys of all versions and delete markers in all buckets."""
+def _left(account: Account) -> list[str]:
     found = []
     for bucket in ("arrivals", "members", "work"):
         answer = account.client("s3").list_object_versions(Bucket=bucket)
@@ -79,33 +76,33 @@ def test_the_canary_is_extracted_and_removed(
 ) -> None:
     """This holds for all options of the environment."""
     runs, site = deploy(**{Variable.OPTIONS: json.dumps(options)})
-    canary = put(runs)
-    run(site)
+    canary = _put(runs)
+    _run(site)
     status, message, _ = canary.check(PATIENCE)
     assert (status, message[:14]) == (OK, "5 of 5 members")
     assert canary.remove(keep_run=False)[0] is OK
-    assert left(account) == []
+    assert _left(account) == []
 
 
 def test_a_run_that_is_refused(deploy: Deploy, account: Account) -> None:
     """The result has the report's message, and the run's records are kept."""
     runs, site = deploy(**{Variable.LIMITS: '{"members": 2}'})
-    canary = put(runs)
+    canary = _put(runs)
     assert not begin(site)
     status, message, _ = canary.check(PATIENCE)
     assert status is FAILURE
     assert "REJECTED" in message
     assert "5 declared, the limit is 2" in message
     assert "is kept for diagnosis" in canary.remove(keep_run=True)[1]
-    assert all(key.startswith("runs/") for key in left(account))
-    assert any(key.endswith("report.json") for key in left(account))
+    assert all(key.startswith("runs/") for key in _left(account))
+    assert any(key.endswith("report.json") for key in _left(account))
 
 
 def test_an_object_that_is_not_what_was_put(deploy: Deploy, account: Account) -> None:
     """The objects are read, not only listed; one that may not be read leaves the run unjudged."""
     runs, site = deploy()
-    canary = put(runs)
-    run(site)
+    canary = _put(runs)
+    _run(site)
     with answering(runs, deny, "s3"), pytest.raises(AccessDeniedError, match="s3:GetObject"):
         canary.check(PATIENCE)
     key = next(key for key in account.objects("members") if key.endswith("stored.bin"))
@@ -114,23 +111,23 @@ def test_an_object_that_is_not_what_was_put(deploy: Deploy, account: Account) ->
     assert status is FAILURE
     assert key in message
     canary.remove(keep_run=False)
-    assert left(account) == []
+    assert _left(account) == []
 
 
 def test_filters_that_select_nothing(deploy: Deploy, account: Account) -> None:
     """The run completes but proves little, which is a warning."""
     runs, site = deploy(**{Variable.OPTIONS: '{"include": ["*.none"]}'})
-    canary = put(runs)
+    canary = _put(runs)
     assert not begin(site)  # a run without tasks ends at once
     assert canary.check(PATIENCE)[0] is WARNING
     canary.remove(keep_run=False)
-    assert left(account) == []
+    assert _left(account) == []
 
 
 def test_a_run_that_does_not_end(deploy: Deploy) -> None:
     """The result has its state, and the command to watch it."""
     runs, site = deploy()
-    canary = put(runs)
+    canary = _put(runs)
     begin(site)
     status, message, advice = canary.check(0.0)
     assert status is FAILURE
@@ -144,7 +141,7 @@ def test_a_marker_that_archives_share(deploy: Deploy, account: Account) -> None:
     (found,) = try_canary(runs, 1.0)
     assert found.status is WARNING
     assert "_SUCCESS" in found.message
-    assert left(account) == []
+    assert _left(account) == []
 
 
 def test_an_archive_that_may_not_be_put(deploy: Deploy) -> None:
@@ -173,7 +170,7 @@ def test_a_canary_without_a_run_is_explained(deploy: Deploy, account: Account) -
     canary, removal = try_canary(runs, 0.1)
     assert (canary.status, removal.status) == (FAILURE, OK)
     assert "no run began for the canary" in canary.message
-    assert left(account) == []
+    assert _left(account) == []
 
 
 def test_a_refused_delete_is_not_silent(deploy: Deploy) -> None:

@@ -172,7 +172,6 @@ def test_malware_scan(
 
 
 def _in_camel_case(value: Any) -> Any:
-    """Return names as the API of GuardDuty has them."""
     if not isinstance(value, dict):
         return value
     return {name[0].lower() + name[1:]: _in_camel_case(part) for name, part in value.items()}
@@ -277,8 +276,7 @@ ROLE = "arn:aws:iam::123456789012:role/one"
 TAGS = {Variable.OPTIONS.value: '{"objects":{"tags":{"team":"data"},"acl":"private"}}'}
 
 
-def decide(decision: str, policy: str | None, calls: list[str], asked: Asked) -> Reply:
-    """Answer for Lambda, IAM and the owner of the bucket."""
+def _decide(decision: str, policy: str | None, calls: list[str], asked: Asked) -> Reply:
     if b"Action=" in asked.body:
         calls.append(unquote(asked.body.decode()))
         result = f"<member><EvalActionName>x</EvalActionName><EvalDecision>{decision}"
@@ -301,7 +299,7 @@ def test_the_right_to_write(runs: DeployedRuns, variables: dict[str, str], decis
     runs.resources = (*RESOURCES, Resource("FunctionsSettle1", FUNCTION, "settle"))
     runs.variables |= variables
     expected = OK if decision == "allowed" else FAILURE
-    with answering(runs, lambda one: decide(decision, None, calls, one), "iam", "lambda"):
+    with answering(runs, lambda one: _decide(decision, None, calls, one), "iam", "lambda"):
         check(runs, "rights", expected, "s3:PutObject")
     assert all("arn:aws:s3:::members/" in call and ROLE in call for call in calls)
     for action in ("s3:PutObjectAcl", "s3:PutObjectTagging"):
@@ -326,7 +324,7 @@ def test_a_destination_of_another_account(
     policy = None if principal is None else json.dumps({"Statement": [statement]})
     runs.resources = RESOURCES
     runs.variables |= {Variable.DESTINATION_OWNER: "999999999999"}
-    with answering(runs, lambda one: decide("allowed", policy, [], one), "iam", "lambda", "s3"):
+    with answering(runs, lambda one: _decide("allowed", policy, [], one), "iam", "lambda", "s3"):
         check(runs, "rights", expected, word)
 
 
@@ -381,8 +379,7 @@ def test_dead_letters_are_counted(runs: DeployedRuns, account: Account) -> None:
     check(runs, "dead letters", WARNING, "1 messages are in dead")
 
 
-def put_alarm(account: Account, *actions: str, name: str = "DeadLetters", **more: Any) -> None:
-    """Create an alarm of the stack."""
+def _put_alarm(account: Account, *actions: str, name: str = "DeadLetters", **more: Any) -> None:
     account.client("cloudwatch").put_metric_alarm(
         AlarmName=name,
         MetricName="m",
@@ -403,18 +400,18 @@ def test_alarms(runs: DeployedRuns, account: Account) -> None:
     check(runs, "alarms", WARNING, "no alarms")
     check(runs, "subscriptions", WARNING, "publish to no topic")
     runs.resources = RESOURCES
-    put_alarm(account)
+    _put_alarm(account)
     check(runs, "alarms", WARNING, "1 of 1 alarms has no action, so nobody", "alarms.email")
-    put_alarm(account, WAKE)
+    _put_alarm(account, WAKE)
     check(runs, "alarms", OK, "1 alarms")
     account.client("cloudwatch").set_alarm_state(
         AlarmName="DeadLetters", StateValue="ALARM", StateReason="because"
     )
     check(runs, "alarms", WARNING, "in ALARM: DeadLetters")
-    put_alarm(account, WAKE, ActionsEnabled=False)
+    _put_alarm(account, WAKE, ActionsEnabled=False)
     check(runs, "alarms", WARNING, "no action")
-    put_alarm(account, WAKE)
-    put_alarm(account, name="Other")
+    _put_alarm(account, WAKE)
+    _put_alarm(account, name="Other")
     runs.resources += (Resource("AlarmsOther1", ALARM, "Other"),)
     check(runs, "alarms", WARNING, "1 of 2 alarms has no action, so nobody is notified: Other")
 
@@ -449,7 +446,7 @@ def test_the_partition_is_that_of_the_stack(runs: DeployedRuns) -> None:
     runs.resources = RESOURCES
     runs.partition = "aws-us-gov"
     assert runs.variables  # read before Lambda is answered by a script
-    with answering(runs, lambda one: decide("allowed", None, calls, one), "iam", "lambda"):
+    with answering(runs, lambda one: _decide("allowed", None, calls, one), "iam", "lambda"):
         check(runs, "rights", OK)
     assert all("arn:aws-us-gov:s3:::members/" in call for call in calls)
 
@@ -467,7 +464,7 @@ def test_subscriptions(
 ) -> None:
     """Moto confirms e-mail at once, AWS when somebody follows the link."""
     runs.resources = RESOURCES
-    put_alarm(account, WAKE)
+    _put_alarm(account, WAKE)
     members = "".join(f"<member><SubscriptionArn>{arn}</SubscriptionArn></member>" for arn in arns)
     body = (
         "<ListSubscriptionsByTopicResponse><ListSubscriptionsByTopicResult>"
@@ -485,7 +482,7 @@ def test_subscriptions(
 def test_a_right_that_is_missing(runs: DeployedRuns, account: Account, name: str) -> None:
     """A check that is denied is a warning that names the action, never a traceback."""
     services = ("sns",) if name == "subscriptions" else SERVICES
-    put_alarm(account, WAKE)
+    _put_alarm(account, WAKE)
     runs.resources = (*RESOURCES, Resource("Dead", QUEUE, "https://sqs/1/dead"))
     runs.variables |= TAGS | {
         Variable.DESTINATION_KMS_KEY: "arn:aws:kms:us-east-1:123456789012:key/k",

@@ -33,7 +33,6 @@ ROUTES: list[dict[str, Any]] = [
 
 @pytest.fixture
 def routed(deploy: Callable[..., Site], monkeypatch: pytest.MonkeyPatch) -> Site:
-    """The environment, and the bucket of its first route."""
     site = deploy(**{Variable.ROUTES: json.dumps(ROUTES)})
     site.account.client("s3").create_bucket(Bucket="acme-members")
     monkeypatch.setenv("AWS_ENDPOINT_URL", site.account.url)

@@ -50,7 +50,6 @@ class Shell:
         return int(ended.value.code or 0)
 
     def put(self, *keys: str, body: bytes = ARCHIVE) -> None:
-        """Put archives, whose events do not come."""
         for key in keys:
             self.site.account.put(key, body)
 
@@ -64,7 +63,6 @@ class Shell:
 
 @pytest.fixture
 def shell(site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """A shell."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", site.account.url)
     return Shell(site, capsys, monkeypatch)
 
@@ -227,8 +225,7 @@ class Queue:
         return {"Successful": [], "Failed": failed} if failed else {"Successful": []}
 
 
-def send(queue: Queue, count: int) -> list[float]:
-    """Send so many events; return the seconds of each pause."""
+def _send(queue: Queue, count: int) -> list[float]:
     slept: list[float] = []
     events = [(Location("s3", "b", f"{n}.zip"), float(n)) for n in range(count)]
     *_, sent = send_events(queue, "queue", events, sleep=slept.append)
@@ -239,10 +236,10 @@ def send(queue: Queue, count: int) -> list[float]:
 def test_only_refused_messages_are_sent_again() -> None:
     """After a pause, until all are taken; ten are one request, without a pause."""
     queue = Queue(lambda _, __: [])
-    assert send(queue, 21) == []
+    assert _send(queue, 21) == []
     assert sorted(len(batch) for batch in queue.batches) == [1, 10, 10]
     queue = Queue(lambda attempt, keys: [(key, False) for key in keys[attempt:]])
-    slept = send(queue, 4)
+    slept = _send(queue, 4)
     assert queue.batches == [
         ["0.zip", "1.zip", "2.zip", "3.zip"],
         ["1.zip", "2.zip", "3.zip"],
@@ -257,5 +254,5 @@ def test_submit_gives_up_after_all_attempts(*, blamed: bool) -> None:
     """After all attempts, or at once if the sender is to blame, it says what was not taken."""
     queue = Queue(lambda _, __: [("3.zip", blamed)])
     with pytest.raises(ServiceFaultError, match=r"did not take 1 messages: Busy: 3\.zip"):
-        send(queue, 5)
+        _send(queue, 5)
     assert [len(batch) for batch in queue.batches] == [5] + [1] * (0 if blamed else ATTEMPTS - 1)

@@ -41,8 +41,7 @@ sizes = st.lists(
 )
 
 
-def rows_of(members: list[Size]) -> list[Member]:
-    """Return rows of members that lie one after the other."""
+def _rows_of(members: list[Size]) -> list[Member]:
     rows: list[Member] = []
     offset = 0
     for index, (compressed, plain, method) in enumerate(members):
@@ -54,11 +53,10 @@ def rows_of(members: list[Size]) -> list[Member]:
     return rows
 
 
-def cut(
+def _cut(
     members: list[Size], tuning: Tuning = SMALL, *, step: int = 7, copies: bool = True
 ) -> TaskCutter:
-    """Cut members, handed over a few at a time; rows are 10 bytes each."""
-    rows = rows_of(members)
+    rows = _rows_of(members)
     work = Load(len(rows), sum(r.compressed_size for r in rows), sum(r.size for r in rows))
     cutter = TaskCutter(tuning, work, copies=copies)
     for first in range(0, len(rows), step):
@@ -72,14 +70,14 @@ def cut(
 def test_a_process_is_started_where_it_pays(members: int, workers: int) -> None:
     """Small members of one machine: one process does 2,000, and eight do 100,000."""
     tuning = make_tuning(machine_tuning(8))
-    cutter = cut([(5_000, 11_000, 8)] * members, tuning, step=10_000)
+    cutter = _cut([(5_000, 11_000, 8)] * members, tuning, step=10_000)
     assert choose_workers(cutter.tasks, tuning) == workers
 
 
 @given(sizes)
 def test_every_member_is_in_exactly_one_task_or_split(members: list[Size]) -> None:
     """The rows of the tasks cover members.jsonl once; slices cover a split member's data once."""
-    cutter = cut(members)
+    cutter = _cut(members)
     tasks = cutter.tasks + cutter.copies
     spans = sorted({task.rows for task in tasks})
     assert [start for start, _ in spans] == [0, *(stop for _, stop in spans[:-1])][: len(spans)]
@@ -96,9 +94,9 @@ def test_every_member_is_in_exactly_one_task_or_split(members: list[Size]) -> No
 @given(sizes)
 def test_no_batch_passes_a_bound(members: list[Size]) -> None:
     """Members, bytes in and bytes out of a batch stay within the settings."""
-    rows = rows_of(members)
+    rows = _rows_of(members)
     for tuning in (SMALL, NARROW_IN, NARROW_OUT):
-        for task in cut(members, tuning).tasks:
+        for task in _cut(members, tuning).tasks:
             if task.kind is TaskKind.BATCH:
                 mine = rows[task.rows[0] // 10 : task.rows[1] // 10]
                 assert task.members == len(mine) <= tuning.batch_members
@@ -117,30 +115,29 @@ def test_each_bound_of_a_batch_is_reached(tuning: str, member: Size) -> None:
     bounds = {"batch_bytes": 1 << 40, "batch_output": 1 << 40, "batch_members": 1 << 40}
     most = 3 if tuning == "batch_members" else 2_750
     limits = replace(WIDE, **(bounds | {tuning: most}))
-    assert [task.members for task in cut([member] * 9, limits).tasks] == [3, 3, 3]
+    assert [task.members for task in _cut([member] * 9, limits).tasks] == [3, 3, 3]
 
 
 @given(sizes, st.integers(1, 20))
 def test_the_cut_does_not_depend_on_how_rows_arrive(members: list[Size], step: int) -> None:
     """One row at a time or all at once: the same tasks."""
-    assert cut(members, step=step).tasks == cut(members, step=1).tasks
+    assert _cut(members, step=step).tasks == _cut(members, step=1).tasks
 
 
-def kinds(members: list[Size], *, copies: bool = True) -> list[TaskKind]:
-    """Return the kinds of the tasks."""
-    cutter = cut(members, copies=copies)
+def _kinds(members: list[Size], *, copies: bool = True) -> list[TaskKind]:
+    cutter = _cut(members, copies=copies)
     return [task.kind for task in cutter.tasks + cutter.copies]
 
 
 def test_members_are_done_by_what_they_are() -> None:
     """Small: batch; stored: copy; deflated: stream, or scans when huge."""
-    assert kinds([(500, 900, 8)]) == [TaskKind.BATCH]
-    assert kinds([(2_000, 2_000, 0)]) == [TaskKind.COPY]
-    assert kinds([(2_000, 2_000, 0)], copies=False) == [TaskKind.STREAM]
-    assert kinds([(4_000, 9_000, 8)]) == [TaskKind.STREAM]
-    assert kinds([(6_000, 9_000, 8)]) == [TaskKind.SCAN] * 3
-    assert kinds([(6_000, 9_000, 12)]) == [TaskKind.STREAM]
-    assert kinds([(9_000, 9_000, 0)]) == [TaskKind.COPY] * 3
+    assert _kinds([(500, 900, 8)]) == [TaskKind.BATCH]
+    assert _kinds([(2_000, 2_000, 0)]) == [TaskKind.COPY]
+    assert _kinds([(2_000, 2_000, 0)], copies=False) == [TaskKind.STREAM]
+    assert _kinds([(4_000, 9_000, 8)]) == [TaskKind.STREAM]
+    assert _kinds([(6_000, 9_000, 8)]) == [TaskKind.SCAN] * 3
+    assert _kinds([(6_000, 9_000, 12)]) == [TaskKind.STREAM]
+    assert _kinds([(9_000, 9_000, 0)]) == [TaskKind.COPY] * 3
 
 
 @pytest.mark.parametrize(
@@ -155,7 +152,7 @@ def test_members_are_done_by_what_they_are() -> None:
 def test_few_segments_are_shorter(members: list[int], workers: int, segments: int) -> None:
     """An archive with little to split is cut into more segments, so that it ends sooner."""
     tuning = replace(Tuning(), max_workers=workers)
-    tasks = cut([(size, 3 * size, 8) for size in members], tuning).tasks
+    tasks = _cut([(size, 3 * size, 8) for size in members], tuning).tasks
     assert len(tasks) == segments
     assert {task.kind for task in tasks} == {TaskKind.SCAN}
 
@@ -163,12 +160,12 @@ def test_few_segments_are_shorter(members: list[int], workers: int, segments: in
 def test_a_small_archive_is_spread_over_the_workers() -> None:
     """Batches are not as large as allowed when that would leave workers idle."""
     tuning = replace(Tuning(), max_workers=8)
-    assert len(cut([(5_000, 11_000, 8)] * 40_000, tuning, step=8_000).tasks) >= 16
+    assert len(_cut([(5_000, 11_000, 8)] * 40_000, tuning, step=8_000).tasks) >= 16
 
 
 def test_the_longest_tasks_start_first_and_neighbours_apart() -> None:
     """Large members first, by forecast; then batches, never two siblings in a row."""
-    ordered = order_tasks(cut([(500, 900, 8)] * 80 + [(4_000, 9_000, 8), (2_000, 5_000, 8)]).tasks)
+    ordered = order_tasks(_cut([(500, 900, 8)] * 80 + [(4_000, 9_000, 8), (2_000, 5_000, 8)]).tasks)
     assert [task.kind for task in ordered[:2]] == [TaskKind.STREAM] * 2
     assert ordered[0].seconds >= ordered[1].seconds
     numbers = [int(task.id[6:]) for task in ordered[2:]]
@@ -180,13 +177,13 @@ def test_tasks_are_forecast_with_their_start() -> None:
     """A batch as its members, a stream as its bytes, a copy as parts that go side by side."""
     tuning = replace(SMALL, worker_bandwidth=1_000.0, parts_in_flight=4)
     batch, stream, copy = (
-        cut([member], tuning).tasks[0]
+        _cut([member], tuning).tasks[0]
         for member in [(500, 900, 8), (4_000, 3_000, 12), (2_800, 2_800, 0)]
     )
     assert batch.seconds == round(TASK_OVERHEAD + small_seconds(Load(1, 500, 900), tuning), 3)
     assert stream.seconds == pytest.approx(TASK_OVERHEAD + 4.0)
     assert copy.seconds == pytest.approx(TASK_OVERHEAD + 0.7)
-    slices = cut([(9_000, 9_000, 0)], tuning).copies
+    slices = _cut([(9_000, 9_000, 0)], tuning).copies
     assert [one.seconds for one in slices] == [pytest.approx(TASK_OVERHEAD + 0.75)] * 3
     assert [one.size for one in slices] == [3_000] * 3
 
@@ -197,4 +194,4 @@ def test_batches_are_few_where_a_distributed_map_would_take_longer(
 ) -> None:
     """An inline Map does a short run: as many batches as it takes, or a little fewer."""
     tuning = replace(Tuning(), **changes)
-    assert 0.8 * tasks <= len(cut([(1_000, 1_000, 0)] * 60_000, tuning, step=8_000).tasks) <= tasks
+    assert 0.8 * tasks <= len(_cut([(1_000, 1_000, 0)] * 60_000, tuning, step=8_000).tasks) <= tasks

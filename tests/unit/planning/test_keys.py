@@ -12,8 +12,7 @@ from s3unzip.planning.select import KeyTemplate, parse_template
 from s3unzip.stores.locations import parse_destination, parse_source
 
 
-def key(path: str, template: str | None = None, source: str = "s3://bucket/in/data.v1.zip") -> str:
-    """Return the key of a path."""
+def _key(path: str, template: str | None = None, source: str = "s3://bucket/in/data.v1.zip") -> str:
     options = Options() if template is None else Options(key_template=template)
     request = Request(parse_source(source), parse_destination("s3://out/base"), options)
     return parse_template(request).key_of()(path)
@@ -32,7 +31,7 @@ def key(path: str, template: str | None = None, source: str = "s3://bucket/in/da
 )
 def test_fields_are_filled(template: str | None, wanted: str) -> None:
     """Each field stands for what the documentation says."""
-    assert key("a/b.tar.gz", template) == wanted
+    assert _key("a/b.tar.gz", template) == wanted
 
 
 @pytest.mark.parametrize(
@@ -42,12 +41,12 @@ def test_fields_are_filled(template: str | None, wanted: str) -> None:
 def test_a_wrong_template_is_refused(template: str) -> None:
     """An unknown field, no field, or a way out of the prefix is a usage error."""
     with pytest.raises(UsageError):
-        key("a", template)
+        _key("a", template)
 
 
 def test_braces_in_the_archives_own_name_are_plain_text() -> None:
     """An archive called {member}.zip does not make fields of its name."""
-    assert key("a", None, "s3://bucket/{member}.zip") == "base/{member}/a"
+    assert _key("a", None, "s3://bucket/{member}.zip") == "base/{member}/a"
 
 
 @pytest.mark.parametrize(
@@ -71,13 +70,13 @@ def test_every_archive_has_a_place_below_the_prefix(
     source: str, template: str | None, wanted: str
 ) -> None:
     """The sender of an archive chooses its name: none leads out, or shows a URL's query."""
-    assert key("a", template, source) == wanted
+    assert _key("a", template, source) == wanted
 
 
 @given(st.text(min_size=1), st.sampled_from(["{member}", "{dir}/{name}", "{stem}{suffix}"]))
 def test_no_key_leaves_the_prefix(path: str, template: str) -> None:
     """Whatever the path, the key begins with the destination's prefix."""
-    assert key(path, template).startswith("base/")
+    assert _key(path, template).startswith("base/")
 
 
 def test_gzip_members_end_in_gz() -> None:

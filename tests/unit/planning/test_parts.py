@@ -23,30 +23,26 @@ NAMES = part_names("a", 4)
 assert len(SPLIT) == len(NAMES)
 
 
-def fill(world: World, parts: Sequence[bytes], names: Sequence[str]) -> Request:
-    """Store parts under these names; return the request of an archive named as the last one."""
+def _fill(world: World, parts: Sequence[bytes], names: Sequence[str]) -> Request:
     for name, part in zip(names, parts, strict=True):
         world.buckets.bucket("ingest").put(f"in/{name}", part, FACTS, if_absent=False)
     return Request(Location("s3", "ingest", f"in/{names[-1]}"), OUT)
 
 
-def fill_pieces(world: World, size: int) -> tuple[Request, int]:
-    """Store an archive in pieces; return its request, by the first one, and their number."""
+def _fill_pieces(world: World, size: int) -> tuple[Request, int]:
     pieces = cut_pieces(build(*ENTRIES), size)
-    request = fill(world, pieces, [f"a.zip.{number:03}" for number in range(1, len(pieces) + 1)])
+    request = _fill(world, pieces, [f"a.zip.{number:03}" for number in range(1, len(pieces) + 1)])
     return structs.replace(request, source=Location("s3", "ingest", "in/a.zip.001")), len(pieces)
 
 
-def refuse(world: World, request: Request) -> str:
-    """Return the code and the message with which a plan refuses."""
+def _refuse(world: World, request: Request) -> str:
     report = begin(request, world.context).report
     assert isinstance(report, Report)
     assert report.verdict is Verdict.REJECTED
     return f"{report.reason}: {report.message}"
 
 
-def limited(world: World, parts: int) -> None:
-    """Set how many parts an archive may have."""
+def _limited(world: World, parts: int) -> None:
     world.policy = Policy(limits=structs.replace(Limits(), parts=parts))
 
 
@@ -55,7 +51,7 @@ def test_a_run_extracts_all_parts(world: World, ending: str) -> None:
     """The parts are found by their names, and nothing is copied by the store itself."""
     world.tune(copy_from=1_024)
     names = [name if ending == "zip" else name.upper() for name in NAMES]
-    report = world.run_request(fill(world, SPLIT, names))
+    report = world.run_request(_fill(world, SPLIT, names))
     assert report.verdict is Verdict.COMPLETED
     assert world.contents(f"{names[0][0]}/") == CONTENTS
     assert report.requests.copy == 0
@@ -66,22 +62,22 @@ def test_a_run_extracts_all_parts(world: World, ending: str) -> None:
 
 def test_pieces_of_a_cut_file(world: World) -> None:
     """An archive that was cut into .001, .002 and so on is named by its first piece."""
-    request, count = fill_pieces(world, 300)
+    request, count = _fill_pieces(world, 300)
     assert count > 16
     assert world.run_request(request).verdict is Verdict.COMPLETED
     assert world.contents("a/") == CONTENTS
     later = structs.replace(request, source=Location("s3", "ingest", "in/a.zip.003"))
-    assert refuse(world, later).endswith("give its first piece as the archive: a.zip.001")
+    assert _refuse(world, later).endswith("give its first piece as the archive: a.zip.001")
     world.buckets.bucket("ingest").delete(["in/a.zip.004"])
-    assert "is missing: a.zip.004, after 3 without the archive's end" in refuse(world, request)
+    assert "is missing: a.zip.004, after 3 without the archive's end" in _refuse(world, request)
     world.buckets.bucket("ingest").delete(["in/a.zip.002"])
-    fill(world, [b"no archive"], ["a.zip.001"])
-    assert refuse(world, request).startswith("no-eocd")
+    _fill(world, [b"no archive"], ["a.zip.001"])
+    assert _refuse(world, request).startswith("no-eocd")
 
 
 def test_one_piece_is_a_file(world: World) -> None:
     """The first piece may be the only one."""
-    report = world.run_request(fill(world, [build(*ENTRIES)], ["a.zip.001"]))
+    report = world.run_request(_fill(world, [build(*ENTRIES)], ["a.zip.001"]))
     assert report.verdict is Verdict.COMPLETED
     assert report.pin is not None
     assert not report.pin.parts
@@ -89,56 +85,58 @@ def test_one_piece_is_a_file(world: World) -> None:
 
 def test_missing_parts_are_named(world: World) -> None:
     """The first missing part is named, and the others are counted."""
-    request = fill(world, SPLIT, NAMES)
+    request = _fill(world, SPLIT, NAMES)
     world.buckets.bucket("ingest").delete(["in/a.z02"])
     said = "part-missing: A part of the split archive is missing: a.z02, part 2 of 4"
-    assert refuse(world, request) == said
+    assert _refuse(world, request) == said
     world.buckets.bucket("ingest").delete(["in/a.z01", "in/a.z03"])
-    assert refuse(world, request) == said.replace("z02, part 2", "z01, part 1") + ", and 2 more"
+    assert _refuse(world, request) == said.replace("z02, part 2", "z01, part 1") + ", and 2 more"
 
 
 def test_a_part_that_comes_later(world: World) -> None:
     """Once all parts are there the archive has another run, which is not refused."""
-    request = fill(world, SPLIT, NAMES)
+    request = _fill(world, SPLIT, NAMES)
     world.buckets.bucket("ingest").delete(["in/a.z01"])
     refused = begin(request, world.context).report
     assert isinstance(refused, Report)
-    report = world.run_request(fill(world, SPLIT, NAMES))
+    report = world.run_request(_fill(world, SPLIT, NAMES))
     assert report.verdict is Verdict.COMPLETED
     assert report.run != refused.run
 
 
 def test_the_number_of_parts_is_limited(world: World) -> None:
     """Above the limit no part is looked for, of a split archive and of pieces."""
-    request = fill(world, SPLIT, NAMES)
-    limited(world, 3)
-    assert "too-many-parts: " in refuse(world, request)
-    limited(world, 4)
+    request = _fill(world, SPLIT, NAMES)
+    _limited(world, 3)
+    assert "too-many-parts: " in _refuse(world, request)
+    _limited(world, 4)
     assert world.run_request(request).verdict is Verdict.COMPLETED
-    request, count = fill_pieces(world, 1_000)
-    limited(world, count - 1)
-    assert "more than" in refuse(world, request)
-    limited(world, count)
+    request, count = _fill_pieces(world, 1_000)
+    _limited(world, count - 1)
+    assert "more than" in _refuse(world, request)
+    _limited(world, count)
     assert world.run_request(request).verdict is Verdict.COMPLETED
 
 
 def test_a_name_that_leads_to_no_parts(world: World) -> None:
     """Only NAME.zip says how the other parts are named."""
-    request = fill(world, SPLIT, ["a.z01", "a.z02", "a.z03", "last.part"])
-    assert "it has 4 parts; name it NAME.zip, beside NAME.z01" in refuse(world, request)
+    request = _fill(world, SPLIT, ["a.z01", "a.z02", "a.z03", "last.part"])
+    assert "it has 4 parts; name it NAME.zip, beside NAME.z01" in _refuse(world, request)
 
 
 def test_an_earlier_part_is_not_the_archive(world: World) -> None:
     """A part without the directory says which one has it."""
     for name, wanted in (("a.z01", "a.zip"), ("A.Z02", "A.ZIP")):
-        request = fill(world, [SPLIT[0]], [name])
-        assert refuse(world, request).endswith(f"give its last part as the archive: {wanted}")
-    assert world.run_request(fill(world, [build(*ENTRIES)], ["b.z01"])).verdict is Verdict.COMPLETED
+        request = _fill(world, [SPLIT[0]], [name])
+        assert _refuse(world, request).endswith(f"give its last part as the archive: {wanted}")
+    assert (
+        world.run_request(_fill(world, [build(*ENTRIES)], ["b.z01"])).verdict is Verdict.COMPLETED
+    )
 
 
 def test_parts_in_the_wrong_order(world: World) -> None:
     """Parts under each other's names are refused before anything is written."""
-    said = refuse(world, fill(world, [SPLIT[1], SPLIT[0], *SPLIT[2:]], NAMES))
+    said = _refuse(world, _fill(world, [SPLIT[1], SPLIT[0], *SPLIT[2:]], NAMES))
     assert "part-wrong: " in said or "multi-disk: " in said
     assert world.contents() == {}
 
@@ -146,7 +144,7 @@ def test_parts_in_the_wrong_order(world: World) -> None:
 def test_a_part_of_another_archive(world: World) -> None:
     """The part is named that has no member where the directory says."""
     other = [SPLIT[0], bytes(len(SPLIT[1])), *SPLIT[2:]]
-    assert "a.z02 has no member at byte " in refuse(world, fill(world, other, NAMES))
+    assert "a.z02 has no member at byte " in _refuse(world, _fill(world, other, NAMES))
 
 
 def test_a_part_that_was_cut_short() -> None:
@@ -155,12 +153,14 @@ def test_a_part_that_was_cut_short() -> None:
         for place in (0, 1, 2):
             world = World()
             short = [part[:-lost] if at == place else part for at, part in enumerate(SPLIT)]
-            assert refuse(world, fill(world, short, NAMES)).startswith(("part-wrong", "multi-disk"))
+            assert _refuse(world, _fill(world, short, NAMES)).startswith(
+                ("part-wrong", "multi-disk")
+            )
 
 
 def test_a_reader_has_no_parts_beside_it(world: World) -> None:
     """A split archive in an open reader is told to be given by its name."""
-    request = fill(world, SPLIT, NAMES)
+    request = _fill(world, SPLIT, NAMES)
     source = world.buckets.source(request.source)
     reader = structs.replace(request.source, scheme="reader")
     tail = read_whole_tail(source, reader, world.context.calls(), length=1_000, max_parts=500)

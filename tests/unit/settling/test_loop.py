@@ -31,8 +31,7 @@ SMALL = [Entry(f"d/{number}", b"%d" % number) for number in range(20)]
 ARCHIVE = build(*SMALL)
 
 
-def name_of(world: World, request: Request) -> str:
-    """Return the id of the run of what is there now."""
+def _name_of(world: World, request: Request) -> str:
     source = world.buckets.source(request.source)
     tail = read_tail(source, request.source, world.context, world.context.calls())
     return run_id(request, tail.pin, tail.modified)
@@ -85,7 +84,7 @@ def test_a_late_plan_replaces_no_report(world: World) -> None:
     """The archive was extracted and deleted while an attempt at the plan was slow."""
     world.buckets.buckets["ingest"] = bucket = Overtaken()
     request = world.request(ARCHIVE)
-    known = KnownArchive(name_of(world, request), bucket.head_source(request.source))
+    known = KnownArchive(_name_of(world, request), bucket.head_source(request.source))
 
     def extract_and_delete() -> None:
         assert world.finish(begin(request, world.context, known)).verdict is Verdict.COMPLETED
@@ -101,7 +100,7 @@ def test_a_plan_that_is_cut_off_is_made_again(monkeypatch: pytest.MonkeyPatch) -
     """The plan is on record only after its round: whoever finds a plan finds its tasks."""
     world = World()
     request = world.request(ARCHIVE)
-    run = name_of(world, request)
+    run = _name_of(world, request)
 
     def cut_off(*_: object) -> None:
         raise ServiceFaultError("no answer")
@@ -117,7 +116,7 @@ def test_a_plan_that_is_cut_off_is_made_again(monkeypatch: pytest.MonkeyPatch) -
 def test_another_version_than_the_one_named_is_a_verdict(world: World) -> None:
     """The run is of the version that its event was about; the newer one has its own."""
     request = world.request(ARCHIVE)
-    run = name_of(world, request)
+    run = _name_of(world, request)
     pin = world.buckets.source(request.source).head(request.source)
     world.request(build(*SMALL, Entry("new", b"1")))
     report = world.finish(begin(request, world.context, KnownArchive(run, pin)))

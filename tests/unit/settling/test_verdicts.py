@@ -18,15 +18,13 @@ DONE, ERRORS, REJECTED, CHANGED, FAILED = Verdict
 ORDER = {DONE: 3, ERRORS: 2, REJECTED: 1, CHANGED: 0, FAILED: 0}
 
 
-def report_of(verdict: Verdict, finished: float = 100.0) -> Report:
-    """Return a report."""
+def _report_of(verdict: Verdict, finished: float = 100.0) -> Report:
     return replace(SAMPLE, verdict=verdict, finished=finished)
 
 
-def write(
+def _write(
     records: RunRecords, report: Report, since: float = 0.0, *, reopened: bool = False
 ) -> Report:
-    """Write a report; return the one that is on record then."""
     context = World().context
     written = write_verdict(lambda _: report, records, since, page_for=context, reopened=reopened)
     assert records.find_report() == written.report
@@ -42,11 +40,11 @@ def test_a_better_verdict_stays_and_of_equal_ones_the_newer(
     """A step that began before the report on record was written is late."""
     for since in (99.0, 101.0):
         records = RunRecords(MemoryRunStore())
-        before = write(records, report_of(earlier))
-        after = write(records, report_of(later, 200.0), since)
+        before = _write(records, _report_of(earlier))
+        after = _write(records, _report_of(later, 200.0), since)
         is_newer = ORDER[later] == ORDER[earlier] and since > 100
         is_written = ORDER[later] > ORDER[earlier] or is_newer
-        assert after == (report_of(later, 200.0) if is_written else before)
+        assert after == (_report_of(later, 200.0) if is_written else before)
 
 
 @pytest.mark.parametrize(("since", "verdict"), [(99.0, ERRORS), (101.0, FAILED)])
@@ -54,8 +52,8 @@ def test_a_person_reopens_members_that_failed(since: float, verdict: Verdict) ->
     """Then a newer verdict takes the place of COMPLETED_WITH_ERRORS, and of no better one."""
     for earlier, ended in ((ERRORS, verdict), (DONE, DONE)):
         records = RunRecords(MemoryRunStore())
-        write(records, report_of(earlier))
-        assert write(records, report_of(FAILED, 200.0), since, reopened=True).verdict is ended
+        _write(records, _report_of(earlier))
+        assert _write(records, _report_of(FAILED, 200.0), since, reopened=True).verdict is ended
 
 
 class Interleaved(MemoryRunStore):
@@ -89,28 +87,28 @@ def test_a_report_that_comes_in_between_counts(on_record: Verdict | None) -> Non
     """Whoever looks before and writes after a better verdict does not replace it, nor its page."""
 
     def complete(store: MemoryRunStore) -> None:
-        write(RunRecords(store), report_of(DONE, 150.0))
+        _write(RunRecords(store), _report_of(DONE, 150.0))
 
     store = Interleaved(complete)
     if on_record is not None:
-        write(RunRecords(MemoryRunStore(store.objects)), report_of(on_record))
-    assert write(RunRecords(store), report_of(FAILED, 200.0), 120.0) == report_of(DONE, 150.0)
+        _write(RunRecords(MemoryRunStore(store.objects)), _report_of(on_record))
+    assert _write(RunRecords(store), _report_of(FAILED, 200.0), 120.0) == _report_of(DONE, 150.0)
 
 
 def test_a_lost_answer_is_found_again() -> None:
     """The second try meets the report of the first one, and is the first to write."""
     store = Interleaved(lambda _: None, lost=True)
-    report = report_of(DONE)
+    report = _report_of(DONE)
     assert write_verdict(lambda _: report, RunRecords(store), 0.0) == (report, True)
 
 
 def test_a_later_action_amends_the_newest_report() -> None:
     """A newer report is amended, not replaced by the one that the caller knew."""
-    store = Interleaved(lambda other: write(RunRecords(other), report_of(DONE, 150.0), 120.0))
+    store = Interleaved(lambda other: _write(RunRecords(other), _report_of(DONE, 150.0), 120.0))
     records = RunRecords(store)
-    known = write(RunRecords(MemoryRunStore(store.objects)), report_of(DONE))
+    known = _write(RunRecords(MemoryRunStore(store.objects)), _report_of(DONE))
     amended = amend_report(known, lambda report: replace(report, cost=1.0), records)
-    assert amended == replace(report_of(DONE, 150.0), cost=1.0) == records.find_report()
+    assert amended == replace(_report_of(DONE, 150.0), cost=1.0) == records.find_report()
 
 
 def test_a_store_that_is_never_the_same_ends_the_step() -> None:
@@ -121,10 +119,10 @@ def test_a_store_that_is_never_the_same_ends_the_step() -> None:
             raise ConflictError(name)
 
     with pytest.raises(ServiceFaultError, match="its report is another one at each of 20 looks"):
-        write_verdict(lambda _: report_of(DONE), RunRecords(Restless()), 0.0)
+        write_verdict(lambda _: _report_of(DONE), RunRecords(Restless()), 0.0)
 
 
 def test_a_report_that_cannot_be_read_counts_as_none() -> None:
     """Any verdict takes its place."""
     store = MemoryRunStore({REPORT: b"{", PAGE: b""})
-    assert write(RunRecords(store), report_of(FAILED)).verdict is FAILED
+    assert _write(RunRecords(store), _report_of(FAILED)).verdict is FAILED

@@ -17,9 +17,7 @@ from s3unzip.zip import ByteRange
 from tests.support.memory import ManualClock
 
 
-def end(pace: AimdLimiter, error: Exception | None = None, times: int = 1) -> int:
-    """Let calls succeed, or end with an error, one after the other; return the limit."""
-
+def _end(pace: AimdLimiter, error: Exception | None = None, times: int = 1) -> int:
     def call() -> None:
         if error is not None:
             raise error
@@ -38,28 +36,28 @@ def test_a_pace_begins_with_a_few_and_grows_to_its_maximum() -> None:
     assert AimdLimiter(3).limit == 3
     pace = AimdLimiter(10)
     assert pace.limit == 4
-    assert [end(pace, times=times) for times in (1, 5, 100)] == [5, 10, 10]
+    assert [_end(pace, times=times) for times in (1, 5, 100)] == [5, 10, 10]
 
 
 def test_after_a_cut_a_pace_grows_by_one_a_round() -> None:
     """As many successes as there are places add one; a failure that is no refusal adds none."""
     pace = AimdLimiter(100)
-    assert end(pace, times=16) == 20
-    assert end(pace, SLOW_DOWN) == int(20 * CUT) == 14
-    assert end(pace, times=13) == 14
-    assert end(pace, ServiceFaultError("no answer")) == 14
-    assert [end(pace, times=times) for times in (1, 14, 1)] == [15, 15, 16]
+    assert _end(pace, times=16) == 20
+    assert _end(pace, SLOW_DOWN) == int(20 * CUT) == 14
+    assert _end(pace, times=13) == 14
+    assert _end(pace, ServiceFaultError("no answer")) == 14
+    assert [_end(pace, times=times) for times in (1, 14, 1)] == [15, 15, 16]
 
 
 def test_a_cut_forgets_the_successes_before_it() -> None:
     """The next round begins anew; one call can always be made."""
     pace = AimdLimiter(100)
-    assert end(pace, times=6) == 10
-    assert end(pace, SLOW_DOWN) == 7
-    assert end(pace, times=6) == 7
-    assert end(pace, SLOW_DOWN) == 4
-    assert [end(pace, times=times) for times in (3, 1)] == [4, 5]
-    assert end(pace, SLOW_DOWN, times=9) == 1
+    assert _end(pace, times=6) == 10
+    assert _end(pace, SLOW_DOWN) == 7
+    assert _end(pace, times=6) == 7
+    assert _end(pace, SLOW_DOWN) == 4
+    assert [_end(pace, times=times) for times in (3, 1)] == [4, 5]
+    assert _end(pace, SLOW_DOWN, times=9) == 1
 
 
 def test_calls_that_began_before_a_cut_say_nothing_new() -> None:

@@ -9,8 +9,7 @@ from s3unzip.stores.part_names import is_first_piece, last_part_name, locate_par
 from tests.support.memory import MemoryBucket, MemorySource
 
 
-def s3(key: str) -> Location:
-    """Return where a key is."""
+def _s3(key: str) -> Location:
     return Location("s3", "bucket", key)
 
 
@@ -32,7 +31,7 @@ def test_the_names_of_all_parts_follow_from_one(
     named: str, number: int, count: int, wanted: str | None
 ) -> None:
     """The name of the last part, or of the first piece, leads to all others."""
-    found = locate_part(s3(named), number, count)
+    found = locate_part(_s3(named), number, count)
     assert (found.key if found else None) == wanted
 
 
@@ -44,16 +43,16 @@ def test_the_query_of_a_url_stays() -> None:
 
 def test_parts_and_pieces_are_told_by_their_endings() -> None:
     """Parts and pieces are told by their endings; a counter of backups is neither."""
-    assert [is_first_piece(s3(key)) for key in ("a.zip.001", "a.ZIP.0001")] == [True, True]
-    assert [is_first_piece(s3(key)) for key in ("a.zip", "a.zip.1", "a.zip.002")] == [False] * 3
+    assert [is_first_piece(_s3(key)) for key in ("a.zip.001", "a.ZIP.0001")] == [True, True]
+    assert [is_first_piece(_s3(key)) for key in ("a.zip", "a.zip.1", "a.zip.002")] == [False] * 3
     named = {"d/a.z01": "a.zip", "A.Z123": "A.ZIP", "a.zip": None, "a.zst": None}
-    assert {key: last_part_name(s3(key)) for key in named} == named
-    assert archive_stem(s3("d/a.zip.001")) == "a"
-    assert archive_stem(s3("d/a.zip.1")) == "a.zip.1"
+    assert {key: last_part_name(_s3(key)) for key in named} == named
+    assert archive_stem(_s3("d/a.zip.001")) == "a"
+    assert archive_stem(_s3("d/a.zip.1")) == "a.zip.1"
 
 
 def test_parts_without_names() -> None:
     """A pin with parts needs a name that leads to them."""
     source = MemorySource(MemoryBucket())
     with pytest.raises(UsageError, match="does not say where"):
-        source.pinned(s3("a.bin"), Pin(2, parts=(Pin(1), Pin(1))))
+        source.pinned(_s3("a.bin"), Pin(2, parts=(Pin(1), Pin(1))))

@@ -28,10 +28,9 @@ NAMES = {
 }  # fmt: skip
 
 
-def member_of(
+def _member_of(
     method: int, data: bytes, content: bytes, *, size: int | None = None, flags: int | None = None
 ) -> Member:
-    """Describe a member whose compressed bytes are `data`."""
     flags = (2 if method == LZMA else 0) if flags is None else flags
     size, crc32 = len(content) if size is None else size, zlib.crc32(content)
     return Member(
@@ -75,7 +74,7 @@ by_packed = pytest.mark.parametrize("method", PACKED, ids=NAMES.get)
 def test_round_trip(method: int, content: bytes) -> None:
     """Content comes out whole, in steps and, where it is short, byte by byte."""
     data = compress(method, content)
-    member = member_of(method, data, content)
+    member = _member_of(method, data, content)
     assert decode_whole(member, data, Policy()) == content
     for step in (len(data) or 1, 4096, *([1] if len(data) < 20_000 else [])):
         assert decode(member, data, step) == content
@@ -84,7 +83,7 @@ def test_round_trip(method: int, content: bytes) -> None:
 def test_stored_is_not_copied() -> None:
     """A stored member's content is the very buffer that was given."""
     data = memoryview(TEXT)
-    assert decode_whole(member_of(STORED, TEXT, TEXT), data, Policy()) is data
+    assert decode_whole(_member_of(STORED, TEXT, TEXT), data, Policy()) is data
 
 
 @by_packed
@@ -92,7 +91,7 @@ def test_stored_is_not_copied() -> None:
 def test_trailing_bytes(method: int, spare: int) -> None:
     """Bytes after the stream fail the member, and are ignored by a lenient policy."""
     data = compress(method, TEXT) + b"\x01" * spare
-    member = member_of(method, data, TEXT)
+    member = _member_of(method, data, TEXT)
     assert code_of(member, data) == {"compressed-trailing-bytes"}
     assert code_of(member, data, Policy(lenient=True)) == {None}
 
@@ -101,7 +100,7 @@ def test_trailing_bytes(method: int, spare: int) -> None:
 def test_bomb_stays_small(method: int) -> None:
     """A stream that goes on for 32 MiB past its declared size never fills memory."""
     data = compress(method, bytes(32 * MIB))
-    member = member_of(method, data, bytes(1000))
+    member = _member_of(method, data, bytes(1000))
     tracemalloc.start()
     try:
         with pytest.raises(MemberError):
@@ -123,23 +122,23 @@ def test_window_is_bounded(method: int) -> None:
         stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
         data, memory = stream.compress(content) + stream.flush(), MIB
     policy = Policy(limits=Limits(decoder_memory=memory))
-    assert code_of(member_of(method, data, content), data[:300], policy) == {"memory-bound"}
+    assert code_of(_member_of(method, data, content), data[:300], policy) == {"memory-bound"}
 
 
 def test_lzma_of_known_size_with_a_marker() -> None:
     """A marker at the end of a stream whose size is known is no corruption."""
     for content in (b"", TEXT):
         data = compress(LZMA, content)
-        assert code_of(member_of(LZMA, data, content, flags=0), data) == {None}
+        assert code_of(_member_of(LZMA, data, content, flags=0), data) == {None}
         data += b"\x09\x04\x05" * 50
-        member = member_of(LZMA, data, content, flags=0)
+        member = _member_of(LZMA, data, content, flags=0)
         assert code_of(member, data, Policy(lenient=True)) == {None}
 
 
 def test_feeding_too_little_is_found() -> None:
     """A member that was not fed to its end is not whole."""
     data = compress(DEFLATE, TEXT)
-    decoder = MemberDecoder(member_of(DEFLATE, data + b"x", TEXT), Policy())
+    decoder = MemberDecoder(_member_of(DEFLATE, data + b"x", TEXT), Policy())
     list(decoder.feed(data))
     with pytest.raises(MemberError, match="stream-truncated"):
         decoder.finish()
@@ -159,7 +158,7 @@ def test_frames_share_a_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
         [compress(ZSTD, b"x"), compress(ZSTD, b""), compress(ZSTD, bytes(300_000))] * 99
     )
     content = b"".join([b"x", bytes(300_000)] * 99)
-    assert decode_whole(member_of(ZSTD, data, content), data, Policy()) == content
+    assert decode_whole(_member_of(ZSTD, data, content), data, Policy()) == content
     assert made == [Limits().decoder_memory]
 
 
@@ -174,7 +173,7 @@ CHAINED = {
 def test_streams_one_after_the_other(method: int) -> None:
     """Several streams are one content, as their own tools read them, in any cuts."""
     data = b"".join(CHAINED[method])
-    member = member_of(method, data, b"one two")
+    member = _member_of(method, data, b"one two")
     assert decode_whole(member, data, Policy()) == b"one two"
     for step in (1, 2, 3, 7, 50):
         assert decode(member, data, step) == b"one two"
@@ -185,7 +184,7 @@ def test_a_stream_may_end_far_inside_of_what_came(method: int) -> None:
     """The next stream begins where the one before it ended, however much came at once."""
     contents = [Random(seed).randbytes(40_000) for seed in (1, 2)]
     data = b"".join(compress(method, content) for content in contents)
-    member = member_of(method, data, b"".join(contents))
+    member = _member_of(method, data, b"".join(contents))
     assert decode(member, data, len(data)) == b"".join(contents)
 
 
@@ -193,14 +192,14 @@ def test_deflate_may_begin_with_blocks_that_hold_nothing() -> None:
     """More empty blocks than one call takes yield nothing, and the content follows."""
     empty = bytes.fromhex("000000ffff") * 30_000  # stored blocks of no byte (RFC 1951, 3.2.4)
     data = empty + compress(DEFLATE, TEXT)
-    assert decode(member_of(DEFLATE, data, TEXT), data, len(data)) == TEXT
+    assert decode(_member_of(DEFLATE, data, TEXT), data, len(data)) == TEXT
 
 
 def test_xz_needs_more_than_its_dictionary() -> None:
     """The limit is for the dictionary; what liblzma needs besides is added."""
     data = lzma.compress(TEXT, preset=0)  # 256 KiB
     policy = Policy(limits=Limits(decoder_memory=1 * MIB))
-    assert decode(member_of(XZ, data, TEXT), data, len(data), policy) == TEXT
+    assert decode(_member_of(XZ, data, TEXT), data, len(data), policy) == TEXT
 
 
 @pytest.mark.parametrize("method", CHAINED, ids=NAMES.get)
@@ -209,12 +208,12 @@ def test_bytes_after_a_stream_must_be_a_stream(method: int) -> None:
     first, *_, last = (part for part in CHAINED[method] if any(part))
     for tail in (b"x", b"BZx and more", b"\xfd7zXX and more", b"\0\0\0"):
         data = first + tail
-        assert code_of(member_of(method, data, b"one "), data) == {"compressed-trailing-bytes"}
+        assert code_of(_member_of(method, data, b"one "), data) == {"compressed-trailing-bytes"}
     data = first + last[:-3]
-    codes = code_of(member_of(method, data, b"one two"), data)
+    codes = code_of(_member_of(method, data, b"one two"), data)
     assert codes <= {"stream-truncated", "size-mismatch"}
     data = first + last
-    assert code_of(member_of(method, data, b"one "), data) == {"size-overrun"}
+    assert code_of(_member_of(method, data, b"one "), data) == {"size-overrun"}
 
 
 @pytest.mark.parametrize("method", CHAINED, ids=NAMES.get)
@@ -223,7 +222,7 @@ def test_many_streams_are_not_copied(method: int) -> None:
     data = compress(method, b"") * 20_000
     tracemalloc.start()
     try:
-        assert decode_whole(member_of(method, data, b""), data, Policy()) == b""
+        assert decode_whole(_member_of(method, data, b""), data, Policy()) == b""
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -249,7 +248,7 @@ def convert(member: Member, data: bytes, step: int = 999, *, trust_crc: bool = F
 def test_deflate_stays_as_it_is(*, trust_crc: bool) -> None:
     """The stream of the archive is the stream of the file, with the content's size and CRC-32."""
     data = compress(DEFLATE, TEXT)
-    member = replace(member_of(DEFLATE, data, TEXT), mtime=1_700_000_000)
+    member = replace(_member_of(DEFLATE, data, TEXT), mtime=1_700_000_000)
     file = convert(member, data, trust_crc=trust_crc)
     assert gzip.decompress(file) == TEXT
     assert file[10:-8] == data
@@ -264,7 +263,7 @@ def test_deflate_stays_as_it_is(*, trust_crc: bool) -> None:
 )
 def test_the_time_of_a_gzip_file_is_the_members(mtime: int | None, stored: int) -> None:
     """The seconds of the archive are those of the file; 0 stands for no time (RFC 1952)."""
-    file = convert(replace(member_of(STORED, TEXT, TEXT), mtime=mtime), TEXT)
+    file = convert(replace(_member_of(STORED, TEXT, TEXT), mtime=mtime), TEXT)
     assert struct.unpack("<I", file[4:8]) == (stored,)
 
 
@@ -274,7 +273,7 @@ def test_other_methods_become_stored_blocks(method: int, size: int) -> None:
     """Each block but the last is as long as a block may be."""
     content = NOISE[:size]
     data = compress(method, content)
-    member = member_of(method, data, content)
+    member = _member_of(method, data, content)
     file = convert(member, data, step=70_000)
     assert gzip.decompress(file) == content
     assert len(file) == gzip_length(member)
@@ -284,7 +283,7 @@ def test_other_methods_become_stored_blocks(method: int, size: int) -> None:
 def test_blocks_do_not_depend_on_the_pieces(size: int, step: int) -> None:
     """However the bytes come, the file has the announced length and the content."""
     content = NOISE[:size]
-    member = member_of(STORED, content, content)
+    member = _member_of(STORED, content, content)
     file = convert(member, content, step)
     assert gzip.decompress(file) == content
     assert len(file) == gzip_length(member)
@@ -309,7 +308,7 @@ def test_a_damaged_deflate_stream_makes_no_gzip_file(
     data: bytes, declared: dict[str, int], code: str, *, trust_crc: bool
 ) -> None:
     """The stream is inflated and compared; its length also where the CRC-32 is trusted."""
-    member = replace(member_of(DEFLATE, DEFLATED, TEXT), **declared)
+    member = replace(_member_of(DEFLATE, DEFLATED, TEXT), **declared)
     with pytest.raises(MemberError) as error:
         convert(member, data, trust_crc=trust_crc)
     assert error.value.finding.code == code

@@ -68,15 +68,16 @@ def headers(draw: st.DrawFn) -> bytes:
     return entry.central_part(0)
 
 
-def place(directory: bytes, count: int, start: int = 1 << 43, prefix: int = 5) -> DirectoryLocation:
-    """Place a directory far enough in for any member that is not absurd."""
+def _place(
+    directory: bytes, count: int, start: int = 1 << 43, prefix: int = 5
+) -> DirectoryLocation:
     stop = start + len(directory)
     return DirectoryLocation(start, stop, count, prefix, stop + 22, held=b"")
 
 
 def read_in_cuts(directory: bytes, count: int, cuts: list[int]) -> tuple[object, ...]:
     """Read a directory cut at `cuts`; return all that was found, or the code of a refusal."""
-    reader = DirectoryReader(place(directory, count), Policy())
+    reader = DirectoryReader(_place(directory, count), Policy())
     edges = [0, *sorted(cut % (len(directory) + 1) for cut in cuts), len(directory)]
     try:
         for start, stop in pairwise(edges):
@@ -104,23 +105,21 @@ def test_cut_anywhere(parts: list[bytes], cuts: list[int], tail: bytes) -> None:
     assert read_in_cuts(directory, len(parts), list(range(len(directory)))) == whole
 
 
-def read_one(entry: Entry, start: int = 1 << 43, prefix: int = 5) -> Index:
-    """Read one entry's header, before a directory at `start`."""
+def _read_one(entry: Entry, start: int = 1 << 43, prefix: int = 5) -> Index:
     directory = entry.central_part(0)
-    reader = DirectoryReader(place(directory, 1, start, prefix), Policy())
+    reader = DirectoryReader(_place(directory, 1, start, prefix), Policy())
     reader.feed(directory)
     return drive(reader.finish(), lambda want: bytes(want.length))
 
 
-def codes_of(entry: Entry) -> set[str]:
-    """Return what is found about one header."""
-    index = read_one(entry)
+def _codes_of(entry: Entry) -> set[str]:
+    index = _read_one(entry)
     return {failure.finding.code for failure in index.failures} | set(index.warnings)
 
 
 def test_fields() -> None:
     """Every field of a plain header comes through, the offset with the prefix."""
-    (member,) = read_one(Entry("a/b.txt", b"hello", extra=INFO_ZIP, central={"offset": 7})).members
+    (member,) = _read_one(Entry("a/b.txt", b"hello", extra=INFO_ZIP, central={"offset": 7})).members
     assert member == Member(
         index=0,
         path="a/b.txt",
@@ -158,7 +157,7 @@ def test_fields() -> None:
 def test_times_of_members(date: int, time: int, payload: bytes, expected: int | None) -> None:
     """DOS times are taken as UTC, if there is no extended timestamp with its flag set."""
     central = {"date": date, "time": time}
-    index = read_one(Entry("a", extra=extra(0x5455, payload) if payload else b"", central=central))
+    index = _read_one(Entry("a", extra=extra(0x5455, payload) if payload else b"", central=central))
     assert index.members[0].mtime == expected
 
 
@@ -179,26 +178,28 @@ def test_zip64_values_are_taken_in_order(
     entry = Entry("a", extra=extra(1, payload), central={**fields, "disk": 0xFFFF})
     if expected is None:
         with pytest.raises(RejectedError, match="multi-disk"):
-            read_one(entry)
-        assert codes_of(Entry("a", extra=extra(1, payload[:7]), central={"size": SENTINEL}))
+            _read_one(entry)
+        assert _codes_of(Entry("a", extra=extra(1, payload[:7]), central={"size": SENTINEL}))
     else:
-        (member,) = read_one(entry).members
+        (member,) = _read_one(entry).members
         assert (member.size, member.compressed_size, member.offset) == expected
 
 
 def test_only_sentinels_take_a_value_of_the_zip64_field() -> None:
     """The field holds values for sentinels alone; what is left over is not looked at."""
     wide: dict[str, int | bytes] = {"size": SENTINEL, "offset": SENTINEL, "compressed_size": 5}
-    (member,) = read_one(Entry("a", method=12, extra=zip64_extra(1 << 32, 9), central=wide)).members
+    (member,) = _read_one(
+        Entry("a", method=12, extra=zip64_extra(1 << 32, 9), central=wide)
+    ).members
     assert (member.size, member.compressed_size, member.offset) == (1 << 32, 5, 14)
 
 
 def test_sizes_at_their_sentinels_may_be_sizes() -> None:
     """Without a ZIP64 field, a stored member's two sizes must then be the same."""
     both: dict[str, int | bytes] = {"size": SENTINEL, "compressed_size": SENTINEL}
-    assert codes_of(Entry("a", central=both)) == set()
+    assert _codes_of(Entry("a", central=both)) == set()
     for one in ("size", "compressed_size"):
-        assert "zip64-extra-missing" in codes_of(Entry("a", central={**both, one: 7}))
+        assert "zip64-extra-missing" in _codes_of(Entry("a", central={**both, one: 7}))
 
 
 @pytest.mark.parametrize("prefix", [0, 50])
@@ -206,7 +207,7 @@ def test_a_member_ends_before_the_directory(prefix: int) -> None:
     """Its header and its data fit exactly, or it is refused; its local name may have no length."""
     entry = Entry("name", b"12345")
     needed = 30 + len(b"12345") + prefix
-    assert read_one(entry, needed, prefix).members[0].offset == prefix
+    assert _read_one(entry, needed, prefix).members[0].offset == prefix
     with pytest.raises(RejectedError, match=f"would end at {needed}") as caught:
-        read_one(entry, needed - 1, prefix)
+        _read_one(entry, needed - 1, prefix)
     assert caught.value.finding.code == "member-out-of-bounds"

@@ -28,8 +28,7 @@ WHOLE = extract(build(*ENTRIES))
 ZIP64 = Shape(zip64=True)
 
 
-def read_parts(parts: list[bytes], cut: Cut | None = None) -> Result:
-    """Extract the parts through the core."""
+def _read_parts(parts: list[bytes], cut: Cut | None = None) -> Result:
     return extract(b"".join(parts), Policy(), cut, Disks([len(part) for part in parts]))
 
 
@@ -44,7 +43,7 @@ def test_every_allowed_cut_gives_the_same_members(
 ) -> None:
     """Wherever the parts begin, members and warnings are those of the archive in one file."""
     parts = build_split(*ENTRIES, sizes=sizes, shape=Shape(zip64=zip64), marker=marker)
-    result = read_parts(parts, Cut(step))
+    result = _read_parts(parts, Cut(step))
     assert result.code is None
     assert result.members == WHOLE.members
     assert result.warnings == WHOLE.warnings
@@ -58,14 +57,14 @@ def test_a_last_disk_without_headers_counts_none(count: int, code: str | None) -
     shape = replace(ZIP64, eocd={"disk_entries": count})
     parts = build_split(*ENTRIES, sizes=[len(whole) - 22], shape=shape)
     assert [len(part) for part in parts] == [len(whole) - 22, 22]
-    assert read_parts(parts).code == code
+    assert _read_parts(parts).code == code
 
 
 def test_members_that_begin_where_a_disk_ends() -> None:
     """The first byte after a disk is on the next one, whose number the header must have."""
     parts = build_split(ENTRIES[0], ENTRIES[2], sizes=[150])
     moved = replace(ENTRIES[0], central={"offset": len(parts[0])})
-    assert read_parts(build_split(moved, ENTRIES[2], sizes=[150])).code == "multi-disk"
+    assert _read_parts(build_split(moved, ENTRIES[2], sizes=[150])).code == "multi-disk"
 
 
 def test_pieces_are_one_disk() -> None:

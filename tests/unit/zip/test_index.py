@@ -27,8 +27,7 @@ from tests.support.zips import Entry, Shape, build
 NO_FIELDS: Mapping[str, int | bytes] = {}
 
 
-def index_of(*entries: Entry, policy: Policy | None = None, shape: Shape | None = None) -> Index:
-    """Settle the index of an archive of these entries."""
+def _index_of(*entries: Entry, policy: Policy | None = None, shape: Shape | None = None) -> Index:
     return read_index(build(*entries, shape=shape), policy or Policy(), Cut())
 
 
@@ -45,7 +44,7 @@ def index_through(raw: bytes, selection: Selection, policy: Policy | None = None
 
 def test_stop_is_the_next_header_of_any_kind() -> None:
     """Directories and failed members bound their neighbours like any other."""
-    index = index_of(
+    index = _index_of(
         Entry("a", b"1"), Entry("d/"), Entry("b", b"2"), Entry("../x", b"3"), Entry("c", b"4")
     )
     assert [m.path for m in index.members] == ["a", "b", "c"]
@@ -63,7 +62,7 @@ def test_stop_is_the_next_header_of_any_kind() -> None:
 def test_unknown_time_and_mode_are_none() -> None:
     """What an archive does not say stays unknown, beside members that say it."""
     silent = Entry("a", central={"date": 0, "time": 0, "made_by": 20, "attributes": 0})
-    index = index_of(silent, Entry("b"))
+    index = _index_of(silent, Entry("b"))
     assert [(m.mtime, m.mode) for m in index.members] == [
         (None, None),
         (1_776_259_990, 0o100644),
@@ -73,7 +72,7 @@ def test_unknown_time_and_mode_are_none() -> None:
 def test_keys_decide_what_is_a_duplicate() -> None:
     """Uniqueness is of keys: a template that drops folders can make two members one."""
     raw = build(Entry("x/a"), Entry("y/a"))
-    assert len(index_of(Entry("x/a"), Entry("y/a")).members) == 2
+    assert len(_index_of(Entry("x/a"), Entry("y/a")).members) == 2
     with pytest.raises(RejectedError, match="duplicate-name"):
         index_through(raw, Selection(last_part))
 
@@ -86,11 +85,11 @@ def last_part(path: str) -> str:
 def test_lenient_duplicates() -> None:
     """A lenient policy writes the last of several members with one key, and warns."""
     entries = [Entry("a", b"1"), Entry("A", b"-"), Entry("a", b"2"), Entry("a", flags=1)]
-    index = index_of(*entries[:3], policy=Policy(lenient=True))
+    index = _index_of(*entries[:3], policy=Policy(lenient=True))
     assert [(m.index, m.path) for m in index.selected] == [(1, "A"), (2, "a")]
     assert (len(index.failures), index.excluded, index.entries) == (0, 1, 3)
     assert index.warnings == {"case-collision": 1, "duplicate-name": 1}
-    index = index_of(*reversed(entries), policy=Policy(lenient=True))  # the first one failed, too
+    index = _index_of(*reversed(entries), policy=Policy(lenient=True))  # the first one failed, too
     assert [m.index for m in index.selected] == [2, 3]
     assert (len(index.failures), index.warnings["duplicate-name"]) == (0, 2)
 
@@ -207,7 +206,7 @@ def test_memory_is_bounded_by_settings(case: str) -> None:
 def test_long_names_are_cut() -> None:
     """What cannot be a key is kept and shown as its beginning; the name of a failure is not."""
     names = ["n" * 65_000, "../" + "n" * 65_000, "k\0" * 30_000]
-    index = index_of(*map(Entry, names), Entry("x" * 300, b"x" * 12, flags=1))
+    index = _index_of(*map(Entry, names), Entry("x" * 300, b"x" * 12, flags=1))
     codes = ["key-too-long", "name-dotdot", "name-nul", "encrypted"]
     assert [f.finding.code for f in index.failures] == codes
     assert [len(f.member.path) for f in index.failures] == [203] * 3 + [300]
@@ -240,14 +239,14 @@ def test_folders_are_compared_with_little_memory() -> None:
     """A file that is also a folder is found, though what was seen has to be forgotten."""
     entries = [Entry(f"{number:03}/x/y/z") for number in range(300)]
     policy = Policy(limits=replace(Limits(), folder_memory=100 * 10))
-    index = index_of(*entries, Entry("007"), Entry("299/x"), policy=policy)
+    index = _index_of(*entries, Entry("007"), Entry("299/x"), policy=policy)
     assert index.warnings == {"file-dir-prefix-conflict": 2}
 
 
 def test_lenient_backslashes_and_links() -> None:
     """A lenient policy converts backslashes, then judges the path again."""
     link = Entry("link", b"target", attributes=0o120777 << 16)
-    index = index_of(Entry("a\\b"), Entry("..\\c"), link, policy=Policy(lenient=True))
+    index = _index_of(Entry("a\\b"), Entry("..\\c"), link, policy=Policy(lenient=True))
     assert [m.path for m in index.members] == ["a/b", "link"]
     assert [f.finding.code for f in index.failures] == ["name-dotdot"]
 
@@ -258,7 +257,7 @@ def test_a_member_that_reaches_the_next_one_is_refused(place: int) -> None:
     entries = [Entry(name, b"12345") for name in "abcd"]
     entries[place] = Entry("abcd"[place], b"12345", central={"compressed_size": 7, "size": 7})
     with pytest.raises(RejectedError) as caught:
-        index_of(*entries)
+        _index_of(*entries)
     finding, offset = caught.value.finding, 36 * place
     assert (finding.code, finding.offset, finding.member) == ("overlap", offset, "abcd"[place])
     following = f"{'abcd'[place + 1]!r} begins at {offset + 36}"
@@ -280,7 +279,7 @@ def test_a_directory_in_another_order() -> None:
 def test_raw_names_are_kept_as_they_are() -> None:
     """A name keeps its own bytes, unless it is its path in ASCII."""
     names: tuple[str | bytes, ...] = ("\u00e9", b"\x81", "plain", "./x")
-    members = index_of(*map(Entry, names)).members
+    members = _index_of(*map(Entry, names)).members
     assert [m.path for m in members] == ["\u00e9", "\u00fc", "plain", "x"]
     assert [m.raw_name for m in members] == ["\u00e9".encode(), b"\x81", None, b"./x"]
     assert members[2].name_bytes == b"plain"

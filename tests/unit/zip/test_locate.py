@@ -70,8 +70,7 @@ def test_two_end_records_are_refused_at_the_first() -> None:
 NAME = b"name"
 
 
-def local_header(**changes: int) -> bytes:
-    """Return a local header with a name, as small as can be."""
+def _local_header(**changes: int) -> bytes:
     values: dict[str, int | bytes] = {
         **dict.fromkeys(LOCAL, 0),
         "signature": b"PK\x03\x04",
@@ -81,48 +80,46 @@ def local_header(**changes: int) -> bytes:
     return pack_record(LOCAL, values, changes) + NAME
 
 
-def end_record(**changes: int) -> bytes:
-    """Return an end record of nothing."""
+def _end_record(**changes: int) -> bytes:
     return pack_record(EOCD, {**dict.fromkeys(EOCD, 0), "signature": b"PK\x05\x06"}, changes)
 
 
 @pytest.mark.parametrize(
     ("data", "found"),
     [
-        (local_header(), True),
-        (local_header(needed=63), True),  # APPNOTE 4.4.3.2: the last version is 6.3
-        (local_header(needed=64), False),
-        (local_header(needed=0x300 | 20), True),  # the upper byte is no version
-        (local_header(method=99), True),
-        (local_header(method=100), False),
-        (local_header(name_length=0), False),
-        (local_header(name_length=3), True),
-        (local_header(name_length=5), False),  # it would end behind the prefix
-        (local_header(extra_length=1), False),
-        (local_header(extra_length=4) + b"data", True),  # up to the last byte, and no further
-        (local_header(extra_length=5) + b"data", False),
-        (b"PK\x03\x04" + bytes(40) + local_header(), True),  # a signature that is none before it
-        (end_record(), True),
-        (end_record(disk=1), False),
-        (end_record(disk=1, directory_disk=1), True),
-        (end_record(entries=1), False),
-        (end_record(entries=1, disk_entries=1), False),
-        (end_record(entries=1, disk_entries=1, directory_size=46), True),
-        (end_record(directory_size=1), False),
-        (end_record(comment_length=1), False),
+        (_local_header(), True),
+        (_local_header(needed=63), True),  # APPNOTE 4.4.3.2: the last version is 6.3
+        (_local_header(needed=64), False),
+        (_local_header(needed=0x300 | 20), True),  # the upper byte is no version
+        (_local_header(method=99), True),
+        (_local_header(method=100), False),
+        (_local_header(name_length=0), False),
+        (_local_header(name_length=3), True),
+        (_local_header(name_length=5), False),  # it would end behind the prefix
+        (_local_header(extra_length=1), False),
+        (_local_header(extra_length=4) + b"data", True),  # up to the last byte, and no further
+        (_local_header(extra_length=5) + b"data", False),
+        (b"PK\x03\x04" + bytes(40) + _local_header(), True),  # a signature that is none before it
+        (_end_record(), True),
+        (_end_record(disk=1), False),
+        (_end_record(disk=1, directory_disk=1), True),
+        (_end_record(entries=1), False),
+        (_end_record(entries=1, disk_entries=1), False),
+        (_end_record(entries=1, disk_entries=1, directory_size=46), True),
+        (_end_record(directory_size=1), False),
+        (_end_record(comment_length=1), False),
     ],
 )
 def test_a_record_is_more_than_its_signature(data: bytes, found: bool) -> None:  # noqa: FBT001 - a parameter
     """Its fields make sense, and all of it ends in the prefix."""
     raw = b"abc" + data + b"behind the prefix"
     warnings = drive(
-        inspect_prefix(b"", location(len(raw)), 3 + len(data)), lambda r: raw[r.start : r.stop]
+        inspect_prefix(b"", _location(len(raw)), 3 + len(data)), lambda r: raw[r.start : r.stop]
     )
     assert ("hidden-local-header" in warnings) is found
 
 
-def location(size: int) -> DirectoryLocation:
-    """Return where a directory of one member lies that counts its prefix."""
+def _location(size: int) -> DirectoryLocation:
     return DirectoryLocation(size - 69, size - 22, 1, 0, size, held=b"")
 
 
@@ -143,7 +140,7 @@ def test_a_prefix_is_read_within_a_bound(first: int, middle: int) -> None:
         asked.append(want)
         return bytes(want.length)
 
-    assert drive(inspect_prefix(b"", location(100 * MIB), first), read) == ["prefix-adjusted"]
+    assert drive(inspect_prefix(b"", _location(100 * MIB), first), read) == ["prefix-adjusted"]
     assert asked.pop(0) == ByteRange(0, min(first, EOCD_ROOM))
     if first > EOCD_ROOM:
         assert asked.pop(0) == ByteRange(max(EOCD_ROOM, first - EOCD_ROOM), first)
@@ -153,9 +150,9 @@ def test_a_prefix_is_read_within_a_bound(first: int, middle: int) -> None:
 
 def test_an_archive_at_the_end_of_a_prefix_is_found() -> None:
     """Far from the first byte; an archive that begins with its first member is not looked at."""
-    raw = bytes(5 * EOCD_ROOM) + local_header()
-    steps = inspect_prefix(b"", location(10 * EOCD_ROOM), len(raw))
+    raw = bytes(5 * EOCD_ROOM) + _local_header()
+    steps = inspect_prefix(b"", _location(10 * EOCD_ROOM), len(raw))
     found = drive(steps, lambda want: raw[want.start : want.stop])
     assert found == ["prefix-adjusted", "hidden-local-header"]
     with pytest.raises(StopIteration):
-        next(inspect_prefix(b"", location(100), 0))
+        next(inspect_prefix(b"", _location(100), 0))

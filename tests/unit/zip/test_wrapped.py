@@ -32,8 +32,7 @@ LENGTHS = [0, 5, 3 * GIB, WRAP - 1, WRAP, WRAP + 5, 9 * GIB, 17 * GIB]
 BIG = 5 * GIB
 
 
-def read_mac(archive: Sparse, policy: Policy | None = None) -> Index:
-    """Read the index of an archive."""
+def _read_mac(archive: Sparse, policy: Policy | None = None) -> Index:
     policy = policy or Policy()
     tail = archive.read(ByteRange(max(0, archive.size - (1 << 17)), archive.size))
     location = drive(locate_directory(tail, archive.size, policy), archive.read)
@@ -44,17 +43,15 @@ def read_mac(archive: Sparse, policy: Policy | None = None) -> Index:
     return index
 
 
-def codes_of(archive: Sparse, policy: Policy | None = None) -> set[str]:
-    """Return the code with which an archive is refused, or all that is found about its members."""
+def _codes_of(archive: Sparse, policy: Policy | None = None) -> set[str]:
     try:
-        index = read_mac(archive, policy)
+        index = _read_mac(archive, policy)
     except RejectedError as refusal:
         return {refusal.finding.code}
     return {failure.finding.code for failure in index.failures} | set(index.warnings)
 
 
-def stored(*sizes: int) -> list[MacFile]:
-    """Return stored files of these sizes."""
+def _stored(*sizes: int) -> list[MacFile]:
     return [MacFile(f"{number}.bin", size) for number, size in enumerate(sizes)]
 
 
@@ -86,7 +83,7 @@ FORMS: list[dict[str, Any]] = [
     {"is_complete": True, "has_descriptor": False},
     {"flags": 0},
 ]
-FILES = st.tuples(st.sampled_from(LENGTHS), st.sampled_from([stored, compressed]))
+FILES = st.tuples(st.sampled_from(LENGTHS), st.sampled_from([_stored, compressed]))
 
 
 @settings(max_examples=200, deadline=None)
@@ -98,7 +95,7 @@ def test_every_member_is_at_its_place(
     lengths = [length for length, _ in kinds]
     files = [dataclasses.replace(make(*lengths)[at], **form) for at, (_, make) in enumerate(kinds)]
     archive = build_mac(*files)
-    index = read_mac(archive)
+    index = _read_mac(archive)
     headers = [at for at, piece in archive.pieces.items() if piece.startswith(b"PK\3\4")]
     assert [member.offset for member in index.members] == headers
     for file, member in zip(files, index.members, strict=True):
@@ -108,14 +105,14 @@ def test_every_member_is_at_its_place(
 
 def test_a_directory_at_the_last_offset_of_32_bits() -> None:
     """An offset of 4 GiB - 1 is no sentinel if the directory can be there."""
-    files = stored(WRAP - 1 - 30 - 5 - 16 - 16)
+    files = _stored(WRAP - 1 - 30 - 5 - 16 - 16)
     archive = build_mac(*files)
     assert archive.size > WRAP
-    assert check_member(archive, files[0], read_mac(archive).members[0]) == []
+    assert check_member(archive, files[0], _read_mac(archive).members[0]) == []
 
 
-TWO = stored(BIG, 5)
-THREE = stored(10, BIG, 10)
+TWO = _stored(BIG, 5)
+THREE = _stored(10, BIG, 10)
 
 
 def hide_header(archive: Sparse, number: int) -> Sparse:
@@ -141,7 +138,7 @@ def repeat_header(archive: Sparse, number: int, distance: int) -> Sparse:
         (repeat_header(build_mac(*TWO), 1, -WRAP), "offsets-unproven"),
         (repeat_header(build_mac(*TWO), 0, WRAP), "offsets-unproven"),
         (build_mac(*THREE, headers=(2, 1, 0)), "offsets-unproven"),
-        (build_mac(*stored(WRAP, 1, 1), headers=(0, 2, 1)), "offsets-unproven"),
+        (build_mac(*_stored(WRAP, 1, 1), headers=(0, 2, 1)), "offsets-unproven"),
         (build_mac(dataclasses.replace(THREE[0], before=WRAP), shift=-WRAP), "prefix-unadjusted"),
         (build_mac(*THREE, eocd={"directory_offset": 5}), "offsets-ambiguous"),
         (build_mac(*THREE, eocd={"directory_size": 0xFFFFFFFF}), "zip64-locator-missing"),
@@ -152,7 +149,7 @@ def test_offsets_without_proof_are_refused(archive: Sparse, code: str) -> None:
 
     Offsets that lack a prefix of 4 GiB are as those that lack any other prefix.
     """
-    assert code in codes_of(archive)
+    assert code in _codes_of(archive)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +163,7 @@ def test_offsets_without_proof_are_refused(archive: Sparse, code: str) -> None:
 def test_limits_hold_for_the_real_sizes(limits: dict[str, int], codes: set[str]) -> None:
     """A limit is compared with what a member has, not with what its header says."""
     policy = Policy(limits=replace(Limits(), **limits))
-    assert codes_of(build_mac(*THREE), policy) - {"offsets-wrapped"} == codes
+    assert _codes_of(build_mac(*THREE), policy) - {"offsets-wrapped"} == codes
 
 
 @pytest.mark.parametrize(
@@ -176,9 +173,9 @@ def test_limits_hold_for_the_real_sizes(limits: dict[str, int], codes: set[str])
 def test_a_long_member_needs_its_descriptor(change: dict[str, Any]) -> None:
     """If header or descriptor disagree, nothing tells of the size, and the reason says so."""
     file = MacFile("big", BIG, **change)
-    archive = build_mac(file, *stored(5))
+    archive = build_mac(file, *_stored(5))
     with pytest.raises(MemberError, match="size-unproven"):
-        check_member(archive, file, read_mac(archive).members[0])
+        check_member(archive, file, _read_mac(archive).members[0])
 
 
 def test_a_stream_that_grew_keeps_its_size() -> None:
@@ -198,7 +195,7 @@ def decode(member: Member, data: bytes, policy: Policy) -> MemberDecoder:
 
 def member_of(file: MacFile) -> Member:
     """Return the one member of an archive."""
-    return read_mac(build_mac(file)).members[0]
+    return _read_mac(build_mac(file)).members[0]
 
 
 def test_a_wrapped_size_is_proved_by_the_data() -> None:
