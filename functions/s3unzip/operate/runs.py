@@ -193,7 +193,10 @@ class DeployedRuns(RunList):
         that only wait for the functions of one that failed are no work of the run.
         """
         answer = self.ask(
-            "states:ListExecutions", stateMachineArn=self._machine, statusFilter=RUNNING
+            "states:ListExecutions",
+            stateMachineArn=self._machine,
+            statusFilter=RUNNING,
+            maxResults=1_000,  # the most that one answer lists
         )
         names = [execution["name"] for execution in answer["executions"]]
         running = {run_of_execution(name) for name in names if not _is_waiting(name)}
