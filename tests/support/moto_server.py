@@ -22,6 +22,8 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 
 from tests.support.servers import HOST, Asked, HttpServer, Reply
 
+OWNER = "123456789012"  # the account that owns all buckets of moto
+
 
 class Moto:
     """Answers one request at a time.
@@ -47,6 +49,8 @@ class Moto:
 
         with self._turn:
             self.asked.append(f"{asked.method} {asked.path}")
+            if asked.headers.get("x-amz-expected-bucket-owner", OWNER) != OWNER:
+                return Reply(403, b"<Error><Code>AccessDenied</Code></Error>", {})  # as in S3
             body = b"".join(self._app(_environ(asked), start))
         status, headers = head[-1]
         return Reply(status, body, headers)

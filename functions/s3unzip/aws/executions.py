@@ -26,6 +26,7 @@ The rules:
 """
 
 import json
+import re
 from typing import Any, NamedTuple
 
 import msgspec
@@ -125,6 +126,12 @@ def _name_execution(run: str, number: int) -> str:
     return f"{run}-r{number}"
 
 
+def execution_number(name: str) -> int:
+    """Return the number of an execution of a run by its name."""
+    match = re.search(r"-r(\d+)\Z", name)
+    return int(match[1]) if match else 1
+
+
 def _start_with_round(state: Next, data: dict[str, Any], config: LambdaConfig) -> None:
     """Start the next execution of a run, which begins with the round of `state`.
 
@@ -208,6 +215,7 @@ def next_execution(
     run: str,
     *,
     since: float,
+    failed: int = MAX_RESUMED,
     source: Location | None = None,
     pin: Pin | None = None,
 ) -> str | None:
@@ -217,6 +225,8 @@ def next_execution(
 
     Args:
         since: Unix seconds; an execution that began earlier has ended, or is about to.
+        failed: the number of an execution that failed. It may have started the one after it, which
+            is at work although it began before the failure.
     """
     for number in range(1, MAX_RESUMED + 1):
         name = _name_execution(run, number)
@@ -227,7 +237,7 @@ def next_execution(
         if source is not None and earlier.request is not None:
             version = ArchiveVersion(earlier.request.source, earlier.pin)
             check_same_archive(run, source, pin, version)
-        if execution.status == RUNNING and execution.began >= since:
+        if execution.status == RUNNING and (execution.began >= since or number > failed):
             return None
     raise UsageError(f"{run}: {TOO_MANY}")
 
@@ -383,8 +393,8 @@ def follow_later(report: Report, config: LambdaConfig, execution: str) -> None:
     """Look for a newer archive once more when no function of a failed execution works any more."""
     if not _is_extracted_again(config, report.source, report.options):
         return
-    number = execution.removeprefix(execution_name(report.run)).removeprefix("-r") or "1"
-    _start(config, f"{report.run}-w{number}", {"run": report.run, "wait": WORKER_SECONDS})
+    name = f"{report.run}-w{execution_number(execution)}"
+    _start(config, name, {"run": report.run, "wait": WORKER_SECONDS})
 
 
 def _is_extracted_again(config: LambdaConfig, source: Location, options: Options) -> bool:

@@ -340,7 +340,7 @@ def _leave_run(
         end_run(
             report,
             at.config,
-            small_run.context,  # the records are complete in memory only
+            at.context,
             check_replaced=not is_brief,
             is_first=ended.is_first,
         )

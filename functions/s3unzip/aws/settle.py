@@ -21,6 +21,7 @@ from s3unzip.aws.events import parse_field
 from s3unzip.aws.executions import (
     RunInput,
     end_run,
+    execution_number,
     find_execution,
     find_run,
     follow_later,
@@ -51,7 +52,9 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     """
     config = open_worker()
     if "detail" in event:
-        _end_failed(event["detail"], config, config.context(invocation))
+        run = run_of_execution(event["detail"]["name"])
+        context = config.context(invocation, find_run(config, run))
+        _end_failed(run, event["detail"], config, context)
         return {}
     if "wait" in event:
         return _look_again(parse_field(event, "run", str), config, config.context(invocation))
@@ -77,9 +80,8 @@ def _look_again(run: str, config: LambdaConfig, context: Context) -> dict[str, A
     return state_of(Next(run, "done"), config)
 
 
-def _end_failed(detail: dict[str, Any], config: LambdaConfig, context: Context) -> None:
+def _end_failed(run: str, detail: dict[str, Any], config: LambdaConfig, context: Context) -> None:
     """Report a run whose execution failed, timed out or was aborted."""
-    run = run_of_execution(detail["name"])
     bind_run(run)
     data = decode(detail.get("input") or "{}", dict[str, Any])
     if "wait" in data:
@@ -88,7 +90,8 @@ def _end_failed(detail: dict[str, Any], config: LambdaConfig, context: Context) 
     now = context.clock.now()
     began = detail.get("startDate", now * 1_000) / 1_000
     ended = detail.get("stopDate", now * 1_000) / 1_000
-    if next_execution(config, run, since=ended) is None:
+    failed_number = execution_number(detail["name"])
+    if next_execution(config, run, since=ended, failed=failed_number) is None:
         logger.info("run goes on", status=detail["status"])
         return
     archive = _read_archive(run, data, config)

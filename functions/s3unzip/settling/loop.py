@@ -335,12 +335,13 @@ def _request_of(run: Run | Report, after_success: AfterSuccess | None) -> Reques
     """Return the request of a run that was planned or reported."""
     if isinstance(run, Run):
         return run.request
+    is_nested = run.options.nested_budget is not None
     return Request(
         run.source,
         run.destination,
         run.options,
         event_time=run.event_time,
-        after_success=after_success,
+        after_success=None if is_nested else after_success,  # it is a member of another archive
         route=run.route,
     )
 

@@ -1,6 +1,7 @@
 """An environment in moto's account; its functions are called in this process, as AWS would."""
 
 import json
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +91,25 @@ class Site:
 
     def end(self, execution: str) -> None:
         self.account.client("stepfunctions").stop_execution(executionArn=self._arn(execution))
+
+    def fail(self, run: str, number: int = 1) -> None:
+        """Let an execution of a run fail, and take the news of it."""
+        name = execution_name(run) + (f"-r{number}" if number > 1 else "")
+        self.end(name)
+        client = self.account.client("stepfunctions")
+        execution = client.describe_execution(executionArn=self._arn(name))
+        settle.handler(
+            {
+                "detail": {
+                    "name": name,
+                    "status": "FAILED",
+                    "input": execution["input"],
+                    "startDate": execution["startDate"].timestamp() * 1_000,
+                    "stopDate": (time.time() + 1) * 1_000,
+                }
+            },
+            self.invocation,
+        )
 
     def _arn(self, execution: str) -> str:
         machine = self.account.outputs["StateMachineArn"]

@@ -13,7 +13,8 @@ from s3unzip.operate.answers import FAILURE, OK
 from s3unzip.operate.bucket_checks import check_route
 from s3unzip.operate.doctor import diagnose
 from s3unzip.settings import Variable
-from tests.unit.operate.site import Site
+from tests.support.zips import Entry, build
+from tests.unit.operate.site import GOOD, Site
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/0f"
 ROUTES: list[dict[str, Any]] = [
@@ -75,6 +76,22 @@ def test_a_run_keeps_its_route(routed: Site, monkeypatch: pytest.MonkeyPatch) ->
     assert routed.runs.records(run).read_report().verdict is Verdict.COMPLETED
     head = routed.account.client("s3").head_object(Bucket="acme-members", Key="in/good")
     assert head["SSEKMSKeyId"] == KEY
+
+
+def test_a_failed_execution_is_ended_with_the_rights_of_its_route(
+    deploy: Callable[..., Site],
+) -> None:
+    """What follows its report reads nested archives, in a bucket of another owner."""
+    route = {**ROUTES[0], "kms_key": None, "options": {"nested_depth": 1}}
+    variables = {Variable.ROUTES: json.dumps([route]), Variable.DESTINATION_OWNER: "999999999999"}
+    site = deploy(**variables)
+    site.account.client("s3").create_bucket(Bucket="acme-members")
+    run = site.begin("acme/outer.zip", build(Entry("a.zip", GOOD)))
+    site.work(run)
+    started = site.account.executions()
+    site.fail(run)
+    assert set(started) < set(site.account.executions())
+    assert site.runs.records(run).read_report().verdict is Verdict.COMPLETED
 
 
 @pytest.mark.parametrize(

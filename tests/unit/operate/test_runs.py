@@ -1,5 +1,8 @@
 """Runs of a deployed environment over moto's CloudFormation, Step Functions and S3."""
 
+import json
+from collections.abc import Callable
+
 import pytest
 from botocore.exceptions import ClientError
 from moto.backends import get_backend
@@ -8,9 +11,11 @@ from s3unzip.errors import NotFoundError, S3UnzipError, UsageError
 from s3unzip.model import Location, Verdict
 from s3unzip.operate.runs import DeployedRuns, find_end
 from s3unzip.run_ids import execution_name
+from s3unzip.settings import Variable
 from s3unzip.stores.config import StoreConfig
 from tests.support.account import Account
-from tests.unit.operate.site import Site, make_bad
+from tests.support.zips import Entry, build
+from tests.unit.operate.site import GOOD, Site, make_bad
 
 
 def test_all_runs_are_one_list(site: Site) -> None:
@@ -35,6 +40,18 @@ def test_a_run_that_ended_is_at_work_no_more(site: Site) -> None:
         stateMachineArn=machine, name=f"{execution_name(run)}-w1", input="{}"
     )
     assert [(recent.run, recent.state) for recent in site.runs.recent(5)] == [(run, "")]
+
+
+def test_more_runs_are_at_work_than_one_answer_lists(site: Site) -> None:
+    """ListExecutions gives 100 at a time, unless it is asked for more."""
+    client = site.account.client("stepfunctions")
+    for number in range(101):
+        client.start_execution(
+            stateMachineArn=site.account.outputs["StateMachineArn"],
+            name=f"2026-01-01-000000-a-{number:016x}",
+            input="{}",
+        )
+    assert [recent.state for recent in site.runs.recent(200)] == ["RUNNING"] * 101
 
 
 def test_a_run_is_found_by_its_beginning(site: Site) -> None:
@@ -146,3 +163,45 @@ def test_stacks_that_are_not_as_they_should_be(account: Account) -> None:
     assert runs.stack["StackName"] == "mine"
     with pytest.raises(UsageError, match="too old"):
         _ = runs.variables
+
+
+def test_a_small_run_records_the_nested_archives_that_it_refuses(
+    deploy: Callable[..., Site],
+) -> None:
+    """Its other records were written before: these are written to the run store, too."""
+    options = json.dumps({"nested_depth": 1})
+    site = deploy(**{Variable.OPTIONS: options, Variable.TUNING: "{}"})
+    body = build(Entry("a.zip", GOOD), Entry("a/b.txt", b"x"))
+    assert site.begin("outer.zip", body) == ""
+    (run,) = site.runs.begun(5)
+    assert [nested.reason for nested in site.runs.records(run).nested()] == ["nested-prefix-taken"]
+
+
+def test_a_nested_archive_stays_when_its_run_is_resumed(deploy: Callable[..., Site]) -> None:
+    """It is a member of another archive, which alone is deleted; also without its first plan."""
+    rule = json.dumps({"action": "delete"})
+    site = deploy(
+        **{Variable.OPTIONS: json.dumps({"nested_depth": 1}), Variable.AFTER_SUCCESS: rule}
+    )
+    outer = site.begin("outer.zip", build(Entry("a.zip", GOOD)))
+    site.work(outer)
+    inner = next(run for run in site.runs.begun(5) if run != outer)
+    site.fail(inner)
+    site.runs.resume(inner)
+    site.work(inner, 2)
+    report = site.runs.records(inner).read_report()
+    assert (report.verdict, report.after_success) == (Verdict.COMPLETED, None)
+
+
+def test_a_failed_execution_that_has_handed_over_is_no_end(site: Site) -> None:
+    """The execution with the next rounds is at work, though it began before the other one ended."""
+    run = site.begin("a.zip")
+    machine = site.account.outputs["StateMachineArn"]
+    site.account.client("stepfunctions").start_execution(
+        stateMachineArn=machine, name=f"{execution_name(run)}-r2", input='{"round": 16}'
+    )
+    site.fail(run)
+    assert site.runs.records(run).find_report() is None
+    site.end(f"{execution_name(run)}-r2")
+    site.fail(run, number=2)
+    assert site.runs.records(run).read_report().verdict is Verdict.FAILED
