@@ -252,7 +252,9 @@ class MemorySource(ArchiveSource):
 
     def __init__(self, bucket: MemoryBucket) -> None:
         self.bucket = bucket
-        self.tail = bucket.tail
+
+    def tail(self, location: Location, length: int) -> Tail:
+        return self.bucket.tail(location, length)
 
     def stat(self, location: Location) -> Tail:
         return self.tail(location, 0)

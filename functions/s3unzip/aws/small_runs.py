@@ -24,8 +24,7 @@ from s3unzip.settling.nested import has_nested
 from s3unzip.settling.verdicts import may_replace, write_verdict
 from s3unzip.stores import Stores
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.held import HeldStores
-from s3unzip.stores.memory import MemoryRunStore
+from s3unzip.stores.memory import MemoryRunStore, SmallRunStores
 from s3unzip.stores.ports import Tail
 
 FIRST_PUTS = 16  # at once: one worker begins, and not a thousand together
@@ -54,7 +53,7 @@ class SmallRun:
         self._known = KnownArchive(run, tail.pin, tail)
         self._context = context
         self._memory = MemoryRunStore()
-        stores: Stores = HeldStores(context.stores, tail, self._memory)
+        stores: Stores = SmallRunStores(context.stores, tail, self._memory)
         platform = context.platform and replace(context.platform, direct=True)
         self.context = replace(
             context, tuning=tuning, stores=stores, platform=platform, first_calls=FIRST_PUTS

@@ -41,6 +41,7 @@ _log = logging.getLogger("s3unzip.calls")
 WARN_AFTER = 2.0  # seconds without a success
 GATHER_SECONDS = 1.0  # then the bytes that came are passed on
 MIN_RATE = 1024  # bytes a second of a body; a slower store is treated as a silent one
+TAIL_SECONDS = 60.0  # after which the end of an archive must not come too slowly
 
 
 # The step whose call runs in this thread.
@@ -346,12 +347,12 @@ def _too_slow(size: int, seconds: float) -> ServiceFaultError:
     )
 
 
-def read_until_fault(chunks: Iterator[Buffer], seconds: float) -> bytes:
+def read_until_fault(chunks: Iterator[Buffer]) -> bytes:
     """Return a body, or its beginning if it breaks.
 
     Raises:
-        ServiceFaultError: the body came more slowly than `MIN_RATE`, until it broke or for
-            `seconds`.
+        ServiceFaultError: the body came more slowly than `MIN_RATE` until it broke, or for
+            `TAIL_SECONDS`.
     """
     began = time.monotonic()
     body = bytearray()
@@ -359,7 +360,7 @@ def read_until_fault(chunks: Iterator[Buffer], seconds: float) -> bytes:
         for chunk in chunks:
             body += chunk
             waited = time.monotonic() - began
-            if waited > seconds and len(body) < MIN_RATE * waited:
+            if waited > TAIL_SECONDS and len(body) < MIN_RATE * waited:
                 raise _too_slow(len(body), waited)
     except ServiceFaultError:
         if len(body) < MIN_RATE * (time.monotonic() - began):

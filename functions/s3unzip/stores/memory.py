@@ -1,7 +1,5 @@
 """Stores in memory: records, an archive in an open reader, and a destination that keeps nothing."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,19 +13,22 @@ from s3unzip.errors import (
     UnreadableRecordError,
 )
 from s3unzip.model import Location, Part, Pin
+from s3unzip.stores import Stores
 from s3unzip.stores.archives import ArchiveSource
+from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import (
     PIECE,
     Buffer,
     ListPage,
     ObjectFacts,
     PartLimits,
+    PinnedArchive,
+    Source,
     Tail,
     Upload,
 )
 from s3unzip.zip import ByteRange
 
-READER_SCHEME = "reader"
 NOWHERE = Location("nowhere", "", "")
 
 
@@ -35,6 +36,7 @@ class NowhereDestination:
     """Takes every object and forgets it."""
 
     keeps_metadata = True
+    part_limits = PartLimits()  # Amazon S3's, so that members are cut as for S3
 
     def _ignore(self, *_: object, **__: object) -> None:
         """Do nothing: there are no objects."""
@@ -42,84 +44,75 @@ class NowhereDestination:
     check_reachable = check_ready = sync = release = _ignore
     put = replace = delete = complete_upload = abort_upload = _ignore
 
-    def head(self, key: str) -> None:
+    def head(self, key: str) -> None:  # noqa: ARG002 - of the port
         """Return None: there is no object."""
-        del key
+        return
 
-    def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
-        """Return nothing."""
-        del prefix, first, last, token
+    def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:  # noqa: ARG002 - of the port
+        """Return an empty page, which is the last one."""
         return [], None
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:  # noqa: ARG002 - of the port
-        """Raise `NotFoundError`: nothing is here."""
+        """Raise `NotFoundError`: there is no object."""
         raise NotFoundError(f"{key}: nothing is kept")
 
-    def create_upload(self, key: str, facts: ObjectFacts) -> str:
-        """Return an id that stands for nothing."""
-        del facts
+    def create_upload(self, key: str, facts: ObjectFacts) -> str:  # noqa: ARG002 - of the port
+        """Return the key: uploads need no ids."""
         return key
 
     def upload_part(
-        self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
+        self,
+        upload: Upload,  # noqa: ARG002 - of the port
+        number: int,
+        offset: int,  # noqa: ARG002 - of the port
+        body: Buffer,
+        crc32: int,
     ) -> Part:
-        """Forget the part."""
-        del upload, offset
+        """Return the part's size and CRC-32, and forget its bytes."""
         return Part(number, "", memoryview(body).nbytes, crc32)
 
-    def uploads(self, prefix: str) -> Iterator[Upload]:
-        """Yield nothing."""
-        del prefix
-        yield from ()
-
-    @property
-    def part_limits(self) -> PartLimits:
-        """Amazon S3's limits, so that members are cut as for S3."""
-        return PartLimits()
+    def uploads(self, prefix: str) -> Iterator[Upload]:  # noqa: ARG002 - of the port
+        """Return no uploads."""
+        return iter(())
 
 
 class BinaryReader(Protocol):
-    """What is needed of a reader: the methods of a seekable binary file."""
+    """The methods of a seekable binary file that reading an archive calls."""
 
     def seek(self, offset: int, whence: int = ..., /) -> int:
         """Move to `offset` and return the position from the start."""
-        ...
 
     def read(self, size: int = ..., /) -> bytes:
         """Return up to `size` bytes."""
-        ...
 
 
 class ReaderSource(ArchiveSource):
-    """The one archive of a reader, as a source and as its only version.
+    """A source whose one archive is an open reader; it also reads the archive's only version.
 
-    The reader stays open and belongs to the caller. Only one thread at a time uses it.
+    The reader stays open and belongs to the caller. A lock lets one thread at a time use it.
     """
 
     def __init__(self, reader: BinaryReader) -> None:
         self._reader = reader
         self._lock = threading.Lock()
-        self.location = Location(READER_SCHEME, "", str(getattr(reader, "name", "") or "archive"))
-
-    def tail(self, location: Location, length: int) -> Tail:
-        """Return the last `length` bytes and the size."""
-        return self.tail_by_size(location, length)
+        self.location = Location("reader", "", str(getattr(reader, "name", "") or "archive"))
 
     def stat(self, location: Location) -> Tail:  # noqa: ARG002 - there is only one
-        """Return the size of the archive."""
+        """Return the size of the archive, as a tail without bytes."""
         with self._lock:
             try:
                 return Tail(b"", Pin(self._reader.seek(0, os.SEEK_END)))
             except (OSError, ValueError) as error:
-                cause = f"{self.location.key}: the reader cannot seek: {error}"
-                raise StorageError(cause) from error
+                raise StorageError(
+                    f"{self.location.key}: the reader cannot seek: {error}"
+                ) from error
 
-    def open(self, location: Location, pin: Pin) -> ReaderSource:  # noqa: ARG002 - of the port
-        """Return itself."""
+    def open(self, location: Location, pin: Pin) -> "ReaderSource":  # noqa: ARG002 - of the port
+        """Return this object: the reader has one version."""
         return self
 
     def _read(self, want: ByteRange) -> bytes:
-        """Return the bytes of `want`; `SourceChangedError`: the reader ends before they do."""
+        """Return the bytes of `want`; `SourceChangedError`: the reader ends before them."""
         data = bytearray()
         with self._lock:
             try:
@@ -162,7 +155,7 @@ class MemoryRunStore:
             self.objects[name] = body
 
     def replace(self, name: str, old: bytes, new: bytes) -> None:
-        """Replace `old` by a small object; `ConflictError`: something else is there."""
+        """Replace `old` by a small object; `ConflictError`: another object is stored there."""
         with self._lock:
             if self.objects.get(name) != old:
                 raise ConflictError(f"{name}: it has changed")
@@ -192,3 +185,41 @@ class MemoryRunStore:
         """Delete the objects; nothing happens if they are gone."""
         for name in names:
             self.objects.pop(name, None)
+
+
+class _SourceWithTail:
+    """A source of one archive, whose tail is in memory."""
+
+    def __init__(self, source: Source, tail: Tail) -> None:
+        self._source = source
+        self._tail = tail
+        self.stat = source.stat
+        self.head = source.head
+        self.delete = source.delete
+        self.tag = source.tag
+        self.tags = source.tags
+
+    def tail(self, location: Location, length: int) -> Tail:  # noqa: ARG002 - of the port
+        """Return the tail in memory, whatever its length."""
+        return self._tail
+
+    def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> PinnedArchive:
+        return self._source.pinned(location, pin, end or self._tail.data)
+
+
+class SmallRunStores:
+    """The stores of a small run: the tail of its archive and its records are in memory."""
+
+    def __init__(self, stores: Stores, tail: Tail, records: MemoryRunStore) -> None:
+        self._stores = stores
+        self._tail = tail
+        self._records = records
+        self.destination = stores.destination
+
+    def source(self, location: Location) -> Source:
+        """Return the source of the archive, with its tail in memory."""
+        return _SourceWithTail(self._stores.source(location), self._tail)
+
+    def run_store(self, run: str, calls: Calls | None = None) -> MemoryRunStore:  # noqa: ARG002 - of the port
+        """Return the records in memory: they are of one run, so `run` is not needed."""
+        return self._records

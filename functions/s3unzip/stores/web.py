@@ -38,7 +38,7 @@ from urllib3.util import Url, make_headers, parse_url
 
 from s3unzip import errors
 from s3unzip.model import Location, Pin
-from s3unzip.stores.archives import TAIL_SECONDS, ArchiveSource
+from s3unzip.stores.archives import ArchiveSource
 from s3unzip.stores.calls import count_request, read_until_fault
 from s3unzip.stores.config import BEGINNING, StoreConfig
 from s3unzip.stores.ports import PIECE, Buffer, Tail
@@ -86,13 +86,13 @@ class WebSource(ArchiveSource):
                 span, size = _answered(answer, location)
                 if span == ByteRange(max(0, size - length), size):
                     chunks = self.body(answer, span.length, location)
-                    data = read_until_fault(chunks, TAIL_SECONDS)
+                    data = read_until_fault(chunks)
                     pin = Pin(size, _validator(answer))
                     missing = span.length - len(data)
                     return Tail(data, pin, _modified(answer), missing=missing)
             elif answer.status not in WITHOUT_SUFFIX:
                 raise _refusal(answer, location)
-        tail = self.tail_by_size(location, length)
+        tail = super().tail(location, length)
         if tail.pin.size:
             count_request("get")
         return tail

@@ -5,7 +5,7 @@ import pytest
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, Pin
 from s3unzip.run_ids import archive_stem
-from s3unzip.stores.part_names import is_first_piece, last_part_name, locate_part
+from s3unzip.stores.archives import is_first_piece, last_part_name, locate_part
 from tests.support.memory import MemoryBucket, MemorySource
 
 

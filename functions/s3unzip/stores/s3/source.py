@@ -23,7 +23,7 @@ import obstore
 
 from s3unzip import errors
 from s3unzip.model import Location, Pin
-from s3unzip.stores.archives import TAIL_SECONDS, ArchiveSource
+from s3unzip.stores.archives import ArchiveSource
 from s3unzip.stores.calls import count_request, read_until_fault
 from s3unzip.stores.ports import Buffer, Tail
 from s3unzip.stores.s3.errors import Call, get_action, read_answer, s3_errors
@@ -85,15 +85,15 @@ class S3Source(ArchiveSource):
         """
         call = Call("GetObject", location.bucket, location.key)
         if is_odd(location.key):
-            return self.tail_by_size(location, length)
+            return super().tail(location, length)
         try:
             store = self._session.reader(location.bucket)
             answer = obstore.get(store, location.key, options={"range": {"suffix": length}})
-            data = read_until_fault(_until_break(_chunks_of(answer), call), TAIL_SECONDS)
+            data = read_until_fault(_until_break(_chunks_of(answer), call))
         except s3_errors() as error:
             if read_answer(error).status not in {416, 501} and not NO_SUFFIX.search(str(error)):
                 raise self._session.understand(error, call) from None
-            tail = self.tail_by_size(location, length)
+            tail = super().tail(location, length)
             if tail.pin.size:
                 count_request("get")
             return tail
