@@ -9,7 +9,7 @@ import stat
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,6 +48,17 @@ def _put(folder: Path, key: str, *, if_absent: bool = False) -> None:
     FolderDestination(str(folder)).put(key, b"body", FACTS, if_absent=if_absent)
 
 
+def _act_after_writes(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    write = os.pwrite
+
+    def write_and_act(file: int, data: bytes, offset: int) -> int:
+        written = write(file, data, offset)
+        act()
+        return written
+
+    monkeypatch.setattr(os, "pwrite", write_and_act)
+
+
 def _records(home: Path, run: str = "run-1") -> RunStore:
     return open_stores(StoreConfig(Location("file", "", str(home)))).run_store(run)
 
@@ -65,7 +76,13 @@ def _records(home: Path, run: str = "run-1") -> RunStore:
     ],
 )
 def test_time_and_mode_are_restored(
-    tmp_path: Path, mode: str, umask: int, restored: int, *, in_parts: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+    umask: int,
+    restored: int,
+    *,
+    in_parts: bool,
 ) -> None:
     """A file has the time and the permission bits of the archive that the umask allows.
 
@@ -77,18 +94,18 @@ def test_time_and_mode_are_restored(
     target = FolderDestination(str(tmp_path))
     seen: list[int] = []
 
-    def pieces() -> Iterator[bytes]:
+    def look() -> None:
         seen.extend(stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir())
-        yield b"body"
 
+    _act_after_writes(monkeypatch, look)
     before = os.umask(umask)
     try:
         if in_parts:
             upload = Upload(key, target.create_upload(key, facts))
-            part = target.upload_part(upload, 1, 0, b"".join(pieces()), zlib.crc32(b"body"))
+            part = target.upload_part(upload, 1, 0, b"body", zlib.crc32(b"body"))
             target.complete_upload(upload, [part], if_absent=False)
         else:
-            target.write(target.locate(key), pieces(), facts.metadata)
+            target.put(key, b"body", facts, if_absent=False)
     finally:
         os.umask(before)
     found = (tmp_path / "a").stat()
@@ -144,7 +161,7 @@ def test_never_without_hard_links(
 
     monkeypatch.setattr(os, "link", refuse)
     if call.startswith("no"):
-        monkeypatch.setattr("s3unzip.stores.file_calls._EXCLUSIVE_RENAME", ("no_such_call", 1))
+        monkeypatch.setattr("s3unzip.stores.open_folders._EXCLUSIVE_RENAME", ("no_such_call", 1))
     else:
         monkeypatch.setattr(os, "replace", refuse)
     _put(tmp_path, f"{tmp_path}/a", if_absent=True)
@@ -321,19 +338,19 @@ def test_open_folders_are_few_and_closed(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_a_folder_swapped_for_a_link_within_one_write(folder: Path, outside: Path) -> None:
-    """Between the first byte and the name: the file goes where its folder has gone."""
+def test_a_folder_swapped_for_a_link_within_one_write(
+    folder: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the bytes and the name: the file goes where its folder has gone."""
 
-    def pieces() -> Iterator[bytes]:
-        yield b"first "
+    def swap() -> None:
         (folder / "a").rename(folder / "aside")
         (folder / "a").symlink_to(outside)
-        yield b"last"
 
-    whole = FolderDestination(str(folder))
-    whole.write(whole.locate(f"{folder}/a/f"), pieces())
+    _act_after_writes(monkeypatch, swap)
+    _put(folder, f"{folder}/a/f")
     assert _is_untouched(outside)
-    assert (folder / "aside/f").read_bytes() == b"first last"
+    assert (folder / "aside/f").read_bytes() == b"body"
 
 
 def test_a_folder_swapped_for_a_link_before_an_upload_is_complete(

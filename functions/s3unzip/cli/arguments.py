@@ -31,8 +31,8 @@ from s3unzip.options import HelpSection, OptionRow, read_options
 from s3unzip.platforms import Platform
 from s3unzip.settings import Tuning, machine_tuning, make_tuning
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.early_checks import check_names
 from s3unzip.stores.locations import runs_home
+from s3unzip.stores.open import check_names
 
 if TYPE_CHECKING:
     from msgspec import Struct

@@ -31,9 +31,9 @@ from s3unzip.runs.run_list import RUNNING, MapCounts, RecentRun, RunList
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.early_checks import check_buckets
 from s3unzip.stores.files import PRIVATE, make_folders
 from s3unzip.stores.locations import runs_home
+from s3unzip.stores.open import check_buckets
 
 RUN_COLUMNS = (
     "STARTED (UTC)",

@@ -60,8 +60,8 @@ from s3unzip.settling.source_actions import finish_source
 from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.early_checks import sign_in
 from s3unzip.stores.folder import FolderDestination
+from s3unzip.stores.open import sign_in
 from s3unzip.zip import Policy
 
 _log = logging.getLogger("s3unzip.machine")

@@ -47,7 +47,9 @@ class ArchiveView:
         spans = map(ByteRange, starts, [*starts[1:], UNBOUNDED])
         self._parts = list(zip(readers, spans, strict=True))
         self._end = end
-        self._end_start = size - len(end) if end else UNBOUNDED
+        self._end_start = UNBOUNDED
+        if end:
+            self._end_start = size - len(end)
 
     def holds(self, want: ByteRange) -> bool:
         """Return whether all of `want` is in memory."""
@@ -150,7 +152,9 @@ def last_part_name(location: Location) -> str | None:
     if ending is None:
         return None
     stem = name[: ending.start() + len(".z")]
-    return stem + ("IP" if stem.endswith("Z") else "ip")
+    if stem.endswith("Z"):
+        return f"{stem}IP"
+    return f"{stem}ip"
 
 
 def first_piece_name(location: Location) -> str | None:

@@ -1,12 +1,13 @@
-"""Open the store that a location names.
+"""Open the store that a location names, and check buckets, names and keys before a run begins.
 
 Each kind of store is imported when the first location of its kind is opened, so that
 ``s3unzip --help`` needs neither botocore nor obstore. A `StoreConfig` can be sent to a worker
-process; the stores that are opened by it cannot.
+process; the stores that it opens cannot.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import TYPE_CHECKING
 
@@ -28,12 +29,18 @@ if TYPE_CHECKING:  # they import botocore, obstore, urllib3
 
 RETRY_SECONDS = 60.0  # the default budget of a request for records
 CALLS_AT_ONCE = 32
+# Patterns are compiled when they are first used: the functions on AWS need neither.
+_AWS_BUCKET = r"arn:|[a-z0-9.-]+\Z"
+_KMS_KEY = (
+    r"(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/)?(mrk-)?[0-9a-f-]{32,36}"
+    r"|(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:)?alias/[\w/-]+"
+)
 
 
 def open_stores(
     config: StoreConfig, session: Session | None = None, ask: AskForKeys | None = None
 ) -> Stores:
-    """Return the stores of this process, as `OpenedStores` says."""
+    """Return the stores of this process; the arguments are those of `OpenedStores`."""
     return OpenedStores(config, session, ask)
 
 
@@ -41,9 +48,9 @@ class OpenedStores:
     """The stores of this process; no request is sent before they are used.
 
     Args:
-        config: how they are reached.
-        session: one of the destination that exists already shares its clients.
-        ask: asks the program for keys; None: this process is the program.
+        config: how the stores are reached.
+        session: an existing session of the destination, whose clients are used again.
+        ask: asks the main process for keys; None: this is the main process.
     """
 
     def __init__(
@@ -52,11 +59,11 @@ class OpenedStores:
         self._config = config
         self._ask = ask
         self._keys: dict[str | None, ProfileKeys] = {}  # by profile, of a worker
-        self._there = config.at_destination()
+        self._destination_config = config.at_destination()
         self._lock = threading.Lock()
         self._sessions: dict[tuple[object, ...], Session] = {}
         if session is not None:
-            self._sessions[_reached(self._there)] = session
+            self._sessions[_session_key(self._destination_config)] = session
         self._web: WebSource | None = None
 
     def source(self, location: Location) -> Source:
@@ -85,7 +92,9 @@ class OpenedStores:
             case "s3":
                 from s3unzip.stores.s3.destination import S3Destination
 
-                return S3Destination(self.session(self._there), location.bucket, self._config)
+                return S3Destination(
+                    self.session(self._destination_config), location.bucket, self._config
+                )
             case "file":
                 from s3unzip.stores.folder import FolderDestination
 
@@ -98,7 +107,7 @@ class OpenedStores:
                 raise UsageError(f"{location}: destinations are s3:// and paths")
 
     def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
-        """Return the run store of one run; `calls` retries and counts requests to S3."""
+        """Return the store of one run's objects; `calls` retries and counts requests to S3."""
         work = self._config.work
         key = work.key
         if work.store.has_folders and not key.endswith("/"):
@@ -109,7 +118,7 @@ class OpenedStores:
                 from s3unzip.stores.s3.destination import S3Destination
                 from s3unzip.stores.s3.source import S3Source
 
-                session = self.session(self._there)
+                session = self.session(self._destination_config)
                 calls = calls or Calls(LocalClock(), RETRY_SECONDS, CALLS_AT_ONCE)
                 bucket = S3Destination(session, work.bucket, StoreConfig())
                 return ObjectRunStore(home, S3Source(session), bucket, calls)
@@ -118,17 +127,17 @@ class OpenedStores:
                 from s3unzip.stores.folder import FolderDestination
 
                 folder = FolderDestination(home.key, private=True)
-                calls = Calls(LocalClock(), 0.0, CALLS_AT_ONCE)  # nothing is a request
-                return ObjectRunStore(home, FileSource(), folder, calls)
+                uncounted = Calls(LocalClock(), 0.0, CALLS_AT_ONCE)  # files take no requests
+                return ObjectRunStore(home, FileSource(), folder, uncounted)
             case _:
                 raise UsageError(f"{work}: runs are kept in s3:// or a path")
 
     def session(self, access: StoreConfig) -> Session:
-        """Return the clients that reach S3 so; those of archive and destination may be the same."""
+        """Return the session that reaches S3 as `access` says; equal ones are one session."""
         from s3unzip.stores.s3.credentials import AwsSession, ProfileKeys
         from s3unzip.stores.s3.session import Session, advice_for
 
-        key = _reached(access)
+        key = _session_key(access)
         with self._lock:
             if key not in self._sessions:
                 keys = None
@@ -136,12 +145,63 @@ class OpenedStores:
                     new = ProfileKeys(access.profile, self._ask)
                     keys = self._keys.setdefault(access.profile, new)
                 aws = AwsSession(access.profile, access.region, keys)
-                advice = advice_for(self._config, destination=key == _reached(self._there))
+                advice = advice_for(
+                    self._config, destination=key == _session_key(self._destination_config)
+                )
                 self._sessions[key] = Session(access, aws, advice)
             return self._sessions[key]
 
 
-def _reached(config: StoreConfig) -> tuple[object, ...]:
-    """Return what a session depends on."""
-    who = config.profile, config.unsigned, config.request_payer
-    return config.endpoint_url, config.region, config.addressing_style, *who
+def _session_key(config: StoreConfig) -> tuple[object, ...]:
+    """Return the settings that a session depends on."""
+    return (
+        config.endpoint_url,
+        config.region,
+        config.addressing_style,
+        config.profile,
+        config.unsigned,
+        config.request_payer,
+    )
+
+
+def check_buckets(config: StoreConfig, source: Location, destination: Location) -> None:
+    """Check that the buckets exist, once, before each worker asks for them."""
+    stores = OpenedStores(config)
+    for location, access in ((source, config), (destination, config.at_destination())):
+        if location.store.takes_s3_options:
+            stores.session(access).check_bucket(location.bucket)
+
+
+def check_names(config: StoreConfig, source: Location, destination: Location | None) -> None:
+    """Refuse names that cannot exist in AWS, before a person is asked for keys."""
+    access_to_destination = config.at_destination()
+    for location, access in ((source, config), (destination, access_to_destination)):
+        if location is None or not (location.bucket and location.store.takes_s3_options):
+            continue
+        if not re.match(_AWS_BUCKET, location.bucket) and _reaches_aws(access):
+            raise UsageError(
+                f"{location}: AWS has no bucket of this name: lower-case letters, digits, dots and "
+                "hyphens; --endpoint-url names another server"
+            )
+    key = config.destination_kms_key
+    if key is not None and not re.fullmatch(_KMS_KEY, key) and _reaches_aws(access_to_destination):
+        raise UsageError(
+            f"--kms-key {key}: not the ARN, the id or the alias (alias/NAME) of a KMS key"
+        )
+
+
+def _reaches_aws(access: StoreConfig) -> bool:
+    from s3unzip.stores.s3.credentials import AwsSession, is_aws
+
+    url = access.endpoint_url or AwsSession(access.profile, access.region).own_endpoint
+    return url is None or is_aws(url)
+
+
+def sign_in(config: StoreConfig, destination: Location) -> None:
+    """Get the keys of the destination's own profile; a person may have to type a code for them."""
+    profile = config.destination_profile
+    if profile is None or config.destination_unsigned or not destination.store.takes_s3_options:
+        return
+    from s3unzip.stores.s3.credentials import shared_keys
+
+    shared_keys(profile).current()

@@ -1,4 +1,4 @@
-"""Folders below a root that are kept open, so that a write opens its own file and nothing else.
+"""Folders below a root that are kept open, and the system calls for files in open folders.
 
 Checking a path before using it is not safe: another user who can write below the root can replace a
 folder by a symbolic link between the check and the use. The rules:
@@ -6,10 +6,10 @@ folder by a symbolic link between the check and the use. The rules:
 1. A folder is opened name by name, each relative to the descriptor of the one above it, and never
    through a link (openat(2), O_NOFOLLOW). Only links in the root's own path are followed.
 2. The folders that were used last stay open, within a bound. An open folder is used again only if
-   its path still leads to it. Somebody may move it right after that look: then a file goes into the
-   folder where it is now, and never through the link that has taken its place.
+   its path still leads to it. If another program moves the folder right after this check, a file
+   goes into the moved folder, and never through the link that has taken its place.
 3. A descriptor is closed when no thread holds its `OpenFolder` any more. `close` closes all, also
-   those that the traceback of an error still holds; by then no thread uses one.
+   those that the traceback of an error still holds; no thread may use a folder by then.
 4. The root is opened once. If it was deleted or replaced, a write fails, `forget` is called, and
    the next attempt opens everything anew.
 """
@@ -18,20 +18,28 @@ import errno
 import os
 import resource
 import stat
+import sys
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from weakref import WeakSet
 
 from s3unzip import errors
+from s3unzip.object_properties import MTIME_KEY
 from s3unzip.stores.files import explaining, make_folders, translate_error
+from s3unzip.stores.ports import Buffer
 
 # O_PATH (Linux) needs no right to read the folder; elsewhere folders are opened for reading.
 FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 MAX_OPEN = 64  # folders that are kept open, if the process may open enough files
 OPEN_SHARE = 16  # one of so many files that the process may open is a folder
 CLOSED = -1
+NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+NO_EXCLUSIVE_RENAME = frozenset({errno.ENOSYS, errno.EINVAL})
+# The name of renameat2(2) and its flag RENAME_NOREPLACE; macOS has the same call by another name.
+_EXCLUSIVE_RENAME = ("renameatx_np", 4) if sys.platform == "darwin" else ("renameat2", 1)
 
 
 class OpenFolder:
@@ -66,7 +74,7 @@ class OpenFolders:
         self._is_made = False
         self._open: OrderedDict[str, OpenFolder] = OrderedDict()
         self._all: WeakSet[OpenFolder] = WeakSet()  # also those that threads or errors hold
-        self._max_open = choose_max_open()
+        self._max_open = _choose_max_open()
         self._lock = threading.Lock()
 
     def get(self, path: str, *, create: bool = False) -> OpenFolder:
@@ -83,7 +91,7 @@ class OpenFolders:
             folder = self._open.get(path)
             if folder is not None:
                 self._open.move_to_end(path)
-        if folder is not None and leads_to(root, path, folder):
+        if folder is not None and _leads_to(root, path, folder):
             return folder
         folder = self._walk(root, path, create=create)
         with self._lock:
@@ -93,20 +101,20 @@ class OpenFolders:
         return folder
 
     def forget(self) -> None:
-        """Keep no folder open that no thread uses; the next `get` opens the root anew."""
+        """Close the folders that no thread uses; the next `get` opens the root anew."""
         with self._lock:
             self._root = None
             self._is_made = False
             self._open.clear()
 
     def close(self) -> None:
-        """Close every folder, when no thread uses one any more; `get` opens them anew."""
+        """Close every folder; no thread may use one. `get` opens them anew."""
         self.forget()
         for folder in list(self._all):
             folder.close()
 
     def _open_root(self, *, create: bool) -> OpenFolder:
-        """Return the open root; with `create` it is made, once."""
+        """Return the open root; the first call with `create` makes it if it is missing."""
         root = self._root
         if root is not None and (self._is_made or not create):
             return root
@@ -153,7 +161,7 @@ class OpenFolders:
         return os.open(name, FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=parent.file)
 
 
-def choose_max_open() -> int:
+def _choose_max_open() -> int:
     """Return how many folders stay open: a share of the files that the process may open."""
     max_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if max_files == resource.RLIM_INFINITY:
@@ -161,8 +169,8 @@ def choose_max_open() -> int:
     return max(1, min(MAX_OPEN, max_files // OPEN_SHARE))
 
 
-def leads_to(root: OpenFolder, path: str, folder: OpenFolder) -> bool:
-    """Return whether a path below the root is still the way to an open folder."""
+def _leads_to(root: OpenFolder, path: str, folder: OpenFolder) -> bool:
+    """Return whether a path below the root still leads to an open folder."""
     try:
         facts = os.stat(path, dir_fd=root.file, follow_symlinks=False)
     except OSError:
@@ -171,9 +179,79 @@ def leads_to(root: OpenFolder, path: str, folder: OpenFolder) -> bool:
 
 
 def explain_folder(error: OSError, path: str, *, create: bool) -> errors.S3UnzipError:
-    """Return the error for `path`; a write makes the folders that it needs, so ENOENT is a race."""
+    """Return the error for `path`.
+
+    With `create`, ENOENT means a race: the folder was made, and another program removed it.
+    """
     if create and error.errno == errno.ENOENT:
         return errors.ServiceFaultError(f"{path}: its folder was deleted or replaced meanwhile")
     if not create and error.errno == errno.ENOTDIR:
         return errors.NotFoundError(f"{path}: a file is where a folder is needed")
     return translate_error(error, path)
+
+
+def rename(old: str, source: int, name: str, target: int, *, if_absent: bool) -> None:
+    """Move the file `old` of the open folder `source` to `name` in the open folder `target`.
+
+    With `if_absent`, a hard link is made first, because a link fails where `name` exists. A plain
+    rename replaces the file of that name.
+    """
+    if not if_absent:
+        os.replace(old, name, src_dir_fd=source, dst_dir_fd=target)
+        return
+    try:
+        os.link(old, name, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in NO_HARD_LINKS:
+            raise
+        _rename_exclusively(old, source, name, target)
+    else:
+        os.unlink(old, dir_fd=source)
+
+
+def _rename_exclusively(old: str, source: int, name: str, target: int) -> None:
+    """Rename a file unless the name exists, on a file system without hard links.
+
+    A few file systems (FUSE) cannot rename exclusively either. There, a file that another program
+    makes between the check and the rename is replaced.
+    """
+    import ctypes  # noqa: PLC0415 - rare
+
+    function, flag = _EXCLUSIVE_RENAME
+    call = getattr(ctypes.CDLL(None, use_errno=True), function, None)
+    code = errno.ENOSYS
+    if call is not None:
+        names = (source, os.fsencode(old), target, os.fsencode(name))
+        if not call(*names, flag):
+            return
+        code = ctypes.get_errno()
+    if code not in NO_EXCLUSIVE_RENAME:
+        raise OSError(code, os.strerror(code))
+    with suppress(FileNotFoundError):
+        os.stat(name, dir_fd=target, follow_symlinks=False)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    os.replace(old, name, src_dir_fd=source, dst_dir_fd=target)
+
+
+def clear_mode_bits(file: int, mode: int) -> None:
+    """Clear the mode bits of an open file that are not in `mode`; no bit is added."""
+    bits = stat.S_IMODE(os.fstat(file).st_mode)
+    if bits & mode != bits:
+        with suppress(PermissionError):  # a file system without modes
+            os.fchmod(file, bits & mode)
+
+
+def restore_time(file: int, metadata: Mapping[str, str]) -> None:
+    """Give an open file the modification time that the archive has for it."""
+    mtime = metadata.get(MTIME_KEY)
+    if mtime is not None:
+        os.utime(file, (int(mtime), int(mtime)))
+
+
+def write_at(file: int, body: Buffer, offset: int) -> None:
+    """Write all of `body` at `offset`."""
+    view = memoryview(body)
+    while view:
+        written = os.pwrite(file, view, offset)
+        view = view[written:]
+        offset += written
