@@ -1,7 +1,7 @@
-"""The arguments of all commands, and what they come to: options, stores, tuning, a password.
+"""The parameters of all commands, and the options, stores, tuning and password that they give.
 
-The options of a run are declared by the values that they make: see `s3unzip.options`. What only a
-command has is declared here, by the fields of `Arguments`.
+The options of a run are declared in the classes that hold their values: see `s3unzip.options`.
+`Arguments` declares all other parameters.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 from msgspec.structs import replace
 
-from s3unzip.cli.completion import complete_from, complete_path, complete_run
 from s3unzip.contradictions import check_access
 from s3unzip.errors import UsageError
 from s3unzip.globs import has_wildcards
@@ -35,72 +35,94 @@ from s3unzip.stores.locations import runs_home
 from s3unzip.stores.open import check_names
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from msgspec import Struct
 
     from s3unzip.operate.runs import DeployedRuns
 
-PASSWORD_VARIABLE = "S3UNZIP_PASSWORD"  # noqa: S105 - a name
+    Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+PASSWORD_VARIABLE = "S3UNZIP_PASSWORD"  # noqa: S105 - the name of a variable, not a password
 TUNING_VARIABLE = "S3UNZIP_TUNING"
 S3_ENDPOINT = "AWS_ENDPOINT_URL_S3"
 OTHER_HOSTS = "other-hosts"
-ASKED = "-"  # in place of a file: the terminal
+FROM_TERMINAL = "-"  # as the value of --password-file
 REGION = re.compile(r"[a-z]{2,}(-[a-z0-9]+)+-[0-9]+\Z")
-SERVER_REGION = re.compile(r"[A-Za-z0-9-]+\Z")  # an S3-compatible server calls it anything
+SERVER_REGION = re.compile(r"[A-Za-z0-9-]+\Z")  # S3-compatible servers have any names
 PAIR = re.compile(r"([^=]*)=(.*)", re.DOTALL)
-# A glob may have "=" in it, as in "year=2026/*.csv=text/csv"; so may what follows the type's ";".
+# A glob may contain "=", as in "year=2026/*.csv=text/csv". A type has "=" only after its ";".
 TYPE = re.compile(r"([^;]*)=([^/=;]+/[^/=;]+(?:;.*)?)", re.DOTALL)
-COUNT = click.IntRange(min=0)
-SEVERAL = click.IntRange(min=1)
-AMOUNT = click.FloatRange(min=0.0)  # of dollars or days
+POSITIVE = click.IntRange(min=1)
+NOT_NEGATIVE = click.FloatRange(min=0.0)
+PATH = click.Path(readable=False)  # completed by shells; any text is accepted
 
 
 class Declaration(NamedTuple):
-    """How a parameter of commands is typed and explained."""
+    """The names, the help and the settings of a parameter of commands."""
 
-    form: str  # its names and the placeholder of its value, which may be a choice
+    form: str  # its names, then a placeholder of its value, or its values as <A|B>
     help: str
     default: Any = None
     section: HelpSection | None = None
-    settings: Mapping[str, Any] = {}  # of click
+    settings: Mapping[str, Any] = {}  # further keyword arguments of click's parameter
 
 
 def option(
     form: str,
-    text: str,
+    help_text: str,
     default: Any = None,
     *,
     section: HelpSection | None = None,
     **settings: Any,
 ) -> Any:
-    """Return a field that is an option or, if its words have no dash, an argument.
+    """Return a field that declares an option or, if `form` has no dash, an argument.
 
-    A default of () means that it may be given several times, one of False that it is a flag.
+    A default of () makes it repeatable. A default of False makes it a flag.
     """
-    declaration = Declaration(form, text, default, section=section, settings=settings)
+    declaration = Declaration(form, help_text, default, section=section, settings=settings)
     return field(default=default, metadata={"declaration": declaration})
+
+
+def complete_run(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete ``latest`` and the runs of this machine; no environment is asked for its runs."""
+    from s3unzip.local.locking import known_runs
+
+    names = ["latest"]
+    if not context.params.get("env"):
+        names += known_runs(runs_home())
+    return complete_from(names)(context, parameter, incomplete)
+
+
+def complete_from(values: Iterable[str]) -> Completer:
+    """Return a `shell_complete` of click that offers the values with the typed beginning."""
+
+    def complete(
+        context: click.Context,  # noqa: ARG001 - click's
+        parameter: click.Parameter,  # noqa: ARG001 - click's
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        return [CompletionItem(value) for value in values if value.startswith(incomplete)]
+
+    return complete
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """What is given to a command; what it does not take has its default."""
+    """The values of a command's parameters; a parameter that the command lacks has its default."""
 
-    run_options: Mapping[str, Any] = field(default_factory=dict)  # of the table, by parameter
+    run_options: Mapping[str, Any] = field(default_factory=dict)  # by the option's parameter name
 
-    src: str = option(
-        "SRC", "The archive: s3://bucket/key, a path, http(s)://...", shell_complete=complete_path
-    )
+    src: str = option("SRC", "The archive: s3://bucket/key, a path, http(s)://...", type=PATH)
     sources: tuple[str, ...] = option(
         "SRC...",
         "Archives: s3://bucket/key, a path, http(s)://...; a folder, a prefix, a glob.",
         (),
-        shell_complete=complete_path,
+        type=PATH,
     )
-    dest: str = option(
-        "DEST",
-        "Where members go: s3://bucket/prefix or a folder.",
-        "",
-        shell_complete=complete_path,
-    )
+    dest: str = option("DEST", "Where members go: s3://bucket/prefix or a folder.", "", type=PATH)
     names: tuple[str, ...] = option("MEMBER...", "Names as ls shows them, folders/ or globs.", ())
     run: str = option(
         "RUN", "A run's id, the beginning of one, or latest.", shell_complete=complete_run
@@ -116,7 +138,7 @@ class Arguments:
         "--password-file FILE",
         f"File with the password of encrypted members; - asks for it; or set {PASSWORD_VARIABLE}.",
         section=HelpSection.ODD,
-        shell_complete=complete_path,
+        type=PATH,
     )
 
     allow: tuple[str, ...] = option(
@@ -134,7 +156,7 @@ class Arguments:
     delete_extra: int | None = option(
         "--delete-extra N",
         "Delete up to N other objects below the prefix; asks first on a terminal.",
-        type=SEVERAL,
+        type=POSITIVE,
         section=HelpSection.AFTERWARDS,
     )
 
@@ -145,11 +167,13 @@ class Arguments:
         count=True,
     )
     workers: int | None = option(
-        "--workers -w N", "Processes at most; default: one for each CPU.", type=SEVERAL
+        "--workers -w N", "Processes at most; default: one for each CPU.", type=POSITIVE
     )
     env: str | None = option("--env NAME", "The environment: its stack is s3unzip-NAME.")
     max_cost: float | None = option(
-        "--max-cost NUMBER", "Exit with 2 if the estimate is above so many dollars.", type=AMOUNT
+        "--max-cost NUMBER",
+        "Exit with 2 if the estimate is above so many dollars.",
+        type=NOT_NEGATIVE,
     )
     json: bool = option("--json", "Print JSON on stdout.", False)
     quiet: bool = option("--quiet -q", "No progress, no report; failures only.", False)
@@ -164,7 +188,10 @@ class Arguments:
     deep: bool = option("--deep", "Read every object; trust no record and no stored CRC-32.", False)
     no_records: bool = option("--no-records", "Ignore what runs recorded of the objects.", False)
     listed: int = option(
-        "--list N", "Differences of each kind to list; all are counted.", 20, type=COUNT
+        "--list N",
+        "Differences of each kind to list; all are counted.",
+        20,
+        type=click.IntRange(min=0),
     )
     at_once: int = option(
         "--at-once N", "HEADs in flight; with --deep, GETs.", 64, type=click.IntRange(1, 512)
@@ -172,13 +199,13 @@ class Arguments:
     objects: str | None = option(
         "--objects FILE",
         "Write a JSON line for each object: its key and what proves its content.",
-        shell_complete=complete_path,
+        type=PATH,
     )
-    newest: int = option("--limit N", "How many runs to list.", 50, type=SEVERAL)
+    newest: int = option("--limit N", "How many runs to list.", 50, type=POSITIVE)
     prune: float | None = option(
         "--prune DAYS",
         "Remove records that are older than DAYS, of runs of this machine that ended.",
-        type=AMOUNT,
+        type=NOT_NEGATIVE,
     )
     failures: bool = option("--failures", "List every failed member.", False)
     html: bool = option("--html", "Open the report page; print where it is.", False)
@@ -195,7 +222,7 @@ class Arguments:
     days: float | None = option(
         "--days NUMBER",
         "With --missing: archives that were put in the last so many days; default 7.",
-        type=AMOUNT,
+        type=NOT_NEGATIVE,
     )
     no_canary: bool = option(
         "--no-canary", "Do not extract, verify and remove an archive of five small members.", False
@@ -209,20 +236,22 @@ class Arguments:
 
     @property
     def processes(self) -> int:
-        """Worker processes of a run on this machine."""
+        """The largest number of processes of a run on this machine."""
         return self.workers or len(available_processors())
 
     def options(self) -> Options:
-        """Return the options of a run; they say where the password is, never the password."""
+        """Return the options of a run; they name the source of the password, never the password."""
         values = self._values_of(Options)
+        properties = ObjectProperties(**self._values_of(ObjectProperties))
+        properties.check()
+        if properties != ObjectProperties():
+            values["objects"] = properties
         if self.prefix is not None:
             if "key_template" in values:
                 raise UsageError("--prefix and --key-template: give one of them")
             values["key_template"] = f"{self.prefix.strip('/')}/{{member}}".removeprefix("/")
         values["include"] = globs_of(self.names) + values.get("include", ())
-        return Options(
-            **values, password_ref=self._password_ref(), objects=self._object_properties()
-        )
+        return Options(**values, password_ref=self._password_source())
 
     def _values_of(self, kind: type[Struct]) -> dict[str, Any]:
         """Return the given options that `kind` declares, by the names of its fields."""
@@ -230,22 +259,13 @@ class Arguments:
         for row in read_options(kind):
             value = self.run_options.get(row.parameter)
             if value is not None and row.is_mapping:
-                value = _read_pairs(row, value)
-            if value is not None:
+                values[row.field] = _read_pairs(row, value)
+            elif value is not None:
                 values[row.field] = value
         return values
 
-    def _object_properties(self) -> ObjectProperties | None:
-        """Return what is set on objects in S3."""
-        properties = ObjectProperties(**self._values_of(ObjectProperties))
-        properties.check()
-        if properties == ObjectProperties():
-            return None
-        return properties
-
-    def _password_ref(self) -> str | None:
-        """Return where the password of encrypted members is."""
-        if self.password_file == ASKED:
+    def _password_source(self) -> str | None:
+        if self.password_file == FROM_TERMINAL:
             return "prompt"
         if self.password_file is not None:
             return f"file:{self.password_file}"
@@ -254,11 +274,11 @@ class Arguments:
         return None
 
     def password(self) -> bytes | None:
-        """Return the password of encrypted members, None if there is none."""
+        """Return the password of encrypted members, or None if no password is given."""
         if self.password_file is None:
             return os.environ.get(PASSWORD_VARIABLE, "").encode() or None
         name = f"--password-file {self.password_file}"
-        if self.password_file == ASKED:
+        if self.password_file == FROM_TERMINAL:
             return _ask_password(name)
         try:
             line = Path(self.password_file).read_bytes()
@@ -270,11 +290,11 @@ class Arguments:
         return secret
 
     def tuning(self, platform: Platform | None = None, base: Tuning | None = None) -> Tuning:
-        """Return the tuning of a run; a variable may change more of it.
+        """Return the tuning of a run, with the changes in the variable `TUNING_VARIABLE`.
 
         Args:
-            platform: where the run works; None: on this machine.
-            base: the tuning of a deployed environment; None: the defaults.
+            platform: the platform of the run. None: this machine.
+            base: the tuning of a deployed environment. None: the defaults.
         """
         text = os.environ.get(TUNING_VARIABLE) or "{}"
         try:
@@ -288,7 +308,7 @@ class Arguments:
         return make_tuning(workers | changes, base)
 
     def config(self) -> StoreConfig:
-        """Return how stores are reached; options that exclude each other are refused."""
+        """Return the configuration of the stores; `UsageError`: its options are not valid."""
         config = StoreConfig(
             runs_home(),
             **self._values_of(StoreConfig),
@@ -297,20 +317,20 @@ class Arguments:
         )
         check_access(config)
         check_endpoint(config.endpoint_url)
-        if S3_ENDPOINT in os.environ:  # botocore reads it
+        if S3_ENDPOINT in os.environ:  # botocore uses it
             check_endpoint(os.environ[S3_ENDPOINT], S3_ENDPOINT)
         check_endpoint(config.destination_endpoint_url, "--dest-endpoint-url")
         _check_region(config)
         return config
 
     def deployed(self) -> DeployedRuns:
-        """Return the runs of the deployed environment; `NotFoundError`: it is not there."""
+        """Return the runs of the deployed environment; `NotFoundError`: no such environment."""
         from s3unzip.operate.runs import DeployedRuns
 
         return DeployedRuns(self.env or "", replace(self.config(), check_reachable=False))
 
     def check_places(self, source: Location, destination: Location | None = None) -> None:
-        """Refuse options of S3 for places elsewhere, and names that S3 does not have."""
+        """Refuse S3 options for locations outside of S3, and names that S3 does not allow."""
         config = self.config()
         check_access(
             config,
@@ -321,23 +341,22 @@ class Arguments:
 
 
 def _check_region(config: StoreConfig) -> None:
-    """Check the form of a region, of AWS or of another server; `UsageError`: it is none."""
-    form = REGION
+    pattern = REGION
     if config.endpoint_url is not None:
-        form = SERVER_REGION
-    if config.region is not None and not form.match(config.region):
+        pattern = SERVER_REGION
+    if config.region is not None and not pattern.match(config.region):
         raise UsageError(f"--region {config.region!r}: not a region; they look like eu-west-1")
 
 
 def _name_outside_s3(location: Location | None) -> str | None:
-    """Return a location whose store takes no options of S3; None: the location is in S3."""
+    """Return the name of a location that takes no S3 options; None for other locations."""
     if location is None or location.store.takes_s3_options:
         return None
     return str(location)
 
 
 def _ask_password(name: str) -> bytes:
-    """Return the password that somebody types at the terminal."""
+    """Return the password that the user types; `name` begins the message of an error."""
     if not sys.stdin.isatty():
         raise UsageError(
             f"{name}: standard input is no terminal; name a file, or set {PASSWORD_VARIABLE}"
@@ -349,25 +368,25 @@ def _ask_password(name: str) -> bytes:
 
 
 def globs_of(names: Iterable[str]) -> tuple[str, ...]:
-    """Return globs for names, folders and globs that were given as arguments."""
+    """Return a glob for each argument; a slash before a name anchors it at the archive's root."""
     return tuple(name if has_wildcards(name) else f"/{name}" for name in names)
 
 
 def _read_pairs(row: OptionRow, texts: Iterable[str]) -> dict[str, str]:
-    """Return the values of a repeatable option by the texts before their ``=``.
+    """Return the values of a repeatable option by the text before their ``=``.
 
-    Of types the first glob that matches counts. Other pairs are sorted: another order is the same
-    run.
+    Content types keep their order, because the first glob that matches counts. Other pairs are
+    sorted, so that their order does not change the run's id.
     """
-    form = PAIR
+    pattern = PAIR
     example = "NAME=VALUE"
     is_type = row.option.form.endswith("=TYPE")
     if is_type:
-        form = TYPE
+        pattern = TYPE
         example = "GLOB=TYPE, like '*.csv=text/csv'"
     pairs: dict[str, str] = {}
     for text in texts:
-        match = form.fullmatch(text)
+        match = pattern.fullmatch(text)
         if match is None:
             raise UsageError(f"{row.word} {text}: must be {example}")
         if match[1] in pairs:
@@ -379,16 +398,16 @@ def _read_pairs(row: OptionRow, texts: Iterable[str]) -> dict[str, str]:
 
 
 def check_endpoint(url: str | None, name: str = "--endpoint-url") -> None:
-    """Check that `url` is one of an S3-compatible server; `UsageError`: it is not."""
+    """Raise `UsageError` if `url`, the value of the setting `name`, is no HTTP URL with a host."""
     if url is None:
         return
     try:
         parts = urlsplit(url)
         is_http = url.lower().startswith(("http://", "https://"))
-        fits = is_http and parts.hostname and parts.port != 0
+        is_valid = is_http and parts.hostname and parts.port != 0
     except ValueError:  # a port that is not a number, or a broken IPv6 address
-        fits = False
-    if not fits or re.search(r"[\s\x00-\x1f\x7f]", url):
+        is_valid = False
+    if not is_valid or re.search(r"[\s\x00-\x1f\x7f]", url):
         example = ""
         if "/" not in url:
             example = f", like http://{url}"

@@ -1,6 +1,6 @@
-"""Commands: functions of `Arguments` with the parameters that they take, and their help.
+"""Make commands of click from functions of `Arguments`.
 
-A command is a function of its arguments, with the names of what it takes::
+`command` decorates a function and names the parameters of the command::
 
     @command("src names", MEMBER_OPTIONS, ODD, SOURCE_OPTIONS, "json")
     def ls(arguments: Arguments) -> int: ...
@@ -14,8 +14,7 @@ from typing import Any
 
 import click
 
-from s3unzip.cli.arguments import Arguments, Declaration
-from s3unzip.cli.completion import complete_from
+from s3unzip.cli.arguments import Arguments, Declaration, complete_from
 from s3unzip.errors import UsageError
 from s3unzip.local import logs
 from s3unzip.model import Options
@@ -27,7 +26,6 @@ LEVELS = ("error", "warning", "info", "debug")
 
 
 def _declare(row: OptionRow) -> Declaration:
-    """Return the declaration of an option of the table."""
     settings: dict[str, Any] = {"envvar": row.option.variable}
     if row.option.known_values:
         settings["shell_complete"] = complete_from(row.option.known_values)
@@ -48,10 +46,10 @@ def _declare(row: OptionRow) -> Declaration:
 
 
 def _declarations() -> Iterator[tuple[str, Declaration]]:
-    """Yield each parameter of the commands with its declaration."""
-    for name, declared in Arguments.__dataclass_fields__.items():
-        if "declaration" in declared.metadata:
-            yield name, declared.metadata["declaration"]
+    """Yield the name and the declaration of each parameter of any command."""
+    for name, field in Arguments.__dataclass_fields__.items():
+        if "declaration" in field.metadata:
+            yield name, field.metadata["declaration"]
     for kind in (Options, ObjectProperties, StoreConfig):
         for row in read_options(kind):
             if row.word:
@@ -62,11 +60,12 @@ DECLARATIONS = dict(_declarations())
 
 
 def names_in(section: HelpSection) -> str:
-    """Return the names of the parameters of a section of the help."""
-    return " ".join(name for name, declared in DECLARATIONS.items() if declared.section is section)
+    """Return the names of the parameters in a section of the help, separated by spaces."""
+    names = (name for name, declaration in DECLARATIONS.items() if declaration.section is section)
+    return " ".join(names)
 
 
-# Names of parameters that commands share.
+# Names of parameters that several commands have.
 MEMBER_OPTIONS = names_in(HelpSection.MEMBERS)
 WHERE = names_in(HelpSection.KEYS)
 LOOK = names_in(HelpSection.OBJECTS)
@@ -78,10 +77,10 @@ PLACES = f"{SOURCE_OPTIONS} dest_endpoint_url dest_profile"
 
 
 class GroupedCommand(click.Command):
-    """A command whose help shows its options by sections."""
+    """A command whose help groups its options in sections."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse what is typed; every mistake knows the command whose help says what is right."""
+        """Parse arguments; each error gets the context, which names the command in the message."""
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
@@ -91,7 +90,7 @@ class GroupedCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options below the titles of their sections."""
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
-        sections = {name: declared.section for name, declared in DECLARATIONS.items()}
+        sections = {name: declaration.section for name, declaration in DECLARATIONS.items()}
         for section in (*HelpSection, None):  # None: options without a section, and --help
             records = [
                 option.get_help_record(ctx)
@@ -106,28 +105,29 @@ class GroupedCommand(click.Command):
 def command(
     *names: str, **changes: dict[str, Any]
 ) -> Callable[[Callable[[Arguments], int]], click.Command]:
-    """Return what makes a command of a function, whose docstring is the help.
+    """Return a decorator that makes a command of a function, with its docstring as the help.
 
-    The command takes the parameters that `names` name, some of them with other settings.
+    Args:
+        names: the command's parameters; each text may have several names, separated by spaces.
+        changes: settings of click for single parameters, which replace the declared ones.
     """
 
-    def make(act: Callable[[Arguments], int]) -> click.Command:
+    def make(function: Callable[[Arguments], int]) -> click.Command:
         def start(**values: Any) -> int:
-            """Call the function with what click parsed, by the parameters' names."""
             own = values.keys() & Arguments.__dataclass_fields__.keys()
-            shared = {name: values[name] for name in values.keys() - own}
-            arguments = Arguments(shared, **{name: values[name] for name in own})
+            run_options = {name: values[name] for name in values.keys() - own}
+            arguments = Arguments(run_options, **{name: values[name] for name in own})
             _start_logging(arguments.verbose)
-            return act(arguments)
+            return function(arguments)
 
         return GroupedCommand(
-            act.__name__,
+            function.__name__,
             params=[
                 _make_parameter(name, changes.get(name, {}))
                 for name in " ".join((*names, "verbose")).split()
             ],
             callback=start,
-            help=act.__doc__,
+            help=function.__doc__,
             context_settings={"help_option_names": ["-h", "--help"]},
         )
 
@@ -135,16 +135,13 @@ def command(
 
 
 def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
-    """Return an option or an argument of click, some of its settings changed.
-
-    A default of False makes an option a flag, one of () makes a parameter repeatable.
-    """
-    declared = DECLARATIONS[name]
-    form = declared.form.split()
-    names = [part for part in form if part.startswith("-")]
-    metavar = next((part for part in form if part not in names), None)
-    default = declared.default
-    settings = {"help": declared.help, "metavar": metavar, **declared.settings}
+    """Return an option or an argument of click; `changes` replace its declared settings."""
+    declaration = DECLARATIONS[name]
+    form = declaration.form.split()
+    names = [word for word in form if word.startswith("-")]
+    metavar = next((word for word in form if word not in names), None)
+    default = declaration.default
+    settings = {"help": declaration.help, "metavar": metavar, **declaration.settings}
     if metavar is not None and metavar.startswith("<"):
         settings["type"] = click.Choice(metavar.strip("<>").split("|"))
     if names:
@@ -163,7 +160,7 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
 
 
 def _start_logging(verbose: int) -> None:
-    """Set up logging as this process and its workers are configured."""
+    """Log at the level of -v or of `LOG_LEVEL`; worker processes inherit the variable."""
     if verbose:
         os.environ[logs.LOG_LEVEL] = "info" if verbose == 1 else "debug"
     level = os.environ.get(logs.LOG_LEVEL)

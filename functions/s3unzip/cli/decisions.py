@@ -1,4 +1,4 @@
-"""``run --dry-run``: print what a run would do about each member."""
+"""``run --dry-run``, and the question that commands add to the error of a missing archive."""
 
 import sys
 from collections import Counter
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from s3unzip.cli.arguments import Arguments
-from s3unzip.cli.printing import print_json, warn
+from s3unzip.cli.terminal import print_json, warn
 from s3unzip.errors import NotFoundError
 from s3unzip.model import Location, Request
 from s3unzip.printable import printable, printable_name
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def list_decisions(arguments: Arguments, request: Request) -> int:
-    """Print what a run would do about each member; return 1 if it could not do all of it."""
+    """Print what a run would do with each member; return 1 if it cannot write a member, else 0."""
     from s3unzip.api.options import judge_selection, make_policy
     from s3unzip.context import Context
     from s3unzip.local.dry_run import decide
@@ -32,31 +32,30 @@ def list_decisions(arguments: Arguments, request: Request) -> int:
     if deletes:
         check_extra(request, config.work, context.stores)
     counts: Counter[str] = Counter()
-    with asking_for_a_prefix(request.source):
-        judge = judge_selection(request.options, warn)
-        for decision in decide(request, context, judge, delete_extra=deletes):
+    with suggesting_prefix(request.source):
+        check = judge_selection(request.options, warn)
+        for decision in decide(request, context, check, delete_extra=deletes):
             counts[decision.action] += 1
             if arguments.json:
                 print_json(decision)
             else:
-                sys.stdout.write(_decision_line(decision))
-    shown = ", ".join(f"{count:,} {action}" for action, count in counts.items())
-    sys.stderr.write(f"dry run, nothing is written: {shown or 'no members'}\n")
-    return 1 if counts["fail"] or counts["refuse"] else 0
+                _print_decision(decision)
+    totals = ", ".join(f"{count:,} {action}" for action, count in counts.items())
+    sys.stderr.write(f"dry run, nothing is written: {totals or 'no members'}\n")
+    return int(counts["fail"] > 0 or counts["refuse"] > 0)
 
 
-def _decision_line(decision: "Decision") -> str:
-    """Return the line of a member or an object."""
+def _print_decision(decision: "Decision") -> None:
     detail = ""
     if decision.message:
         detail = f"  {printable(decision.message)} ({decision.reason})"
     key = printable_name(decision.key)
-    return f"{decision.action:9}  {decision.size:12,}  {key}{detail}\n"
+    sys.stdout.write(f"{decision.action:9}  {decision.size:12,}  {key}{detail}\n")
 
 
 @contextmanager
-def asking_for_a_prefix(source: Location) -> Iterator[None]:
-    """Ask whether an object that is not there is meant as a prefix."""
+def suggesting_prefix(source: Location) -> Iterator[None]:
+    """Add a question to the error of a missing object: its key may be meant as a prefix."""
     try:
         yield
     except NotFoundError as error:

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from s3unzip.cli.arguments import Arguments
 from s3unzip.cli.commands import SERVER, command
-from s3unzip.cli.printing import print_json
-from s3unzip.cli.terminal import confirm
+from s3unzip.cli.terminal import confirm, print_json
 from s3unzip.errors import BudgetError, InterruptedRunError, UsageError
 from s3unzip.figures import show_bytes, show_count, show_dollars, show_time
 from s3unzip.model import Location

@@ -1,4 +1,4 @@
-"""Commands on an archive alone, which write nothing: ``ls``, ``cat``, ``test``."""
+"""Commands that read an archive and write nothing: ``ls``, ``cat``, ``test``."""
 
 import re
 import sys
@@ -14,8 +14,8 @@ from s3unzip import Archive, ArchiveMember
 from s3unzip.api.options import judge_selection, make_policy
 from s3unzip.cli.arguments import Arguments, globs_of
 from s3unzip.cli.commands import MEMBER_OPTIONS, ODD, SOURCE_OPTIONS, command
-from s3unzip.cli.decisions import asking_for_a_prefix
-from s3unzip.cli.printing import print_json, warn
+from s3unzip.cli.decisions import suggesting_prefix
+from s3unzip.cli.terminal import print_json, warn
 from s3unzip.errors import UsageError
 from s3unzip.explanations import describe
 from s3unzip.figures import show_time
@@ -24,7 +24,8 @@ from s3unzip.model import Location, Request
 from s3unzip.printable import printable_name
 from s3unzip.stores.locations import parse_source
 
-NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")  # controls that no text has
+# Control characters other than tabs, line ends, form feeds and ESC, which text may contain.
+NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 class ListedMember(Struct, frozen=True, omit_defaults=True):
@@ -41,11 +42,10 @@ class ListedMember(Struct, frozen=True, omit_defaults=True):
     message: str | None = None  # what was found, in words
 
 
-def _open(arguments: Arguments) -> Archive:
-    """Return the archive of a command."""
+def _open_archive(arguments: Arguments) -> Archive:
     source = parse_source(arguments.src)
     arguments.check_places(source)
-    with asking_for_a_prefix(source):
+    with suggesting_prefix(source):
         return s3unzip.open_archive(
             arguments.src,
             arguments.options(),
@@ -61,21 +61,20 @@ def _open(arguments: Arguments) -> Archive:
 )
 def ls(arguments: Arguments) -> int:
     """List an archive's members; reads only its directory."""
-    archive = _open(arguments)
+    archive = _open_archive(arguments)
     if arguments.json:
         for member in archive.members():
-            print_json(_describe(member))
+            print_json(_list_member(member))
     else:
         refused = _print_members(archive.members())
         sys.stdout.flush()
         from s3unzip.cli.output import print_reasons
 
         print_reasons(refused, archive.warnings)
-    return 1 if archive.refused else 0
+    return int(archive.refused > 0)
 
 
-def _describe(member: ArchiveMember) -> ListedMember:
-    """Return the line of a member: what it is, or for a refused one only why."""
+def _list_member(member: ArchiveMember) -> ListedMember:
     problem = member.problem
     if problem is not None:
         return ListedMember(
@@ -97,12 +96,14 @@ def _describe(member: ArchiveMember) -> ListedMember:
 
 
 def _print_members(members: Iterable[ArchiveMember]) -> Counter[str]:
-    """Print a table as ``unzip -v`` does; return how many members each code refuses."""
+    """Print a table as ``unzip -v`` does; return the number of refused members by reason."""
     refused = Counter[str]()
     write = sys.stdout.write
     write("  Length   Method       Size  Cmpr    Date    Time   CRC-32   Name\n")
     write("--------  -------- --------- ---- ---------- ----- --------  ----\n")
-    count = size = compressed = 0
+    count = 0
+    size = 0  # of the members that are not refused, as `compressed`
+    compressed = 0
     for member in members:
         count += 1
         name = printable_name(member.name)
@@ -113,22 +114,23 @@ def _print_members(members: Iterable[ArchiveMember]) -> Counter[str]:
             continue
         size += member.size
         compressed += member.compressed_size
-        when = ""
+        mtime = ""
         if member.mtime is not None:
-            when = show_time(member.mtime)
+            mtime = show_time(member.mtime)
         write(
             f"{member.size:8}  {member.method:8} {member.compressed_size:9} "
-            f"{_saved(member.size, member.compressed_size):4} "
-            f"{when:16} {member.crc32:08x}  {name}\n"
+            f"{_saved_percent(member.size, member.compressed_size):4} "
+            f"{mtime:16} {member.crc32:08x}  {name}\n"
         )
     write("--------           --------- ----                            ----\n")
-    files = f"{count} file" + ("" if count == 1 else "s")
-    write(f"{size:8}           {compressed:9} {_saved(size, compressed):4}{'':28}{files}\n")
+    percent = _saved_percent(size, compressed)
+    files = "file" if count == 1 else "files"
+    write(f"{size:8}           {compressed:9} {percent:4}{'':28}{count} {files}\n")
     return refused
 
 
-def _saved(size: int, compressed: int) -> str:
-    """Return the share of a size that compression saved: nothing where the data grew."""
+def _saved_percent(size: int, compressed: int) -> str:
+    """Return the share of `size` that compression saved; data that grew shows 0 %."""
     saved = max(0, size - compressed)
     return f"{100 * saved // max(1, size):3}%"
 
@@ -136,18 +138,16 @@ def _saved(size: int, compressed: int) -> str:
 @command("src names", ODD, SOURCE_OPTIONS, names={"required": True})
 def cat(arguments: Arguments) -> int:
     """Write members to stdout, checked; reads only their ranges."""
-    archive = _open(arguments)
-    patterns = [compile_name(pattern) for pattern in globs_of(arguments.names)]
+    archive = _open_archive(arguments)
+    globs = [compile_name(glob) for glob in globs_of(arguments.names)]
 
-    def number_of_glob(member: ArchiveMember) -> int:
-        """Return the number of the first glob that matches a member."""
-        numbers = (n for n, pattern in enumerate(patterns) if pattern.match(member.name))
-        return next(numbers, 0)
+    def first_match(member: ArchiveMember) -> int:
+        """Return the index of the first glob that matches a member."""
+        return next((index for index, glob in enumerate(globs) if glob.match(member.name)), 0)
 
-    # In the order of the globs, and of the directory within one. A refused member raises here,
-    # before the first byte is written.
-    members = sorted(archive.members(), key=number_of_glob)
-    contents = [member.stream() for member in members]
+    # Members keep the directory's order where they match the same glob.
+    members = sorted(archive.members(), key=first_match)
+    contents = [member.stream() for member in members]  # a refused member raises before any output
     is_terminal = sys.stdout.isatty()
     for member, content in zip(members, contents, strict=True):
         for data in content:
@@ -163,7 +163,7 @@ def cat(arguments: Arguments) -> int:
 def test(arguments: Arguments) -> int:
     """Decode every member and check its CRC-32; nothing is written.
 
-    It makes the checks of a run, with as many processes, and keeps no record.
+    Makes the same checks as a run, with as many processes, and keeps no record.
 
     Exit code: 0 all members are sound, 1 some are not, 3 archive rejected.
     """
@@ -185,7 +185,7 @@ def test(arguments: Arguments) -> int:
                 stores, policy, tuning, processes=arguments.processes, progress=display
             ) as machine,
             display,
-            asking_for_a_prefix(source),
+            suggesting_prefix(source),
         ):
             report = machine.run(
                 Request(source, NOWHERE, options),
@@ -193,7 +193,7 @@ def test(arguments: Arguments) -> int:
                 lambda plan: display.planned(plan.summary),
             )
     if arguments.json:
-        # Its PUTs went nowhere.
+        # The run counted a PUT for each decoded member, but none was sent.
         print_json(replace(report, requests=replace(report.requests, put=0)))
     if not arguments.quiet:
         print_test(report, sys.stderr if arguments.json else sys.stdout)

@@ -1,4 +1,4 @@
-"""``s3unzip``: the commands, what is said of mistyped ones, and how they end."""
+"""``s3unzip``: the list of commands, their start and their end, and advice on mistyped ones."""
 
 import os
 import re
@@ -10,19 +10,15 @@ from typing import Any, NoReturn
 
 import click
 
-from s3unzip.cli.terminal import (
-    OUTPUT_LOST,
-    OutputLostError,
-    Stopping,
-    drop_output,
-)
+from s3unzip.cli.terminal import OUTPUT_LOST, OutputLostError, Stopping, drop_output
 from s3unzip.printable import printable
 from s3unzip.version import __version__
 
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
-COMPLETION = "_S3UNZIP_COMPLETE"  # set by the script of a shell
+COMPLETION = "_S3UNZIP_COMPLETE"  # set by the completion script of a shell
 
-# The module of a command, and the first sentence of its help: the list of commands loads none.
+# The module of each command, and the first sentence of its help. So the list of commands can be
+# printed before any of these modules is loaded.
 COMMANDS = {
     "run": ("run", "Extract an archive, or several, on this machine."),
     "plan": ("plan", "Estimate a run: its work, time and cost; nothing is written."),
@@ -38,7 +34,7 @@ COMMANDS = {
     "submit": ("deployed", "Queue archives that are already there."),
     "doctor": ("deployed", "Check a deployed environment, and say what to do."),
 }
-# Words of other tools, and of earlier versions, for what is done here by another name.
+# Commands of other tools and of earlier versions, with the commands that do the same here.
 OTHER_NAMES = {
     "help": "s3unzip --help",
     "version": "s3unzip --version",
@@ -58,8 +54,8 @@ OTHER_NAMES = {
     "backlog": "s3unzip submit, and s3unzip runs",
     "reconcile": "s3unzip submit --missing",
 }
-# Click's own words, and shorter ones.
-PLAIN = (
+# Patterns of click's messages, with plainer words.
+PLAIN_WORDS = (
     (r"'[^']*' is not a valid integer( range)?", "must be a whole number"),
     (r"'[^']*' is not a valid float( range)?", "must be a number"),
     (r"\S+ is not in the range x>=(\S+)", r"must be at least \1"),
@@ -74,20 +70,20 @@ def load_command(name: str) -> click.Command:
 
 
 class Program(click.Group):
-    """The program: a group that loads a command when it is asked for."""
+    """A group of commands that are loaded on their first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
-        """Return the names of the commands, the first ones that a user needs first."""
+        """Return the names of the commands, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Return the command of this name, None if there is none."""
+        """Return the command of this name, or None if it does not exist."""
         if cmd_name not in COMMANDS:
             return None
         return load_command(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the commands with their summaries, none of them loaded."""
+        """Write the commands with their summaries; click's own method would load them all."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
@@ -95,7 +91,7 @@ class Program(click.Group):
 @click.group(
     "s3unzip",
     cls=Program,
-    commands=dict.fromkeys(COMMANDS, click.Command(None)),  # for near names
+    commands=dict.fromkeys(COMMANDS, click.Command(None)),  # click suggests similar names from it
     invoke_without_command=True,
     help="Extract ZIP archives of any size from S3 to S3, in parallel, verified.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -105,13 +101,13 @@ class Program(click.Group):
 )
 @click.pass_context
 def PROGRAM(context: click.Context) -> None:  # noqa: N802 - a constant
-    """Print the help where no command is given."""
+    """Print the help if no command is given."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command and exit with its code: errors are one line, never a traceback."""
+    """Run a command and exit with its code. An error prints one line, never a traceback."""
     if arguments is None:
         arguments = sys.argv[1:]
     stopping = Stopping()
@@ -122,18 +118,21 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if stopping.heard:
             code = stopping.exit_code
     except (KeyboardInterrupt, EOFError):
-        code = _say("stopped", stopping.exit_code)
+        code = _print_error("stopped", stopping.exit_code)
     except Exception as error:  # noqa: BLE001 - the command line's outermost edge
-        code = _end_badly(error, stopping)
+        code = _report_error(error, stopping)
     sys.exit(code)
 
 
 def _invoke(arguments: list[str]) -> int:
-    """Run a command; return its exit code. Click's own `main` would print a line on Ctrl-C."""
+    """Run a command; return its exit code.
+
+    This replaces click's own `main`, which prints another message on Ctrl-C.
+    """
     if len(arguments) > 1 and arguments[0] == "help" and arguments[1] in COMMANDS:
         arguments = [arguments[1], "--help"]
     if COMPLETION in os.environ:
-        PROGRAM.main(arguments, "s3unzip", COMPLETION)
+        PROGRAM.main(arguments, "s3unzip", COMPLETION)  # prints completions and exits
     try:
         with PROGRAM.make_context("s3unzip", arguments) as context:
             code: Any = PROGRAM.invoke(context)
@@ -145,31 +144,29 @@ def _invoke(arguments: list[str]) -> int:
 
 
 def explain_mistake(error: click.ClickException) -> str:
-    """Return one line: what is wrong, and the command whose help shows what is right."""
+    """Return one line with the mistake, and with the command that shows the help about it."""
     if isinstance(error, click.exceptions.NoSuchCommand):
-        advice = _name_command(error.command_name)
+        advice = _suggest_command(error.command_name)
         if advice is not None:
             return f"No such command '{error.command_name}'; use: {advice}"
     message = error.format_message().rstrip(".")
-    for pattern, plain in PLAIN:
-        message = re.sub(pattern, plain, message)
+    for pattern, plain_words in PLAIN_WORDS:
+        message = re.sub(pattern, plain_words, message)
     command = getattr(getattr(error, "ctx", None), "command_path", "s3unzip")
     if isinstance(error, click.exceptions.NoSuchOption) and command == "s3unzip":
         message += "; options follow the command"
     return f"{message} (see {command} --help)"
 
 
-def _name_command(name: str) -> str | None:
-    """Return the command that does what `name` was meant to do; None: it is not known."""
-    if name in OTHER_NAMES:
-        return OTHER_NAMES[name]
+def _suggest_command(name: str) -> str | None:
+    """Return commands that may be meant by `name`, which is no command; None: no idea."""
     if "://" in name or name.lower().endswith(".zip"):
         return f"s3unzip run {name} DEST, or s3unzip ls {name}"
-    return None
+    return OTHER_NAMES.get(name)
 
 
-def _end_badly(error: Exception, stopping: Stopping) -> int:
-    """Say what ended the command, if anything is wrong at all; return the exit code."""
+def _report_error(error: Exception, stopping: Stopping) -> int:
+    """Print what ended the command, and return its exit code."""
     from s3unzip import errors
 
     if isinstance(error, BrokenPipeError):  # `s3unzip ls ... | head`
@@ -177,11 +174,13 @@ def _end_badly(error: Exception, stopping: Stopping) -> int:
         return 0
     if isinstance(error, OutputLostError):
         drop_output()
-        return _say(f"standard output: {error.strerror}; not all of it is written", OUTPUT_LOST)
+        return _print_error(
+            f"standard output: {error.strerror}; not all of it is written", OUTPUT_LOST
+        )
     if isinstance(error, click.ClickException):
-        return _say(explain_mistake(error), error.exit_code)
+        return _print_error(explain_mistake(error), error.exit_code)
     if not isinstance(error, errors.S3UnzipError):
-        return _end_unexpectedly(error)
+        return _report_foreign_error(error)
     if isinstance(error, errors.ArchiveError):
         from s3unzip.cli.output import describe_finding
 
@@ -190,30 +189,30 @@ def _end_badly(error: Exception, stopping: Stopping) -> int:
     code = error.exit_code
     if isinstance(error, errors.InterruptedRunError):
         code = stopping.exit_code
-    return _say(error, code)
+    return _print_error(error, code)
 
 
-def _end_unexpectedly(error: Exception) -> int:
-    """Say what ended the command: an error of the system, or a bug."""
+def _report_foreign_error(error: Exception) -> int:
+    """Print an error of the operating system, or a bug; return the exit code."""
     from s3unzip import errors
     from s3unzip.stores.files import is_known, translate_error
 
     if isinstance(error, OSError) and is_known(error):
         failure = translate_error(error, str(error.filename or "this machine"))
-        return _say(failure, failure.exit_code)
+        return _print_error(failure, failure.exit_code)
     if errors.is_out_of_memory(error):
-        return _say(
+        return _print_error(
             "no memory left: give fewer --workers, or raise the limit (ulimit -v)",
             errors.ServiceFaultError.exit_code,
         )
     if os.environ.get("S3UNZIP_DEBUG"):
         traceback.print_exc()
-    return _say(
+    return _print_error(
         f"internal error, please report it: {type(error).__name__}: {error}", INTERNAL_ERROR
     )
 
 
-def _say(message: object, code: int) -> int:
-    """Print one line; return the exit code that goes with it."""
+def _print_error(message: object, code: int) -> int:
+    """Print one line, and return `code`, the exit code of this error."""
     sys.stderr.write(f"s3unzip: {printable(str(message))}\n")
     return code

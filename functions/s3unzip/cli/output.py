@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s3unzip.cli.printing import print_json
 from s3unzip.cli.progress import RunDisplay
+from s3unzip.cli.terminal import print_json
 from s3unzip.explanations import advise, describe, explain
 from s3unzip.figures import show_bytes, show_count, show_seconds
 from s3unzip.model import Location, Report, Request, Verdict

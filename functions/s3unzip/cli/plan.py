@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from s3unzip.api.options import judge_selection, make_policy
 from s3unzip.cli.arguments import Arguments
 from s3unzip.cli.commands import MEMBER_OPTIONS, ODD, PLACES, WHERE, command
-from s3unzip.cli.decisions import asking_for_a_prefix
+from s3unzip.cli.decisions import suggesting_prefix
 from s3unzip.cli.output import print_reasons
-from s3unzip.cli.printing import print_json, warn, write_table
+from s3unzip.cli.terminal import print_json, warn, write_table
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
 from s3unzip.estimate import Bin, Estimate, check_budget, estimate_archive
@@ -66,7 +66,7 @@ def plan(arguments: Arguments) -> int:
     arguments.check_places(request.source)
     tuning = arguments.tuning(setting.platform, setting.tuning)
     context = Context(open_stores(arguments.config()), LocalClock(), policy, tuning)
-    with asking_for_a_prefix(request.source):
+    with suggesting_prefix(request.source):
         made = _estimate(request, context, setting.platform)
     if arguments.json:
         print_json(made)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import s3unzip
 from s3unzip.cli.arguments import Arguments
 from s3unzip.cli.commands import AFTERWARDS, LOOK, MEMBER_OPTIONS, ODD, PLACES, WHERE, command
-from s3unzip.cli.decisions import asking_for_a_prefix, list_decisions
-from s3unzip.cli.printing import warn
-from s3unzip.cli.terminal import confirm
+from s3unzip.cli.decisions import list_decisions, suggesting_prefix
+from s3unzip.cli.terminal import confirm, warn
 from s3unzip.contradictions import check_access
 from s3unzip.errors import AccessDeniedError, ConflictError, UsageError
 from s3unzip.figures import show_bytes, show_count
@@ -85,7 +84,7 @@ def _extract_one(arguments: Arguments, source: Location, destination: Location) 
     may_delete = None
     if arguments.delete_extra is not None:
         may_delete = question.decide
-    with output, asking_for_a_prefix(source):
+    with output, suggesting_prefix(source):
         report = s3unzip.extract(
             arguments.sources[0],
             arguments.dest,

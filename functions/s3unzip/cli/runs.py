@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from s3unzip.cli.arguments import Arguments
 from s3unzip.cli.commands import PLACES, SERVER, command
 from s3unzip.cli.output import print_report
-from s3unzip.cli.printing import print_json, warn, write_table
 from s3unzip.cli.progress import RunDisplay, failed_line
+from s3unzip.cli.terminal import print_json, warn, write_table
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UnreadableRecordError, UsageError
 from s3unzip.figures import show_count, show_seconds, show_time

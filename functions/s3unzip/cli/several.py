@@ -16,8 +16,8 @@ from s3unzip.api.options import make_policy
 from s3unzip.cli.arguments import Arguments
 from s3unzip.cli.decisions import list_decisions
 from s3unzip.cli.output import print_failures, shown_connections
-from s3unzip.cli.printing import print_json, warn, write_table
 from s3unzip.cli.progress import Figures, RunDisplay
+from s3unzip.cli.terminal import print_json, warn, write_table
 from s3unzip.errors import InterruptedRunError, NotFoundError, S3UnzipError, UsageError
 from s3unzip.figures import show_bytes, show_count
 from s3unzip.local.machine import Machine, open_machine

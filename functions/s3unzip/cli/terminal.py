@@ -1,14 +1,14 @@
-"""The process and its terminal: standard streams that may be closed or full, and signals.
+"""The process and its terminal: standard streams, what commands print, and signals.
 
-The next file or connection that is opened would get a closed descriptor, and messages would go
-there. Errors that cannot be written must not stop a run. Output that cannot be written ends the
-command with an exit code of its own.
+A standard stream may be closed. Then the next file or connection that is opened would get its
+descriptor and the messages, so `repair_streams` opens closed streams. A message that cannot be
+written does not stop a run. Output that cannot be written ends the command with `OUTPUT_LOST`.
 
-SIGTERM and SIGHUP end a command as Ctrl-C does: what is done is put on record first. The exception
-for a signal can be lost. Python raises `KeyboardInterrupt` between two instructions of the main
-thread. While a freed file object is being closed, Python discards such an exception silently
-(``iobase_finalize`` in CPython's Modules/_io/iobase.c); answers over HTTP are such objects. So the
-exception is raised again until somebody handles it, at the latest when the command ends.
+SIGTERM and SIGHUP end a command as Ctrl-C does: a run records its finished work first. Python
+raises `KeyboardInterrupt` between two instructions of the main thread. This exception can be lost:
+Python discards it silently while it closes a freed file object (``iobase_finalize`` in CPython's
+Modules/_io/iobase.c), and responses over HTTP are such objects. So `Stopping` raises the exception
+again until it is handled, at the latest when the command ends.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from s3unzip.printable import printable_lines
+from s3unzip.printable import printable, printable_json, printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
     from types import FrameType
     from typing import TextIO
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 INPUT, OUTPUT, ERRORS = range(3)
 OUTPUT_LOST = 74  # EX_IOERR of sysexits.h
-STOPPING = (signal.SIGTERM, signal.SIGHUP)  # besides SIGINT, which Python itself handles
-AGAIN_SECONDS = 0.5  # until an exception that nobody handles is raised again
+STOPPING = (signal.SIGTERM, signal.SIGHUP)  # Python itself handles only SIGINT
+AGAIN_SECONDS = 0.5  # between two attempts to raise an exception that is not handled yet
 
 
 class OutputLostError(OSError):
@@ -41,28 +41,28 @@ class OutputLostError(OSError):
 
 
 class _Stream(io.FileIO):
-    """A standard stream whose failed writes are an error of their own, or none for messages."""
+    """A standard stream; failed writes raise `OutputLostError`, but are ignored for messages."""
 
     def write(self, data: ReadableBuffer, /) -> int | None:  # type: ignore[override]  # as FileIO
         try:
             return super().write(data)
         except OSError as error:
             if self.fileno() == ERRORS:
-                return memoryview(data).nbytes  # nobody reads it
-            if isinstance(error, BrokenPipeError):  # nobody reads it any more
+                return memoryview(data).nbytes  # as if it were written
+            if isinstance(error, BrokenPipeError):  # the reader has ended, as `head` does
                 raise
             raise OutputLostError(error.errno, error.strerror) from error
 
 
-class _Text(io.TextIOWrapper):
-    """A standard stream on which nothing but this program's own lines acts on a terminal.
+class _SafeText(io.TextIOWrapper):
+    """A standard stream that escapes control characters.
 
-    Whatever is printed may quote an archive, a key or a server.
+    Output may quote an archive, a key or a server, and control characters steer a terminal.
     """
 
     def __init__(self, raw: _Stream, encoding: str, errors: str, *, by_line: bool) -> None:
         super().__init__(io.BufferedWriter(raw), encoding, errors, line_buffering=by_line)
-        # The same stream as it is, for what moves the cursor: the progress display.
+        # The progress display escapes its texts itself and moves the cursor.
         self.unescaped = io.TextIOWrapper(self.buffer, encoding, errors, line_buffering=by_line)
 
     def write(self, text: str, /) -> int:
@@ -70,28 +70,39 @@ class _Text(io.TextIOWrapper):
 
 
 def unescaped_errors() -> TextIO:
-    """Return standard error for text that is escaped already, and moves the cursor."""
-    if isinstance(sys.stderr, _Text):
+    """Return standard error without escapes, for text that moves the cursor."""
+    if isinstance(sys.stderr, _SafeText):
         return sys.stderr.unescaped
     return sys.stderr
 
 
-def mend_streams() -> None:
-    """Open closed standard streams on nothing, and let no failed write of errors do harm."""
+def repair_streams() -> None:
+    """Open closed standard streams, and replace output and errors by safe streams."""
     for number in (INPUT, OUTPUT, ERRORS):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free number is this one. Writing output fails, and the command reports it.
+            # The new descriptor is `number`, the lowest free one. Output is opened for reading, so
+            # that writing fails and the command reports it.
             os.open(os.devnull, os.O_RDONLY if number == OUTPUT else os.O_RDWR)
     if sys.stdin is None:
-        sys.stdin = open(INPUT, closefd=False)  # noqa: SIM115 - for as long as the process
-    sys.stdout = _text(OUTPUT, sys.stdout)
-    sys.stderr = _text(ERRORS, sys.stderr, by_line=True)
+        sys.stdin = open(INPUT, closefd=False)  # noqa: SIM115 - open until the process ends
+    sys.stdout = _replace_stream(OUTPUT, sys.stdout)
+    sys.stderr = _replace_stream(ERRORS, sys.stderr, by_line=True)
+
+
+def _replace_stream(number: int, replaced: TextIO | None, *, by_line: bool = False) -> _SafeText:
+    """Return a stream on the descriptor `number`, with the encoding of the replaced one.
+
+    Characters that the encoding does not have become escapes.
+    """
+    raw = _Stream(number, "wb", closefd=False)
+    encoding = getattr(replaced, "encoding", None) or "utf-8"
+    return _SafeText(raw, encoding, "backslashreplace", by_line=by_line or raw.isatty())
 
 
 def drop_output() -> None:
-    """Let what is still to be written to standard output vanish."""
+    """Discard what is buffered for standard output, and all later output."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)
@@ -104,23 +115,39 @@ def confirm(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def _text(number: int, replaced: TextIO | None, *, by_line: bool = False) -> _Text:
-    """Return a stream on this file descriptor, to replace another one.
+def warn(sentence: str) -> None:
+    """Print a warning as one line on standard error."""
+    sys.stderr.write(f"s3unzip: warning: {printable(sentence)}\n")
 
-    Characters that its encoding does not have become escapes.
+
+def print_json(value: object) -> None:
+    """Print a value as one line of JSON on standard output."""
+    from s3unzip.model import encode
+
+    sys.stdout.write(printable_json(encode(value).decode()) + "\n")
+
+
+def write_table(rows: Sequence[Sequence[str]], out: TextIO, right: Collection[str] = ()) -> None:
+    """Write rows with aligned columns; the first row has the titles.
+
+    Columns whose titles are in `right` are aligned to the right.
     """
-    raw = _Stream(number, "wb", closefd=False)
-    encoding = getattr(replaced, "encoding", None) or "utf-8"
-    return _Text(raw, encoding, "backslashreplace", by_line=by_line or raw.isatty())
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if title in right else cell.ljust(width)
+            for cell, width, title in zip(row, widths, rows[0], strict=True)
+        )
+        out.write("  ".join(cells).rstrip() + "\n")
 
 
 class Stopping:
-    """Which signal stopped this program."""
+    """Ends this program after a signal, and knows which signal it was."""
 
     def __init__(self) -> None:
         self._number: int = signal.SIGINT
-        self._handlers: dict[int, Any] = {}  # that this program replaced, by signal
-        self._timer = (0.0, 0.0)  # that was set before: seconds left, and interval
+        self._handlers: dict[int, Any] = {}  # the replaced handlers, by signal
+        self._timer = (0.0, 0.0)  # the replaced timer: seconds left, and interval
 
     @property
     def heard(self) -> bool:
@@ -129,16 +156,15 @@ class Stopping:
 
     @property
     def exit_code(self) -> int:
-        """128 and the signal's number, as shells have it: 130, 143 or 129."""
+        """128 and the signal's number, as in shells: 130, 143 or 129."""
         return 128 + self._number
 
     @contextmanager
     def like_ctrl_c(self) -> Iterator[None]:
         """Raise `KeyboardInterrupt` inside the block for SIGINT and the `STOPPING` signals.
 
-        An exception that Python loses is raised again.
-
-        A signal that is ignored stays so (nohup).
+        If Python loses the exception, it is raised again. Ignored signals stay ignored, as nohup
+        wants it. Other threads than the main one cannot set handlers.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -152,7 +178,7 @@ class Stopping:
             lost = False
             if signal.SIGALRM in self._handlers:
                 _, interval = signal.setitimer(signal.ITIMER_REAL, *self._timer)
-                lost = interval > 0  # the timer still runs: nobody has handled the exception
+                lost = interval > 0  # the timer still runs, so the exception was not handled
             for signal_number, handler in self._handlers.items():
                 signal.signal(signal_number, handler)
             self._handlers.clear()
@@ -164,14 +190,13 @@ class Stopping:
         del frame
         self._number = number
         timer = signal.setitimer(signal.ITIMER_REAL, 0.0)
-        if signal.SIGALRM not in self._handlers:
+        if signal.SIGALRM not in self._handlers:  # the first signal
             self._timer = timer
-            self._handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._repeat)
+            self._handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._raise_again)
         signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS, AGAIN_SECONDS)
         raise KeyboardInterrupt
 
-    def _repeat(self, number: int, frame: FrameType | None) -> None:
-        """Raise the exception again if nobody handles it."""
+    def _raise_again(self, number: int, frame: FrameType | None) -> None:
         del number, frame
         if not _is_handled():
             raise KeyboardInterrupt
@@ -179,7 +204,7 @@ class Stopping:
 
 
 def _is_handled() -> bool:
-    """Return whether an ``except`` or ``finally`` now runs because of `KeyboardInterrupt`."""
+    """Return whether an ``except`` or ``finally`` block for `KeyboardInterrupt` now runs."""
     error = sys.exception()
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__

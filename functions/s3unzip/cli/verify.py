@@ -10,8 +10,8 @@ from typing import BinaryIO, TextIO
 import s3unzip
 from s3unzip.cli.arguments import Arguments
 from s3unzip.cli.commands import MEMBER_OPTIONS, ODD, PLACES, WHERE, command
-from s3unzip.cli.printing import print_json, warn
 from s3unzip.cli.progress import VERIFYING, RunDisplay
+from s3unzip.cli.terminal import print_json, warn
 from s3unzip.errors import UsageError
 from s3unzip.figures import show_count, show_seconds
 from s3unzip.local.processors import yield_to_others
@@ -21,7 +21,7 @@ from s3unzip.runs.records import RunRecords
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.verification import Verification
 
-COUNTED = {
+DIFFERENCES = {
     "missing": "missing",
     "size": "of another size",
     "crc": "of other content",
@@ -53,7 +53,8 @@ def verify(arguments: Arguments) -> int:
     yield_to_others()
     source = parse_source(arguments.src)
     arguments.check_places(source, parse_destination(arguments.dest))
-    records = _find_records(arguments, source)  # a wrong environment leaves the file as it is
+    # The environment comes first: if it does not exist, the file of --objects is not overwritten.
+    records = _find_records(arguments, source)
     with _open_proofs(arguments.objects) as file, RunDisplay() as display:
         write_proof = None
         if arguments.objects is not None:
@@ -81,7 +82,7 @@ def verify(arguments: Arguments) -> int:
 
 
 def _find_records(arguments: Arguments, source: Location) -> Iterable[RunRecords] | None:
-    """Return the records of the runs of an archive; None: those of this machine."""
+    """Return the records to compare with; None: those that this machine has of the archive."""
     if arguments.no_records:
         return ()
     if arguments.env is None:
@@ -91,7 +92,7 @@ def _find_records(arguments: Arguments, source: Location) -> Iterable[RunRecords
 
 
 def _open_proofs(name: str | None) -> BinaryIO:
-    """Open the file that gets a line for each object; without a name, what is written is lost."""
+    """Open the file for the line of each object; without a name, open the null device."""
     try:
         return Path(name or os.devnull).open("wb")
     except OSError as error:
@@ -105,7 +106,7 @@ def _write_proof(file: BinaryIO, proof: object) -> None:
 def print_verification(verification: Verification, out: TextIO) -> None:
     """Print the verdict, the counts and the listed differences."""
     counts = verification.counts
-    differing = "".join(f", {count:,} {COUNTED[kind]}" for kind, count in counts.items())
+    differing = "".join(f", {count:,} {DIFFERENCES[kind]}" for kind, count in counts.items())
     places = f"{verification.source} -> {verification.destination}"
     out.write(
         f"{verification.verdict}  {printable(places)}\n"
@@ -127,6 +128,6 @@ def print_verification(verification: Verification, out: TextIO) -> None:
         facts = ", ".join(filter(None, (difference.found, expected)))
         line = f"{difference.kind:8} {printable_name(difference.key)}"
         out.write(f"  {': '.join(filter(None, (line, facts)))}\n")
-    hidden = sum(counts.values()) - len(verification.differences)
-    if hidden:
-        out.write(f"  and {hidden:,} more: --list {max(counts.values())} lists them all\n")
+    not_listed = sum(counts.values()) - len(verification.differences)
+    if not_listed:
+        out.write(f"  and {not_listed:,} more: --list {max(counts.values())} lists them all\n")
