@@ -11,8 +11,7 @@ import os
 from pathlib import Path
 
 import aws_cdk as cdk
-from aws_cdk import aws_iam as iam
-from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_iam as iam, aws_lambda as lambda_
 from aws_cdk.cx_api import CloudAssembly
 from constructs import Construct
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import aws_cdk as cdk
-from aws_cdk import aws_cloudwatch as cloudwatch
-from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_cloudwatch as cloudwatch, aws_lambda as lambda_
 from constructs import Construct
 
 from infra.alarms import PERIOD, Alarms, Measures

@@ -1,13 +1,15 @@
 """From the archive's event to the intake function: rule, queue; and the queues of dead letters."""
 
 import aws_cdk as cdk
-from aws_cdk import aws_events as events
-from aws_cdk import aws_events_targets as targets
-from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_lambda_event_sources as sources
-from aws_cdk import aws_sns as sns
-from aws_cdk import aws_sns_subscriptions as subscriptions
-from aws_cdk import aws_sqs as sqs
+from aws_cdk import (
+    aws_events as events,
+    aws_events_targets as targets,
+    aws_lambda as lambda_,
+    aws_lambda_event_sources as sources,
+    aws_sns as sns,
+    aws_sns_subscriptions as subscriptions,
+    aws_sqs as sqs,
+)
 from constructs import Construct
 
 from infra.best_practices import acknowledge

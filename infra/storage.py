@@ -5,8 +5,7 @@ written, never configured: docs/deploy.md says what it needs.
 """
 
 import aws_cdk as cdk
-from aws_cdk import aws_kms as kms
-from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_kms as kms, aws_s3 as s3
 from constructs import Construct
 
 from infra.best_practices import acknowledge

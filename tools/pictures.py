@@ -27,8 +27,7 @@ from s3unzip.cli.verify import print_verification
 from s3unzip.settings import make_tuning
 from tests.browser.chromium import Screen, find_chromium
 from tests.support.reports import failing, page, plain_failures
-from tests.support.zips import DEFLATE, Entry
-from tests.support.zips import build as build_zip
+from tests.support.zips import DEFLATE, Entry, build as build_zip
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 HEIGHT = 1_150  # CSS pixels of the report page

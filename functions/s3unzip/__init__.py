@@ -15,25 +15,30 @@ from s3unzip.version import __version__ as __version__
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from s3unzip import deflate as deflate
-    from s3unzip import errors as errors
-    from s3unzip import zip as zip  # noqa: A004 - the name of the format
-    from s3unzip.api.archive import Archive as Archive
-    from s3unzip.api.archive import ArchiveMember as ArchiveMember
-    from s3unzip.api.archive import open_archive as open_archive
+    from s3unzip import (
+        deflate as deflate,
+        errors as errors,
+        zip as zip,  # noqa: A004 - the name of the format
+    )
+    from s3unzip.api.archive import (
+        Archive as Archive,
+        ArchiveMember as ArchiveMember,
+        open_archive as open_archive,
+    )
     from s3unzip.api.extraction import extract as extract
     from s3unzip.api.verification import verify as verify
     from s3unzip.context import Progress as Progress
-    from s3unzip.model import GzipForm as GzipForm
-    from s3unzip.model import OnConflict as OnConflict
-    from s3unzip.model import Options as Options
-    from s3unzip.model import Report as Report
-    from s3unzip.model import Verdict as Verdict
+    from s3unzip.model import (
+        GzipForm as GzipForm,
+        OnConflict as OnConflict,
+        Options as Options,
+        Report as Report,
+        Verdict as Verdict,
+    )
     from s3unzip.object_properties import ObjectProperties as ObjectProperties
     from s3unzip.settings import Tuning as Tuning
     from s3unzip.stores.config import StoreConfig as StoreConfig
-    from s3unzip.verification import Comparison as Comparison
-    from s3unzip.verification import Verification as Verification
+    from s3unzip.verification import Comparison as Comparison, Verification as Verification
     from s3unzip.zip.checks import Limits as Limits
 
 

@@ -43,14 +43,16 @@ names here are a public interface; ``infra/workflow.py`` has them by `lasting_er
 
 from __future__ import annotations
 
-from s3unzip.finding import ArchiveError as ArchiveError
-from s3unzip.finding import DeflateError as DeflateError
-from s3unzip.finding import Finding as Finding
-from s3unzip.finding import MemberError as MemberError
-from s3unzip.finding import RejectedError as RejectedError
-from s3unzip.finding import S3UnzipError as S3UnzipError
-from s3unzip.finding import SegmentRecordError as SegmentRecordError
-from s3unzip.finding import ZipFormatError as ZipFormatError
+from s3unzip.finding import (
+    ArchiveError as ArchiveError,
+    DeflateError as DeflateError,
+    Finding as Finding,
+    MemberError as MemberError,
+    RejectedError as RejectedError,
+    S3UnzipError as S3UnzipError,
+    SegmentRecordError as SegmentRecordError,
+    ZipFormatError as ZipFormatError,
+)
 
 
 class UsageError(S3UnzipError):

@@ -7,8 +7,7 @@ what the builder has put into it.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple

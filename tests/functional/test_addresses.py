@@ -10,8 +10,7 @@ import pytest
 from s3unzip.stores.ports import ObjectFacts
 from tests.support.memory_server import Asked, MemoryS3
 from tests.support.processes import Ended, Program
-from tests.support.servers import Asked as WebAsked
-from tests.support.servers import HttpServer, Reply, s3_error
+from tests.support.servers import Asked as WebAsked, HttpServer, Reply, s3_error
 from tests.support.zips import DEFLATE, STORED, Entry, build
 
 LARGE = random.Random(1).randbytes(5 * 1024**2 + 1)  # of several parts, or copied by the store

@@ -4,8 +4,7 @@ import fnmatch
 import re
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from s3unzip.errors import UsageError
 from s3unzip.globs import MAX_TRANSITIONS, compile_glob

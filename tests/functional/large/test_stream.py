@@ -4,8 +4,7 @@ import threading
 import zlib
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from s3unzip.extraction.parts import choose_part_size, copy_sizes, parts_at_once

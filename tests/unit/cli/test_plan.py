@@ -1,7 +1,6 @@
 """The command `plan`: which rules an estimate for an environment has."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from s3unzip.cli.plan import override_options
 from s3unzip.model import OnConflict, Options

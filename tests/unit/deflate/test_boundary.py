@@ -3,8 +3,7 @@
 import random
 import zlib
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from s3unzip.deflate import Segmentation, Span, cut
 from s3unzip.deflate.boundary import LOOKAHEAD, READ_BYTES, find_boundary

@@ -7,8 +7,7 @@ from functools import cache, partial
 from operator import ne
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
 
 from s3unzip.deflate import (

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from s3unzip.errors import AccessDeniedError, ServiceFaultError
 from s3unzip.extraction.batch import Window

@@ -3,8 +3,7 @@
 import posixpath
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from s3unzip.extraction.metadata import DEFAULT_TYPE, content_type
 

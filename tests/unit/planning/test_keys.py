@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from s3unzip.errors import UsageError
 from s3unzip.model import GzipForm, Location, Options, Request

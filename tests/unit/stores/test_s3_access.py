@@ -7,8 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from urllib3 import HTTPResponse
 
 from s3unzip.errors import AccessDeniedError, StorageError

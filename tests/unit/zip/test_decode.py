@@ -9,8 +9,7 @@ from random import Random
 
 import pytest
 import zstandard
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from s3unzip.errors import MemberError

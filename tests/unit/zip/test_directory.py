@@ -5,8 +5,7 @@ from itertools import pairwise
 from struct import pack
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from s3unzip.zip import (
     DirectoryLocation,
