@@ -48,7 +48,6 @@ CARRIED = {
     "x-amz-content-sha256": "UNSIGNED-PAYLOAD",
 }
 LINE = r"\As3:[A-Z]\w+ s3://bucket/.*\Z"
-KMS_DENIED = "User is not authorized to perform: kms:GenerateDataKey"
 ANSWERS: list[tuple[Reply, type[S3UnzipError]]] = [
     (s3_error(503, "SlowDown"), ThrottledError),
     (s3_error(503, "ServiceUnavailable"), ThrottledError),
@@ -62,7 +61,10 @@ ANSWERS: list[tuple[Reply, type[S3UnzipError]]] = [
     (s3_error(400, "RequestTimeout"), ServiceFaultError),
     (s3_error(400, "ExpiredToken"), ExpiredKeysError),
     (s3_error(400, "BadDigest"), ServiceFaultError),
-    (s3_error(403, "AccessDenied", KMS_DENIED), AccessDeniedError),
+    (
+        s3_error(403, "AccessDenied", "User is not authorized to perform: kms:GenerateDataKey"),
+        AccessDeniedError,
+    ),
     (s3_error(400, "KMS.DisabledException"), AccessDeniedError),
     (s3_error(403, "InvalidAccessKeyId"), AccessDeniedError),
     (s3_error(403, "InvalidObjectState"), StorageError),
@@ -200,14 +202,17 @@ def test_two_reads_at_once_of_a_version_that_may_not_be_read(call: str) -> None:
                 read.result()
 
 
-EXPIRED = s3_error(400, "ExpiredToken")
 DENIED = "User is not authorized to perform: s3:ListBucket on resource: arn:aws:s3:::bucket"
 
 
 @pytest.mark.parametrize(
     ("reply", "kind", "words"),
     [
-        (EXPIRED, ExpiredKeysError, "ExpiredToken: said so; set AWS_ACCESS_KEY_ID"),
+        (
+            s3_error(400, "ExpiredToken"),
+            ExpiredKeysError,
+            "ExpiredToken: said so; set AWS_ACCESS_KEY_ID",
+        ),
         (s3_error(403, "AccessDenied", DENIED), AccessDeniedError, "; s3:ListBucket may be"),
         (s3_error(403, "AccessDenied"), AccessDeniedError, "s3:ListBucket if there is no such key"),
         (s3_error(403, "InvalidAccessKeyId"), AccessDeniedError, "check the credentials"),

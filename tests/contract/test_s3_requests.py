@@ -28,13 +28,18 @@ PIN = Pin(9, '"e"')
 WHOLE = ByteRange(0, 9)
 BEGUN = b"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"
 TOLD = {"ETag": '"e"', "Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT", "x-amz-version-id": "v1"}
-TAGS = {"team": "data + co", "Größe": "1/2", "empty": ""}
 OWNED = {"mtime": "1", "owner": "me"}
-PROPERTIES = ObjectFacts("text/csv", OWNED, "gzip", "max-age=60", "STANDARD_IA", TAGS, "private")
-PROPERTIES_OF_OBSTORE = replace(PROPERTIES, acl=None)
+PROPERTIES = ObjectFacts(
+    "text/csv",
+    OWNED,
+    "gzip",
+    "max-age=60",
+    "STANDARD_IA",
+    {"team": "data + co", "Größe": "1/2", "empty": ""},
+    "private",
+)
 KEYS = ["plain/key.txt", "odd//key.txt"]
 SIZE = 16 * 1024**2  # of a body: much more than the system keeps of the connection
-PAUSE_SECONDS = 1.0
 
 
 def answer(asked: Asked) -> Reply:
@@ -107,7 +112,7 @@ def test_an_anonymous_pin_is_the_etag(*, unsigned: bool, version: str | None) ->
 
 
 @pytest.mark.parametrize(
-    "facts", [PROPERTIES, PROPERTIES_OF_OBSTORE, ObjectFacts("text/csv", OWNED)]
+    "facts", [PROPERTIES, replace(PROPERTIES, acl=None), ObjectFacts("text/csv", OWNED)]
 )
 @pytest.mark.parametrize("name", ["put", "put of an odd key", "upload"])
 def test_each_property_is_a_header(
@@ -185,7 +190,7 @@ def test_a_body_may_wait_longer_than_a_connection(call: str) -> None:
     def take(one: socket.socket) -> None:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
         one.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        time.sleep(PAUSE_SECONDS)
+        time.sleep(1.0)
         while sum(received) < SIZE and (piece := one.recv(SIZE)):
             received.append(len(piece))
         one.sendall(b'HTTP/1.1 200 OK\r\nETag: "e"\r\nContent-Length: 0\r\n\r\n')

@@ -19,7 +19,6 @@ from tests.support.servers import HttpServer, Reply, WebFiles, raw_server
 DATA = bytes(range(256)) * 100
 ASKED = 64 * 1024
 FAST = StoreConfig(connect_seconds=2.0, stall_seconds=0.4)
-PATIENT = StoreConfig(connect_seconds=2.0, stall_seconds=2.0)
 HEAD = b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-65535/4000000000\r\n"
 
 
@@ -64,7 +63,7 @@ def test_a_slow_but_steady_server_is_read() -> None:
             one.sendall(bytes(16_384))
 
     with _serving(answer) as where:
-        assert _read(where, PATIENT) == bytes(ASKED)
+        assert _read(where, StoreConfig(connect_seconds=2.0, stall_seconds=2.0)) == bytes(ASKED)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,6 @@ EMPTY_FRAME = bytes.fromhex("28b52ffd2000010000")  # of zstd
 SKIPPED_FRAME = struct.pack("<II", 0x184D2A50, 9) + b"any bytes"
 MANY_BYTES = bytes(2_000_000)
 LZMA_DATA = compress(LZMA, TEXT)
-HUGE_DICTIONARY = LZMA_DATA[:5] + b"\xff\xff\xff\xff" + LZMA_DATA[9:]
 # Its extra fields hold the whole member B, at byte 75: only its local header tells of it.
 HOLDER = replace(A, local_extra=extra(0x9999, bytes(36) + B.local_part()))
 _dictionary = zlib.compressobj(6, zlib.DEFLATED, -15, zdict=TEXT)
@@ -91,7 +90,9 @@ SOUND = {
     "zstd frames": archive(_in_streams(ZSTD)),
     "bzip2 streams": unread("zipfile unzip bsdtar 7zz", archive(_in_streams(BZIP2))),
     "xz streams": unread("bsdtar", archive(_in_streams(XZ))),
-    "a dictionary of 4 GiB for 35 bytes": archive(Member("a", TEXT, LZMA, data=HUGE_DICTIONARY), A),
+    "a dictionary of 4 GiB for 35 bytes": archive(
+        Member("a", TEXT, LZMA, data=LZMA_DATA[:5] + b"\xff\xff\xff\xff" + LZMA_DATA[9:]), A
+    ),
     "an end record in stored content": archive(Member("a", b"PK\5\6" + bytes(18)), A),
     "an archive in stored content, last": archive(A, Member("inner.zip", INNER)),
     "local headers in stored content": archive(Member("a", A.local_header() * 3), A),

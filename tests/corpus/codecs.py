@@ -46,7 +46,6 @@ CODED = [method for method in NAMES if method != STORED]
 SECRET = b"p\xc3\xa4ss word\x7f"
 OPENING = Policy(password=SECRET)
 LARGE = b"".join(b"%d, " % (number * number % 99_991) for number in range(30_000))
-MEDIUM = LARGE[:6_000]
 SEALS: Mapping[str, Callable[[Member, bytes], Member]] = {
     "ZipCrypto": seal_zipcrypto,
     **{
@@ -60,7 +59,7 @@ SEALS: Mapping[str, Callable[[Member, bytes], Member]] = {
 
 def _describe(method: int, form: str | None) -> Archive:
     warnings = "dd-missing-signature" if form in {"bare32", "bare64"} else ""
-    member = Member("m.txt", MEDIUM, method, descriptor=form)
+    member = Member("m.txt", LARGE[:6_000], method, descriptor=form)
     return archive(member, replace(A, descriptor=form), warnings=warnings)
 
 

@@ -19,8 +19,6 @@ from s3unzip.zip import Policy
 from tests.support.split_zips import build_split, cut_pieces
 from tests.support.zips import DEFLATE, Entry, Shape, build
 
-ONLY_S3 = "name-s3-special"
-
 
 class MemberResult(NamedTuple):
     """What becomes of a member: `code` is why it fails, None where it is written."""
@@ -128,7 +126,9 @@ class Archive:
             member if member.in_folder is None else replace(member, key="", failed=member.in_folder)
             for member in self.members
         )
-        return replace(self, members=members, warnings=self.warnings.replace(ONLY_S3, "")).expected
+        return replace(
+            self, members=members, warnings=self.warnings.replace("name-s3-special", "")
+        ).expected
 
     @property
     def is_sound(self) -> bool:

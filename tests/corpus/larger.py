@@ -16,9 +16,7 @@ from typing import Any, NamedTuple
 from tests.corpus.labels import Result
 
 VARIABLE = "S3UNZIP_CORPUS"
-BESIDE = Path(__file__).parents[3] / "shared" / "corpus"
-CORPUS = Path(os.environ.get(VARIABLE, BESIDE))
-DIFFERENCES = Path(__file__).parent / "differences.toml"
+CORPUS = Path(os.environ.get(VARIABLE, Path(__file__).parents[3] / "shared" / "corpus"))
 MemberLabel = dict[str, Any]  # a line of `members.jsonl`
 
 
@@ -59,7 +57,9 @@ def read_labels() -> list[ArchiveLabel]:
 
 def read_differences() -> dict[str, str]:
     """Return the known differences: archive path to reason."""
-    tables: dict[str, dict[str, str]] = tomllib.loads(DIFFERENCES.read_text("utf-8"))
+    tables: dict[str, dict[str, str]] = tomllib.loads(
+        (Path(__file__).parent / "differences.toml").read_text("utf-8")
+    )
     return tables["differences"]
 
 

@@ -26,7 +26,6 @@ OTHER = {"nested-no-stem", "nested-prefix-taken"}
 # Their archives are above 4 GiB, or inflate to as much: tests/unit/zip/test_wrapped.py.
 ELSEWHERE |= {"offsets-wrapped", "offsets-unproven", "size-wrapped", "bomb-wrapped-size"}
 ELSEWHERE |= {"size-unproven"}
-SMALL_LIMITS = '{"small_member": 4096, "split_from": 32768, "segment_bytes": 32768}'
 SOFT = {code for code, check in CHECKS.items() if check.is_policy}
 
 
@@ -41,7 +40,11 @@ def test_every_way_gives_the_label(family: str) -> None:
     assert {name: ways for name, ways in different.items() if ways} == {}
 
 
-@pytest.mark.parametrize("tuning", ["{}", SMALL_LIMITS], ids=["usual", "small"])
+@pytest.mark.parametrize(
+    "tuning",
+    ["{}", '{"small_member": 4096, "split_from": 32768, "segment_bytes": 32768}'],
+    ids=["usual", "small"],
+)
 def test_the_command_gives_the_labels(tuning: str, tmp_path: Path) -> None:
     """The command extracts archives into a folder as labelled; small limits stream and split.
 

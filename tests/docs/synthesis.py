@@ -14,9 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-BUNDLING_STACKS = "aws:cdk:bundling-stacks"
 OUTPUT = "CDK_OUTDIR"
-CONTEXT = "CDK_CONTEXT_JSON"
 
 
 def use_kept_syntheses(checkout: Path, kept: Path) -> None:
@@ -37,8 +35,8 @@ def name_synthesis() -> str:
         for name, value in sorted(os.environ.items())
         if name.startswith(("CDK_", "S3UNZIP_")) and name != OUTPUT
     }
-    context = json.loads(asked.pop(CONTEXT))
-    context.pop(BUNDLING_STACKS, None)
+    context = json.loads(asked.pop("CDK_CONTEXT_JSON"))
+    context.pop("aws:cdk:bundling-stacks", None)
     return hashlib.sha256(json.dumps([asked, context]).encode()).hexdigest()[:16]
 
 

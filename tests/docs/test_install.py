@@ -10,8 +10,6 @@ from tests.docs.archives import PLAIN, make_archive
 from tests.docs.commands import ROOT
 from tests.support.bare import run_program
 
-PIPX = "pipx==1.18.4"
-
 
 def call(command: Path, folder: Path, *words: str) -> str:
     """Run an installed command in `folder`, which has its runs, too; return what it printed."""
@@ -51,7 +49,7 @@ def test_pipx_installs_it(uv: Path, wheel: Path, tmp_path: Path) -> None:
         "PIPX_MAN_DIR": str(tmp_path / "man"),
     }
     python: list[str | Path] = ["--python", sys.executable]
-    pipx = [uv, "tool", "run", *python, "--from", PIPX, "pipx", "install", *python, wheel]
+    pipx = [uv, "tool", "run", *python, "--from", "pipx==1.18.4", "pipx", "install", *python, wheel]
     run_program(pipx, os.environ | places)
     check_listing(tmp_path / "bin" / "s3unzip", tmp_path)
 

@@ -24,7 +24,6 @@ READ_MEMBERS = {"Action": "s3:GetObject", "Resource": "arn:aws:s3:::extracted/*"
 # Five parts of 5 MiB each: one member is an upload.
 TUNING = json.dumps({"small_member": 1_048_576, "part_bytes": 5_242_880})
 ENTRIES = [Entry(f"f{number}.txt", b"text" * 99, DEFLATE) for number in range(9)]
-LARGE = Entry("large.bin", bytes(6 * 1_048_576), DEFLATE)
 # Needed only after a fault: to drop the upload of a member, and to find those of a killed worker.
 AFTER_FAULTS = {"s3:AbortMultipartUpload", "s3:ListBucketMultipartUploads"}
 
@@ -50,7 +49,11 @@ def aws() -> Iterator[EmbeddedAws]:
         s3 = make_client("s3", running.environment)
         for bucket in ("incoming", "extracted"):
             s3.create_bucket(Bucket=bucket)
-        s3.put_object(Bucket="incoming", Key="a.zip", Body=build(*ENTRIES, LARGE))
+        s3.put_object(
+            Bucket="incoming",
+            Key="a.zip",
+            Body=build(*ENTRIES, Entry("large.bin", bytes(6 * 1_048_576), DEFLATE)),
+        )
         make_client("iam", running.environment).create_user(UserName="zip")
         yield running
 

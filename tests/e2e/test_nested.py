@@ -16,7 +16,6 @@ from tests.support.encrypting import seal_aes, seal_zipcrypto
 from tests.support.zips import DEFLATE, Entry, build
 
 SECRET = "never-to-be-seen-7f3a"
-FIELD = "zip"
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +24,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedPipel
     with start_aws(auth=True, wait_scale=0.02) as aws:
         bare = DeployedPipeline(aws.environment, {})
         made = bare.client("secretsmanager").create_secret(
-            Name="archives/zip", SecretString=json.dumps({FIELD: SECRET})
+            Name="archives/zip", SecretString=json.dumps({"zip": SECRET})
         )
         assembly = for_embedded_aws(tmp_path_factory, "nested", made["ARN"])
         yield DeployedPipeline.create(assembly, aws.environment)

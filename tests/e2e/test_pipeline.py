@@ -62,10 +62,9 @@ def name_of(entry: Entry) -> str:
     return entry.raw_name.decode()
 
 
-OLD = "2026-01-01T00:00:00Z"
-
-
-def put_event(pipeline: DeployedPipeline, key: str, times: int = 1, put_at: str = OLD) -> None:
+def put_event(
+    pipeline: DeployedPipeline, key: str, times: int = 1, put_at: str = "2026-01-01T00:00:00Z"
+) -> None:
     """Queue EventBridge's event of an archive, as often as wanted, as the rule would."""
     body = json.dumps(
         {

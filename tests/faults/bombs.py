@@ -26,7 +26,6 @@ from tests.support.zips import (
 
 # What an environment might allow: 256 MiB out, 50,000 members.
 POLICY = Policy(limits=Limits(members=50_000, total_size=256 * MIB))
-LAMBDA_GB = rates.LAMBDA_VCPU_MB / 1_024
 WRITES = frozenset({"put", "list", "create", "part", "copy", "complete"})
 METHODS = {
     "deflate": DEFLATE, "deflate64": DEFLATE64, "bzip2": BZIP2, "lzma": LZMA, "zstd": ZSTD, "xz": XZ
@@ -100,7 +99,7 @@ def cost_of(records: list[Record], seconds: float) -> float:
     return (
         writes * rates.PRICE_S3_WRITE
         + reads * rates.PRICE_S3_READ
-        + seconds * LAMBDA_GB * rates.PRICE_LAMBDA_GB_SECOND
+        + seconds * (rates.LAMBDA_VCPU_MB / 1_024) * rates.PRICE_LAMBDA_GB_SECOND
     )
 
 

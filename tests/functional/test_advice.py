@@ -153,16 +153,18 @@ class Trial(NamedTuple):
     typed: str = ""
 
 
-SJIS = "\u65b0/SJIS_835C_\u30bd.txt"
 LONG = "/".join(["n" * 203] * 5)
-DEVICE = replace(A, attributes=0o060644 << 16)
 TWICE = (A, replace(A, content=b"another"), B)
 EQUAL = (Entry("x/a", b"1"), Entry("y/a", b"2"))
 TRIALS = [
     Trial("duplicate-name", TWICE, "--exclude a.txt"),
     Trial("duplicate-name", TWICE, "--lenient"),
     Trial("duplicate-name", EQUAL, "--key-template {dir}-{name}", "--key-template {name}"),
-    Trial("name-guessed-backslash", (Entry(SJIS.encode("shift_jis")),), "--encoding shift_jis"),
+    Trial(
+        "name-guessed-backslash",
+        (Entry("\u65b0/SJIS_835C_\u30bd.txt".encode("shift_jis")),),
+        "--encoding shift_jis",
+    ),
     Trial("name-guessed-backslash", (Entry("\u8b00".encode("gbk")),), "--encoding gbk"),
     Trial("name-guessed-backslash", (Entry("\u529f".encode("big5")),), "--encoding big5"),
     Trial("name-guessed-backslash", (Entry(b"\x82\\a"),), "--encoding cp437 --lenient"),
@@ -171,7 +173,7 @@ TRIALS = [
     Trial("key-too-long", (Entry(LONG),), "--prefix p"),
     Trial("key-too-long", (Entry(LONG),), "--key-template {member}"),
     Trial("name-reserved", (Entry("_SUCCESS"), B), "", "--marker"),
-    Trial("device", (DEVICE, B), "--exclude a.txt"),
+    Trial("device", (replace(A, attributes=0o060644 << 16), B), "--exclude a.txt"),
     Trial("name-is-folder", (A, Entry("a.txt/b"), B), "--exclude /a.txt"),
     Trial("name-is-folder", (A, Entry("a.txt/b"), B), "--exclude a.txt/b"),
     Trial("name-refused", (Entry("n" * 256), B), "--exclude n*"),
@@ -360,7 +362,6 @@ def test_the_budget_of_inner_archives_can_be_raised(shop: Shop, name: str) -> No
 # What is tried
 
 
-TESTS = Path(__file__).parents[1]
 TRIED_HERE = {
     # tests/unit/aws/test_secrets.py is of the secret.
     "encrypted": {"S3UNZIP_PASSWORD", "s3unzip run", "s3unzip resume", "password_secret"},
@@ -400,7 +401,7 @@ def names_tried(code: str) -> set[str]:
     """Return the options, variables and commands that are tried for a code."""
     if code in TRIED_ELSEWHERE:
         path, test = TRIED_ELSEWHERE[code]
-        assert f"def {test}(" in (TESTS / path).read_text("utf-8")
+        assert f"def {test}(" in (Path(__file__).parents[1] / path).read_text("utf-8")
         return NAMED[code]
     typed = [f"{trial.typed} {trial.advised}" for trial in TRIALS if trial.code == code]
     names = {name for words in typed for name in NAMES.findall(words)}

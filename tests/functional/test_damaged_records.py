@@ -31,13 +31,11 @@ from tests.support.zips import DEFLATE, Entry, build
 MEMBERS = {f"f{number}": b"%d" % number * 99 for number in range(5)}
 HUGE = log_lines(90_000)
 DEFLATER = zlib.compressobj(6, zlib.DEFLATED, -15, 1)  # blocks so short that a segment has some
-PACKED = DEFLATER.compress(HUGE) + DEFLATER.flush()
 ARCHIVE = build(
     *(Entry(name, body, DEFLATE) for name, body in MEMBERS.items()),
-    Entry("huge", HUGE, DEFLATE, data=PACKED),
+    Entry("huge", HUGE, DEFLATE, data=DEFLATER.compress(HUGE) + DEFLATER.flush()),
     Entry("../refused", b"by the plan"),
 )
-SPLIT = replace(TINY, split_from=8 * KIB, segment_bytes=8 * KIB)
 DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
     "lost": lambda _: None,
     "empty": lambda _: b"",
@@ -120,7 +118,7 @@ def test_a_damaged_record_ends_in_a_verdict(
     record: str, damage: str, phase: str, place: str
 ) -> None:
     """The run is mended, or FAILED by that reason; the next event, or resume, begins it anew."""
-    world = World(SPLIT)
+    world = World(replace(TINY, split_from=8 * KIB, segment_bytes=8 * KIB))
     request = world.request(ARCHIVE)
     harm = Damaged(world, record, damage, phase)
     world.progress = harm

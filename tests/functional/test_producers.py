@@ -15,10 +15,9 @@ from tests.support.processes import Program
 from tests.support.zips import DEFLATE, Entry, Shape, build
 
 MIB = 1024**2
-LOG = log_lines(700_000)
 NOISE = random.Random(5).randbytes(6 * MIB)  # the store copies stored members from 5 MiB on
 PLAIN = [
-    Entry("a/log.txt", LOG, DEFLATE),
+    Entry("a/log.txt", log_lines(700_000), DEFLATE),
     Entry("noise.bin", NOISE),
     Entry("b.txt", b"content\n" * 100, DEFLATE),
     Entry("empty.txt"),
@@ -26,7 +25,6 @@ PLAIN = [
 MEMBERS = {str(entry.name): entry.content for entry in PLAIN}
 GOOD = build(*PLAIN)
 SILENT = [replace(entry, flags=8) for entry in PLAIN]  # they announce a descriptor
-UNTRUE = [replace(SILENT[0], local={"size": 0}), *SILENT[1:]]
 
 # Settings with which every member is small, streamed, or copied and split.
 WAYS = {
@@ -36,9 +34,7 @@ WAYS = {
 }
 
 FILLERS = [Entry(f"fill/{number}") for number in range(1 << 16)]  # are not extracted
-MISCOUNTED = {"entries": 9, "disk_entries": 9}
 
-LIBGSF = Shape(zip64=True, zip64_eocd={"record_size": 56})
 
 # Directories that need no place or no bytes, whatever they declare.
 PLACELESS = [
@@ -63,12 +59,13 @@ SOFTENED = [
     *PLAIN[2:],
 ]
 SOFTENED_CODES = "duplicate-name lfh-name-variant name-drive-letter name-backslash name-absolute"
-LONGER = replace(PLAIN[2], local_name=b"another/name.txt")
-SHORTER = replace(PLAIN[0], local_name=b"l")
 
 HABITS: dict[str, tuple[bytes, str]] = {
     "count-wrapped": (build(*PLAIN, *FILLERS), "count-wrapped"),
-    "length-of-libgsf": (build(*PLAIN, shape=LIBGSF), "zip64-record-length"),
+    "length-of-libgsf": (
+        build(*PLAIN, shape=Shape(zip64=True, zip64_eocd={"record_size": 56})),
+        "zip64-record-length",
+    ),
     "line-break-at-the-end": (GOOD + b"\n", "trailing-padding"),
     "nuls-at-the-end": (GOOD + bytes(70_000), "trailing-padding"),
     "descriptor-absent": (build(*SILENT), "dd-absent"),
@@ -79,33 +76,45 @@ HABITS: dict[str, tuple[bytes, str]] = {
 # Twins of the habits, which are refused, or of which a member fails.
 TWINS = {
     "text-at-the-end": (GOOD + b"\n.\n", "trailing-data"),
-    "miscounted": (build(*PLAIN, *FILLERS, shape=Shape(eocd=MISCOUNTED)), "count-mismatch"),
-    "descriptor-absent-and-needed": (build(*UNTRUE), "dd-mismatch"),
+    "miscounted": (
+        build(*PLAIN, *FILLERS, shape=Shape(eocd={"entries": 9, "disk_entries": 9})),
+        "count-mismatch",
+    ),
+    "descriptor-absent-and-needed": (
+        build(replace(SILENT[0], local={"size": 0}), *SILENT[1:]),
+        "dd-mismatch",
+    ),
     "not-softened": (build(*SOFTENED[1:]), "name-backslash name-absolute"),
     "duplicate": (build(*SOFTENED), "duplicate-name"),
-    "longer-local-name": (build(*PLAIN[:2], LONGER, PLAIN[3]), "lfh-name-mismatch"),
-    "shorter-local-name": (build(SHORTER, *PLAIN[1:]), "lfh-name-mismatch"),
+    "longer-local-name": (
+        build(*PLAIN[:2], replace(PLAIN[2], local_name=b"another/name.txt"), PLAIN[3]),
+        "lfh-name-mismatch",
+    ),
+    "shorter-local-name": (
+        build(replace(PLAIN[0], local_name=b"l"), *PLAIN[1:]),
+        "lfh-name-mismatch",
+    ),
 }
 
 
-STRONG = replace(PLAIN[2], flags=0x41)
-HEADLESS = replace(PLAIN[0], central={"signature": b"\x10\0\xb6\x28"})
 # 7.3.4: deflated, AES with 256 bits and a password
 ENCRYPTION = struct.pack("<HQQHHHHH", 8, 60, 51, 0x6610, 256, 1, 0, 0)
 ENCRYPTED = Shape(zip64=True, extensible=ENCRYPTION)
-NO_PART = Shape(eocd={"disk_entries": 8})
-TOO_EARLY = Shape(eocd={"directory_offset": len(GOOD) % 65_536})
 # What is refused: the archive, what is said, and what would be no fact, or help nobody.
 REFUSALS = {
     "encrypted-directory": (
-        build(HEADLESS, shape=ENCRYPTED),
+        build(replace(PLAIN[0], central={"signature": b"\x10\0\xb6\x28"}), shape=ENCRYPTED),
         "encrypted",
         "--lenient z01 --password",
     ),
-    "strong-encryption": (build(STRONG, PLAIN[0]), "PKZIP", "--password"),
-    "counts-that-differ": (build(*PLAIN, shape=NO_PART), "count-mismatch", "z01 split"),
+    "strong-encryption": (build(replace(PLAIN[2], flags=0x41), PLAIN[0]), "PKZIP", "--password"),
+    "counts-that-differ": (
+        build(*PLAIN, shape=Shape(eocd={"disk_entries": 8})),
+        "count-mismatch",
+        "z01 split",
+    ),
     "offset-too-small": (
-        build(*PLAIN, shape=TOO_EARLY),
+        build(*PLAIN, shape=Shape(eocd={"directory_offset": len(GOOD) % 65_536})),
         "after its declared offset",
         "Another Fetch",
     ),

@@ -18,12 +18,10 @@ from tests.support.memory import MemoryBucket, MemoryStores
 from tests.support.runs import World
 from tests.support.zips import Entry, build, unicode_path
 
-DEFLATED = 8
-
 
 def _entries(count: int) -> list[Entry]:
     return [
-        Entry(f"d{n % 3}/f{n}.json", b'{"n": %d}' % n * (n + 1), method=DEFLATED * (n % 2))
+        Entry(f"d{n % 3}/f{n}.json", b'{"n": %d}' % n * (n + 1), method=8 * (n % 2))
         for n in range(count)
     ]
 

@@ -15,7 +15,6 @@ from tests.infra.templates import Synthesized
 
 # W3005: CDK lists dependencies that a reference implies as well; they change nothing.
 IGNORED = "W3005"
-LINTER = Path(sys.executable).with_name("cfn-lint")
 
 
 @pytest.mark.parametrize("validation", ["true", "false"])
@@ -65,7 +64,13 @@ def test_what_is_too_long(
 def test_cfn_lint(prod: Synthesized) -> None:
     """cfn-lint finds nothing."""
     done = subprocess.run(
-        [str(LINTER), "--ignore-checks", IGNORED, "--", str(prod.path)],
+        [
+            str(Path(sys.executable).with_name("cfn-lint")),
+            "--ignore-checks",
+            IGNORED,
+            "--",
+            str(prod.path),
+        ],
         capture_output=True,
         text=True,
         check=False,

@@ -29,7 +29,6 @@ from tests.support.assemblies import BOUNDARY, KMS_KEY, SECRET, for_embedded_aws
 from tests.support.bare import make_checkout, make_machine
 
 REGION = "eu-west-1"
-AN_ARCHIVE = ("--env=dev", "--archive=a.zip")
 SOME_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 NOBODY = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}  # the discard port: nothing listens
 HIDDEN = ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", *SOME_CREDENTIALS)
@@ -107,7 +106,11 @@ def aws() -> Iterator[EmbeddedAws]:
             None,
             "is not prepared for CDK in us-east-1: run `make bootstrap ENV=dev`",
         ),
-        (["put", *AN_ARCHIVE], None, "there is no stack s3unzip-dev in account 0000"),
+        (
+            ["put", "--env=dev", "--archive=a.zip"],
+            None,
+            "there is no stack s3unzip-dev in account 0000",
+        ),
         (["destroy", "--env=dev"], None, "no stack s3unzip-dev in account 000000000000, region"),
         (["unprotect", "--env=prod"], None, "there is no stack s3unzip-prod"),
         (

@@ -20,8 +20,6 @@ from s3unzip.object_properties import ObjectProperties
 from s3unzip.zip import Limits
 from tests.support.assemblies import KMS_KEY, SECRET
 
-DEV = (FOLDER / "dev.toml").read_text()
-
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.toml")))
 def test_shipped_environments_are_right(name: str) -> None:
@@ -50,7 +48,7 @@ def test_shipped_environments_are_right(name: str) -> None:
 )
 def test_a_wrong_file_is_one_line(tmp_path: Path, before: str, after: str, line: str) -> None:
     """The line names the file, the setting, and what it should be."""
-    (tmp_path / "dev.toml").write_text(DEV.replace(before, after, 1))
+    (tmp_path / "dev.toml").write_text((FOLDER / "dev.toml").read_text().replace(before, after, 1))
     with pytest.raises(EnvironmentFileError) as caught:
         load_environment("dev", tmp_path)
     message = str(caught.value)

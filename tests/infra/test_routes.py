@@ -15,7 +15,6 @@ from tests.infra.templates import Synthesized
 from tests.support.assemblies import KMS_KEY, SECRET
 
 DEV = (FOLDER / "dev.toml").read_text()
-FUNCTIONS = ("intake", "plan", "extract", "settle")
 ACME = '[[routes]]\nname = "acme"\nprefix = "acme/"\n'
 EXISTING = (
     '[ingest]\nexisting = "arrivals"\nprefix = "other/"\n'
@@ -129,7 +128,7 @@ def test_rights_follow_from_the_routes(synthesized: Callable[[str], Synthesized]
     made = synthesized("routes")
     members = "arn:<AWS::Partition>:s3:::acme-members"
     own = "<StorageDestination.Arn>"
-    for name in FUNCTIONS:
+    for name in ("intake", "plan", "extract", "settle"):
         rights = made.rights(name)
         puts = {place for action, place in rights if action == "s3:PutObject"}
         assert puts == {f"{members}/in/*", f"{own}/*", f"{own}/daily/*", "<StorageWork.Arn>/runs/*"}

@@ -15,15 +15,12 @@ from tests.infra.templates import Synthesized
 from tests.support.assemblies import BOUNDARY, KMS_KEY, TOPIC
 
 FUNCTIONS = ("intake", "plan", "extract", "settle")
-TWO_WEEKS = 14 * 86_400
-DELIVERY = "logs:CreateLogDelivery"
 ARCHIVES = "<StorageIngest.Arn>/*"
 MEMBERS = "<StorageDestination.Arn>/*"
 RUNS = "<StorageWork.Arn>/runs/*"
-MACHINE = "arn:<AWS::Partition>:states:<AWS::Region>:<AWS::AccountId>:stateMachine:s3unzip-dev"
-EXECUTIONS = MACHINE.replace(":stateMachine:", ":execution:") + ":*"
-BUS = "arn:<AWS::Partition>:events:<AWS::Region>:<AWS::AccountId>:event-bus/default"
 XRAY = {("xray:PutTraceSegments", "*"), ("xray:PutTelemetryRecords", "*")}
+MACHINE = "arn:<AWS::Partition>:states:<AWS::Region>:<AWS::AccountId>:stateMachine:s3unzip-dev"
+BUS = "arn:<AWS::Partition>:events:<AWS::Region>:<AWS::AccountId>:event-bus/default"
 TASKS = {
     ("s3:GetObject", ARCHIVES),
     ("s3:GetObjectVersion", ARCHIVES),
@@ -40,7 +37,7 @@ ENDS = TASKS | {
     ("s3:ListBucket", "<StorageIngest.Arn>"),
     ("s3:ListBucketMultipartUploads", "<StorageDestination.Arn>"),
     ("states:StartExecution", MACHINE),
-    ("states:DescribeExecution", EXECUTIONS),
+    ("states:DescribeExecution", MACHINE.replace(":stateMachine:", ":execution:") + ":*"),
     ("events:PutEvents", BUS),
 }
 POLLS = ("ReceiveMessage", "ChangeMessageVisibility", "GetQueueUrl", "DeleteMessage")
@@ -80,7 +77,8 @@ def test_each_function_has_its_own_role(dev: Synthesized) -> None:
     [
         (["s3:PutObject"], "<StorageIngest.Arn>/*", ["Keys below a prefix have no ARNs"]),
         (
-            [DELIVERY, "logs:DeleteLogDelivery", "xray:PutTraceSegments"],  # CDK merges statements
+            # CDK merges statements.
+            ["logs:CreateLogDelivery", "logs:DeleteLogDelivery", "xray:PutTraceSegments"],
             "*",
             ["X-Ray's actions take no resource.", "log delivery takes no resource"],
         ),
@@ -168,7 +166,7 @@ def test_retention(prod: Synthesized) -> None:
         assert group["RetentionInDays"] == (prod.environment.logs.days if ours else 30)
         assert every[name]["DeletionPolicy"] == ("RetainExceptOnCreate" if ours else "Delete")
     for name, queue in prod.resources("AWS::SQS::Queue").items():
-        assert queue["MessageRetentionPeriod"] == TWO_WEEKS
+        assert queue["MessageRetentionPeriod"] == 14 * 86_400
         assert (
             name.startswith("IntakeQueue")
             or every[name]["DeletionPolicy"] == "RetainExceptOnCreate"

@@ -21,7 +21,6 @@ import s3unzip
 
 PACKAGE = Path(s3unzip.__file__).parent
 ROOT = Path(__file__).parents[2]
-SCENES = "tests/simulation/test_scenes.py"
 TESTS = {  # of the guards in a file, beside the scenes
     "settling/verdicts.py": ("tests/unit/settling/test_verdicts.py",),
     "settling/loop.py": (
@@ -261,7 +260,15 @@ def hunt(mutant: Mutant, seconds: float) -> str:
         shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
         mutant.apply(package)
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join([folder, str(ROOT)])}
-        tests = ("-m", "pytest", "-qx", "--timeout=120", "-p", "no:cacheprovider", SCENES)
+        tests = (
+            "-m",
+            "pytest",
+            "-qx",
+            "--timeout=120",
+            "-p",
+            "no:cacheprovider",
+            "tests/simulation/test_scenes.py",
+        )
         tried = _run((*tests, *TESTS.get(mutant.file, ())), variables)
         failed = re.search(r"^FAILED \S+::(\S+)", tried.stdout, re.MULTILINE)
         if failed is not None:

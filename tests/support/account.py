@@ -23,8 +23,6 @@ REGION = "us-east-1"
 ACCOUNT = "123456789012"  # moto's
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/any"
 BUS = "verdicts"
-PASS = {"StartAt": "A", "States": {"A": {"Type": "Pass", "End": True}}}
-TRUST = {"Version": "2012-10-17", "Statement": []}
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "test",
     "AWS_SECRET_ACCESS_KEY": "test",
@@ -69,7 +67,10 @@ class Account:
         """
         for bucket in ("arrivals", "members", "work"):
             self.client("s3").create_bucket(Bucket=bucket)
-        self.client("iam").create_role(RoleName="any", AssumeRolePolicyDocument=json.dumps(TRUST))
+        self.client("iam").create_role(
+            RoleName="any",
+            AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": []}),
+        )
         machine = self.make_machine()
         queue, dead = self.make_queue("intake"), self.make_queue("dead")
         self.client("events").create_event_bus(Name=BUS)
@@ -142,7 +143,9 @@ class Account:
 
     def make_machine(self) -> str:
         arn: str = self.client("stepfunctions").create_state_machine(
-            name="runs", definition=json.dumps(PASS), roleArn=ROLE
+            name="runs",
+            definition=json.dumps({"StartAt": "A", "States": {"A": {"Type": "Pass", "End": True}}}),
+            roleArn=ROLE,
         )["stateMachineArn"]
         return arn
 

@@ -21,12 +21,10 @@ from tests.support import servers
 from tests.support.memory import MemoryBucket
 from tests.support.servers import HttpServer, Reply, s3_error
 
-STAMP = "Wed, 21 Oct 2015 07:28:00 GMT"
 LISTED = "2015-10-21T07:28:00.000Z"
 ENDLESS = "\U0010ffff" * 4
 PAGE = 1_000
 METADATA = "x-amz-meta-"
-S3_LIMITS = PartLimits()
 
 
 class RefusalError(Exception):
@@ -90,7 +88,7 @@ class MemoryS3:
 
     def create_bucket(self, name: str) -> MemoryBucket:
         self.buckets[name] = bucket = MemoryBucket()
-        bucket.part_limits = S3_LIMITS
+        bucket.part_limits = PartLimits()
         bucket.neighbours = self.buckets
         return bucket
 
@@ -258,7 +256,7 @@ def _read(bucket: MemoryBucket, asked: Asked) -> Reply:
     status, span = _span(asked.headers.get("range", ""), pin.size)
     body = bucket.pinned(where, pin).read(span)
     headers = {f"{METADATA}{k}": v for k, v in bucket.objects[asked.key].facts.metadata.items()}
-    headers |= {"ETag": pin.etag or "", "Last-Modified": STAMP}
+    headers |= {"ETag": pin.etag or "", "Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT"}
     headers["Content-Type"] = bucket.objects[asked.key].facts.content_type
     if status == 206:
         headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{pin.size}"

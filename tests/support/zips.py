@@ -43,7 +43,6 @@ ZIP64_EOCD = {
 }  # fmt: skip
 ZIP64_LOCATOR = {"signature": "4s", "record_disk": "I", "record_offset": "Q", "disks": "I"}
 
-UNIX_FILE = 0o100644 << 16
 SENTINEL = 0xFFFFFFFF
 
 
@@ -120,7 +119,7 @@ class Entry:
     method: int = STORED
     flags: int = 0
     data: bytes | None = None
-    attributes: int = UNIX_FILE
+    attributes: int = 0o100644 << 16
     extra: bytes = b""
     local_extra: bytes | None = None
     comment: bytes = b""

@@ -6,9 +6,12 @@ import pytest
 
 from bench.audit import judge
 
-HOLE = {"id": "PYSEC-2026-1", "fix_versions": ["2.1"]}
 SOUND: dict[str, Any] = {"name": "sound", "version": "1.0", "vulns": []}
-HOLED: dict[str, Any] = {"name": "holed", "version": "2.0", "vulns": [HOLE]}
+HOLED: dict[str, Any] = {
+    "name": "holed",
+    "version": "2.0",
+    "vulns": [{"id": "PYSEC-2026-1", "fix_versions": ["2.1"]}],
+}
 UNKNOWN = {"name": "unknown", "skip_reason": "Dependency not found on PyPI"}
 OURS = {"name": "s3unzip", "skip_reason": "distribution marked as editable"}
 

@@ -12,7 +12,6 @@ import yaml  # type: ignore[import-untyped]  # cfn-lint brings it, without stubs
 from tests.docs.commands import ROOT
 
 FOLDER = ROOT / ".github" / "workflows"
-WORKFLOWS = sorted(FOLDER.glob("*.yml"))
 PINNED = re.compile(r"uses: [\w./-]+@[0-9a-f]{40} # v\d+(\.\d+)*$")
 
 
@@ -21,7 +20,7 @@ def _read(name: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yml")), ids=lambda path: path.name)
 def test_a_workflow_has_no_more_rights_than_it_says(path: Path) -> None:
     """Nothing by default; each job lists its rights and has a time limit; checkouts keep nothing.
 

@@ -20,7 +20,6 @@ from s3unzip.settings import MIB, Tuning
 from s3unzip.zip import Member
 
 TUNING = Tuning()
-AMOUNTS = st.floats(1e-9, 1e6)
 HEADER, ROW = 80, rates.MEMBER_ROW
 GB = rates.GB
 ASKED = Request(Location("s3", "in", "a.zip"), Location("s3", "out", ""))
@@ -197,7 +196,7 @@ def test_dollars_read_well(dollars: float, text: str) -> None:
     assert show_dollars(dollars) == text
 
 
-@given(AMOUNTS, st.floats(1e-6, 1))
+@given(st.floats(1e-9, 1e6), st.floats(1e-6, 1))
 def test_a_cost_above_a_limit_looks_above_it(limit: float, more: float) -> None:
     """In one sentence, two amounts that differ do not look the same."""
     cost = limit * (1 + more)

@@ -188,7 +188,6 @@ def test_events_name_archives(event: dict[str, Any], keys: list[str]) -> None:
 
 
 HERE = Pin(9, f'"{"a" * 32}"')
-AS_S3_HAS_IT = {"eTag": "a" * 32, "size": 9}
 
 
 @pytest.mark.parametrize(
@@ -206,7 +205,7 @@ AS_S3_HAS_IT = {"eTag": "a" * 32, "size": 9}
             replace(HERE, version_id="null"),
             True,
         ),
-        ({"Records": [_record_of("zips/a.zip", AS_S3_HAS_IT)]}, HERE, False),
+        ({"Records": [_record_of("zips/a.zip", {"eTag": "a" * 32, "size": 9})]}, HERE, False),
         ({"Records": [_record_of("zips/a.zip", {"eTag": "b" * 32})]}, HERE, True),
     ],
 )

@@ -7,8 +7,6 @@ from hypothesis import example, given, strategies as st
 
 from s3unzip.extraction.metadata import DEFAULT_TYPE, content_type
 
-KEYS = st.text(alphabet="./aAjsonhtml", max_size=20)
-
 
 @pytest.mark.parametrize(
     ("key", "expected"),
@@ -52,7 +50,7 @@ def test_a_type_comes_from_the_suffix(key: str, expected: str) -> None:
     assert content_type(key) == expected
 
 
-@given(KEYS)
+@given(st.text(alphabet="./aAjsonhtml", max_size=20))
 @example("...json")
 @example("a/...html.")
 def test_a_suffix_is_what_posix_calls_one(key: str) -> None:

@@ -31,7 +31,6 @@ from tests.support.runs import Told
 from tests.support.zips import Entry, build
 
 MEMBERS = 300
-LINUX = sys.platform == "linux"
 
 
 class Shown(Told):
@@ -136,7 +135,7 @@ def test_workers_that_die_at_once_end_the_run(
     assert len((tmp_path / "started").read_text()) >= 2
 
 
-@pytest.mark.skipif(not LINUX, reason="/proc tells which processes are left")
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells which processes are left")
 def test_a_worker_that_holds_the_interpreters_lock_ends_with_its_program(tmp_path: Path) -> None:
     """The kernel ends it: a worker on a loaded machine may not get the lock for seconds."""
     program = f"""

@@ -25,9 +25,6 @@ def test_each_option_takes_away(options: Options, wanted: str) -> None:
     assert "".join(filter(chosen, "abc")) == wanted
 
 
-PATHS = ("a.txt", "d/b.txt", "c.bin")
-
-
 @pytest.mark.parametrize(
     ("options", "selected", "expected"),
     [
@@ -42,7 +39,7 @@ def test_names_and_globs_without_a_member_are_listed(
     options: Options, selected: int, expected: list[str]
 ) -> None:
     """Each name and each glob by itself; one glob alone only if nothing was selected."""
-    found = find_unmatched(options, lambda: iter(PATHS), selected)
+    found = find_unmatched(options, lambda: iter(("a.txt", "d/b.txt", "c.bin")), selected)
     assert [f"{one.option} {one.pattern}" for one in found] == expected
 
 

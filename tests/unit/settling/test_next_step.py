@@ -18,7 +18,6 @@ REACHED = StoreConfig(
     destination_owner="111122223333",
 )
 RUN_AGAIN = "run 's3://in/my archive.zip' s3://out/to/ --on-conflict skip-unchanged"
-CODES = sorted(CHECKS.keys() | OTHER.keys())
 COMMANDS = {
     Help.RETRY: "s3unzip resume RUN --failed",
     Help.RETRY_WITH_PASSWORD: "s3unzip resume RUN --failed",
@@ -41,7 +40,7 @@ def failed(
     )
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", sorted(CHECKS.keys() | OTHER.keys()))
 def test_advice_and_next_command_agree(code: str) -> None:
     """Of every code: what the advice names is what is offered, and nothing else is."""
     offered, advice = next_command(failed(code)), explain(code).advice

@@ -22,7 +22,6 @@ from tests.support.reports import (
 )
 
 MAX_PAGE = 2_000_000  # bytes
-VOID = {"meta", "link", "input"}
 
 
 class Elements(HTMLParser):
@@ -37,7 +36,7 @@ class Elements(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.append((tag, dict(attrs)))
-        if tag not in VOID:
+        if tag not in {"meta", "link", "input"}:
             self._open.append([])
 
     def handle_data(self, data: str) -> None:

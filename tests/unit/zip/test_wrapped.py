@@ -27,7 +27,6 @@ from s3unzip.zip.decode import MemberDecoder
 from tests.support.mac_zips import GIB, WRAP, MacFile, Sparse, build_mac, deflate_zeros, deflated
 from tests.support.zips import DEFLATE
 
-LENGTHS = [0, 5, 3 * GIB, WRAP - 1, WRAP, WRAP + 5, 9 * GIB, 17 * GIB]
 BIG = 5 * GIB
 
 
@@ -82,7 +81,10 @@ FORMS: list[dict[str, Any]] = [
     {"is_complete": True, "has_descriptor": False},
     {"flags": 0},
 ]
-FILES = st.tuples(st.sampled_from(LENGTHS), st.sampled_from([_stored, compressed]))
+FILES = st.tuples(
+    st.sampled_from([0, 5, 3 * GIB, WRAP - 1, WRAP, WRAP + 5, 9 * GIB, 17 * GIB]),
+    st.sampled_from([_stored, compressed]),
+)
 
 
 @settings(max_examples=200, deadline=None)
