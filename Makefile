@@ -119,7 +119,7 @@ docs: .venv/ready  ## regenerate the reference
 	$(RUN) python -m docs.generate
 
 site: build/site-venv/ready  ## the documentation as a site, in build/site; warnings are errors
-	NO_MKDOCS_2_WARNING=1 build/site-venv/bin/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 build/site-venv/bin/mkdocs build
 	build/site-venv/bin/python -m tools.site.check build/site
 
 site-links: site  ## ask for every external link of the site; needs a network

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from selenium.webdriver import Keys
 
 from tests.browser.chromium import DESK, PHONE, Screen, find_chromium
+from tests.docs.commands import ROOT
 from tests.support.reports import (
     NEXT,
     REPORTS,
@@ -238,3 +239,17 @@ def test_structure_of_headings_and_ids(screen: Screen) -> None:
     assert len(ids) == len(set(ids))
     screen.press(Keys.TAB)
     assert screen.ask("return document.activeElement.className") == "skip"
+
+
+def test_the_site_can_be_searched_from_a_folder(screen: Screen) -> None:
+    """In place of a Worker, which browsers do not start there, the site has a frame."""
+    shim = (ROOT / "docs" / "assets" / "iframe-worker.js").as_uri()
+    screen.show(f"<!doctype html><body><script src='{shim}'></script>".encode())
+    answer = screen.ask("""
+        const code = "addEventListener('message', (asked) => postMessage(asked.data + 1))";
+        const worker = new Worker(URL.createObjectURL(new Blob([code])));
+        const answer = new Promise((resolve) => worker.addEventListener('message', resolve));
+        worker.postMessage(41);
+        return answer.then((message) => [message.data, Worker === IFrameWorker]);
+    """)
+    assert answer == [42, True]

@@ -34,6 +34,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_every_page_is_in_the_index() -> None:
-    """The map of the documentation names every page that people write."""
+    """The map of the documentation, and that of its site, name every page that people write."""
     linked = set(LINK.findall((ROOT / "docs" / "index.md").read_text(encoding="utf-8")))
-    assert not {str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]} - {"index.md"} - linked
+    pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]}
+    assert not pages - {"index.md"} - linked
+    assert not pages - set((ROOT / "mkdocs.yml").read_text(encoding="utf-8").split())
