@@ -33,7 +33,6 @@ from s3unzip.model import Location, Part, Pin, Request
 from s3unzip.settings import MIB, Tuning
 from s3unzip.stores import Stores
 from s3unzip.stores.archives import ArchiveSource
-from s3unzip.stores.calls import Calls
 from s3unzip.stores.clock import Clock, LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.folder import FolderDestination
@@ -43,7 +42,6 @@ from s3unzip.stores.ports import (
     Buffer,
     ObjectFacts,
     PinnedArchive,
-    RunStore,
     Source,
     Tail,
     Upload,
@@ -66,7 +64,8 @@ class LimitedArchive:
     """One version of an archive behind a link."""
 
     def __init__(self, archive: PinnedArchive, link: Link) -> None:
-        self._archive, self._link = archive, link
+        self._archive = archive
+        self._link = link
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         """Yield a range at the speed of the link."""
@@ -79,7 +78,8 @@ class LimitedSource(ArchiveSource):
     """Files behind a link."""
 
     def __init__(self, source: Source, link: Link) -> None:
-        self._source, self._link = source, link
+        self._source = source
+        self._link = link
 
     def tail(self, location: Location, length: int) -> Tail:
         """Return the end of an archive."""
@@ -119,6 +119,8 @@ class LimitedStores:
 
     def __init__(self, stores: Stores, rate: float) -> None:
         self._stores = stores
+        self.end_beginning = stores.end_beginning
+        self.run_store = stores.run_store  # a run's own objects are small, and not limited
         self._in, self._out = Link(rate), Link(rate)
         self._folders: dict[str, LimitedFolder] = {}
         self._lock = threading.Lock()
@@ -133,10 +135,6 @@ class LimitedStores:
             if location.key not in self._folders:
                 self._folders[location.key] = LimitedFolder(location.key, self._out)
             return self._folders[location.key]
-
-    def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
-        """Return a run's own objects; they are small, and not limited."""
-        return self._stores.run_store(run, calls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,9 @@ class SimulatedStores:
     def __init__(self, world: World) -> None:
         self._world = world
 
+    def end_beginning(self) -> None:
+        """Do nothing: no program begins here."""
+
     def source(self, location: Location) -> Any:
         world = self._world
         bucket = world.members if location.bucket == "members" else world.ingest

@@ -283,6 +283,7 @@ class Machine:
             return settled.report  # it was refused
         run = (plan or records.require_plan()).run
         is_new = True
+        context.stores.end_beginning()
         since = context.clock.now()
         try:
             while settled.report is None:

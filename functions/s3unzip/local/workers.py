@@ -29,7 +29,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Self, cast
 
@@ -194,7 +194,7 @@ class Workers:
     Args:
         processes: workers at most, with this process.
         context: of this process; its progress takes what the tasks count.
-        open_context: called once for each worker; None: the tasks are done with `context`.
+        open_context: called once in each further process; None: there is none.
     """
 
     def __init__(
@@ -274,12 +274,11 @@ class Workers:
 
     def _take_workers(self, count: int) -> list[_Here | _Process]:
         """Return `count` workers at most; processes start when they get their first task."""
-        opening = self._open_context
         if not self._workers:
-            self._workers = [_Here(self._context, opening)]
-        if opening is not None:
+            self._workers = [_Here(self._context)]
+        if self._open_context is not None:
             missing = count - len(self._workers)
-            self._workers += [_Process(opening) for _ in range(missing)]
+            self._workers += [_Process(self._open_context) for _ in range(missing)]
         return self._workers[:count]
 
     def _start(
@@ -370,23 +369,17 @@ class _Round:
 class _Here:
     """A worker that is a thread of this process."""
 
-    def __init__(self, context: Context, open_context: OpenContext | None) -> None:
-        self._program_context = context
-        self._open_context = open_context
+    def __init__(self, context: Context) -> None:
         self._clock = LocalClock(context.clock)
         self._counting = Counting()
+        # The program's stores have connections. Another budget warns by way of the tally.
+        self._context = replace(context, clock=self._clock, progress=self._counting, faults=None)
 
     def do(self, run: Run, task: Task, take: Callable[[Counted], object]) -> Ended:
         """Do an attempt of a task."""
         yield_to_others()
         self._counting.send = take
         return _do_task(run, task, self._context)
-
-    @cached_property
-    def _context(self) -> Context:
-        if self._open_context is not None:
-            return self._open_context(self._clock, self._counting, None)
-        return replace(self._program_context, clock=self._clock, progress=self._counting)
 
     def stop(self) -> None:
         """Let the task that runs write its outcomes."""

@@ -1,6 +1,5 @@
 """Which members are wanted, by globs and names, and which key each of them has."""
 
-import difflib
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -235,6 +234,8 @@ def check_selection(
 
 def near_names(name: str, paths: Iterable[str]) -> tuple[str, ...]:
     """Return names that `name` may stand for: by upper and lower case, or by few letters."""
+    import difflib  # noqa: PLC0415 - only a mistake needs it
+
     compared = list(islice(paths, MAX_COMPARED))
     low = name.lower()
     ends = [path for path in compared if path.lower() == low or path.lower().endswith("/" + low)]
@@ -257,6 +258,8 @@ def _near_glob(pattern: str, paths: Callable[[], Iterable[str]]) -> tuple[str, .
 
 def _near_suffix(pattern: str, paths: Iterable[str]) -> tuple[str, ...]:
     """Return names whose suffix is like that of `pattern`: a.csv for ``*.cvs``."""
+    import difflib  # noqa: PLC0415 - only a mistake needs it
+
     suffix = PurePosixPath(pattern).suffix
     by_suffix: dict[str, list[str]] = {}
     for path in islice(paths, MAX_COMPARED):

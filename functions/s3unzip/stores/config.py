@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -110,6 +111,12 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
     # answer after it.
     put_seconds: float = 80.0
     slow_seconds: float = 600.0  # UploadPartCopy and Complete: silent while S3 works
+
+    def beginning_ends(self) -> float:
+        """Return when a fault is no longer one of the beginning, on the monotonic clock."""
+        if self.check_reachable:
+            return time.monotonic() + BEGINNING
+        return 0.0
 
     def at_destination(self) -> StoreConfig:
         """Return how an archive is reached that is an object of the destination."""

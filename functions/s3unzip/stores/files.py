@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import itertools
 import os
@@ -97,6 +96,8 @@ def explain_archive(error: OSError, path: str) -> errors.S3UnzipError:
 
 def _near_names(path: Path) -> str:
     """Return names in the folder of `path` that may be meant, quoted."""
+    import difflib  # noqa: PLC0415 - only a mistake needs it
+
     try:
         entries = list(itertools.islice(os.scandir(path.parent), MAX_NEIGHBOURS))
     except OSError:

@@ -66,6 +66,15 @@ class OpenedStores:
             self._sessions[_session_key(self._destination_config)] = session
         self._web: WebSource | None = None
 
+    def end_beginning(self) -> None:
+        """Retry servers that cannot be reached, from now on."""
+        with self._lock:
+            self._config = replace(self._config, check_reachable=False)
+            self._there = self._config.at_destination()
+            for client in (self._web, *self._sessions.values()):
+                if client is not None:
+                    client.end_beginning()
+
     def source(self, location: Location) -> Source:
         """Return the adapter that reads `location`."""
         match location.scheme:

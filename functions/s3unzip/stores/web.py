@@ -40,7 +40,7 @@ from s3unzip import errors
 from s3unzip.model import Location, Pin
 from s3unzip.stores.archives import ArchiveSource
 from s3unzip.stores.calls import count_request, read_until_fault
-from s3unzip.stores.config import BEGINNING, StoreConfig
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.ports import PIECE, Buffer, Tail
 from s3unzip.zip import ByteRange
 
@@ -68,16 +68,17 @@ _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 
 
 class WebSource(ArchiveSource):
-    """Reads archives from ``http`` and ``https`` URLs; threads may share it.
-
-    Requests go through the proxies of the environment.
-    """
+    """Reads archives from URLs, through the proxies of the environment; threads may share it."""
 
     def __init__(self, config: StoreConfig) -> None:
         self._config = config
-        self._began = time.monotonic()
+        self._beginning_ends = config.beginning_ends()
         self._pools: dict[str | None, PoolManager] = {}
         self._lock = threading.Lock()
+
+    def end_beginning(self) -> None:
+        """Retry a server that cannot be reached, from now on."""
+        self._beginning_ends = 0.0
 
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin, with one request where the server can."""
@@ -221,8 +222,7 @@ class WebSource(ArchiveSource):
             text = reason
         elif is_unreachable or isinstance(error, ProxyError):
             text = f"cannot connect{through}: {reason}"
-        is_beginning = self._config.check_reachable and time.monotonic() - self._began < BEGINNING
-        if is_unreachable and is_beginning:
+        if is_unreachable and time.monotonic() < self._beginning_ends:
             return errors.StorageError(f"{name}: {text}; check the URL, the port and the network")
         fault = errors.ServiceFaultError(f"{name}: {text}")
         fault.trouble = f"no answer from {name}{through} ({reason.lower()})"

@@ -23,7 +23,7 @@ from obstore.store import S3Store
 from s3unzip import errors
 from s3unzip.model import Pin
 from s3unzip.stores.calls import count_request
-from s3unzip.stores.config import BEGINNING, StoreConfig
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.s3.addresses import Addresses
 from s3unzip.stores.s3.credentials import (
     NO_KEYS,
@@ -80,7 +80,7 @@ class Session:
         self._checked: set[str] = set()  # buckets
         self._unversioned: set[str] = set()  # buckets whose versions the credentials may not read
         self._renewals = 0  # of the keys that the clients of obstore have
-        self._began = time.monotonic()
+        self._beginning_ends = access.beginning_ends()
         self._sends_checksums: bool | None = None  # None: as the configuration says
         self.copies = True  # False: the server does not implement UploadPartCopy
 
@@ -283,7 +283,11 @@ class Session:
     @property
     def _is_beginning(self) -> bool:
         """Whether what is wrong now was wrong when the program began: nobody will mend it soon."""
-        return self.access.check_reachable and time.monotonic() - self._began <= BEGINNING
+        return time.monotonic() < self._beginning_ends
+
+    def end_beginning(self) -> None:
+        """Retry a server that cannot be reached, from now on."""
+        self._beginning_ends = 0.0
 
     def check_bucket(self, bucket: str) -> None:
         """Raise the error of missing credentials, or of a bucket or an endpoint that is missing.
@@ -393,14 +397,15 @@ class Session:
 
     def _http_options(self, url: str) -> ClientConfig:
         """Return the settings of HTTP that all clients of obstore have."""
+        is_plain = url.startswith("http://")
         options: ClientConfig = {
             "connect_timeout": timedelta(seconds=self.access.connect_seconds),
             "pool_max_idle_per_host": str(self.access.connections),
             "pool_idle_timeout": timedelta(seconds=50),  # S3 hangs up a little later
-            "allow_http": url.startswith("http://"),
+            "allow_http": is_plain,
             "user_agent": "s3unzip",
         }
-        if self._aws.ca_bundle:
+        if self._aws.ca_bundle and not is_plain:  # 150 certificates take a millisecond
             options["root_certificate"] = _read_certificates(self._aws.ca_bundle)
         return options
 
