@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from s3unzip.errors import UsageError
+from s3unzip.figures import choose_form
 from s3unzip.model import AfterSuccess, GzipForm, Options, SourceAction
 from s3unzip.object_properties import ARCHIVED_CLASSES
 from s3unzip.options import read_options
@@ -137,5 +138,5 @@ def check_access(
         raise UsageError(f"{source_elsewhere}: {unsigned} and {payer} are for S3")
     writing = [word for field, word in typed.items() if field.startswith("destination_")]
     if destination_elsewhere is not None and writing:
-        verb = "is" if len(writing) == 1 else "are"
+        verb = choose_form(len(writing), "is", "are")
         raise UsageError(f"{destination_elsewhere}: {' and '.join(writing)} {verb} for S3")

@@ -38,6 +38,13 @@ def show_count(count: int, noun: str) -> str:
     return f"{count:,} {noun}s"
 
 
+def choose_form(count: int, singular: str, plural: str) -> str:
+    """Return the form of a word or of a phrase that agrees with a count."""
+    if count == 1:
+        return singular
+    return plural
+
+
 def show_share(part: float, whole: float) -> str:
     """Return a share in percent with two digits, with four where it is nearly all."""
     if not whole:

@@ -18,7 +18,7 @@ from s3unzip.cli.decisions import suggesting_prefix
 from s3unzip.cli.terminal import print_json, warn
 from s3unzip.errors import UsageError
 from s3unzip.explanations import describe
-from s3unzip.figures import show_time
+from s3unzip.figures import choose_form, show_time
 from s3unzip.globs import compile_name
 from s3unzip.model import Location, Request
 from s3unzip.printable import printable_name
@@ -124,7 +124,7 @@ def _print_members(members: Iterable[ArchiveMember]) -> Counter[str]:
         )
     write("--------           --------- ----                            ----\n")
     percent = _saved_percent(size, compressed)
-    files = "file" if count == 1 else "files"
+    files = choose_form(count, "file", "files")
     write(f"{size:8}           {compressed:9} {percent:4}{'':28}{count} {files}\n")
     return refused
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from s3unzip.cli.progress import RunDisplay
 from s3unzip.cli.terminal import print_json
 from s3unzip.explanations import advise, describe, explain
-from s3unzip.figures import show_bytes, show_count, show_seconds
+from s3unzip.figures import choose_form, show_bytes, show_count, show_seconds
 from s3unzip.model import Location, Report, Request, Verdict
 from s3unzip.planning.select import parse_template
 from s3unzip.printable import printable, printable_name
@@ -86,8 +86,9 @@ def print_test(report: Report, out: TextIO) -> None:
     if report.verdict is not Verdict.REJECTED:
         seconds = max(report.finished - report.started, 1e-9)
         out.write(
-            f"  {show_count(report.extracted, 'member')} {_is_or_are(report.extracted)} sound, "
-            f"{report.failed:,} {_is_or_are(report.failed)} not; "
+            f"  {show_count(report.extracted, 'member')} "
+            f"{choose_form(report.extracted, 'is', 'are')} sound, "
+            f"{report.failed:,} {choose_form(report.failed, 'is', 'are')} not; "
             f"{show_bytes(report.bytes_out)} decoded in {show_seconds(seconds)}\n"
         )
     print_warnings(report.warnings, out)
@@ -102,10 +103,6 @@ def _soundness(report: Report) -> str:
         case Verdict.COMPLETED_WITH_ERRORS:
             return "NOT SOUND"
     return report.verdict.value
-
-
-def _is_or_are(count: int) -> str:
-    return "is" if count == 1 else "are"
 
 
 def _print_verdict(report: Report, title: str, out: TextIO) -> None:
@@ -180,7 +177,7 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
         (report.failed, "failed"),
         (report.missing, "without outcome"),
         (report.excluded, "excluded"),
-        (report.directories, "directory" if report.directories == 1 else "directories"),
+        (report.directories, choose_form(report.directories, "directory", "directories")),
     ]
     shown = ", ".join(f"{count:,} {name}" for count, name in counts if count)
     speed = ""

@@ -12,7 +12,7 @@ from s3unzip.cli.decisions import list_decisions, suggesting_prefix
 from s3unzip.cli.terminal import confirm, warn
 from s3unzip.contradictions import check_access
 from s3unzip.errors import AccessDeniedError, ConflictError, UsageError
-from s3unzip.figures import show_bytes, show_count
+from s3unzip.figures import choose_form, show_bytes, show_count
 from s3unzip.model import Location, Request
 from s3unzip.printable import printable_name
 from s3unzip.stores.locations import absolute_path, parse_destination, parse_source
@@ -121,7 +121,7 @@ class _ExtraQuestion:
         self._output.stop()
         count = show_count(len(extra), "object")
         size = show_bytes(sum(listed.size for listed in extra))
-        verb = "is no member" if len(extra) == 1 else "are no members"
+        verb = choose_form(len(extra), "is no member", "are no members")
         summary = f"{count} ({size}) {verb} of the archive"
         if len(extra) > self._limit:
             self._refuse(

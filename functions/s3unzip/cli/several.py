@@ -19,7 +19,7 @@ from s3unzip.cli.output import print_failures, shown_connections
 from s3unzip.cli.progress import Figures, RunDisplay
 from s3unzip.cli.terminal import print_json, warn, write_table
 from s3unzip.errors import InterruptedRunError, NotFoundError, S3UnzipError, UsageError
-from s3unzip.figures import show_bytes, show_count
+from s3unzip.figures import choose_form, show_bytes, show_count
 from s3unzip.local.machine import Machine, open_machine
 from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, PlanSummary, Request
 from s3unzip.printable import printable
@@ -188,7 +188,7 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
     right = sum(end.exit_code == 0 for end in archives)
     sys.stderr.write(
         f"{right:,} of {show_count(len(archives), 'archive')} "
-        f"{'is' if len(archives) == 1 else 'are'} extracted: "
+        f"{choose_form(len(archives), 'is', 'are')} extracted: "
         f"{show_count(done, 'member')}, {show_bytes(size)}; "
         f"{show_count(failed, 'member')} failed\n"
     )

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from s3unzip.errors import S3UnzipError
+from s3unzip.figures import choose_form
 from s3unzip.fingerprint import source_fingerprint
 from s3unzip.operate.answers import AGAIN, FAILURE, OK, WARNING, Answer, CheckResult, run_check
 from s3unzip.operate.bucket_checks import (
@@ -200,7 +201,7 @@ def check_alarms(runs: DeployedRuns) -> Answer:
         return Answer(WARNING, "the stack has no alarms", AGAIN)
     silent = [alarm["AlarmName"] for alarm in alarms if not _has_action(alarm)]
     if silent:
-        verb = "has" if len(silent) == 1 else "have"
+        verb = choose_form(len(silent), "has", "have")
         count = f"{len(silent)} of {len(alarms)} alarms {verb} no action"
         return Answer(WARNING, f"{count}, so nobody is notified: {', '.join(silent)}", SET_EMAIL)
     ringing = [alarm["AlarmName"] for alarm in alarms if alarm.get("StateValue") == "ALARM"]

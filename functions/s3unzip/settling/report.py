@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from s3unzip.extraction.metadata import with_properties
+from s3unzip.figures import choose_form, show_count
 from s3unzip.model import (
     Failure,
     Outcome,
@@ -165,7 +166,7 @@ def _find_fault(tally: Tally, stop: Stop | None, missing: int) -> Stop | None:
         return None
     if stop is not None:
         return stop
-    members = "1 member has" if missing == 1 else f"{missing:,} members have"
+    members = f"{show_count(missing, 'member')} {choose_form(missing, 'has', 'have')}"
     cause = tally.fault or "their tasks did not end"
     return Stop(Verdict.FAILED, TASKS_FAILED, f"{members} no outcome: {cause}")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from s3unzip.figures import show_bytes, show_dollars, show_seconds, show_share
+from s3unzip.figures import choose_form, show_bytes, show_dollars, show_seconds, show_share
 from s3unzip.model import Report, Requests, Verdict
 from s3unzip.pricing import Cost
 from s3unzip.settling.report_page.contents import Shown
@@ -68,7 +68,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def _count_directories(count: int) -> str:
-    return "1 directory" if count == 1 else f"{count:,} directories"
+    return f"{count:,} {choose_form(count, 'directory', 'directories')}"
 
 
 def _work_tiles(report: Report) -> Iterator[Markup]:

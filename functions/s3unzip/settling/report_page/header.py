@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from s3unzip.explanations import advise
-from s3unzip.figures import show_count
+from s3unzip.figures import choose_form, show_count
 from s3unzip.model import Report, Verdict
 from s3unzip.settling.report_page.contents import MAX_NAME, MAX_TEXT, Shown
 from s3unzip.settling.report_page.markup import NOTHING, Markup, aside, clip, element, plain, text
@@ -42,7 +42,7 @@ def _describe_verdict(report: Report, next_command: str | None) -> str:
     proof = "checked against the archive\N{RIGHT SINGLE QUOTATION MARK}s sizes and CRC-32s"
     if report.options.trust_crc:
         proof = "CRC-32s trusted, not checked"
-    verb = "is" if present == 1 else "are"
+    verb = choose_form(present, "is", "are")
     in_place = f"{show_count(present, 'member')} {verb} in place, {proof}"
     match report.verdict:
         case Verdict.COMPLETED:
@@ -67,7 +67,7 @@ def _describe_verdict(report: Report, next_command: str | None) -> str:
 def _describe_missing(report: Report) -> str:
     if not report.missing:
         return ""
-    verb = "has" if report.missing == 1 else "have"
+    verb = choose_form(report.missing, "has", "have")
     return f"{show_count(report.missing, 'member')} {verb} no outcome; "
 
 
