@@ -130,7 +130,7 @@ def do_stored(site: Site) -> Done:
     size = round(max(tuning.copy_from, tuning.small_member, above_direct(tuning)) * ABOVE)
     put = site.put("stored", one_member(stored_member("copied.bin", size)))
     report = complete(site, put)
-    kind = TaskKind.STREAM if site.defaults.options.as_gzip else TaskKind.COPY
+    kind = TaskKind.STREAM if site.defaults.own.options.as_gzip else TaskKind.COPY
     expect_kind(site, put, kind)
     return Done(f"{report.verdict}, {kind} of {size / MIB:.1f} MiB", (report,))
 

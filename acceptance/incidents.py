@@ -61,7 +61,7 @@ def do_duplicate(site: Site) -> Done:
         announced = listener.count(put.run)
     if after != before:
         raise Mismatch(f"{len(after ^ before)} object versions changed with the second event")
-    if len(before) != FEW + site.defaults.options.marker:  # and its _SUCCESS
+    if len(before) != FEW + site.defaults.own.options.marker:  # and its _SUCCESS
         raise Mismatch(f"{len(before)} object versions of {FEW} members")
     if announced != 1:
         raise Mismatch(f"{announced} completion events of one run")
@@ -91,7 +91,7 @@ def snapshot(site: Site, name: str) -> set[tuple[str, str, str]]:
 
 def do_overwrite(site: Site) -> Done:
     """Replace an archive by one with the same names during its run: no object is a mix."""
-    if site.defaults.options.on_conflict is OnConflict.NEVER:
+    if site.defaults.own.options.on_conflict is OnConflict.NEVER:
         raise NotApplicableError("on_conflict is never: the older archive's objects stay")
     old = meet_at_work(site, "overwrite", first_members(site))
     count = old.archive.count

@@ -76,9 +76,9 @@ class Site:
         self.runs = DeployedRuns(environment, StoreConfig(connections=HEADS))
         self.defaults = self.runs.defaults
         self.s3, self.sqs = self.runs.client("s3"), self.runs.client("sqs")
-        self.ingest = self.defaults.trigger.bucket
+        self.ingest = self.defaults.own.trigger.bucket
         self.event_bus = self.runs.variables.get(Variable.EVENT_BUS) or "default"
-        options = self.defaults.options
+        options = self.defaults.own.options
         if options.include or options.exclude:
             raise UsageError(
                 f"environment {environment}: extracts only some members (options.include, "
@@ -98,13 +98,15 @@ class Site:
 
     def key(self, name: str) -> str:
         """Return the key of the archive `name`."""
-        trigger = self.defaults.trigger
+        trigger = self.defaults.own.trigger
         return f"{trigger.prefix}{self.token}/{self.token}-{name}{trigger.suffix}"
 
     def request(self, key: str) -> Request:
         """Return the request of an event of `key`."""
         return Request(
-            Location("s3", self.ingest, key), self.defaults.destination, self.defaults.options
+            Location("s3", self.ingest, key),
+            self.defaults.own.destination,
+            self.defaults.own.options,
         )
 
     def member_prefix(self, name: str) -> str:
@@ -156,7 +158,7 @@ class Site:
 
     def verify(self, put: Put, password: bytes | None = None) -> Verification:
         """Compare the destination with the archive, as `s3unzip verify` does."""
-        options = self.defaults.options
+        options = self.defaults.own.options
         context = Context(
             stores=self.runs.stores,
             clock=LocalClock(),

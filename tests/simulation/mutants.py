@@ -174,30 +174,30 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     "aws/intake.py": [
         (
             "older-version-not-followed",
-            "    start_over_newest(request, cause, at.config, at.context)\n",
+            "        start_over_newest(request, cause, invocation.config, invocation.context)\n",
             "",
         ),
         (
             "older-end-not-repeated",
-            "if not is_new and (archive is None or put.is_older(archive.tail)):",
-            "if archive and put.is_older(archive.tail) and not is_new:",
+            "if is_new or (archive is not None and not put.is_older(archive.tail)):",
+            "if is_new or archive is None or not put.is_older(archive.tail):",
         ),
         (
             "message-consumed-after-a-fault",
-            '_redeliver_after(record["receiptHandle"], wait)\n        return False',
-            '_redeliver_after(record["receiptHandle"], wait)\n        return True',
+            '_redeliver_after(message["receiptHandle"], wait)\n        return False',
+            '_redeliver_after(message["receiptHandle"], wait)\n        return True',
         ),
     ],
     "aws/small_runs.py": [
         (
             "small-run-looks-at-no-report",
-            "        if not is_done:\n",
-            "        if request is None:\n",
+            "        if not is_completed:\n",
+            "        if False:\n",
         ),
         (
             "report-before-outcomes",
-            "for name, data in objects.items():",
-            "objects = {}\n        for name, data in objects.items():",
+            "for name, data in self._objects.items():",
+            "for name, data in ():",
         ),
     ],
     "stores/calls.py": [

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from s3unzip.aws import scans, telemetry
+from s3unzip.aws import events, telemetry
 from s3unzip.settings import Variable
 from tests.simulation.archives import SAME_STEM, Recipe
 from tests.simulation.functions import invoke
@@ -129,11 +129,11 @@ def test_an_older_attempt_that_is_killed_leaves_the_newest(
 
 def scan_of(world: World, key: str) -> str:
     """Return GuardDuty's event of an archive that it has scanned and tagged: it has no threat."""
-    world.ingest.objects[key].facts.metadata[scans.TAG] = scans.CLEAN
+    world.ingest.objects[key].facts.metadata[events.SCAN_TAG] = events.CLEAN
     etag = world.ingest.objects[key].etag
     event = {
-        "detail-type": scans.DETAIL_TYPE,
-        "source": scans.SENDER,
+        "detail-type": "GuardDuty Malware Protection Object Scan Result",
+        "source": "aws.guardduty",
         "detail": {
             "s3ObjectDetails": {
                 "bucketName": "ingest",
@@ -141,7 +141,7 @@ def scan_of(world: World, key: str) -> str:
                 "eTag": etag,
                 "versionId": etag,
             },
-            "scanResultDetails": {"scanResultStatus": scans.CLEAN},
+            "scanResultDetails": {"scanResultStatus": events.CLEAN},
         },
     }
     return json.dumps(json.loads(event_of(world, key)) | event)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache, cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from s3unzip import errors
-from s3unzip.aws.secrets import SCHEME, read_secret
 from s3unzip.context import Context
 from s3unzip.model import (
     AfterSuccess,
@@ -38,6 +38,20 @@ from s3unzip.stores.locations import parse_destination
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.s3.credentials import AwsSession
 from s3unzip.zip import Limits, Policy
+
+if TYPE_CHECKING:  # a stub
+    from mypy_boto3_secretsmanager import SecretsManagerClient
+
+SECRET_SCHEME = "secretsmanager:"  # noqa: S105 - begins the reference to a password
+# docs.aws.amazon.com/secretsmanager/latest/apireference/API_GetSecretValue.html
+SECRET_ERRORS: dict[str, type[errors.S3UnzipError]] = {
+    "AccessDeniedException": errors.AccessDeniedError,
+    "DecryptionFailure": errors.AccessDeniedError,
+    "ResourceNotFoundException": errors.NotFoundError,
+    "InvalidParameterException": errors.UsageError,
+    "InvalidRequestException": errors.NotFoundError,  # the secret is being deleted
+    "ValidationException": errors.UsageError,
+}
 
 
 class LambdaClock(LocalClock):
@@ -69,7 +83,7 @@ class Trigger(Struct, frozen=True):
 
 
 class RunDefaults(Struct, frozen=True):
-    """What the runs of one trigger have in common: of a route, or of the environment itself."""
+    """The settings that the runs of one route, or those of no route, have in common."""
 
     trigger: Trigger
     destination: Location
@@ -78,51 +92,36 @@ class RunDefaults(Struct, frozen=True):
 
 
 class RouteVariable(Struct, frozen=True, forbid_unknown_fields=True):
-    """A route as `Variable.ROUTES` has it."""
+    """A route in the JSON array of `Variable.ROUTES`."""
 
     name: str
-    prefix: str = ""
-    suffix: str = ""
-    bucket: str = ""  # empty: that of the environment's destination
-    destination: str = ""  # the prefix in it
-    owner: str | None = None
-    kms_key: str | None = None  # with which members are written
-    options: dict[str, Any] = {}  # that are not those of the environment
-    password_secret: str = ""  # only where members are read
+    prefix: str = ""  # of its archives
+    suffix: str = ""  # of its archives
+    bucket: str = ""  # of its members; empty: the bucket of the environment's destination
+    destination: str = ""  # prefix of its members
+    owner: str | None = None  # account of the bucket
+    kms_key: str | None = None  # encrypts the members
+    options: dict[str, Any] = {}  # only those that differ from the environment's
+    password_secret: str = ""  # only for the functions that read members
 
 
 class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
     """The settings that all runs of an environment share, from the function's variables."""
 
     environment: str
-    own: RunDefaults  # of archives that no route takes
+    own: RunDefaults  # for archives that no route takes
     routes: tuple[RunDefaults, ...]  # the first that covers an archive takes it
     work: Location  # the prefix of all runs
-    after_success: AfterSuccess | None
+    after_success: AfterSuccess | None  # None: an archive stays as it is
     tuning: Tuning
     limits: Limits
     platform: Platform
-    max_cost: float | None  # dollars a run
-    scan: str  # "guardduty": archives are opened after their malware scan; or empty
+    max_cost: float | None  # dollars a run; None: without a limit
+    scan: str  # "guardduty": archives are opened after their malware scan; empty: at once
     access: StoreConfig
     state_machine: str  # ARN
     event_bus: str
     queue: str  # URL; only the intake function has one
-
-    @property
-    def trigger(self) -> Trigger:
-        """The trigger of archives that no route takes."""
-        return self.own.trigger
-
-    @property
-    def destination(self) -> Location:
-        """The destination of archives that no route takes."""
-        return self.own.destination
-
-    @property
-    def options(self) -> Options:
-        """The options of archives that no route takes."""
-        return self.own.options
 
     @property
     def all_defaults(self) -> tuple[RunDefaults, ...]:
@@ -146,7 +145,7 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
 
     def request(self, key: str) -> Request:
         """Return the request for the archive `key` of the ingest bucket."""
-        source = Location("s3", self.trigger.bucket, key)
+        source = Location("s3", self.own.trigger.bucket, key)
         defaults = self.defaults_of(source)
         return Request(
             source=source,
@@ -162,7 +161,7 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
         return OpenedStores(self.access)
 
     def stores_of(self, route: Route | None) -> Stores:
-        """Return the stores with which the runs of a route write; they share the clients."""
+        """Return the stores for the runs of a route; all routes share the clients."""
         if route is None:
             return self.stores
         access = msgspec.structs.replace(
@@ -175,14 +174,14 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
     def policy(self, options: Options | None = None) -> Policy:
         """Return the rules for archives, with the password that a run's options name.
 
-        The function may read only the secrets of its environment. For any other secret, the one of
-        archives that no route takes is read.
+        The function may read only the secrets of its environment. If a route and its secret were
+        removed after the run began, the secret of the environment itself is read.
         """
-        options = options or self.options
+        options = options or self.own.options
         readable = {defaults.options.password_ref for defaults in self.all_defaults}
         secret = options.password_ref
         if secret is None or secret not in readable:
-            secret = self.options.password_ref
+            secret = self.own.options.password_ref
         return Policy(
             lenient=options.lenient,
             encoding=options.encoding,
@@ -216,7 +215,7 @@ def _read_password(secret: str | None) -> bytes | None:
 
 
 @cache
-def _session() -> AwsSession:
+def _open_session() -> AwsSession:
     return AwsSession()
 
 
@@ -224,17 +223,17 @@ def _session() -> AwsSession:
 def open_client(service: Literal["events", "secretsmanager", "sqs", "stepfunctions"]) -> Any:
     """Return the process's client of `service`, which retries; thread-safe."""
     retries = {"total_max_attempts": 6, "mode": "standard"}
-    return _session().client(service, connect_timeout=5, read_timeout=20, retries=retries)
+    return _open_session().client(service, connect_timeout=5, read_timeout=20, retries=retries)
 
 
 @cache
 def open_worker() -> LambdaConfig:
-    """Return the configuration from the process's environment; the same object each time."""
+    """Return the configuration of this process; the same object each time."""
     return read_worker(os.environ)
 
 
 def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
-    """Return the configuration from `variables`; nothing is asked of AWS."""
+    """Return the configuration in environment variables, without a request to AWS."""
     tuning = make_tuning(_table(variables, Variable.TUNING))
     after_success = None
     if rule := variables.get(Variable.AFTER_SUCCESS):
@@ -272,7 +271,7 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
 
 
 def _read_own(variables: Mapping[str, str]) -> RunDefaults:
-    """Return what the runs have in common whose archives no route takes."""
+    """Return the defaults for archives that no route takes."""
     trigger = Trigger(
         _needed(variables, Variable.TRIGGER_BUCKET),
         variables.get(Variable.TRIGGER_PREFIX, ""),
@@ -292,7 +291,7 @@ def _read_own(variables: Mapping[str, str]) -> RunDefaults:
 
 
 def _read_routes(variables: Mapping[str, str], own: RunDefaults) -> tuple[RunDefaults, ...]:
-    """Return what the runs of each route have in common."""
+    """Return the defaults of each route."""
     own_options = msgspec.to_builtins(decode(variables.get(Variable.OPTIONS) or "{}", Options))
     routes = decode(variables.get(Variable.ROUTES) or "[]", list[RouteVariable])
     defaults = []
@@ -313,11 +312,11 @@ def _read_routes(variables: Mapping[str, str], own: RunDefaults) -> tuple[RunDef
 def _with_password(options: Options, secret: str | None) -> Options:
     if not secret:
         return options
-    return msgspec.structs.replace(options, password_ref=SCHEME + secret)
+    return msgspec.structs.replace(options, password_ref=SECRET_SCHEME + secret)
 
 
 def _needed(variables: Mapping[str, str], name: Variable) -> str:
-    """Return a variable; `UsageError`: it is not set."""
+    """Return a variable that must be set."""
     value = variables.get(name, "")
     if not value:
         raise errors.UsageError(
@@ -335,7 +334,7 @@ def _number(variables: Mapping[str, str], name: Variable) -> float | None:
         return float(value)
     except ValueError:
         raise errors.UsageError(
-            f"the environment variable {name} is no number: {value!r}"
+            f"the environment variable {name} is not a number: {value!r}"
         ) from None
 
 
@@ -350,3 +349,48 @@ def _table(variables: Mapping[str, str], name: Variable) -> dict[str, Any]:
             f"the environment variable {name} must be a JSON object, not {value!r}"
         )
     return value
+
+
+def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
+    """Return the password that `ref` names; it is never logged and never part of an error.
+
+    ``secretsmanager:NAME`` and ``secretsmanager:ARN`` name the secret's whole value. With
+    ``#FIELD`` at the end they name one field of a secret that is a JSON object, as the console
+    makes them.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - few need it
+
+    name, _, field = ref.removeprefix(SECRET_SCHEME).partition("#")
+    if not ref.startswith(SECRET_SCHEME) or not name:
+        raise errors.UsageError(
+            f"password reference {ref!r}: only {SECRET_SCHEME}NAME is known here"
+        )
+    try:
+        answer = client.get_secret_value(SecretId=name)
+    except ClientError as error:
+        code = error.response.get("Error", {}).get("Code", "")
+        kind = SECRET_ERRORS.get(code, errors.ServiceFaultError)
+        message = f"secret {name}: {code}"
+        if kind is errors.AccessDeniedError:
+            needs = "secretsmanager:GetSecretValue, and kms:Decrypt of its key"
+            message += f"; the function needs {needs}"
+        raise kind(message) from error
+    except BotoCoreError as error:
+        raise errors.ServiceFaultError(f"secret {name}: {type(error).__name__}") from error
+    value = answer.get("SecretString", "").encode() or answer.get("SecretBinary", b"")
+    if field:
+        value = _read_field(name, value, field)
+    if not value:
+        raise errors.UsageError(f"secret {name}: is empty")
+    return value
+
+
+def _read_field(name: str, value: bytes, field: str) -> bytes:
+    text = None
+    with suppress(ValueError):  # an error would quote the secret
+        fields = json.loads(value)
+        if isinstance(fields, dict):
+            text = fields.get(field)
+    if not isinstance(text, str):
+        raise errors.UsageError(f"secret {name}: is not a JSON object with a text field {field!r}")
+    return text.encode()

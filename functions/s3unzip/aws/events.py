@@ -1,8 +1,23 @@
 """Events in and out: archives that were put or scanned, and the event of a finished run.
 
 In: EventBridge's "Object Created" (key as it is), S3's own notification (key URL-encoded, spaces as
-"+") and GuardDuty's result of a scan, also inside of a message of SNS. Out: one EventBridge event a
-run.
+"+") and GuardDuty's result of a scan. Each may be inside a message of SNS. Out: one EventBridge
+event a run.
+
+The rules of the malware gate (``ingest.scan``):
+
+- The result of its scan starts the run of an archive. S3's own event starts nothing.
+- The result names the version that was scanned. Only this version is opened: the run is pinned to
+  it. Another version that is there now has a scan, and a result, of its own.
+- ``submit``, and the run after an archive was replaced, have no result. They read the tag with
+  which GuardDuty marks the version. Without versions S3 cannot say which object a tag is of, so
+  the tag is not read there.
+- A version with any other result, or without one, is not opened. It is logged and counted.
+- A result may come twice, late, and for several versions in any order.
+
+The form of a result: docs.aws.amazon.com/guardduty/latest/ug/
+monitor-with-eventbridge-s3-malware-protection.html. The tag and its values:
+monitor-enable-s3-object-tagging-malware-protection.html.
 """
 
 from __future__ import annotations
@@ -17,12 +32,11 @@ from urllib.parse import unquote_plus
 import msgspec
 from msgspec.structs import replace
 
-from s3unzip.aws import scans
 from s3unzip.aws.environment import LambdaConfig
-from s3unzip.aws.scans import ScanResult
-from s3unzip.aws.telemetry import logger
+from s3unzip.aws.telemetry import logger, record_withheld
 from s3unzip.errors import ServiceFaultError, UsageError
 from s3unzip.model import Location, Pin, Report, Request, Verdict
+from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
 
 if TYPE_CHECKING:  # stubs
@@ -33,6 +47,12 @@ T = TypeVar("T")
 
 SOURCE = "s3unzip"
 OWN_SENDERS = "s3unzip."  # begins the sources of events that commands queue
+CLEAN = "NO_THREATS_FOUND"
+SCAN_TAG = "GuardDutyMalwareScanStatus"
+UNVERSIONED = (None, "null")  # version ids that do not name bytes: an overwritten object keeps them
+MAX_KEY = 1_024  # bytes of UTF-8
+ETAG = re.compile(r"[0-9a-f]{32}(-\d+)?")
+CLOCK_SECONDS = 2  # between the time of an event and the Last-Modified of its object
 EVENT_TITLES = {
     Verdict.COMPLETED: "Archive Extracted",
     Verdict.COMPLETED_WITH_ERRORS: "Archive Extracted",
@@ -41,9 +61,6 @@ EVENT_TITLES = {
     Verdict.FAILED: "Archive Failed",
 }
 EVENT_COUNTS = ("members", "extracted", "unchanged", "failed", "missing", "bytes_in", "bytes_out")
-MAX_KEY = 1_024  # bytes of UTF-8
-ETAG = re.compile(r"[0-9a-f]{32}(-\d+)?")
-CLOCK_SECONDS = 2  # between the time of an event and the Last-Modified of its object
 MESSAGE_CHARACTERS = 1_000  # an event may have 256 KB, and the archive chooses the names of members
 
 
@@ -57,8 +74,33 @@ def parse_field(event: Mapping[str, Any], name: str, kind: type[T]) -> T:
         raise UsageError(f"the event's {name!r} is not a {kind.__name__}: {error}") from error
 
 
+class ScanResult(NamedTuple):
+    """The result of the malware scan of one version."""
+
+    status: str  # NO_THREATS_FOUND, THREATS_FOUND, UNSUPPORTED, ACCESS_DENIED, FAILED
+    threats: tuple[str, ...] = ()  # their names
+
+
+def admit(source: Location, scan: ScanResult) -> bool:
+    """Return whether an archive may be opened after its scan; log and count it if not."""
+    if scan.status == CLEAN:
+        return True
+    record_withheld(source, scan.status, scan.threats)
+    return False
+
+
+def find_scan(source: Location, pin: Pin, config: LambdaConfig, calls: Calls) -> ScanResult:
+    """Return the scan result in the tag of a version; its status is NOT_SCANNED without a tag."""
+    status = "NOT_SCANNED"  # our word
+    if pin.version_id not in UNVERSIONED:
+        store = config.stores.source(source)
+        tags = calls.run("get", lambda: store.tags(source, pin))
+        status = tags.get(SCAN_TAG, status)
+    return ScanResult(status)
+
+
 class ObjectEvent(NamedTuple):
-    """One event of one object: it was put, or scanned."""
+    """An event of one object: it was put, or scanned."""
 
     bucket: str
     key: str
@@ -83,11 +125,11 @@ class ArchivePut(NamedTuple):
         return (self.etag or self.version_id) is not None
 
     def is_of(self, pin: Pin) -> bool:
-        """Return whether the ETag and the version id in the event are those of this version."""
-        same_bytes = self.etag == (pin.etag or "").strip('"')
-        if self.version_id in scans.UNVERSIONED or pin.version_id is None:
-            return same_bytes
-        return self.version_id == pin.version_id and (self.etag is None or same_bytes)
+        """Return whether the event is of this version, by its version id and its ETag."""
+        has_etag = self.etag == (pin.etag or "").strip('"')
+        if self.version_id in UNVERSIONED or pin.version_id is None:
+            return has_etag
+        return self.version_id == pin.version_id and (self.etag is None or has_etag)
 
     def is_older(self, tail: Tail) -> bool:
         """Return whether another version than the event's is there now, as `tail` shows.
@@ -95,7 +137,7 @@ class ArchivePut(NamedTuple):
         Version ids are compared, else ETags. An event without either is compared by its time.
         """
         pin = tail.pin
-        if self.version_id not in scans.UNVERSIONED and pin.version_id is not None:
+        if self.version_id not in UNVERSIONED and pin.version_id is not None:
             return self.version_id != pin.version_id
         if self.etag is not None:
             return self.etag != (pin.etag or "").strip('"')
@@ -104,10 +146,11 @@ class ArchivePut(NamedTuple):
 
 
 def read_puts(body: str, config: LambdaConfig) -> Iterator[ArchivePut]:
-    """Yield the archives in the body of one queue message; nothing for a test event.
+    """Yield the archives in the body of one queue message; none for a test event.
 
-    `UsageError`, after the other archives: the message or a key in it never names an archive, so no
-    later attempt can take it.
+    Raises:
+        UsageError: the message is no event, or one of its events cannot name an archive. The
+            archives of its other events are yielded before.
     """
     try:
         events = list(_read_events(_unwrap(json.loads(body))))
@@ -130,9 +173,9 @@ def read_puts(body: str, config: LambdaConfig) -> Iterator[ArchivePut]:
 
 
 def _find_fault(event: ObjectEvent) -> str | None:
-    """Return why the event never names an archive: S3 cannot have its key, or it has no version.
+    """Return why an event cannot name an archive; None: it can.
 
-    Keys: object-keys in the user guide of S3.
+    The rules for keys are in the user guide of S3 ("object-keys").
     """
     try:
         size = len(event.key.encode())
@@ -146,7 +189,7 @@ def _find_fault(event: ObjectEvent) -> str | None:
 
 
 def _unwrap(message: Any) -> Any:
-    """Return the event inside of a message of SNS, or any other message as it is.
+    """Return the event inside a message of SNS, or any other message unchanged.
 
     The form: docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html. With raw message
     delivery the queue gets the event alone.
@@ -159,7 +202,7 @@ def _unwrap(message: Any) -> Any:
 
 
 def _read_events(message: Mapping[str, Any]) -> Iterator[ObjectEvent]:
-    """Yield the events of objects in a message: of EventBridge, or S3's own notification."""
+    """Yield the events of objects in a message of EventBridge, or in S3's own notification."""
     match message:
         case {"Event": "s3:TestEvent"}:
             return
@@ -173,8 +216,14 @@ def _read_events(message: Mapping[str, Any]) -> Iterator[ObjectEvent]:
                 version_id=stored.get("version-id"),
                 sender=message.get("source", ""),
             )
-        case {"detail-type": scans.DETAIL_TYPE, "source": scans.SENDER as sender, "detail": detail}:
+        case {
+            "detail-type": "GuardDuty Malware Protection Object Scan Result",
+            "source": "aws.guardduty" as sender,
+            "detail": detail,
+        }:
             scanned = detail["s3ObjectDetails"]
+            result = detail["scanResultDetails"]
+            threats = tuple(threat["name"] for threat in result.get("threats") or ())
             yield ObjectEvent(
                 bucket=scanned["bucketName"],
                 key=scanned["objectKey"],
@@ -182,16 +231,19 @@ def _read_events(message: Mapping[str, Any]) -> Iterator[ObjectEvent]:
                 etag=_read_etag(scanned.get("eTag")),
                 version_id=scanned.get("versionId"),
                 sender=sender,
-                scan=scans.read_result(detail),
+                scan=ScanResult(result["scanResultStatus"], threats),
             )
         case {"Records": list(records)}:
-            yield from map(_parse_notification_record, records)
+            yield from map(_read_record, records)
         case _:
             raise UsageError(f"the message is no S3 event; it has {sorted(message)}")
 
 
-def _parse_notification_record(record: Mapping[str, Any]) -> ObjectEvent:
-    """Return the event in one record of S3's own notification."""
+def _read_record(record: Mapping[str, Any]) -> ObjectEvent:
+    """Return the event in one record of S3's own notification.
+
+    The form: notification-content-structure in the user guide of S3.
+    """
     stored = record["s3"]["object"]
     return ObjectEvent(
         bucket=record["s3"]["bucket"]["name"],
@@ -204,13 +256,12 @@ def _parse_notification_record(record: Mapping[str, Any]) -> ObjectEvent:
 
 
 def _read_etag(text: object) -> str | None:
-    """Return an ETag of S3 without quotes, None if it is none."""
-    if not isinstance(text, str):
-        return None
-    etag = text.strip('"')
-    if not ETAG.fullmatch(etag):
-        return None
-    return etag
+    """Return an ETag without quotes; None: the text is not an ETag that S3 makes."""
+    if isinstance(text, str):
+        etag = text.strip('"')
+        if ETAG.fullmatch(etag):
+            return etag
+    return None
 
 
 def _unix(time: str) -> float:
@@ -235,7 +286,7 @@ def announce(client: EventBridgeClient, config: LambdaConfig, report: Report) ->
 
 
 def event_detail(config: LambdaConfig, report: Report) -> dict[str, Any]:
-    """Return the content of a run's event: verdict, totals, and the place of the report."""
+    """Return the content of a run's event: verdict, totals, and where the report is."""
     work = config.work
     return {
         "run": report.run,

@@ -5,28 +5,27 @@ The rules:
 - An execution is named by its run: RUN, and RUN-r2, RUN-r3, ... go on with it. Its input has the
   request and the version of the archive. An execution of the same name for another archive is an
   error, never the same run.
-- One execution of a run is at work at a time. Whoever wants another one asks for the state of those
-  that there are. An execution that is at work takes the event; one that has ended, with or without
-  a report, leaves the run to the next number. Of two that ask at once one starts it.
-- The history of an execution is bounded: after some rounds its last step starts the next number
-  with the round that follows, and ends it. The input of the next one says with which round it
-  began, so a step that is repeated starts none twice.
+- One execution of a run is at work at a time. Whoever wants another one asks for the state of the
+  existing ones. While one is at work, none is started. If all have ended, with or without a report,
+  the one with the next number is started. Of two callers that ask at once, one starts it.
+- The history of an execution is bounded: after some rounds its last step starts the next execution
+  with the round that follows, and ends its own. The input of the next one has the number of its
+  first round, so a step that is repeated starts no second one.
 - StartExecution with the name and the input of an execution that is at work starts nothing, and
   succeeds. Any other use of a name that exists is ExecutionAlreadyExists (API_StartExecution).
   DescribeExecution may be some seconds late, so it may not know an execution that has just started.
 - `end_run` follows each verdict that is written. Whoever finds the report of a run whose end may be
   incomplete repeats it, late and at once. Receivers of its event recognize the run by its id.
 - With a malware gate a newer version is opened only if its tag says that no threat was found.
-  Without the tag its own event starts it: see `s3unzip.aws.scans`.
+  Without the tag its own event starts it: see `s3unzip.aws.events`.
 - However a run ends, its archive is then compared with the one that is there. If that is another
   one, the run RUN-again extracts the newest version over what the first one wrote.
 - The functions of a stopped execution keep running for at most `WORKER_SECONDS`, and may write
-  members of an older version. So an execution RUN-w1, RUN-w2, ... waits so long, then looks once
-  more.
+  members of an older version. So an execution RUN-w1, RUN-w2, ... waits so long, then compares the
+  archive once more.
 """
 
 import json
-import re
 from typing import Any, NamedTuple
 
 import msgspec
@@ -34,8 +33,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.aws.environment import LambdaConfig, open_client
-from s3unzip.aws.events import announce
-from s3unzip.aws.scans import find_result
+from s3unzip.aws.events import CLEAN, announce, find_scan
 from s3unzip.aws.telemetry import bind_run, logger, record_archive, record_source
 from s3unzip.context import Context
 from s3unzip.errors import (
@@ -65,11 +63,10 @@ from s3unzip.settling.source_actions import finish_source
 
 MAX_RESUMED = 100  # executions of one run
 TOO_MANY = f"it has had {MAX_RESUMED} executions; see why it fails"
-# The history of an execution has at most 25,000 events. Tasks of an inline Map write theirs into
-# it, so the rounds of a run after these go through a Distributed Map. After so many rounds another
-# execution goes on: tests/infra/test_workflow.py counts the events.
-INLINE_ROUNDS = 2
-EXECUTION_ROUNDS = 16
+# The history of an execution has at most 25,000 events, those of the tasks of an inline Map
+# included: tests/infra/test_workflow.py counts them.
+INLINE_ROUNDS = 2  # later rounds of a run go through a Distributed Map
+EXECUTION_ROUNDS = 16  # then another execution goes on
 RUNNING = "RUNNING"
 WORKER_SECONDS = 900  # the longest time of a function of Lambda
 
@@ -78,12 +75,12 @@ class Execution(NamedTuple):
     """One execution, as DescribeExecution has it."""
 
     status: str
-    began: float  # Unix seconds; of a redriven one, when that began
+    began: float  # Unix seconds; the time of the redrive, if it was redriven
     data: dict[str, Any]  # its input
 
 
 class RunInput(Struct, frozen=True):
-    """The archive in the input of an execution; an operator's input has none."""
+    """The archive in the input of an execution; an operator resumes a run without naming it."""
 
     request: Request | None = None
     pin: Pin | None = None  # the version
@@ -98,7 +95,10 @@ def read_input(data: dict[str, Any]) -> RunInput:
 
 
 def state_of(state: Next, config: LambdaConfig) -> dict[str, Any]:
-    """Return the data of the state machine: every field, and the list by its key in the bucket."""
+    """Return the data of the state machine: every field of `state`, and the key of its task list.
+
+    A later round has its tasks in a list in the bucket, however few they are.
+    """
     if state.next == "few" and state.round >= INLINE_ROUNDS:
         state = replace(state, next="many", tasks=(), list=round_name(state.round))
     data: dict[str, Any] = {"tasks": [], "workers": 1, **msgspec.to_builtins(state)}
@@ -108,10 +108,7 @@ def state_of(state: Next, config: LambdaConfig) -> dict[str, Any]:
 
 
 def next_state(state: Next, config: LambdaConfig) -> dict[str, Any]:
-    """Return the data after Settle: the next round, or nothing where another execution does it.
-
-    It may be repeated: an execution that began with this round goes on with the run.
-    """
+    """Return the data after Settle: the next round, or "done" if the next execution does it."""
     data = state_of(state, config)
     if state.next == "done" or state.round % EXECUTION_ROUNDS:
         return data
@@ -128,16 +125,18 @@ def _name_execution(run: str, number: int) -> str:
 
 def execution_number(name: str) -> int:
     """Return the number of an execution of a run by its name."""
-    match = re.search(r"-r(\d+)\Z", name)
-    return int(match[1]) if match else 1
+    _, _, number = name.rpartition("-r")
+    return int(number) if number.isdecimal() else 1
 
 
 def _start_with_round(state: Next, data: dict[str, Any], config: LambdaConfig) -> None:
     """Start the next execution of a run, which begins with the round of `state`.
 
-    A step that is repeated starts none: an execution then has this round in its input. Nor does a
-    step that is late, after its execution was stopped.
-    `UsageError`: the run has had too many executions.
+    A repeated step finds an execution that has this round in its input, and starts none. A late
+    step whose execution was stopped starts none either.
+
+    Raises:
+        UsageError: the run has had too many executions.
     """
     latest = find_execution(config, state.run)
     for number in range(2, MAX_RESUMED + 1):
@@ -157,7 +156,7 @@ def _start_with_round(state: Next, data: dict[str, Any], config: LambdaConfig) -
 
 
 def find_execution(config: LambdaConfig, name: str) -> Execution | None:
-    """Return the execution of a name; None: there is none, or it was started just now."""
+    """Return the execution of a name; None: none exists, or it has only just started."""
     states = open_client("stepfunctions")
     machine = config.state_machine.replace(":stateMachine:", ":execution:")
     try:
@@ -169,7 +168,7 @@ def find_execution(config: LambdaConfig, name: str) -> Execution | None:
 
 
 def find_run(config: LambdaConfig, run: str) -> Run | Report | None:
-    """Return what is on record of a run, if the environment has routes: its own is there, too."""
+    """Return what is on record of a run, with its route; None if the environment has no routes."""
     if not config.routes:
         return None
     return look_up_run(RunRecords.open(config.stores, run)).run
@@ -184,13 +183,15 @@ def start_run(
     state: Next | None = None,
     reported: float = 0.0,
 ) -> None:
-    """Start an execution of a run, unless one is at work.
-
-    Equal input under an equal name is the same execution, so this may be repeated. An execution
-    that goes on with a run has another name, and reads the state from the records.
+    """Start an execution of a run, unless one is at work; it may be repeated.
 
     Args:
-        state: what comes next in the run, where it is planned already.
+        config: of the environment.
+        run: the id of the run.
+        request: of the run.
+        pin: the version of the archive.
+        state: what comes next in a run that is planned. Only the first execution needs it: later
+            ones read the records.
         reported: when the run had its last report, in Unix seconds: an execution that began
             earlier has ended, or is about to.
     """
@@ -221,12 +222,17 @@ def next_execution(
 ) -> str | None:
     """Return the name of the next execution of a run; None: one is at work.
 
-    `UsageError`: there are too many, or one is of another archive than `source`.
-
     Args:
+        config: of the environment.
+        run: the id of the run.
         since: Unix seconds; an execution that began earlier has ended, or is about to.
         failed: the number of an execution that failed. It may have started the one after it, which
             is at work although it began before the failure.
+        source: the archive; None: it is not compared.
+        pin: its version.
+
+    Raises:
+        UsageError: there are too many executions, or one is of another archive.
     """
     for number in range(1, MAX_RESUMED + 1):
         name = _name_execution(run, number)
@@ -274,7 +280,9 @@ def end_run(
     """Do what follows the end of a run whose report is written; it may be repeated.
 
     Args:
-        context: of the step that ended the run; its stores have the run's records.
+        report: as it is on record.
+        config: of the environment.
+        context: of the step that ended the run, for the run's route.
         check_replaced: whether the archive may have been replaced while the run was at work.
         is_first: whether the run had no report before.
     """
@@ -290,7 +298,7 @@ def end_run(
 
 
 def _start_nested(report: Report, config: LambdaConfig, context: Context) -> None:
-    """Start the runs of the archives that a run has extracted."""
+    """Start the runs of the nested archives that a run has extracted."""
     records = RunRecords.open(context.stores, report.run, context.calls())
     requests = list(nested_requests(records.read_plan().run, report, context))
     for request in requests:
@@ -299,13 +307,9 @@ def _start_nested(report: Report, config: LambdaConfig, context: Context) -> Non
 
 
 def _finish_archive(report: Report, config: LambdaConfig, context: Context) -> None:
-    """Delete or tag the archive of a run. An error is only logged: the run keeps its verdict.
-
-    The run's records are in its stores of the configuration, since the report is written by now.
-    """
-    stored = replace(context, stores=config.stores)  # the report is written by now
+    """Delete or tag the archive of a run. An error is only logged: the run keeps its verdict."""
     try:
-        result = finish_source(config.after_success, report, stored).after_success
+        result = finish_source(config.after_success, report, context).after_success
     except S3UnzipError:
         logger.exception("the report cannot be written again")
         return
@@ -314,7 +318,7 @@ def _finish_archive(report: Report, config: LambdaConfig, context: Context) -> N
 
 
 def _start_newest(request: Request, config: LambdaConfig, context: Context) -> None:
-    """Start the run of the archive that is there now; its id is that of its version."""
+    """Start the run of the version that is there now, unless it has ended."""
     source = config.stores.source(request.source)
     calls = context.calls()
     try:
@@ -328,7 +332,7 @@ def _start_newest(request: Request, config: LambdaConfig, context: Context) -> N
         logger.warning("archive cannot be read", error=str(refusal))
         return
     is_gated = bool(config.scan) and config.covers(request.source)
-    if is_gated and not find_result(request.source, tail.pin, config, calls).is_clean:
+    if is_gated and find_scan(request.source, tail.pin, config, calls).status != CLEAN:
         logger.info("the version that is there waits for its scan", source=str(request.source))
         return
     run = run_id(request, tail.pin, tail.modified)
@@ -346,6 +350,9 @@ def follow_newer(
     """Start a run over the newest version of an archive that was replaced during its run.
 
     Args:
+        report: of the run.
+        config: of the environment.
+        context: of the step that compares the versions.
         late: whether the functions of the run's last execution have ended by now.
     """
     if report.pin is None or not _is_extracted_again(config, report.source, report.options):
@@ -361,7 +368,7 @@ def follow_newer(
     if newest.etag == report.pin.etag:
         return
     logger.info("archive was replaced during the run", run=report.run)
-    cause = f"{report.run} {report.rounds}"  # a resumed run that ends is followed once more
+    cause = f"{report.run} {report.rounds}"  # a resumed run has more rounds: it is followed again
     if late:
         cause += " late"
     request = Request(
@@ -378,10 +385,13 @@ def start_over_newest(request: Request, cause: str, config: LambdaConfig, contex
     """Start a run over the archive that is there now, where members of an older one may lie.
 
     Members that are right stay as they are, so most of the requests of that run are HEADs. Nested
-    archives are done again with the one that they are in.
+    archives are extracted again, too.
 
     Args:
+        request: of the archive.
         cause: part of the run's identity, so one cause starts one run.
+        config: of the environment.
+        context: of the step that starts the run.
     """
     if not _is_extracted_again(config, request.source, request.options):
         return
@@ -390,7 +400,13 @@ def start_over_newest(request: Request, cause: str, config: LambdaConfig, contex
 
 
 def follow_later(report: Report, config: LambdaConfig, execution: str) -> None:
-    """Look for a newer archive once more when no function of a failed execution works any more."""
+    """Start the execution that compares the archive once more when all functions have ended.
+
+    Args:
+        report: of the run.
+        config: of the environment.
+        execution: the name of the execution that failed.
+    """
     if not _is_extracted_again(config, report.source, report.options):
         return
     name = f"{report.run}-w{execution_number(execution)}"
@@ -400,7 +416,7 @@ def follow_later(report: Report, config: LambdaConfig, execution: str) -> None:
 def _is_extracted_again(config: LambdaConfig, source: Location, options: Options) -> bool:
     """Return whether a newer version of an archive is extracted over an older one.
 
-    It is not if no trigger covers the archive, for then its newer versions start no runs. With
-    ``never`` a newer version cannot replace what an older one wrote.
+    If no trigger covers the archive, its newer versions start no runs. With ``never`` a newer
+    version cannot replace what an older one wrote.
     """
     return config.covers(source) and options.on_conflict is not OnConflict.NEVER

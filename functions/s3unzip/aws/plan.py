@@ -13,10 +13,10 @@ from s3unzip.settling.loop import KnownArchive, begin, resume
 
 @lambda_function
 def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
-    """Plan the run, or go on where it stopped; the answer is what comes next.
+    """Plan the run, or go on where it stopped; return what comes next.
 
-    With a ``request`` the run is planned, unless it has a plan. Without one it goes on, and with
-    ``failed`` the members that failed are done again, too.
+    If the input has a ``request``, a run without a plan is planned. Otherwise the run is resumed;
+    with ``failed`` the members that failed are extracted again.
     """
     run = parse_field(event, "run", str)
     config = open_worker()

@@ -5,9 +5,10 @@ The rules:
 - The state Settle gives the next round, or ends the run. It may come again after a lost answer, and
   late, from an execution that was stopped: then the verdict that is on record stays.
 - EventBridge reports each failed, stopped or timed-out execution, perhaps twice, late, or never. So
-  the report has the time at which the execution ended; a newer one stays, and so does every better
-  verdict. While a later execution of the run is at work, nothing is reported.
-- What follows a report is repeated if this execution may have written it: it may have failed there.
+  the report has the time at which the execution ended. It replaces neither a newer report nor a
+  better verdict. While a later execution of the run is at work, nothing is reported.
+- If this execution may have written the report, what follows a report is repeated: the execution
+  may have failed in that.
 - When its functions have ended, too, the run's archive is compared once more with what is there.
 """
 
@@ -45,10 +46,10 @@ MAX_MESSAGE = 1_000  # characters
 
 @lambda_function
 def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
-    """Settle a round: the answer is what comes next. Or report a run that cannot go on.
+    """Settle a round, and return what comes next; or report a run whose execution failed.
 
-    With ``detail`` it is an event of EventBridge, "Step Functions Execution Status Change", with
-    ``wait`` the end of the execution that waits for the functions of another one.
+    An input with ``detail`` is an event of EventBridge, "Step Functions Execution Status Change".
+    One with ``wait`` is of the execution that has waited for the functions of another one.
     """
     config = open_worker()
     if "detail" in event:
@@ -72,7 +73,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
 
 
 def _look_again(run: str, config: LambdaConfig, context: Context) -> dict[str, Any]:
-    """Compare a run's archive with what is there now that all functions of the run have ended."""
+    """Compare a run's archive with what is there, when all functions of the run have ended."""
     bind_run(run)
     report = RunRecords.open(context.stores, run, context.calls()).find_report()
     if report is not None:
@@ -114,9 +115,9 @@ def _end_failed(run: str, detail: dict[str, Any], config: LambdaConfig, context:
 
 
 def _read_archive(run: str, data: dict[str, Any], config: LambdaConfig) -> RunInput:
-    """Return the archive of an execution; where its input has none, that of the run's first one."""
+    """Return the archive in the input of an execution, or in that of the run's first execution."""
     archive = read_input(data)
-    if archive.request is None:  # of an operator
+    if archive.request is None:
         first = find_execution(config, run)
         if first is not None:
             return read_input(first.data)
@@ -124,7 +125,7 @@ def _read_archive(run: str, data: dict[str, Any], config: LambdaConfig) -> RunIn
 
 
 def _explain(detail: dict[str, Any]) -> Stop:
-    """Return why an execution ended, by its event. Only a person or a program aborts one."""
+    """Return why an execution ended, by its event; only a person or a program aborts one."""
     reason = EXECUTION_FAILED
     if detail["status"] == "ABORTED":
         reason = STOPPED

@@ -1,20 +1,24 @@
-"""A direct run: one that the intake function plans, does and settles by itself, in memory.
+"""A small run: the intake function plans, extracts and settles an archive, with records in memory.
 
-The rules:
+The functions are those of every other run. The rules:
 
-- The records are in memory until the run is left. Then they are written, the outcomes before the
-  report. Neither takes the place of what another invocation has recorded, unless that is worse.
-- Of a run that is COMPLETED the outcomes and the report stay: nothing is left to resume.
-- An invocation that does not complete a run leaves it to another one that has planned or ended it.
+- The records are in memory until the function leaves the run. Then they are written, the outcomes
+  before the report. They replace no records of another invocation, unless its verdict is worse.
+- Of a COMPLETED run only the outcomes and the report are written, unless its nested archives or
+  its archive are still to be dealt with: nothing is left to resume.
+- A run that is not COMPLETED is left to another invocation if that has planned or ended it.
+- A run that is planned but not small is left as soon as it is planned.
 """
+
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from s3unzip import errors
-from s3unzip.aws.telemetry import logger, record_plan, record_task
+from s3unzip.aws.telemetry import logger, record_handover, record_plan, record_task
 from s3unzip.context import Context
 from s3unzip.extraction.task import ATTEMPT_FAULTS, run_task
-from s3unzip.model import Report, Request, TaskKind, Verdict
+from s3unzip.model import Request, TaskKind, Verdict
 from s3unzip.rates import DIRECT_MEMBER_BYTES
 from s3unzip.run_ids import check_same_archive
 from s3unzip.runs.records import OUTCOMES, PAGE, REPORT, RecordedReport, RunRecords
@@ -22,7 +26,6 @@ from s3unzip.settings import Tuning
 from s3unzip.settling.loop import KnownArchive, Settled, begin, look_up_run, settle
 from s3unzip.settling.nested import has_nested
 from s3unzip.settling.verdicts import may_replace, write_verdict
-from s3unzip.stores import Stores
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.memory import MemoryRunStore, SmallRunStores
 from s3unzip.stores.ports import Tail
@@ -31,115 +34,66 @@ FIRST_PUTS = 16  # at once: one worker begins, and not a thousand together
 TASK_FAULTS: tuple[type[errors.S3UnzipError], ...] = (*ATTEMPT_FAULTS, errors.RunStoppedError)
 
 
-def count_held(tail: Tail, context: Context) -> int | None:
-    """Return how many members the directory in an archive's last bytes has; None: not all there."""
+class ArrivedArchive(NamedTuple):
+    """The current version of an archive, and its run."""
+
+    request: Request
+    run: str
+    tail: Tail
+    refusal: str | None = None  # why the store does not give the archive; then the tail is empty
+
+
+class LeftRun(NamedTuple):
+    """What is on record of a run when the intake function leaves it."""
+
+    settled: Settled
+    is_own: bool  # False: another invocation wrote the report
+
+
+def run_here(archive: ArrivedArchive, context: Context, calls: Calls) -> LeftRun | None:
+    """Plan an archive whose directory is in its tail; extract and settle it, too, if it is small.
+
+    Returns:
+        What is on record. None: the run is to be planned elsewhere, or another invocation has
+        planned it.
+    """
+    members = _count_members(archive.tail, context)
+    if members is None:
+        return None
+    tuning = context.tuning
+    size = archive.tail.pin.size
+    is_small = members <= tuning.max_direct_members and size <= tuning.max_direct_bytes
+    if is_small:
+        run = _MemoryRun(archive, context, _tune_for_one_worker(tuning))
+        settled = run.begin(calls)
+        is_small = run.is_small(settled)
+    if is_small:
+        settled = run.work(settled)
+    else:  # the plan is made for many workers
+        run = _MemoryRun(archive, context, tuning)
+        settled = run.begin(calls)
+    left = run.leave(settled)
+    if is_small and left is not None and left.settled.report is None:
+        record_handover()
+    return left
+
+
+def _count_members(tail: Tail, context: Context) -> int | None:
+    """Return how many members the directory in an archive's tail has; None: it is not all there."""
     try:
         next(tail.locate_directory(context.policy))
-    except StopIteration as done:
-        if done.value.missing.length:
+    except StopIteration as located:  # without a request for bytes before the tail
+        if located.value.missing.length:
             return None
-        members: int = done.value.entries
+        members: int = located.value.entries
         return members
     except errors.RejectedError:  # the plan finds this error again and reports it
         return 0
-    return None  # it asks for what is before these bytes
+    return None
 
 
-class SmallRun:
-    """A run whose records are in memory, and the end of its archive, too."""
-
-    def __init__(self, run: str, tail: Tail, context: Context, tuning: Tuning) -> None:
-        self._began = context.clock.now()
-        self._known = KnownArchive(run, tail.pin, tail)
-        self._context = context
-        self._memory = MemoryRunStore()
-        stores: Stores = SmallRunStores(context.stores, tail, self._memory)
-        platform = context.platform and replace(context.platform, direct=True)
-        self.context = replace(
-            context, tuning=tuning, stores=stores, platform=platform, first_calls=FIRST_PUTS
-        )
-        self.records = RunRecords(self._memory)
-
-    def begin(self, request: Request, calls: Calls) -> Settled:
-        """Plan the run; `calls` are of the invocation so far."""
-        return begin(request, self.context, self._known, calls)
-
-    def is_small(self, settled: Settled) -> bool:
-        """Return whether this function does the planned run itself."""
-        if settled.report is not None:
-            return True
-        plan = self.records.read_plan()
-        tuning = self.context.tuning
-        return (
-            settled.next.next == "few"
-            and plan.selected <= tuning.max_direct_members
-            and max(plan.bytes_in, plan.bytes_out) <= tuning.max_direct_bytes
-            and all(task.kind is TaskKind.BATCH for task in settled.next.tasks)
-        )
-
-    def work(self, settled: Settled) -> Settled:
-        """Do the rounds of the run until it ends, or the time of the function is nearly over."""
-        context = self.context
-        while settled.report is None and context.clock.remaining() > context.tuning.margin_seconds:
-            run = self.records.read_plan().run
-            for task in settled.next.tasks:
-                try:
-                    record_task(run_task(run, task, context))
-                except TASK_FAULTS as fault:  # it is in the next round
-                    logger.warning("task failed", task=task.id, error=str(fault))
-            settled = settle(settled.next, context)
-        return settled
-
-    def leave(self, request: Request, settled: Settled) -> Settled | None:
-        """Write the records to the run store, the report last; return what came of the run.
-
-        That may be the report of another invocation. None: the run has another plan. Of a run that
-        is COMPLETED the outcomes and the report stay: nothing is left to resume.
-        """
-        report = settled.report
-        run_store = RunRecords.open(self._context.stores, settled.next.run, self._context.calls())
-        is_done = report is not None and report.verdict is Verdict.COMPLETED
-        if not is_done:
-            recorded = look_up_run(run_store)
-            check_same_archive(settled.next.run, request.source, self._known.pin, recorded.run)
-            earlier = recorded.report
-            if earlier and not (report and may_replace(report, earlier, self._began)):
-                return settled._replace(report=earlier, is_first=False)
-            if recorded.plan is not None:
-                return None
-        page = self._write_objects(report, run_store)
-        if report is None:
-            return settled
-        looked_up = None
-        if is_done:  # most often there is no report, so it is written without a look
-            looked_up = RecordedReport()
-        page_for = None
-        if page is not None:
-            page_for = self.context
-        written = write_verdict(
-            lambda _: report, run_store, self._began, looked_up=looked_up, page_for=page_for
-        )
-        return Settled(settled.next, *written)
-
-    def _write_objects(self, report: Report | None, run_store: RunRecords) -> bytes | None:
-        """Write all records but the report; return the report's page, None if it needs none."""
-        plan = self.records.find_plan()
-        if plan is not None:
-            record_plan(plan)
-        objects = dict(self._memory.objects)
-        objects.pop(REPORT, None)
-        page = objects.pop(PAGE, None)
-        is_done = report is not None and report.verdict is Verdict.COMPLETED
-        if report and is_done and not has_nested(report) and not report.archive_left:
-            objects = {name: objects[name] for name in objects if name.startswith(OUTCOMES)}
-            page = None
-        for name, data in objects.items():
-            run_store.keep(name, data)
-        return page
-
-
-def tuned_for_one(tuning: Tuning) -> Tuning:
-    """Return the tuning with which all members are PUTs of one worker.
+def _tune_for_one_worker(tuning: Tuning) -> Tuning:
+    """Return the tuning with which one worker writes each member with one PUT.
 
     Batches are as long as they may be, since there is nobody to share the work with.
     """
@@ -149,3 +103,94 @@ def tuned_for_one(tuning: Tuning) -> Tuning:
         batch_min_seconds=tuning.batch_seconds,
         max_workers=1,
     )
+
+
+class _MemoryRun:
+    """A run whose records, and the end of whose archive, are in memory."""
+
+    def __init__(self, archive: ArrivedArchive, context: Context, tuning: Tuning) -> None:
+        self._began = context.clock.now()
+        self._archive = archive
+        self._outer_context = context
+        memory = MemoryRunStore()
+        self._objects = memory.objects
+        self._records = RunRecords(memory)
+        self._context = replace(
+            context,
+            tuning=tuning,
+            stores=SmallRunStores(context.stores, archive.tail, memory),
+            platform=context.platform and replace(context.platform, direct=True),
+            first_calls=FIRST_PUTS,
+        )
+
+    def begin(self, calls: Calls) -> Settled:
+        """Plan the run; `calls` has the requests of the invocation so far."""
+        archive = self._archive
+        known = KnownArchive(archive.run, archive.tail.pin, archive.tail)
+        return begin(archive.request, self._context, known, calls)
+
+    def is_small(self, settled: Settled) -> bool:
+        """Return whether this function extracts the planned run."""
+        if settled.report is not None:
+            return True
+        plan = self._records.read_plan()
+        tuning = self._context.tuning
+        return (
+            settled.next.next == "few"
+            and plan.selected <= tuning.max_direct_members
+            and max(plan.bytes_in, plan.bytes_out) <= tuning.max_direct_bytes
+            and all(task.kind is TaskKind.BATCH for task in settled.next.tasks)
+        )
+
+    def work(self, settled: Settled) -> Settled:
+        """Do the rounds of the run until it ends, or the function's time is nearly over."""
+        context = self._context
+        while settled.report is None and context.clock.remaining() > context.tuning.margin_seconds:
+            run = self._records.read_plan().run
+            for task in settled.next.tasks:
+                try:
+                    record_task(run_task(run, task, context))
+                except TASK_FAULTS as fault:  # the next round has the task again
+                    logger.warning("task failed", task=task.id, error=str(fault))
+            settled = settle(settled.next, context)
+        return settled
+
+    def leave(self, settled: Settled) -> LeftRun | None:
+        """Write the records to the run store, the report last; None: the run has another plan."""
+        own = settled.report
+        archive = self._archive
+        outer = self._outer_context
+        records = RunRecords.open(outer.stores, archive.run, outer.calls())
+        is_completed = own is not None and own.verdict is Verdict.COMPLETED
+        if not is_completed:
+            recorded = look_up_run(records)
+            pin = archive.tail.pin
+            check_same_archive(archive.run, archive.request.source, pin, recorded.run)
+            earlier = recorded.report
+            if earlier and not (own and may_replace(own, earlier, self._began)):
+                return LeftRun(settled._replace(report=earlier, is_first=False), is_own=False)
+            if recorded.plan is not None:
+                return None
+        # Nothing is left to resume, nor does anything follow that reads the plan.
+        is_over = own is not None and is_completed and not has_nested(own) and not own.archive_left
+        self._write_objects(records, only_outcomes=is_over)
+        if own is None:
+            return LeftRun(settled, is_own=True)
+        looked_up = None
+        if is_completed:  # most often there is no report, so it is written without a look
+            looked_up = RecordedReport()
+        page_for = None if is_over else self._context
+        written = write_verdict(
+            lambda _: own, records, self._began, looked_up=looked_up, page_for=page_for
+        )
+        is_own = written.report == own
+        return LeftRun(Settled(settled.next, *written), is_own=is_own)
+
+    def _write_objects(self, records: RunRecords, *, only_outcomes: bool) -> None:
+        """Write the records to the run store, without the report and its page."""
+        plan = self._records.find_plan()
+        if plan is not None:
+            record_plan(plan)
+        for name, data in self._objects.items():
+            if name.startswith(OUTCOMES) or not (only_outcomes or name in {REPORT, PAGE}):
+                records.keep(name, data)

@@ -137,7 +137,7 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     queued = 0
     # The events have the time of now: archives that were put long ago are not ahead of new ones.
     now = time.time()
-    bucket = runs.defaults.trigger.bucket
+    bucket = runs.defaults.own.trigger.bucket
     events = [(Location("s3", bucket, key), now) for key in keys]
     try:
         for count in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):

@@ -7,8 +7,7 @@ import json
 
 from botocore.exceptions import ClientError
 
-from s3unzip.aws.environment import RunDefaults
-from s3unzip.aws.secrets import SCHEME, read_secret
+from s3unzip.aws.environment import SECRET_SCHEME, RunDefaults, read_secret
 from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError, UsageError
 from s3unzip.model import Route
 from s3unzip.object_properties import ObjectProperties
@@ -237,7 +236,7 @@ def read_password(runs: DeployedRuns) -> bytes | None:
     secret = runs.variables.get(Variable.PASSWORD_SECRET)
     if not secret:
         return None
-    return read_secret(SCHEME + secret, runs.client("secretsmanager"))
+    return read_secret(SECRET_SCHEME + secret, runs.client("secretsmanager"))
 
 
 def check_route(runs: DeployedRuns, number: int) -> Answer:

@@ -64,8 +64,9 @@ class Canary:
         self._runs = runs
         self._token = f"s3unzip-doctor-{secrets.token_hex(4)}"
         defaults = self._runs.defaults
-        key = defaults.trigger.prefix + self._token + defaults.trigger.suffix
-        self._archive = Location("s3", defaults.trigger.bucket, key)
+        trigger = defaults.own.trigger
+        key = trigger.prefix + self._token + trigger.suffix
+        self._archive = Location("s3", trigger.bucket, key)
         self._request = defaults.request(key)
         self._template = parse_template(self._request)
         self._run = ""  # as the planner computes it, when the archive is put

@@ -147,7 +147,7 @@ def count_routes(runs: DeployedRuns, keys: Iterable[str]) -> dict[str, int]:
 
 
 def _place(runs: DeployedRuns, key: str) -> Location:
-    return Location("s3", runs.defaults.trigger.bucket, key)
+    return Location("s3", runs.defaults.own.trigger.bucket, key)
 
 
 def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) -> MissingArchives:
@@ -256,7 +256,7 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
     selections = [_select(word) for word in names] or whole
     listed = set[str]()
     for selection in selections:
-        for archive in _list_prefix(runs, defaults.trigger.bucket, selection.prefix):
+        for archive in _list_prefix(runs, defaults.own.trigger.bucket, selection.prefix):
             key = archive["Key"]
             is_recent = archive["LastModified"].timestamp() >= since
             is_named = selection.fits(key) and defaults.covers(_place(runs, key))

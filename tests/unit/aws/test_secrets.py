@@ -9,7 +9,7 @@ import pytest
 from botocore.config import Config
 from mypy_boto3_secretsmanager import SecretsManagerClient
 
-from s3unzip.aws.secrets import read_secret
+from s3unzip.aws.environment import read_secret
 from s3unzip.errors import AccessDeniedError, NotFoundError, ServiceFaultError, UsageError
 from tests.support.servers import Asked, HttpServer, Reply
 

@@ -13,11 +13,11 @@ from s3unzip.aws.environment import read_worker
 from s3unzip.aws.events import (
     EVENT_TITLES,
     MESSAGE_CHARACTERS,
+    ScanResult,
     announce,
     event_detail,
     read_puts,
 )
-from s3unzip.aws.scans import ScanResult
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, OnConflict, Pin, Verdict
 from s3unzip.settings import Variable
@@ -44,8 +44,8 @@ def test_worker_is_what_the_variables_say() -> None:
     """Each variable ends where it belongs."""
     worker = read_worker(VARIABLES)
     assert worker.work == Location("s3", "work", "s3unzip/")
-    assert worker.destination == Location("s3", "out", "members/")
-    assert worker.options.on_conflict is OnConflict.NEVER
+    assert worker.own.destination == Location("s3", "out", "members/")
+    assert worker.own.options.on_conflict is OnConflict.NEVER
     assert worker.tuning.max_workers == 7
     assert worker.policy().limits.members == 9
     assert worker.max_cost is None
@@ -67,7 +67,7 @@ def test_only_requests_for_the_archive_name_the_payer(
         worker = read_worker({**VARIABLES, Variable.REQUEST_PAYER: setting})
         archive = Location("s3", "arrivals", "zips/a.zip")
         worker.stores.source(archive).head(archive)
-        worker.stores.destination(worker.destination).head("members/a")
+        worker.stores.destination(worker.own.destination).head("members/a")
     payers = [asked.headers.get("x-amz-request-payer") for asked in server.asked]
     assert payers[0] == told
     assert not any(payers[1:])
@@ -90,7 +90,7 @@ def test_destination_in_the_scope_is_refused(place: str) -> None:
         (Variable.TUNING, '{"max_few_tasks": 41}', "must be at most 40, not 41"),
         (Variable.LIMITS, '{"speed": 1}', "S3UNZIP_LIMITS"),
         (Variable.OPTIONS, '{"on_conflict": "maybe"}', "maybe"),
-        (Variable.MAX_COST, "cheap", "S3UNZIP_MAX_COST is no number"),
+        (Variable.MAX_COST, "cheap", "S3UNZIP_MAX_COST is not a number"),
     ],
 )
 def test_wrong_variable_is_one_line(name: Variable, value: str, line: str) -> None:
@@ -184,7 +184,7 @@ def test_events_name_archives(event: dict[str, Any], keys: list[str]) -> None:
     assert [request.source.key for request in requests] == keys
     for request in requests:
         assert request.event_time == 1767225601.0
-        assert request.destination == worker.destination
+        assert request.destination == worker.own.destination
 
 
 HERE = Pin(9, f'"{"a" * 32}"')
