@@ -5,23 +5,17 @@ inflated only to check it. Any other member is written as stored blocks (RFC 195
 objects of a run are gzip files, and their lengths follow from the directory.
 """
 
-from __future__ import annotations
-
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
+from s3unzip.zip.checks import Policy
 from s3unzip.zip.decode import SPARE_MESSAGE, MemberDecoder
+from s3unzip.zip.local import OpenedMember
 from s3unzip.zip.records import METHOD_DEFLATE
+from s3unzip.zip.values import Buffer, Member
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from s3unzip.zip.checks import Policy
-    from s3unzip.zip.local import OpenedMember
-    from s3unzip.zip.values import Buffer, Member
-
-_HEADER_START = b"\x1f\x8b\x08\0"  # magic, deflate, no flags; the time follows
-_HEADER_END = b"\0\xff"  # neither the effort nor the system is known
+_HEADER_START = b"\x1f\x8b\x08\0"  # magic, deflate, no flags; the time in 4 bytes follows
+_HEADER_END = b"\0\xff"  # the level of compression and the system are unknown
 _GZIP_HEADER_LENGTH = 10
 _TRAILER = struct.Struct("<II")  # CRC-32, size modulo 2^32
 _STORED_BLOCK = struct.Struct("<BHH")  # final bit and type 0, length, its complement
@@ -33,19 +27,20 @@ def gzip_length(member: Member) -> int:
     frame = _GZIP_HEADER_LENGTH + _TRAILER.size
     if _is_copied(member):
         return frame + member.compressed_size
-    return frame + member.size + _STORED_BLOCK.size * max(1, -(-member.size // _MAX_BLOCK))
+    blocks = max(1, -(-member.size // _MAX_BLOCK))  # rounded up; an empty file has one block
+    return frame + member.size + _STORED_BLOCK.size * blocks
 
 
 def _is_copied(member: Member) -> bool:
-    """Return whether the member's data is the stream of the file."""
+    """Return whether the stream of the gzip file is the member's data, as the archive has it."""
     return member.method == METHOD_DEFLATE and member.cipher is None
 
 
 class GzipMember(MemberDecoder):
     """Converts one member to a gzip file.
 
-    With `trust_crc` a deflate stream is not inflated to check it; errors show when the file is
-    unpacked. `crc32` is that of the content, when everything was yielded.
+    With `trust_crc` a deflate stream is not inflated to check it; its errors appear when a reader
+    unpacks the file. `crc32` is that of the content, once everything was yielded.
     """
 
     def __init__(
@@ -75,13 +70,13 @@ class GzipMember(MemberDecoder):
         yield _TRAILER.pack(self.crc32, self._member.size & 0xFFFF_FFFF)
 
     def _copy(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-        """Yield the stream, and check it."""
+        """Yield the stream, and inflate it only to check it."""
         for data in pieces:
             for _ in self.feed(data):
                 pass
             yield data
         self.finish()
-        if self._codec.spare:  # tolerated elsewhere, but gzip has no place for them
+        if self._codec.spare:  # a lenient policy allows spare bytes, but gzip has no place for them
             self._member.fail("compressed-trailing-bytes", SPARE_MESSAGE)
 
     def _copy_unchecked(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
@@ -92,8 +87,9 @@ class GzipMember(MemberDecoder):
             yield data
         self.crc32 = self._member.crc32
         if length != self._member.compressed_size:
-            message = f"{length} bytes of {self._member.compressed_size}"
-            self._member.fail("stream-truncated", message)
+            self._member.fail(
+                "stream-truncated", f"{length} bytes of {self._member.compressed_size}"
+            )
 
     def _store(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
         """Yield the content as stored blocks, the last one after the content was checked."""
@@ -101,13 +97,13 @@ class GzipMember(MemberDecoder):
         waiting = bytearray()
         for output in super().decode(pieces):
             waiting += output
-            # One byte at least is kept for the last block, which is marked as the last. The decoder
+            # At least one byte stays for the last block, which has the final bit. The decoder
             # enforces the declared size.
-            whole = min(len(waiting), content_left - 1) // _MAX_BLOCK * _MAX_BLOCK
-            for start in range(0, whole, _MAX_BLOCK):
+            full_blocks = min(len(waiting), content_left - 1) // _MAX_BLOCK
+            for start in range(0, full_blocks * _MAX_BLOCK, _MAX_BLOCK):
                 yield _STORED_BLOCK.pack(0, _MAX_BLOCK, 0)
                 yield bytes(waiting[start : start + _MAX_BLOCK])
-            del waiting[:whole]
-            content_left -= whole
+            del waiting[: full_blocks * _MAX_BLOCK]
+            content_left -= full_blocks * _MAX_BLOCK
         yield _STORED_BLOCK.pack(1, content_left, content_left ^ _MAX_BLOCK)
         yield bytes(waiting)
