@@ -1,9 +1,9 @@
 """Where the central directory of an archive is, and which bytes lie before the first member.
 
-Offsets may lack the bytes before the archive: self-extractors put a program there, scripts their
-first line. Or they are modulo 4 GiB (see `wrapped`). An archive that has two meanings is refused.
-An archive that follows another complete archive is also refused, because other readers may read the
-first one.
+Offsets may not count the bytes before the archive: self-extractors put a program there, scripts
+their first line. Or offsets are modulo 4 GiB (see `wrapped`). An archive that has two meanings is
+refused. An archive that follows another complete archive is also refused, because other readers may
+read the first one.
 """
 
 from msgspec import Struct
@@ -13,7 +13,6 @@ from s3unzip.zip.checks import MIB, Policy
 from s3unzip.zip.disks import ONE_DISK, Disks
 from s3unzip.zip.eocd import (
     EOCD_ROOM,
-    ZIP64_EOCD_LENGTH,
     ZIP64_LEAD,
     ArchiveBytes,
     DirectoryEnd,
@@ -38,12 +37,12 @@ _MAX_NAME = 4096
 class DirectoryLocation(Struct, frozen=True):
     """Where the central directory is, in absolute offsets of an archive of `size` bytes.
 
-    Add `prefix` to every offset in the archive. `entries` is the declared count: compare it, never
-    allocate by it. `held` is the end of the directory that the tail already contains: read only
-    from `start` to ``stop - len(held)``, then feed `held`. `entries_here` is how many headers begin
-    on the last of the `disks` that has some of the directory. Without ZIP64 records the counts are
-    modulo 65,536: several writers count with 16 bits, however many members they write. If it
-    `is_wrapped`, offsets are modulo 2^32 (see `wrapped`).
+    Add `prefix` to every offset in the archive. `entries` is the declared number of headers:
+    compare it, never allocate by it. `held` is the end of the directory that the tail already
+    contains: read only the `missing` bytes, then feed `held`. `entries_here` is how many headers
+    begin on the last of the `disks` that has some of the directory. Without ZIP64 records both
+    numbers are modulo 65,536: several writers count with 16 bits, however many members they write.
+    If it `is_wrapped`, offsets are modulo 2^32 (see `wrapped`).
     """
 
     start: int
@@ -67,11 +66,10 @@ class DirectoryLocation(Struct, frozen=True):
 def locate_directory(
     tail: bytes, size: int, policy: Policy, disks: Disks = ONE_DISK
 ) -> Reads[DirectoryLocation]:
-    """Find the central directory; `tail` is the last bytes of `size`.
+    """Find the central directory of an archive of `size` bytes; `tail` has its last bytes.
 
-    A tail of at least `TAIL_LENGTH` bytes contains all that is needed but for a few bytes
-    elsewhere. `disks` are the files of a split archive. If its end record is on disk 0, they are
-    pieces of one disk.
+    With a tail of at least `TAIL_LENGTH` bytes the function reads only a few more bytes. `disks`
+    are the files of a split archive. If its end record is on disk 0, they are pieces of one disk.
 
     Raises:
         RejectedError: the archive has no directory, a broken one, or two.
@@ -85,7 +83,9 @@ def locate_directory(
     start = end.record.directory_offset + prefix
     is_zip64 = end.locator_shift is not None
     can_wrap = prefix % WRAP == 0 and not is_zip64 and not end.disks.is_split
-    is_wrapped = prefix > 0 and can_wrap and (yield from _judge_offsets(archive, start, prefix))
+    is_wrapped = (
+        prefix > 0 and can_wrap and (yield from _has_wrapped_offsets(archive, start, prefix))
+    )
     if is_wrapped:
         archive.warnings.append("offsets-wrapped")
         prefix = 0
@@ -109,14 +109,16 @@ def locate_directory(
 
 
 def _check_limits(end: DirectoryEnd, policy: Policy) -> None:
-    """Refuse a directory that is too large, or that does not fit before its end record."""
     limits = policy.limits
     entries = end.record.entries
     size = end.record.directory_size
     start = end.record.directory_offset
     if start + size > end.stop:
-        message = f"the directory ends at {start + size}, the end record begins at {end.stop}"
-        reject("cd-out-of-bounds", message, end.stop)
+        reject(
+            "cd-out-of-bounds",
+            f"the directory ends at {start + size}, the end record begins at {end.stop}",
+            end.stop,
+        )
     if size > limits.directory_size:
         reject("cd-too-large", f"{size} bytes, the limit is {limits.directory_size}", start)
     if entries > limits.members:
@@ -126,33 +128,45 @@ def _check_limits(end: DirectoryEnd, policy: Policy) -> None:
 
 
 def _check_empty(archive: ArchiveBytes, stop: int) -> Reads[None]:
-    """Refuse an empty directory after what looks like another: readers that search would use it."""
+    """Refuse an empty directory if headers or a ZIP64 end record precede its end record.
+
+    Readers that search for signatures would use these.
+    """
     start = max(0, stop - EOCD_ROOM)
     data = yield from archive.read(start, stop)
     for at in records.find_all(data, records.CENTRAL_SIGNATURE):
-        if _is_central(data, at):
-            message = f"no members declared, and a directory header at {start + at}"
-            reject("cd-ambiguous", message, start + at)
+        if _has_central_header(data, at):
+            reject(
+                "cd-ambiguous",
+                f"no members declared, and a directory header at {start + at}",
+                start + at,
+            )
     for at in records.find_all(data, records.ZIP64_EOCD_SIGNATURE):
         size = int.from_bytes(data[at + 4 : at + ZIP64_LEAD], "little")
-        if ZIP64_EOCD_LENGTH - ZIP64_LEAD <= size <= len(data) - at - ZIP64_LEAD:
-            message = f"an end record without members, and a ZIP64 end record at {start + at}"
-            reject("zip64-ambiguous", message, start + at)
+        if records.ZIP64_EOCD_LENGTH - ZIP64_LEAD <= size <= len(data) - at - ZIP64_LEAD:
+            reject(
+                "zip64-ambiguous",
+                f"an end record without members, and a ZIP64 end record at {start + at}",
+                start + at,
+            )
 
 
 def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
-    """Return how many bytes must be added to the offsets, if exactly one reading is valid.
+    """Return how many bytes must be added to the offsets of the archive.
 
-    Either offsets are absolute, or all of them lack the bytes before the archive (the program of a
-    self-extractor), or the archive has two meanings.
+    Either offsets are absolute, or none of them counts the bytes before the archive (the program of
+    a self-extractor). Refuses an archive that can be read in both ways or in neither.
     """
     declared = end.record.directory_offset
     size = end.record.directory_size
     shift = end.locator_shift
     prefix = end.stop - size - declared
     if shift is not None and shift != prefix:
-        message = f"the locator is off by {shift}, the directory by {prefix}"
-        reject("zip64-locator-mismatch", message, end.stop)
+        reject(
+            "zip64-locator-mismatch",
+            f"the locator is off by {shift}, the directory by {prefix}",
+            end.stop,
+        )
     if prefix == 0:
         return 0
     at_declared = yield from archive.read(declared, min(declared + 4, end.stop))
@@ -163,29 +177,36 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
         if at_declared == records.CENTRAL_SIGNATURE == at_adjusted:
             reject("cd-ambiguous", f"directories at {declared} and {declared + prefix}", declared)
     if end.disks.is_split or not (is_empty or at_adjusted == records.CENTRAL_SIGNATURE):
-        message = f"{prefix} bytes between the directory and its end record"
-        reject("gap-before-eocd", message, declared + size)
+        reject(
+            "gap-before-eocd",
+            f"{prefix} bytes between the directory and its end record",
+            declared + size,
+        )
     return prefix
 
 
 def _check_prefix(archive: ArchiveBytes, prefix: int, code: str) -> Reads[None]:
-    """Refuse offsets that lack `prefix` bytes if these begin as an archive does."""
+    """Refuse offsets that do not count `prefix` bytes if these begin with a local header."""
     first_bytes = yield from archive.read(0, 4)
     if first_bytes == records.LOCAL_SIGNATURE:
         yield from _refuse_stacked(archive, prefix)
-        message = f"the directory is {prefix} bytes after its declared offset"
-        reject(code, f"{message}, and the file begins with a local header", 0)
+        reject(
+            code,
+            f"the directory is {prefix} bytes after its declared offset, "
+            "and the file begins with a local header",
+            0,
+        )
 
 
-def _judge_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Reads[bool]:
-    """Return whether the offsets are modulo 2^32; if not, they lack the prefix.
+def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Reads[bool]:
+    """Return whether the offsets are modulo 2^32; if not, they do not count the prefix.
 
     The first member decides: its local header is at its declared offset, or `prefix` bytes later.
-    Refuses an archive that has it at both places or at none. `prefix` is a multiple of 2^32, the
-    directory begins at `start`.
+    Refuses an archive that has the header at both places or at none. `prefix` is a multiple of
+    2^32, the directory begins at `start`.
     """
     header = yield from archive.read(start, start + records.CENTRAL_LENGTH)
-    if len(header) < records.CENTRAL_LENGTH:
+    if len(header) < records.CENTRAL_LENGTH:  # the directory is empty
         return False
     name_length = int.from_bytes(header[28:30], "little")
     offset = int.from_bytes(header[42:46], "little")
@@ -197,22 +218,25 @@ def _judge_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Reads[bool
         if is_local_header(raw, name):
             offsets.append(at)
     if len(offsets) != 1:
-        message = f"{len(offsets)} of 2 places have the first local header, {prefix} bytes apart"
-        reject("offsets-unproven", message, offset)
+        reject(
+            "offsets-unproven",
+            f"{len(offsets)} of 2 places have the first local header, {prefix} bytes apart",
+            offset,
+        )
     return offsets == [offset]
 
 
 def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Reads[list[str]]:
     """Return the warnings about the bytes before offset `first`, the `first` of an `Index`.
 
-    `tail` is the archive's last bytes. If there are such bytes, two ranges of `EOCD_ROOM` bytes are
+    `tail` has the archive's last bytes. The first and the last `EOCD_ROOM` bytes before `first` are
     searched for a record, and the first `MAX_SEARCHED` bytes for a whole archive. Offsets that
-    count the prefix have one meaning, so an archive in a self-extractor's program is only a
-    warning: a reader that searches from the first byte extracts that one.
+    count the prefix have one meaning. So an archive in a self-extractor's program is only a
+    warning: readers that search from the first byte extract that one.
 
     Raises:
-        RejectedError: `stacked-archive`: there is another archive, and this one's
-            offsets do not count it, or this one has no members of its own.
+        RejectedError: the offsets do not count the prefix, or the archive has no members; and there
+            is another archive (`stacked-archive`) or a record (`offsets-ambiguous`).
     """
     if first == 0:
         return []
@@ -225,15 +249,17 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
         start = max(EOCD_ROOM, first - EOCD_ROOM)
         last_bytes = yield from archive.read(start, first)
         hidden_at = _find_record(last_bytes, start, first)
-    counts_prefix = not location.prefix
-    if not counts_prefix or first == location.start:  # two readings are possible
+    if location.prefix or first == location.start:  # the archive may have two meanings
         yield from _refuse_stacked(archive, first)
         if hidden_at is not None:
-            message = f"of the {first} bytes before the members, those from {hidden_at} on"
-            reject("offsets-ambiguous", message, hidden_at)
-    elif hidden_at is None and first > 2 * EOCD_ROOM:
+            reject(
+                "offsets-ambiguous",
+                f"a ZIP record at {hidden_at}, among the {first} bytes before the members",
+                hidden_at,
+            )
+    elif hidden_at is None and first > 2 * EOCD_ROOM:  # the bytes between were not searched
         hidden_at = yield from _find_archive(archive, 0, min(first, MAX_SEARCHED))
-    if not counts_prefix:  # `locate_directory` has warned
+    if location.prefix:  # `locate_directory` has warned
         return []
     warnings = ["prefix-adjusted"]
     if hidden_at is not None:
@@ -251,7 +277,7 @@ def _refuse_stacked(archive: ArchiveBytes, stop: int) -> Reads[None]:
 
 
 def _find_archive(archive: ArchiveBytes, start: int, stop: int) -> Reads[int | None]:
-    """Return the offset of an end record right after its directory; None: there is no archive."""
+    """Return the offset of the first end record that follows its directory; None without one."""
     overlap = b""
     while start < stop:
         chunk = yield from archive.read(start, min(stop, start + _SEARCH_CHUNK))
@@ -266,11 +292,11 @@ def _find_archive(archive: ArchiveBytes, start: int, stop: int) -> Reads[int | N
 
 def _has_directory(data: bytes, at: int) -> bool:
     """Return whether an end record lies at `at`, and its directory right before it."""
-    if not _is_end(data, at, len(data)):
+    if not _has_end_record(data, at, len(data)):
         return False
     end = read_eocd(data, at)
-    directory = at - end.directory_size
-    return end.entries > 0 and directory >= 0 and _is_central(data, directory)
+    directory_at = at - end.directory_size
+    return end.entries > 0 and directory_at >= 0 and _has_central_header(data, directory_at)
 
 
 def _find_record(data: bytes, base: int, stop: int) -> int | None:
@@ -279,18 +305,18 @@ def _find_record(data: bytes, base: int, stop: int) -> int | None:
     `data` begins at offset `base` of a prefix that ends at `stop`. A signature alone is not enough:
     programs that read ZIPs contain it as a constant.
     """
-    for signature, is_record in (
-        (records.LOCAL_SIGNATURE, _is_local),
-        (records.EOCD_SIGNATURE, _is_end),
+    for signature, has_record in (
+        (records.LOCAL_SIGNATURE, _has_local_header),
+        (records.EOCD_SIGNATURE, _has_end_record),
     ):
         for at in records.find_all(data, signature):
-            if is_record(data, at, stop - base):
+            if has_record(data, at, stop - base):
                 return base + at
     return None
 
 
-def _is_local(data: bytes, at: int, stop: int) -> bool:
-    """Return whether a local header with plausible values lies at `at`."""
+def _has_local_header(data: bytes, at: int, stop: int) -> bool:
+    """Return whether a local header with plausible values lies between `at` and `stop`."""
     if at + records.LOCAL_LENGTH > len(data):
         return False
     header = read_local_header(data, at)
@@ -304,15 +330,16 @@ def _is_local(data: bytes, at: int, stop: int) -> bool:
     )
 
 
-def _is_central(data: bytes, at: int) -> bool:
+def _has_central_header(data: bytes, at: int) -> bool:
     """Return whether a whole directory header lies at `at`."""
+    # 4.3.12: the lengths of the name, the extra field and the comment.
     lengths = (int.from_bytes(data[at + n : at + n + 2], "little") for n in (28, 30, 32))
     stop = at + records.CENTRAL_LENGTH + sum(lengths)
     return data.startswith(records.CENTRAL_SIGNATURE, at) and stop <= len(data)
 
 
-def _is_end(data: bytes, at: int, stop: int) -> bool:
-    """Return whether an end record with plausible values lies at `at`."""
+def _has_end_record(data: bytes, at: int, stop: int) -> bool:
+    """Return whether an end record with plausible values lies between `at` and `stop`."""
     if at + records.EOCD_LENGTH > len(data):
         return False
     end = read_eocd(data, at)

@@ -4,7 +4,6 @@ Exactly one end record must end the archive. If the values of the ZIP64 record a
 differ, the archive has two meanings, and is refused.
 """
 
-from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -18,14 +17,14 @@ from s3unzip.zip.records import (
     MAX_COMMENT,
     SENTINEL_16,
     SENTINEL_32,
+    ZIP64_EOCD_LENGTH,
     ZIP64_EOCD_SIGNATURE,
+    ZIP64_LOCATOR_LENGTH,
     ZIP64_LOCATOR_SIGNATURE,
     find_all,
 )
 from s3unzip.zip.values import WRAP, ByteRange, Reads, reject
 
-ZIP64_EOCD_LENGTH = 56
-ZIP64_LOCATOR_LENGTH = 20
 # Bytes that can hold the end record and its longest comment.
 EOCD_ROOM = MAX_COMMENT + EOCD_LENGTH
 # The last bytes that can hold the end record, its longest comment, and the ZIP64 records.
@@ -34,22 +33,23 @@ TAIL_LENGTH = EOCD_ROOM + ZIP64_LOCATOR_LENGTH + ZIP64_EOCD_LENGTH
 # 4.3.16 and 4.3.14, from the number of the disk to the offset of the directory.
 _EOCD = Struct("<4xHHHHII")
 _ZIP64_EOCD = Struct("<16xIIQQQQ")
-_ZIP64_LOCATOR = Struct("<4xIQI")  # 4.3.15
+# 4.3.15: disk and offset of the ZIP64 end record, number of disks.
+_ZIP64_LOCATOR = Struct("<4xIQI")
 ZIP64_LEAD = 12  # bytes of a ZIP64 end record that its length does not count (4.3.14.1)
-# 7.3.4: of the record of an encrypted directory, its offset and the algorithm.
+# 7.3.4: the ZIP64 end record of an encrypted directory has the directory's offset and, among at
+# least 28 bytes beyond a plain record, the algorithm.
 _ENCRYPTED_EOCD = Struct("<48xQ18xH")
-_ENCRYPTION_LENGTH = 28  # minimum number of bytes beyond the plain record
+_MIN_ENCRYPTION_LENGTH = 28
 _ALGORITHMS = range(0x6601, 0x6802)  # 7.2.3.2
 
-# What may follow an archive: some transfers end in a line break, others fill a block with NULs.
-_LINE_BREAKS = (b"\r\n", b"\n")
-MAX_PADDING = MIB  # NULs behind which an end record is searched for
-_NEAR = 4_096  # bytes before the end record that are searched for a misplaced locator
+_MAX_PADDING = MIB  # NULs after an archive, up to which an end record is searched for
+_LOCATOR_SEARCH = 4_096  # bytes before the end record that are searched for a misplaced locator
 
-_FOREIGN_LENGTH = 264  # first bytes that identify the formats below
 _TAR_MARK = 257
+_FORMAT_LENGTH = 264  # first bytes that identify tar and the formats below
 
-# First bytes of what people take for a ZIP archive, text in lower case and after spaces:
+# First bytes of files that people mistake for a ZIP archive. Text is in lower case here, and may
+# follow spaces in the file:
 # https://www.garykessler.net/library/file_sigs.html and each format's specification.
 _SIGNATURES = (
     (LOCAL_SIGNATURE, "a ZIP archive"),
@@ -108,16 +108,8 @@ def find_eocd_stop(data: bytes, at: int) -> int:
     return at + EOCD_LENGTH + int.from_bytes(data[at + 20 : at + 22], "little")
 
 
-class _Locator(NamedTuple):
-    """The ZIP64 locator: disk and offset of the ZIP64 end record, number of disks."""
-
-    disk: int
-    offset: int
-    disks: int
-
-
 class DirectoryEnd(NamedTuple):
-    """The record whose values count; its directory must end at `stop`.
+    """The end record or the ZIP64 end record of an archive; its directory must end at `stop`.
 
     The offset of the directory is absolute. `locator_shift` is the number of bytes by which the
     ZIP64 locator is too low; None: there is no locator.
@@ -140,19 +132,18 @@ class ArchiveBytes:
         self.warnings: list[str] = []
 
     def read(self, start: int, stop: int) -> Reads[bytes]:
-        """Return bytes [start, stop) of the archive, none if `start` is negative.
+        """Return bytes [start, stop) of the archive; b"" if `start` lies before its first byte.
 
-        Refuses an archive that gives fewer.
+        Refuses an archive that returns fewer bytes.
         """
         if start < 0:
             return b""
         if start >= self.tail_start:
             return self.tail[start - self.tail_start : stop - self.tail_start]
-        outside = ByteRange(start, min(stop, self.tail_start))
-        answer = yield outside
-        if len(answer) != outside.length:
-            message = f"wanted {outside.length} bytes at {start}, got {len(answer)}"
-            reject("no-eocd", message, start)
+        missing = ByteRange(start, min(stop, self.tail_start))
+        answer = yield missing
+        if len(answer) != missing.length:
+            reject("no-eocd", f"wanted {missing.length} bytes at {start}, got {len(answer)}", start)
         return answer + self.tail[: max(0, stop - self.tail_start)]
 
     def judge(self, code: str, message: str, offset: int) -> None:
@@ -165,7 +156,7 @@ class ArchiveBytes:
 def read_end(archive: ArchiveBytes, disks: Disks) -> Reads[DirectoryEnd]:
     """Find the end record and its ZIP64 records.
 
-    An end record on disk 0 says that the `disks` are pieces of one disk.
+    If the end record is on disk 0, the files in `disks` are pieces of one disk.
 
     Raises:
         RejectedError: there is no end record, or several, or they disagree.
@@ -180,71 +171,86 @@ def read_end(archive: ArchiveBytes, disks: Disks) -> Reads[DirectoryEnd]:
 
 
 def _read_window(archive: ArchiveBytes) -> Reads[bytes]:
-    """Return the last bytes of an archive, which have an end record; padding may follow it."""
+    """Return enough of the last bytes of an archive to contain an end record.
+
+    Refuses an archive without one. The window is longer if only NULs are at the end.
+    """
     size = archive.size
     window = yield from archive.read(max(0, size - EOCD_ROOM), size)
     if not window.strip(b"\0"):
-        window = yield from archive.read(max(0, size - EOCD_ROOM - MAX_PADDING), size)
+        window = yield from archive.read(max(0, size - EOCD_ROOM - _MAX_PADDING), size)
     if EOCD_SIGNATURE not in window:
-        first_bytes = yield from archive.read(0, min(size, _FOREIGN_LENGTH))
+        first_bytes = yield from archive.read(0, min(size, _FORMAT_LENGTH))
         reject("no-eocd", _describe_foreign(first_bytes, size, len(window)))
     return window
 
 
 def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
-    """Return the absolute offset of the one end record in `window`, the last bytes."""
+    """Return the absolute offset of the one end record in `window`, the archive's last bytes."""
     base = archive.size - len(window)
-    ends = dict(_find_ends(window))
-    padding = _find_padding(window)
-    stops = [stop for stop in ends.values() if padding <= stop <= len(window)]
-    if not stops:
-        position = yield from _find_eocd_before(archive, window, ends)
+    stops = _find_stops(window)
+    padding_at = _find_padding(window)
+    exact_stops = [stop for stop in stops.values() if padding_at <= stop <= len(window)]
+    if not exact_stops:
+        position = yield from _find_eocd_before(archive, window, stops)
         return base + position
-    exact = [at for at, stop in ends.items() if stop == max(stops)]
-    first = base + exact[0]
-    if len(exact) > 1:
-        message = f"end records at {first} and {base + exact[-1]} both end the archive"
-        reject("multiple-eocd", message, first)
-    inner = window.find(EOCD_SIGNATURE, exact[0] + 1)
+    last_stop = max(exact_stops)
+    positions = [at for at, stop in stops.items() if stop == last_stop]
+    offset = base + positions[0]
+    if len(positions) > 1:
+        reject(
+            "multiple-eocd",
+            f"end records at {offset} and {base + positions[-1]} both end the archive",
+            offset,
+        )
+    inner = window.find(EOCD_SIGNATURE, positions[0] + 1)
     if inner >= 0:
-        message = f"an end record inside the comment of the one at {first}"
-        reject("eocd-signature-in-comment", message, base + inner)
-    if max(stops) != len(window):
+        reject(
+            "eocd-signature-in-comment",
+            f"an end record inside the comment of the one at {offset}",
+            base + inner,
+        )
+    if last_stop != len(window):
         archive.warnings.append("trailing-padding")
-    return first
+    return offset
 
 
-def _find_eocd_before(archive: ArchiveBytes, window: bytes, ends: dict[int, int]) -> Reads[int]:
+def _find_eocd_before(archive: ArchiveBytes, window: bytes, stops: dict[int, int]) -> Reads[int]:
     """Return the position of the last end record that ends before other bytes of `window`."""
     base = archive.size - len(window)
-    if not ends:
+    if not stops:
         reject("no-eocd", f"no end record in the last {len(window)} bytes")
-    last = max(ends)
-    short = [at for at, stop in ends.items() if stop < len(window)]
-    if not short or (last != short[-1] and not archive.policy.lenient):
+    last = max(stops)
+    complete = [at for at, stop in stops.items() if stop < len(window)]
+    if not complete or (last != complete[-1] and not archive.policy.lenient):
         reject("eocd-comment-truncated", "the comment runs past the end", base + last)
-    stop = ends[short[-1]]
+    stop = stops[complete[-1]]
     message = f"{len(window) - stop} bytes after the end of the archive"
-    first_bytes = yield from archive.read(0, min(archive.size, _FOREIGN_LENGTH))
-    if _guess_format(first_bytes) == "tar":  # it holds a ZIP archive
+    first_bytes = yield from archive.read(0, min(archive.size, _FORMAT_LENGTH))
+    if _guess_format(first_bytes) == "tar":  # the tar file contains a ZIP archive
         message += "; the first bytes look like tar"
     archive.judge("trailing-data", message, base + stop)
-    return short[-1]
+    return complete[-1]
 
 
 def _find_padding(window: bytes) -> int:
-    """Return where the NULs or the one line break begin at the end of `window`."""
-    for line_break in _LINE_BREAKS:
+    """Return where the NULs or the one line break begin at the end of `window`.
+
+    Some transfers add a line break to a file, others fill its last block with NULs.
+    """
+    for line_break in (b"\r\n", b"\n"):
         if window.endswith(line_break):
             return len(window) - len(line_break)
     return len(window.rstrip(b"\0"))
 
 
-def _find_ends(window: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where each end record begins, and where it ends with its comment."""
-    for at in find_all(window, EOCD_SIGNATURE):
-        if at + EOCD_LENGTH <= len(window):
-            yield at, find_eocd_stop(window, at)
+def _find_stops(window: bytes) -> dict[int, int]:
+    """Return where each end record ends with its comment, by the position where it begins."""
+    return {
+        at: find_eocd_stop(window, at)
+        for at in find_all(window, EOCD_SIGNATURE)
+        if at + EOCD_LENGTH <= len(window)
+    }
 
 
 def _join_zip64(
@@ -262,8 +268,8 @@ def _join_zip64(
         if needs_zip64:
             yield from _check_without_zip64(archive, disks, eocd, at)
         return DirectoryEnd(_place_directory(disks, eocd, at), at, disks)
-    locator = _Locator._make(_ZIP64_LOCATOR.unpack(raw))
-    declared = disks.absolute(locator.disk, locator.offset)
+    locator_disk, locator_offset, disk_count = _ZIP64_LOCATOR.unpack(raw)
+    declared = disks.absolute(locator_disk, locator_offset)
     directory = disks.absolute(eocd.directory_disk, eocd.directory_offset)
     if not needs_zip64 and directory + eocd.directory_size > locator_at:
         yield from _refuse_ambiguous(archive, declared, locator_at)
@@ -272,8 +278,8 @@ def _join_zip64(
     fixed = yield from archive.read(record_at, record_at + ZIP64_EOCD_LENGTH)
     record = EndRecord._make(_ZIP64_EOCD.unpack(fixed))
     _compare_zip64(disks, eocd, record, at)
-    if locator.disk > disks.last or max(1, locator.disks) != len(disks.starts):
-        reject("multi-disk", f"the locator speaks of {locator.disks} disks", locator_at)
+    if locator_disk > disks.last or max(1, disk_count) != len(disks.starts):
+        reject("multi-disk", f"the locator declares {disk_count} disks", locator_at)
     record = _place_directory(disks, record, record_at)
     return DirectoryEnd(record, record_at, disks, locator_shift=record_at - declared)
 
@@ -281,7 +287,7 @@ def _join_zip64(
 def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
     """Check the disk numbers of the record at `at`; return it with an absolute offset.
 
-    It must name its own disk, and one for the directory before it.
+    The record must declare the disk on which it lies, and no later disk for the directory.
     """
     disk = record.disk
     if disk != disks.disk_of(at) or record.directory_disk > disk:
@@ -289,8 +295,7 @@ def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
     is_whole = record.directory_disk == disk
     if record.disk_entries > record.entries or (is_whole and record.disk_entries != record.entries):
         code = "multi-disk" if disk else "count-mismatch"
-        message = f"{record.disk_entries} of {record.entries} members on disk {disk}"
-        reject(code, message, at)
+        reject(code, f"{record.disk_entries} of {record.entries} members on disk {disk}", at)
     if lack := disks.find_lack(record.directory_disk, record.directory_offset):
         reject("multi-disk", f"the directory begins on {lack}", at)
     offset = disks.absolute(record.directory_disk, record.directory_offset)
@@ -298,31 +303,34 @@ def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
 
 
 def _refuse_ambiguous(archive: ArchiveBytes, declared: int, locator_at: int) -> Reads[None]:
-    """Refuse a locator inside a directory that needs none, if it leads to a record.
+    """Refuse a locator inside a directory that needs no ZIP64 record, if it leads to one.
 
-    Otherwise it is the end of a name or comment that looks like a locator.
+    If it leads to none, the bytes are the end of a name or comment and only look like a locator.
     """
     last_at = locator_at - ZIP64_EOCD_LENGTH
     for record_at in (declared, last_at):
         if 0 <= record_at <= last_at:
             raw = yield from archive.read(record_at, record_at + 4)
             if raw == ZIP64_EOCD_SIGNATURE:
-                message = f"a directory before {locator_at}, and a ZIP64 record at {record_at}"
-                reject("zip64-ambiguous", message, record_at)
+                reject(
+                    "zip64-ambiguous",
+                    f"a directory before {locator_at}, and a ZIP64 record at {record_at}",
+                    record_at,
+                )
 
 
 def _check_without_zip64(
     archive: ArchiveBytes, disks: Disks, eocd: EndRecord, at: int
 ) -> Reads[None]:
-    """Refuse an end record whose sentinels need ZIP64 records, or that has a misplaced locator.
+    """Refuse the end record at `at`, which has no locator before it, if its values need ZIP64.
 
-    There is no locator right before the end record, which is at `at`. Two values may be equal to
-    their sentinels by chance. A count may be exactly 65,535, because writers use ZIP64 only above
-    it: the reader of the headers compares the count. The offset may be exactly 4 GiB - 1, if the
-    directory begins there, modulo 2^32 (see `wrapped`).
+    Also refuse a misplaced locator. Two values may be equal to their sentinels by chance. A count
+    may be exactly 65,535, because writers use ZIP64 only above it: the reader of the headers
+    compares the count. The offset may be exactly 4 GiB - 1, if the directory begins there, modulo
+    2^32 (see `wrapped`).
     """
-    near = yield from archive.read(max(0, at - _NEAR), at)
-    if ZIP64_LOCATOR_SIGNATURE in near:
+    bytes_before = yield from archive.read(max(0, at - _LOCATOR_SEARCH), at)
+    if ZIP64_LOCATOR_SIGNATURE in bytes_before:
         reject("zip64-locator-gap", "the ZIP64 locator does not end at the end record", at)
     start = (at - eocd.directory_size) % WRAP
     needs_offset = eocd.directory_offset == SENTINEL_32 and start != SENTINEL_32
@@ -335,8 +343,8 @@ def _check_without_zip64(
 def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) -> Reads[int]:
     """Return where the ZIP64 end record is: it must end at the locator.
 
-    The locator may be short by exactly the prefix. So the record is first looked for right before
-    the locator, then where the locator says.
+    If bytes before the archive are not counted, the locator's offset is too low by their number. So
+    the record is searched for first right before the locator, and then at the declared offset.
     """
     plain_at = locator_at - ZIP64_EOCD_LENGTH
     record_at = plain_at
@@ -348,68 +356,72 @@ def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) ->
         reject("zip64-locator-mismatch", f"points at {declared}, no record there", locator_at)
     _check_zip64_length(archive, raw, record_at, locator_at)
     if declared > plain_at:
-        message = f"points at {declared}, the record is at {plain_at}"
-        reject("zip64-locator-mismatch", message, locator_at)
+        reject(
+            "zip64-locator-mismatch",
+            f"points at {declared}, the record is at {plain_at}",
+            locator_at,
+        )
     if record_at < plain_at:  # it is longer than a plain record
         yield from _refuse_encrypted(archive, record_at, plain_at)
-        message = f"{plain_at - declared} bytes of extensible data"
-        archive.judge("zip64-extensible-data", message, declared)
-    elif declared < plain_at:  # the locator is short, or two records are there
+        archive.judge(
+            "zip64-extensible-data", f"{plain_at - declared} bytes of extensible data", declared
+        )
+    elif declared < plain_at:  # the declared offset is too low, or there are two records
         raw = yield from archive.read(declared, declared + 4)
         if raw == ZIP64_EOCD_SIGNATURE:
-            message = f"records at {declared} and {plain_at}"
-            reject("multiple-zip64-eocd", message, declared)
+            reject("multiple-zip64-eocd", f"records at {declared} and {plain_at}", declared)
     return record_at
 
 
 def _check_zip64_length(archive: ArchiveBytes, raw: bytes, record_at: int, locator_at: int) -> None:
     """Refuse a ZIP64 end record that does not end at its locator; `raw` are its first bytes.
 
-    A plain record whose length counts the lead, too, is only a warning: libgsf writes it.
+    libgsf also counts the first `ZIP64_LEAD` bytes in the record's length: that is only a warning.
     """
     stop = record_at + ZIP64_LEAD + int.from_bytes(raw[4:ZIP64_LEAD], "little")
     is_plain = record_at == locator_at - ZIP64_EOCD_LENGTH
     if is_plain and stop == locator_at + ZIP64_LEAD:
         archive.warnings.append("zip64-record-length")
     elif stop != locator_at:
-        message = f"the record ends at {stop}, its locator begins at {locator_at}"
-        reject("zip64-record-size", message, record_at)
+        reject(
+            "zip64-record-size",
+            f"the record ends at {stop}, its locator begins at {locator_at}",
+            record_at,
+        )
 
 
 def _refuse_encrypted(archive: ArchiveBytes, record_at: int, plain_at: int) -> Reads[None]:
     """Refuse an encrypted central directory (7.3.4), because none of it can be read.
 
-    The extensible data of other records may look alike, so the directory must not begin as one.
+    The extensible data of other records may look like that of an encrypted directory. So a
+    directory that begins with the signature of a header is not encrypted.
     """
-    if plain_at - record_at < _ENCRYPTION_LENGTH:
+    if plain_at - record_at < _MIN_ENCRYPTION_LENGTH:
         return
     raw = yield from archive.read(record_at, record_at + _ENCRYPTED_EOCD.size)
     offset, algorithm = _ENCRYPTED_EOCD.unpack(raw)
     if algorithm not in _ALGORITHMS or offset >= record_at:
         return
-    begin = yield from archive.read(offset, min(offset + 4, record_at))
-    if begin != CENTRAL_SIGNATURE:
+    signature = yield from archive.read(offset, min(offset + 4, record_at))
+    if signature != CENTRAL_SIGNATURE:
         reject("encrypted-directory", f"with algorithm 0x{algorithm:04X}", offset)
 
 
 def _compare_zip64(disks: Disks, eocd: EndRecord, record: EndRecord, at: int) -> None:
     """Refuse an end record whose values are neither sentinels nor those of the ZIP64 record.
 
-    The ZIP64 record may be on another disk: then it has another number and another count.
+    The ZIP64 record may be on an earlier disk than the end record at `at`. Then its number of the
+    disk and its count of headers on this disk are those of the earlier disk.
     """
     if disks.is_split and disks.disk_of(at) != record.disk:
         record = record._replace(disk=disks.last, disk_entries=0)
     for name, value, sentinel, wide in zip(_FIELD_NAMES, eocd, _SENTINELS, record, strict=True):
         if value not in (sentinel, wide):
-            message = f"{name} is {value}, in the ZIP64 record {wide}"
-            reject("zip64-eocd-mismatch", message, at)
+            reject("zip64-eocd-mismatch", f"{name} is {value}, in the ZIP64 record {wide}", at)
 
 
 def _describe_foreign(first_bytes: bytes, size: int, searched: int) -> str:
-    """Return in words why a file of `size` bytes is no whole ZIP archive.
-
-    The last `searched` bytes of the file have no end record.
-    """
+    """Return what a file of `size` bytes is, whose last `searched` bytes have no end record."""
     if size == 0:
         return "the file is empty"
     range_holds = f"its last {searched:,} bytes hold"
@@ -419,7 +431,7 @@ def _describe_foreign(first_bytes: bytes, size: int, searched: int) -> str:
 
 
 def _guess_format(first_bytes: bytes) -> str:
-    """Return the name of the format that a file seems to have."""
+    """Return the name of the format that a file with these first bytes seems to have."""
     if first_bytes[_TAR_MARK:].startswith(b"ustar"):
         return "tar"
     text = first_bytes.lstrip()[:15].lower()
@@ -435,24 +447,20 @@ def count_disks(tail: bytes) -> int:
     """Return how many disks an archive has, by the end record in its last bytes.
 
     Of several end records the one that ends the archive counts, or else the last one. Returns 1
-    without an end record: `locate_directory` explains it.
+    without an end record: `locate_directory` refuses such an archive.
     """
     window = tail[-EOCD_ROOM:]
-    ends = dict(_find_ends(window))
-    if not ends:
+    stops = _find_stops(window)
+    if not stops:
         return 1
-    exact = [at for at, stop in ends.items() if stop == len(window)]
-    at = max(exact or ends)
-    eocd = read_eocd(window, at)
-    if eocd.disk == SENTINEL_16:
-        return _count_zip64_disks(tail[: len(tail) - len(window) + at])
-    return eocd.disk + 1
-
-
-def _count_zip64_disks(data: bytes) -> int:
-    """Return how many disks the ZIP64 locator at the end of `data` declares; 1 without one."""
-    raw = data[-ZIP64_LOCATOR_LENGTH:]
-    if len(raw) < ZIP64_LOCATOR_LENGTH or not raw.startswith(ZIP64_LOCATOR_SIGNATURE):
+    exact = [at for at, stop in stops.items() if stop == len(window)]
+    at = max(exact or stops)
+    last_disk = read_eocd(window, at).disk
+    if last_disk != SENTINEL_16:
+        return last_disk + 1
+    locator_stop = len(tail) - len(window) + at
+    locator = tail[max(0, locator_stop - ZIP64_LOCATOR_LENGTH) : locator_stop]
+    if len(locator) < ZIP64_LOCATOR_LENGTH or not locator.startswith(ZIP64_LOCATOR_SIGNATURE):
         return 1
-    locator = _Locator._make(_ZIP64_LOCATOR.unpack(raw))
-    return max(1, locator.disks)
+    disk_count: int = _ZIP64_LOCATOR.unpack(locator)[2]
+    return max(1, disk_count)
