@@ -1,18 +1,18 @@
-"""Read the headers of the central directory (APPNOTE 4.3.12), and check the index they make.
+"""Read the headers of the central directory (APPNOTE 4.3.12) into an index, and check it.
 
-A directory has few different forms (signature, versions, flags, method) and traits (disk,
-attributes). So each of them is interpreted once, and then recognised by its bytes: a plan takes as
-long as its headers take to read. `keys` checks the keys; `local` and `decode` compare the directory
-with the archive's data.
+The headers of a directory have few different forms (signature, versions, flags, method) and traits
+(disk, attributes). So each pair of form and traits is interpreted once, and cached by its bytes.
+`keys` checks the keys; `local` and `decode` compare the directory with the archive's data.
 """
 
+import stat
 import struct
 import sys
 from array import array
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -45,7 +45,7 @@ from s3unzip.zip.members import (
     Index,
     Members,
 )
-from s3unzip.zip.names import check_name, decode_name, is_plain_name, show_name
+from s3unzip.zip.names import Name, check_name, decode_name, is_plain_name, show_name
 from s3unzip.zip.records import (
     CENTRAL_LENGTH,
     CENTRAL_SIGNATURE,
@@ -59,22 +59,11 @@ from s3unzip.zip.values import FLAG_WRAPPED, WRAP, Cipher, Member, Reads, reject
 _FORM = struct.Struct("<4sHHHHHHI")  # form and traits
 _SLASH = ord("/")
 
-# The file types of Unix in the upper four bits of a mode (stat.S_IFMT).
-_FIFO = 0x1
-_CHARACTER = 0x2
-_DIRECTORY = 0x4
-_BLOCK = 0x6
-_LINK = 0xA
-_SOCKET = 0xC
-_OWNER_READS = 0o400  # a mode has this bit nearly always, attributes of Windows never
-
 # Maximum size of compressed empty content, which some writers store for directories. Other methods
 # have headers of up to 32 bytes (xz).
 _EMPTY_STREAM = {records.METHOD_STORED: 0, records.METHOD_DEFLATE: 5, records.METHOD_DEFLATE64: 5}
 _EMPTY_OTHER = 32
 _MAX_OVERHEAD = 28  # of encryption, see `Cipher`
-
-_COUNTS = 1 << 16  # different counts of members that the end record can declare (4.3.16)
 
 
 class _HeaderForm(NamedTuple):
@@ -86,33 +75,34 @@ class _HeaderForm(NamedTuple):
     mode: int | None  # of Unix
     is_encrypted: bool
     is_folder: bool  # by the attributes
-    findings: tuple[tuple[str, str], ...]  # code and message, if it is a file
+    findings: tuple[tuple[str, str], ...]  # codes and messages that apply if it is a file
 
 
 @lru_cache(maxsize=1 << 12)
 def _read_form(raw: bytes) -> _HeaderForm:
-    """Interpret the form and the traits of a header."""
     _, made_by, needed, flags, method, disk, _, attributes = _FORM.unpack(raw)
     host = made_by >> 8
     mode = attributes >> 16
     is_unix = host in records.UNIX_HOSTS
-    # Some writers name another host and write a Unix mode. Windows has attributes in these bits.
-    kind = 0
-    if is_unix or mode & _OWNER_READS:
-        kind = mode >> 12
+    # Some writers declare another host and write a Unix mode, nearly always with the owner's right
+    # to read. Windows never sets this bit of its attributes.
+    file_type = 0
+    if is_unix or mode & stat.S_IRUSR:
+        file_type = stat.S_IFMT(mode)
     findings: list[tuple[str, str]] = []
-    if kind == _LINK:
+    if file_type == stat.S_IFLNK:
         findings.append(("symlink", "a symbolic link"))
     elif attributes & records.ATTRIBUTE_REPARSE_POINT and not is_unix:
         flags |= records.FLAG_REPARSE
         findings.append(("reparse-point", "a reparse point of Windows, taken as a file"))
-    elif kind in (_CHARACTER, _BLOCK, _SOCKET):
+    elif file_type in (stat.S_IFCHR, stat.S_IFBLK, stat.S_IFSOCK):
         findings.append(("device", "a device or socket"))
-    elif kind == _FIFO:
+    elif file_type == stat.S_IFIFO:
         findings.append(("fifo-mode", "FIFO mode bits, taken as an ordinary file"))
     if needed & 0xFF > records.MAX_VERSION:
-        message = f"it needs version {needed}, the last one is {records.MAX_VERSION}"
-        findings.append(("version-needed", message))
+        findings.append(
+            ("version-needed", f"it needs version {needed}, the last one is {records.MAX_VERSION}")
+        )
     if flags & records.FLAG_PATCH:
         findings.append(("patch-data", "compressed patch data"))
     is_encrypted = records.is_encrypted(flags) or method == records.METHOD_AES
@@ -128,16 +118,16 @@ def _read_form(raw: bytes) -> _HeaderForm:
         disk=disk,
         mode=unix_mode,
         is_encrypted=is_encrypted,
-        is_folder=bool(kind == _DIRECTORY or is_dos_folder),
+        is_folder=bool(file_type == stat.S_IFDIR or is_dos_folder),
         findings=tuple(findings),
     )
 
 
-class _Fixed(Struct, frozen=True, gc=False):
+class _FixedFields(Struct, frozen=True, gc=False):
     """The fixed fields of a header (4.3.12)."""
 
     form: bytes  # signature, versions, flags, method
-    stamp: int  # time and date
+    dos_time: int  # time and date
     crc32: int
     compressed: int
     size: int
@@ -149,15 +139,6 @@ class _Fixed(Struct, frozen=True, gc=False):
 
 
 _FIXED = struct.Struct("<12sIIIIHHH8sI")
-
-
-class _HeaderName(Struct, frozen=True, gc=False):
-    """The name of a header."""
-
-    path: str
-    raw_name: bytes | None = None  # None: it is the path in ASCII
-    is_slashed: bool = False  # as a directory's
-    is_named: bool = True  # it can be a key
 
 
 class DirectoryReader:
@@ -174,32 +155,28 @@ class DirectoryReader:
         self._table = HeaderTable()
         self._keys = KeyChecker(self._table, policy, selection or Selection())
         self._warnings = Counter(location.warnings)
-        # Of the header that is being read: its name, its offset, the finding that fails it.
+        self._unread = b""
+        self._position = location.start  # of `_unread`
+        # The header that `_read` reads: its name, its offset, the first finding that fails it.
         self._raw = b""
         self._offset = 0
         self._failure: tuple[str, str] | None = None
-        self._unread = b""
-        self._position = location.start  # of `_unread`
-        # Compressed bytes from which on a deflated member may have 4 GiB more than it declares.
-        self._least_wrapped = WRAP // records.MAX_DEFLATE_RATIO
+        # A deflated member with more compressed bytes may have 4 GiB more than it declares.
+        self._max_unwrapped = WRAP // records.MAX_DEFLATE_RATIO
         if location.is_zip64:
-            self._least_wrapped = sys.maxsize
+            self._max_unwrapped = sys.maxsize
         self._wrapped = 0  # compressed bytes of such members
-        self._last_disk = location.disks.starts[location.disks.disk_of(location.stop)]
-        self._on_last_disk = 0  # headers that begin there or later
-        self._prefix = location.prefix
-        self._max_size = policy.limits.member_size
-        # Whether the declared offsets are not those in the archive.
-        self._moves = location.is_wrapped or location.disks.is_split
+        self._on_last_disk = 0  # headers that begin on the last disk of the directory
+        self._shifts_offsets = location.is_wrapped or location.disks.is_split
         self._declared = 0  # sum of the sizes
 
     def feed(self, chunk: bytes) -> None:
         """Read the headers that `chunk` completes."""
         data = self._unread + chunk
         first = len(self._table.kinds)
-        at = self._read_headers(data)
-        self._unread = data[at:]
-        self._position += at
+        stop = self._read_headers(data)
+        self._unread = data[stop:]
+        self._position += stop
         self._add_sizes(first)
         self._keys.check(first)
 
@@ -208,14 +185,18 @@ class DirectoryReader:
         at = 0
         length = len(data)
         limit = self._policy.limits.members
-        last_disk = self._last_disk - self._position
+        disks = self._location.disks
+        last_disk_at = disks.starts[disks.disk_of(self._location.stop)] - self._position
         kinds = self._table.kinds
         while length - at >= CENTRAL_LENGTH:
-            fixed = _Fixed(*_FIXED.unpack_from(data, at))
+            fixed = _FixedFields(*_FIXED.unpack_from(data, at))
             if len(kinds) >= limit:
                 reject("too-many-entries", f"the limit is {limit}")
             if fixed.form[:4] != CENTRAL_SIGNATURE:
-                self._refuse_signature()
+                if len(kinds) == self._location.entries:
+                    reject("cd-trailing-bytes", f"no header after the last of {len(kinds)}")
+                message = f"header {len(kinds)} of {self._location.entries} has no signature"
+                reject("cd-bad-signature", message)
             name_at = at + CENTRAL_LENGTH
             extra_at = name_at + fixed.name_length
             extra_stop = extra_at + fixed.extra_length
@@ -223,41 +204,42 @@ class DirectoryReader:
             if stop > length:
                 break
             self._raw = data[name_at:extra_at]
-            self._failure = None
             extras = NO_EXTRAS
             if fixed.extra_length:
                 extras = walk_extras(data[extra_at:extra_stop])
+            self._failure = None
             self._read(fixed, extras)
-            if at >= last_disk:
+            if at >= last_disk_at:
                 self._on_last_disk += 1
             at = stop
         return at
 
     def _add_sizes(self, first: int) -> None:
-        """Add the sizes of the headers from number `first` on to those of the archive."""
+        """Add the declared sizes of the headers from number `first` on; enforce the limit."""
         self._declared += sum(self._table.sizes[first:])
         limit = self._policy.limits.total_size
         if self._declared > limit:
             reject("bomb-total", f"{self._declared} bytes declared so far, the limit is {limit}")
 
-    def _read(self, fixed: _Fixed, extras: Extras) -> None:
-        """Read one header."""
+    def _read(self, fixed: _FixedFields, extras: Extras) -> None:
+        """Interpret and judge the header whose name is `_raw`; add it to the table."""
         form = _read_form(fixed.form + fixed.traits)
         sizes = Sizes(fixed.size, fixed.compressed, fixed.offset, form.disk)
         if SENTINEL_32 in (sizes.size, sizes.compressed, sizes.offset) or form.disk == SENTINEL_16:
             sizes = resolve_zip64(extras, sizes)
-        self._offset = sizes.offset + self._prefix
-        if sizes.disk or self._moves:
-            self._locate(sizes)
+        self._offset = sizes.offset + self._location.prefix
+        if sizes.disk or self._shifts_offsets:
+            self._set_absolute_offset(sizes)
         mtime = None
         if extras is not NO_EXTRAS or sizes.lacks_value:
             self._check_extras(form, extras, sizes)
             mtime = read_extended_time(extras)
         if mtime is None:
-            mtime = read_dos_time(fixed.stamp)
+            mtime = read_dos_time(fixed.dos_time)
         name = self._read_name(form, extras)
         is_folder = False
-        if name.is_slashed or (form.is_folder and (name.is_named or not name.path)):
+        # A folder by its attributes alone must have a valid name, or none.
+        if name.is_directory or (form.is_folder and (name.failure is None or not name.path)):
             is_empty = _is_empty(form, fixed.crc32, sizes)
             is_folder = self._judge_folder(name, sizes, is_empty=is_empty)
             if is_empty:
@@ -282,35 +264,34 @@ class DirectoryReader:
         if stop > self._location.start:
             self._refuse_beyond(stop, lacks_value=sizes.lacks_value)
         kind = SELECTED
-        if self._failure or is_folder:
-            kind = self._note_kind(name, is_folder=is_folder)
+        if is_folder:
+            kind = FOLDER if name.path else PLACELESS
+        if self._failure:
+            kind = NAMELESS if is_folder or name.failure else FAILED
+            self._table.faults[member.index] = self._failure
         self._table.add(kind, member)
 
     def _judge_file(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
-        """Judge the name, the compression and the sizes of a file; return what they declare."""
+        """Judge the name, the compression and the sizes of a file.
+
+        Returns the member with its cipher and the method of its compression. If only the lower 32
+        bits of its size are declared, the size is a guess.
+        """
         if not member.path:
             self._judge("name-empty", f"it is {show_name(self._raw)!r}")
         if form.findings or form.is_encrypted:
             member = self._read_coding(form, extras, member)
-        if member.compressed_size > self._least_wrapped and _can_wrap(form, extras, member):
+        if member.compressed_size > self._max_unwrapped and _can_wrap(form, extras, member):
             self._wrapped += member.compressed_size
             size = wrapped.guess_size(member.size, member.compressed_size)
             member = replace(member, size=size, flags=member.flags | FLAG_WRAPPED)
         size = member.size
-        is_odd = member.method or member.cipher or size != member.compressed_size
-        if is_odd or size > self._max_size:
+        is_unequal = member.method or member.cipher or size != member.compressed_size
+        if is_unequal or size > self._policy.limits.member_size:
             self._check_sizes(form, member)
         return member
 
-    def _note_kind(self, name: _HeaderName, *, is_folder: bool) -> int:
-        """Return the kind of a header that failed, or is a folder's; note why it failed."""
-        if self._failure:
-            self._table.faults[len(self._table.kinds)] = self._failure
-            return FAILED if name.is_named and not is_folder else NAMELESS
-        return FOLDER if name.path else PLACELESS
-
     def _refuse_beyond(self, stop: int, *, lacks_value: bool) -> None:
-        """Refuse the archive for a member that reaches into the directory."""
         message = f"it would end at {stop}, the directory begins at {self._location.start}"
         if lacks_value:
             message += "; a ZIP64 value is missing"
@@ -330,13 +311,13 @@ class DirectoryReader:
             raise RejectedError(Finding(code, message, self._offset, show_name(self._raw)))
         self._warnings[code] += 1
 
-    def _locate(self, sizes: Sizes) -> None:
-        """Set the absolute offset of a member of several disks, or of a wrapped archive."""
+    def _set_absolute_offset(self, sizes: Sizes) -> None:
+        """Set the offset of a member of several disks, or of an archive that `is_wrapped`."""
         if self._location.is_wrapped and self._table.stops:
             self._offset = wrapped.place_after(sizes.offset, self._table.stops[-1])
             return
         disks = self._location.disks
-        self._offset = disks.absolute(sizes.disk, sizes.offset) + self._prefix
+        self._offset = disks.absolute(sizes.disk, sizes.offset) + self._location.prefix
         if lack := disks.find_lack(sizes.disk, sizes.offset):
             self._judge_archive("multi-disk", f"the member begins on {lack}")
 
@@ -349,44 +330,41 @@ class DirectoryReader:
         zip64_fields = len(extras.of(ZIP64))
         if zip64_fields > 1:
             self._judge("zip64-extra-duplicate", f"{zip64_fields} ZIP64 extra fields")
-        if sizes.lacks_value and (zip64_fields or not self._is_literal(form, sizes)):
+        if sizes.lacks_value and (zip64_fields or not self._can_be_literal(form, sizes)):
             code = "zip64-extra-malformed" if zip64_fields else "zip64-extra-missing"
             self._judge(code, "a field is at its ZIP64 sentinel without a value")
 
-    def _is_literal(self, form: _HeaderForm, sizes: Sizes) -> bool:
-        """Return whether sentinels without a ZIP64 field can be the sizes themselves.
+    def _can_be_literal(self, form: _HeaderForm, sizes: Sizes) -> bool:
+        """Return whether the sentinels of a header without a ZIP64 field can be its sizes.
 
-        4.4.8, 4.4.9: they have another meaning only if that field exists. Writers store a file of
-        exactly 4 GiB - 1 this way; its end and CRC-32 are still checked.
+        4.4.8, 4.4.9: a sentinel stands for another value only if that field exists. Writers store a
+        file of exactly 4 GiB - 1 this way; its end and CRC-32 are still checked.
         """
         if form.method == records.METHOD_STORED and not form.is_encrypted:
             return sizes.size == sizes.compressed
         return sizes.size <= sizes.compressed * self._policy.limits.ratio
 
-    def _read_name(self, form: _HeaderForm, extras: Extras) -> _HeaderName:
+    def _read_name(self, form: _HeaderForm, extras: Extras) -> Name:
         """Return the name of the header; fail the member if it cannot be written."""
         raw = self._raw
         if is_plain_name(raw) and UNICODE_PATH not in extras.fields:
             path = raw.decode("ascii")
             if raw[-1] == _SLASH:
-                return _HeaderName(path[:-1], raw, is_slashed=True)
-            return _HeaderName(path)
+                return Name(path[:-1], is_directory=True, raw_name=raw)
+            return Name(path)
         encoded, is_utf8 = self._choose_name(form, extras)
         text, code = decode_name(encoded, is_utf8=is_utf8, policy=self._policy)
         if code:
             self._judge(code, f"the name's bytes are {encoded[:40].hex()}")
             if not self._policy.tolerates(code):
-                return _HeaderName(text, raw, is_slashed=text.endswith("/"), is_named=False)
+                return Name(text, is_directory=text.endswith("/"), failure=code, raw_name=raw)
         name = check_name(text, self._policy)
         self._warnings.update(name.warnings)
-        if name.failure and name.path:  # a directory needs no path
+        if name.failure and name.path:  # without a path it may be a directory, which needs none
             self._judge(name.failure, "the name cannot be written")
-        header_name = _HeaderName(
-            name.path, raw, is_slashed=name.is_directory, is_named=name.failure is None
-        )
         if name.path.isascii() and name.path.encode("ascii") == raw:
-            return replace(header_name, raw_name=None)
-        return header_name
+            return name
+        return replace(name, raw_name=raw)
 
     def _choose_name(self, form: _HeaderForm, extras: Extras) -> tuple[bytes, bool]:
         """Return the bytes of the name, and whether they are UTF-8."""
@@ -402,29 +380,31 @@ class DirectoryReader:
             self._warnings["unicode-path-used"] += 1
             return unicode_path, True
         if unicode_path != self._raw:
-            message = f"the Unicode path is {show_name(unicode_path)!r}"
-            self._judge_archive("unicode-path-mismatch", message)
+            self._judge_archive(
+                "unicode-path-mismatch", f"the Unicode path is {show_name(unicode_path)!r}"
+            )
         return self._raw, True
 
-    def _judge_folder(self, name: _HeaderName, sizes: Sizes, *, is_empty: bool) -> bool:
-        """Return whether a header is a directory's; judge its size.
+    def _judge_folder(self, name: Name, sizes: Sizes, *, is_empty: bool) -> bool:
+        """Return whether the header of a directory is treated as one; judge its size.
 
         A directory by its attributes alone is a file if it has content, so that nothing is lost.
         """
-        if not name.is_slashed:
+        if not name.is_directory:
             self._warnings["dir-attr-without-slash"] += 1
         if is_empty:
             if sizes.size:
                 self._warnings["dir-with-size"] += 1
             if not name.path:
                 self._warnings["dir-is-root"] += 1
-        elif name.is_slashed:
-            message = f"a directory of {sizes.size} bytes, {sizes.compressed} compressed"
-            self._judge("dir-with-data", message)
-        return is_empty or name.is_slashed
+        elif name.is_directory:
+            self._judge(
+                "dir-with-data", f"a directory of {sizes.size} bytes, {sizes.compressed} compressed"
+            )
+        return is_empty or name.is_directory
 
     def _read_coding(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
-        """Judge unusual traits; return the member with its compression and encryption."""
+        """Apply the form's findings; return the member with its cipher and inner method."""
         for code, message in form.findings:
             self._judge(code, message)
         if not form.is_encrypted:
@@ -440,46 +420,39 @@ class DirectoryReader:
         if method == records.METHOD_AES:
             aes = read_aes(extras)
             if aes is None or not form.flags & records.FLAG_ENCRYPTED:
-                message = "method 99 (AES) without its field or its flag"
-                self._judge("encryption-malformed", message)
+                self._judge("encryption-malformed", "method 99 (AES) without its field or its flag")
                 return member
             method, cipher = aes
         if method not in records.METHODS:
             self._judge("unsupported-method", records.describe_method(method))
         if member.compressed_size < cipher.overhead:
-            message = f"{member.compressed_size} bytes, the encryption alone has {cipher.overhead}"
-            self._judge("encryption-malformed", message)
+            self._judge(
+                "encryption-malformed",
+                f"{member.compressed_size} bytes, the encryption alone has {cipher.overhead}",
+            )
         return replace(member, method=method, cipher=cipher)
 
     def _check_sizes(self, form: _HeaderForm, member: Member) -> None:
-        """Judge the declared sizes of a file."""
         limits = self._policy.limits
         size = member.size
-        is_readable = member.cipher is not None or not form.is_encrypted
+        is_decrypted = member.cipher is not None or not form.is_encrypted
         length = member.compressed_size
         if member.cipher is not None:
             length -= member.cipher.overhead
-        if member.method == records.METHOD_STORED and size != length and is_readable:
+        if member.method == records.METHOD_STORED and size != length and is_decrypted:
             self._judge("stored-size-mismatch", f"stored, {length} bytes for {size}")
         if size > limits.member_size:
-            message = f"declares {size} bytes, the limit is {limits.member_size}"
-            self._judge("bomb-member-size", message)
+            self._judge(
+                "bomb-member-size", f"declares {size} bytes, the limit is {limits.member_size}"
+            )
         if member.method != records.METHOD_STORED and size > member.compressed_size * limits.ratio:
             code = "bomb-ratio" if member.method == records.METHOD_DEFLATE else "high-ratio"
             self._judge(code, f"declares {size} bytes in {member.compressed_size}")
 
-    def _refuse_signature(self) -> NoReturn:
-        """Refuse bytes that are no header."""
-        declared = self._location.entries
-        number = len(self._table.kinds)
-        if number == declared:
-            reject("cd-trailing-bytes", f"no header after the last of {declared}")
-        reject("cd-bad-signature", f"header {number} of {declared} has no signature")
-
     def finish(self) -> Reads[Index]:
-        """Check that the directory ended after a header, and all that needs every header.
+        """Check that the directory ended after a header; return the checked index.
 
-        Reads local headers of an archive that `is_wrapped`.
+        Reads local headers if the archive `is_wrapped`.
         """
         self._check_end()
         if self._location.is_wrapped:
@@ -487,82 +460,76 @@ class DirectoryReader:
         self._keys.finish()
         table = self._table
         start = self._location.start
-        order = table.settle(start)
+        order = table.set_stops(start)
         readable = self._members(order, (SELECTED, UNSELECTED))
         selected = readable
         if UNSELECTED in table.kinds:
             selected = self._members(order, (SELECTED,))
         failed = array("I", sorted(table.faults))
-        first = start
-        if order:
-            first = table.offsets[order[0]]
+        inflation = 0.0
+        if self._wrapped:
+            inflation = (self._policy.limits.total_size - self._declared) / self._wrapped
         return Index(
             table=table,
             members=readable,
             selected=selected,
             failures=Members(table, failed, table.refused),
-            first=first,
+            first=table.offsets[order[0]] if order else start,
             warnings=self._warnings + self._keys.warnings,
-            inflation=self._spread_spare(),
+            inflation=inflation,
         )
 
     def _members(self, order: Sequence[int], kinds: tuple[int, ...]) -> Members[Member]:
-        """Return the members of some kinds."""
         kind_of = self._table.kinds
         numbers = array("I", (number for number in order if kind_of[number] in kinds))
         return Members(self._table, numbers, self._table.member)
 
-    def _spread_spare(self) -> float:
-        """Return how many bytes the limit leaves for each compressed byte of wrapped members."""
-        if not self._wrapped:
-            return 0.0
-        return (self._policy.limits.total_size - self._declared) / self._wrapped
-
     def _unwrap(self) -> Reads[None]:
-        """Give members of 4 GiB or more their sizes, and those after them their offsets."""
+        """Set the sizes of members of 4 GiB or more, and the offsets of the members after them."""
         table = self._table
         limit = self._policy.limits.member_size
         long_members = yield from wrapped.find_long_members(table, self._location.start)
-        for number in wrapped.stretch(table, long_members):
+        wrapped.lengthen_members(table, long_members)
+        for number in long_members:
             self._wrapped += table.compressed_sizes[number]
             code, _ = table.faults.get(number, ("", ""))
-            if code == "bomb-ratio":  # by the lower 32 bits of its size
+            if code == "bomb-ratio":  # it was judged by the lower 32 bits of its size
                 del table.faults[number]
                 table.kinds[number] = SELECTED
             if table.sizes[number] > limit:
-                message = f"it has at least {table.sizes[number]} bytes, the limit is {limit}"
-                table.fail_header(number, "bomb-member-size", message)
+                table.fail_header(
+                    number,
+                    "bomb-member-size",
+                    f"it has at least {table.sizes[number]} bytes, the limit is {limit}",
+                )
         self._declared = 0
         self._add_sizes(0)
 
     def _check_end(self) -> None:
-        """Compare the number of headers with the declared ones."""
         location = self._location
         declared = location.entries
         count = len(self._table.kinds)
         unread = len(self._unread)
         end = location.stop - unread
         if unread and count < declared:
-            message = f"{count} of {declared} headers, then {unread} bytes"
-            reject("cd-truncated", message, end)
+            reject("cd-truncated", f"{count} of {declared} headers, then {unread} bytes", end)
         if unread:
-            message = f"{unread} bytes after the last of {declared} headers"
-            reject("cd-trailing-bytes", message, end)
+            reject("cd-trailing-bytes", f"{unread} bytes after the last of {declared} headers", end)
         if count != declared:
-            if location.is_zip64 or count % _COUNTS != declared:
+            if location.is_zip64 or count % (1 << 16) != declared:
                 reject("count-mismatch", f"{declared} declared, {count} found", end)
             self._warnings["count-wrapped"] += 1
         if location.disks.is_split and self._on_last_disk != location.entries_here:
-            message = f"{location.entries_here} headers declared on the last disk, "
-            reject("multi-disk", f"{message}{self._on_last_disk} found", end)
+            declared_here = f"{location.entries_here} headers declared on the last disk"
+            reject("multi-disk", f"{declared_here}, {self._on_last_disk} found", end)
 
 
 def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
     """Return whether a directory has no content, whatever size it declares.
 
-    Some writers declare the size that the folder has on its disk. `_EMPTY_STREAM` has the length of
-    the longest stream without content, by method. A deflate stream this short cannot hold content
-    whose CRC-32 is 0. With another method, or encrypted, it could: then no byte may be there.
+    Some writers declare the size that the folder has on its disk. A deflate stream of at most
+    `_EMPTY_STREAM` bytes cannot hold content whose CRC-32 is 0. Encrypted data and streams of other
+    methods could: a directory of that kind that declares a size must have no byte.
     """
     if crc32:
         return False
@@ -575,7 +542,7 @@ def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
 
 
 def _can_wrap(form: _HeaderForm, extras: Extras, member: Member) -> bool:
-    """Return whether a header may have only the lower 32 bits of the size."""
+    """Return whether a deflated member may have 4 GiB more than its header declares."""
     if form.method != records.METHOD_DEFLATE or form.is_encrypted or extras.of(ZIP64):
         return False
-    return wrapped.can_wrap(member.size, member.compressed_size)
+    return member.size + WRAP <= member.compressed_size * records.MAX_DEFLATE_RATIO

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from s3unzip.finding import MemberError
 from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.extras import (
@@ -25,17 +24,15 @@ from s3unzip.zip.extras import (
 from s3unzip.zip.names import check_name, cut_name, decode_name, show_name
 from s3unzip.zip.values import WRAP, Buffer, Member
 
-# Enough for nearly every local header in one read.
-HEAD_LENGTH = 1024
+HEAD_LENGTH = 1024  # bytes that contain nearly every local header
 # A name and an extra field have at most 65,535 bytes each (4.3.7).
 MAX_HEADER = records.LOCAL_LENGTH + 2 * 65_535
 # Bytes to read after a member's data, at most up to the next listed header. The longest descriptor
-# has 24 bytes (4.3.9); the rest is searched for a local header that is not listed. Members mostly
-# follow each other, so there are rarely more bytes.
+# has 24 bytes (4.3.9); the bytes after it are searched for a local header that is not listed. Most
+# members follow each other directly, so there are rarely more bytes.
 AFTER_LENGTH = 64 * 1024
 
 _LOCAL = struct.Struct("<4sxxHHxxxxIIIHH")
-_TIME_HIGH = 11  # offset of the high byte of the time
 _DESCRIPTOR = struct.Struct("<III")  # CRC-32, compressed size, size
 _WIDE_DESCRIPTOR = struct.Struct("<IQQ")
 
@@ -69,9 +66,9 @@ def is_local_header(raw: bytes, name: bytes) -> bool:
 
 
 def find_data_stop(member: Member, raw: bytes) -> int:
-    """Return where the data of a member ends by its local header, the beginning of `raw`.
+    """Return where a member's data ends, by its local header at the beginning of `raw`.
 
-    Without a local header it returns the member's offset: `open_member` reports the fault.
+    Without a local header it returns the member's offset; `open_member` reports the fault.
     """
     if not raw.startswith(records.LOCAL_SIGNATURE):
         return member.offset
@@ -79,43 +76,35 @@ def find_data_stop(member: Member, raw: bytes) -> int:
 
 
 class OpenedMember(NamedTuple):
-    """A local header that agrees with the directory; data begins `data_start` bytes after it.
+    """A local header that agrees with the directory.
 
-    `is_complete` says that it has the directory's CRC-32 and sizes; it may leave them to a
-    descriptor.
+    `is_complete` says that it has the directory's CRC-32 and sizes. If it is False, only the
+    descriptor has them.
     """
 
-    data_start: int  # from the start of the header
+    data_start: int  # offset of the data from the start of the header
     has_descriptor: bool
     warnings: tuple[str, ...] = ()
-    time_high: int = 0  # of an encrypted member: high byte of its time, a check of its password
+    time_high: int = 0  # byte 11 of an encrypted member, a check of its password
     is_complete: bool = False
 
 
-class _Content(NamedTuple):
-    """What a header or a descriptor declares about the content."""
-
-    crc32: int
-    compressed: int
-    size: int
-
-    def __str__(self) -> str:
-        return f"CRC {self.crc32:08x}, {self.compressed} bytes for {self.size}"
+# The CRC-32, compressed size and size that a header or a descriptor declares.
+_Content = tuple[int, int, int]
 
 
 def _declared_content(member: Member) -> _Content:
-    """Return what the member's headers declare: of one that `is_wrapped`, sizes modulo 2^32."""
-    content = _Content(member.crc32, member.compressed_size, member.size)
+    """Return what the member's headers declare; if it `is_wrapped`, sizes are modulo 2^32."""
     if member.is_wrapped:
-        return content._replace(compressed=content.compressed % WRAP, size=content.size % WRAP)
-    return content
+        return member.crc32, member.compressed_size % WRAP, member.size % WRAP
+    return member.crc32, member.compressed_size, member.size
 
 
 def open_member(member: Member, raw: Buffer, policy: Policy) -> OpenedMember | int:
     """Check a member's local header; `raw` begins at `member.offset`.
 
-    It may have more bytes than the header, up to `member.stop`; later bytes are ignored. If the
-    header is longer than `raw`, the function returns how many bytes to pass in the next call.
+    Bytes of `raw` after the header are ignored. If the header is longer than `raw`, the function
+    returns how many bytes to pass in the next call.
 
     Raises:
         MemberError: the local header disagrees with the directory.
@@ -140,16 +129,17 @@ def open_member(member: Member, raw: Buffer, policy: Policy) -> OpenedMember | i
     extras = walk_extras(bytes(raw[name_stop : header.length]))
     warnings = list(_compare_names(member, name, policy))
     _check_coding(member, header, extras)
-    warnings += _compare_flags(member, header.flags)
+    differing_flags = header.flags ^ member.flags
+    if differing_flags & records.FLAG_DESCRIPTOR:
+        warnings.append("lfh-flag3-mismatch")
+    if differing_flags & records.FLAG_UTF8 and not member.name_bytes.isascii():
+        warnings.append("lfh-flag11-mismatch")
     warnings += _check_extras(member, extras, policy)
-    time_high = 0
-    if records.is_encrypted(header.flags):
-        time_high = raw[_TIME_HIGH]
     return OpenedMember(
         header.length,
         has_descriptor=bool(header.flags & records.FLAG_DESCRIPTOR),
         warnings=tuple(warnings),
-        time_high=time_high,
+        time_high=raw[11] if records.is_encrypted(header.flags) else 0,
         is_complete=_compare_content(member, header, extras),
     )
 
@@ -171,33 +161,37 @@ def _is_plain_copy(header: LocalHeader, name: bytes, member: Member) -> bool:
 def _compare_content(member: Member, header: LocalHeader, extras: Extras) -> bool:
     """Compare CRC-32 and sizes; return whether all of them are the directory's.
 
-    With a descriptor, zeros and sentinels are also valid.
+    A header with a descriptor may have zeros or sentinels in their place.
     """
     sizes = resolve_zip64(extras, Sizes(header.size, header.compressed))
-    local = _Content(header.crc32, sizes.compressed, sizes.size)
+    local = (header.crc32, sizes.compressed, sizes.size)
     declared = _declared_content(member)
-    unsaid: tuple[int, ...] = ()
+    placeholders: tuple[int, ...] = ()
     if header.flags & records.FLAG_DESCRIPTOR:
-        unsaid = (0, records.SENTINEL_32)
+        placeholders = (0, records.SENTINEL_32)
     for value, declared_value in zip(local, declared, strict=True):
-        if value != declared_value and value not in unsaid:
+        if value != declared_value and value not in placeholders:
             code = "size-unproven" if member.is_long else "lfh-size-crc-mismatch"
-            member.fail(code, f"{local}; in the directory {declared}")
+            member.fail(code, f"{_describe(local)}; in the directory {_describe(declared)}")
     return local == declared
 
 
+def _describe(content: _Content) -> str:
+    return f"CRC {content[0]:08x}, {content[1]} bytes for {content[2]}"
+
+
 def _compare_names(member: Member, name: bytes, policy: Policy) -> Iterator[str]:
-    """Compare the bytes of the two names; names that differ may still be of one path."""
+    """Refuse a local header with the name of another path; warn if its bytes are different."""
     if name == member.name_bytes:
         return
-    checked = _check_raw(member, name, policy)
-    if checked is None or checked != _check_raw(member, member.name_bytes, policy):
+    normalised = _normalise(member, name, policy)
+    if normalised is None or normalised != _normalise(member, member.name_bytes, policy):
         member.fail("lfh-name-mismatch", f"it says {show_name(name)!r}")
     yield "lfh-name-variant"
 
 
-def _check_raw(member: Member, raw: bytes, policy: Policy) -> tuple[str, bool] | None:
-    """Return the path of a member's raw name, and whether it is a directory's; None: refused."""
+def _normalise(member: Member, raw: bytes, policy: Policy) -> tuple[str, bool] | None:
+    """Return the path of a raw name, and whether it is a directory's; None if it is refused."""
     text, code = decode_name(raw, is_utf8=bool(member.flags & records.FLAG_UTF8), policy=policy)
     name = check_name(text, policy)
     if name.failure is not None or (code is not None and not policy.tolerates(code)):
@@ -206,11 +200,9 @@ def _check_raw(member: Member, raw: bytes, policy: Policy) -> tuple[str, bool] |
 
 
 def _check_coding(member: Member, header: LocalHeader, extras: Extras) -> None:
-    """Compare compression and encryption."""
+    """Refuse a local header with another compression or encryption than the directory's."""
     is_aes = member.cipher is not None and member.cipher.version > 0
-    method = member.method
-    if is_aes:
-        method = records.METHOD_AES
+    method = records.METHOD_AES if is_aes else member.method
     differing = (header.flags ^ member.flags) & records.ENCRYPTION_FLAGS
     is_encrypted = records.is_encrypted(header.flags | member.flags)
     if (is_encrypted and differing) or (header.method == records.METHOD_AES) != is_aes:
@@ -218,20 +210,13 @@ def _check_coding(member: Member, header: LocalHeader, extras: Extras) -> None:
     if is_aes and read_aes(extras) != (member.method, member.cipher):
         member.fail("lfh-method-mismatch", "its AES field is another than in the directory")
     if header.method != method:
-        message = f"method {header.method}, in the directory {member.method}"
-        member.fail("lfh-method-mismatch", message)
-
-
-def _compare_flags(member: Member, flags: int) -> Iterator[str]:
-    """Yield warnings about flags that only one of the two headers has."""
-    if (flags ^ member.flags) & records.FLAG_DESCRIPTOR:
-        yield "lfh-flag3-mismatch"
-    if (flags ^ member.flags) & records.FLAG_UTF8 and not member.name_bytes.isascii():
-        yield "lfh-flag11-mismatch"
+        member.fail(
+            "lfh-method-mismatch", f"method {header.method}, in the directory {member.method}"
+        )
 
 
 def _check_extras(member: Member, extras: Extras, policy: Policy) -> Iterator[str]:
-    """Refuse two ZIP64 fields, and a Unicode path of another file; yield warnings."""
+    """Refuse two ZIP64 fields, and a Unicode path of another file; yield the warnings."""
     if extras.overrun:
         yield "lfh-extra-malformed"
     zip64_fields = len(extras.of(ZIP64))
@@ -242,16 +227,22 @@ def _check_extras(member: Member, extras: Extras, policy: Policy) -> Iterator[st
         path = _read_local_path(member, payload, policy)
         if path == member.path:
             continue
-        if len(payloads) > 1:  # readers do not agree on which counts, and most take none
+        if len(payloads) > 1:  # most readers ignore all of them, others use different ones
             yield "lfh-unicode-path-duplicate"
             return
-        message = f"by its local Unicode path field it is {cut_name(path)!r}"
-        member.judge("lfh-unicode-path-mismatch", message, policy)
+        member.judge(
+            "lfh-unicode-path-mismatch",
+            f"by its local Unicode path field it is {cut_name(path)!r}",
+            policy,
+        )
         yield "lfh-unicode-path-mismatch"
 
 
 def _read_local_path(member: Member, payload: bytes, policy: Policy) -> str:
-    """Return the path that the member has by one Unicode path field of its local header."""
+    """Return the member's path by one Unicode path field of its local header.
+
+    A field that does not fit the name is ignored, as a header's only field is.
+    """
     raw, _ = read_unicode_path(Extras({UNICODE_PATH: [payload]}), member.name_bytes)
     is_utf8 = raw is not None or bool(member.flags & records.FLAG_UTF8)
     if raw is None:
@@ -266,8 +257,8 @@ def close_member(member: Member, opened: OpenedMember, tail: Buffer) -> list[str
     `tail` begins where the data ends. It has all bytes up to `member.stop`, or at least the first
     `AFTER_LENGTH` of them; later bytes are ignored.
 
-    LibreOffice and others announce a descriptor and leave it out. It would only repeat what two
-    complete headers declare. So it may be absent if the next header begins where the data ends.
+    LibreOffice and others announce a descriptor and leave it out. A descriptor only repeats the
+    values of a complete header, so it may be absent if the next header begins where the data ends.
 
     Raises:
         MemberError: the data descriptor disagrees with the directory.
@@ -292,7 +283,7 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
     """
     content = _declared_content(member)
     forms = [_WIDE_DESCRIPTOR.pack(*content)]
-    if max(content.compressed, content.size) <= records.SENTINEL_32:
+    if max(content) <= records.SENTINEL_32:
         forms.insert(0, _DESCRIPTOR.pack(*content))
     start = bytes(tail[: _WIDE_DESCRIPTOR.size + len(records.DESCRIPTOR_SIGNATURE)])
     for form in forms:
@@ -302,9 +293,9 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
         if start.startswith(form):
             return len(form), "dd-missing-signature"
     data_stop = member.offset + opened.data_start + member.compressed_size
-    is_next = data_stop == member.stop or start.startswith(records.LOCAL_SIGNATURE)
-    if opened.is_complete and is_next:
-        return 0, "dd-absent"
-    message = f"{start[:16].hex() or 'nothing'} where the descriptor should be"
-    code = "size-unproven" if member.is_long else "dd-mismatch"
-    raise MemberError(member.finding(code, message, data_stop))
+    is_at_next = data_stop == member.stop or start.startswith(records.LOCAL_SIGNATURE)
+    if not (opened.is_complete and is_at_next):
+        code = "size-unproven" if member.is_long else "dd-mismatch"
+        bytes_there = start[:16].hex() or "nothing"
+        member.fail(code, f"{bytes_there} where the descriptor should be", data_stop)
+    return 0, "dd-absent"

@@ -1,8 +1,8 @@
 """The index of an archive: members to extract, members that fail, and warnings, in little memory.
 
 A header takes about 70 bytes and its name; a `Member` is created on demand. Names that are not
-ASCII are kept as UTF-8: one character outside Latin-1 makes every character of a Python string take
-two or four bytes. A header's number is its position in the directory, from 0.
+ASCII are stored as UTF-8: one character outside Latin-1 makes every character of a Python string
+take two or four bytes. A header's number is its position in the directory, from 0.
 """
 
 from __future__ import annotations
@@ -22,16 +22,14 @@ from s3unzip.zip.values import FLAG_WRAPPED, Cipher, Member
 
 M = TypeVar("M")
 
-# The kinds of headers. The first two have a key, and the keys are compared with each other.
-SELECTED = 0  # it can be read, and the options select it
+# The kinds of headers. Only members of the first two kinds have a key to compare.
+SELECTED = 0  # can be read, and the options select it
 FAILED = 1
-NAMELESS = 2  # it failed, and its name cannot be a key
+NAMELESS = 2  # failed, and its name cannot be a key
 FOLDER = 3
 PLACELESS = 4  # a folder that is not made: the destination itself, or its name is too long for keys
-UNSELECTED = 5  # it can be read, and the options do not select it
-DROPPED = 6  # it failed and is not selected, or a later member has its key
-
-_FILE_KINDS = (SELECTED, FAILED, NAMELESS, UNSELECTED, DROPPED)
+UNSELECTED = 5  # can be read, and the options do not select it
+DROPPED = 6  # failed and is not selected, or a later member has its key
 
 _NO_TIME = -(1 << 63)
 _CIPHERS = (None, Cipher(), *(Cipher(version, key) for version in (1, 2) for key in (1, 2, 3)))
@@ -39,7 +37,7 @@ _CIPHER_CODES = {cipher: code for code, cipher in enumerate(_CIPHERS)}
 
 
 class RefusedMember(NamedTuple):
-    """A member that fails by the index alone; its name is cut if it cannot be a key."""
+    """A member that fails before its data is read; its name is cut if it cannot be a key."""
 
     member: Member
     finding: Finding
@@ -58,20 +56,24 @@ class HeaderTable:
         self._modes: array[int] = array("H")  # 0: unknown
         self._ciphers = bytearray()  # positions in `_CIPHERS`
         self.offsets: array[int] = array("Q")
-        self.stops: array[int] = array("Q")  # at first where each header's member ends at least
+        # The least end of each member; after `set_stops`, its bound. See `Member.stop`.
+        self.stops: array[int] = array("Q")
         self.compressed_sizes: array[int] = array("Q")
         self.sizes: array[int] = array("Q")
         self.kinds = bytearray()
         self.faults: dict[int, tuple[str, str]] = {}  # code and message of those that failed
 
     def add(self, kind: int, member: Member) -> None:
-        """Append a header; its member ends at `stop` at least."""
+        """Append a header; its member ends at `stop` or later."""
         self.kinds.append(kind)
         if member.path.isascii():
             self._paths.append(member.path)
             self._raw_names.append(member.raw_name)
         else:
-            self._add_unicode(member.path, member.raw_name)
+            path = _encode(member.path)
+            self._paths.append(path)
+            # Nearly always both names have equal bytes: only one copy stays in memory.
+            self._raw_names.append(path if path == member.raw_name else member.raw_name)
         self.offsets.append(member.offset)
         self.stops.append(member.stop)
         self.compressed_sizes.append(member.compressed_size)
@@ -83,28 +85,20 @@ class HeaderTable:
         self._modes.append(member.mode or 0)
         self._ciphers.append(_CIPHER_CODES[member.cipher])
 
-    def _add_unicode(self, path: str, raw_name: bytes | None) -> None:
-        """Add a name that is not ASCII. Nearly always its bytes are the path in UTF-8."""
-        encoded = _encode(path)
-        if raw_name == encoded:
-            raw_name = encoded  # one copy in memory
-        self._paths.append(encoded)
-        self._raw_names.append(raw_name)
-
-    def lengthen(self, number: int, longer: int) -> None:
-        """Add to the compressed size of a member whose headers have only the lower 32 bits."""
-        self.compressed_sizes[number] += longer
+    def lengthen(self, number: int, length: int) -> None:
+        """Add `length` to the compressed size of a member, and mark the member as wrapped."""
+        self.compressed_sizes[number] += length
         self._flags[number] |= FLAG_WRAPPED
 
     def path(self, number: int) -> str:
-        """Return one header's path."""
+        """Return the path of a header."""
         path = self._paths[number]
         if isinstance(path, str):
             return path
         return path.decode("utf-8", "surrogatepass")
 
     def raw_name(self, number: int) -> bytes:
-        """Return the name as the archive has it, empty if it was cut."""
+        """Return the name as the archive has it; b"" if it was cut."""
         raw_name = self._raw_names[number]
         if raw_name is not None:
             return raw_name
@@ -113,7 +107,7 @@ class HeaderTable:
         return b""
 
     def cut_path(self, number: int) -> None:
-        """Keep only the beginning of a name that will not become a key; ASCII is kept as text."""
+        """Keep only the beginning of a name that will not become a key."""
         cut = cut_name(self.path(number))
         self._paths[number] = cut
         if not cut.isascii():
@@ -121,7 +115,7 @@ class HeaderTable:
         self._raw_names[number] = None
 
     def leave_out(self, number: int, max_bytes: int) -> None:
-        """Note that a header is not selected; keep at most `max_bytes` of its name."""
+        """Mark a header as not selected; cut its name if it is longer than `max_bytes`."""
         if self.kinds[number] == SELECTED:
             self.kinds[number] = UNSELECTED
         else:
@@ -130,7 +124,7 @@ class HeaderTable:
             self.cut_path(number)
 
     def drop(self, number: int) -> None:
-        """Note that a header's member is neither extracted nor failed."""
+        """Mark a header as one whose member is neither extracted nor failed."""
         self.kinds[number] = DROPPED
         self.faults.pop(number, None)
 
@@ -148,7 +142,7 @@ class HeaderTable:
         return map(self.path, self.numbers(*kinds))
 
     def names_size(self, start: int) -> int:
-        """Return how many bytes the names from header `start` on have here, in UTF-8."""
+        """Return how many bytes the names from header `start` on take in the table."""
         paths = self._paths[start:]
         raw_names = self._raw_names[start:]
         size = sum(map(len, paths))
@@ -182,10 +176,10 @@ class HeaderTable:
         code, message = self.faults[number]
         return RefusedMember(member, Finding(code, message, member.offset, cut_name(member.path)))
 
-    def settle(self, start: int) -> Sequence[int]:
-        """Set where each member ends at most; return the numbers of all headers by offset.
+    def set_stops(self, start: int) -> Sequence[int]:
+        """Set the bound of each member; return the numbers of all headers in order of offsets.
 
-        A member ends where the next local header begins, or the directory at `start`. Members that
+        The bound is where the next local header begins, or the directory at `start`. Members that
         share bytes are refused.
         """
         offsets = self.offsets
@@ -196,7 +190,7 @@ class HeaderTable:
         if offsets:
             bounds.append(start)
         if any(map(gt, map(self.stops.__getitem__, order), bounds)):
-            self._judge_overlap(order, bounds)
+            self._refuse_overlap(order, bounds)
         if isinstance(order, range):
             self.stops = bounds
         else:
@@ -204,9 +198,13 @@ class HeaderTable:
                 self.stops[number] = bound
         return order
 
-    def _judge_overlap(self, order: Sequence[int], bounds: array[int]) -> None:
-        """Refuse members that share bytes; a header that is listed twice ends at one bound."""
+    def _refuse_overlap(self, order: Sequence[int], bounds: array[int]) -> None:
+        """Refuse members that share bytes.
+
+        A member that is listed twice does not overlap itself: it gets the bound of its last header.
+        """
         offsets = self.offsets
+        # Backwards, so that the bound goes from the last of equal headers to the first.
         for at in range(len(order) - 2, -1, -1):
             number, next_number = order[at : at + 2]
             is_same = offsets[number] == offsets[next_number]
@@ -218,8 +216,14 @@ class HeaderTable:
             if stop > bound:
                 path = cut_name(self.path(number))
                 next_path = cut_name(self.path(order[at + 1]))
-                message = f"it ends at {stop} or later, {next_path!r} begins at {bound}"
-                raise RejectedError(Finding("overlap", message, offsets[number], path))
+                raise RejectedError(
+                    Finding(
+                        "overlap",
+                        f"it ends at {stop} or later, {next_path!r} begins at {bound}",
+                        offsets[number],
+                        path,
+                    )
+                )
 
 
 def _encode(path: str) -> bytes:
@@ -227,7 +231,7 @@ def _encode(path: str) -> bytes:
 
 
 class Members(Sequence[M]):
-    """The results of `make` for some headers of a table, by their numbers; made on demand."""
+    """The values that `make` returns for the headers with these numbers, made on demand."""
 
     def __init__(
         self, table: HeaderTable, numbers: Sequence[int], make: Callable[[int], M]
@@ -236,12 +240,9 @@ class Members(Sequence[M]):
         self._numbers = numbers
         self._make = make
 
-    def _of(self, numbers: Sequence[int]) -> Members[M]:
-        return Members(self._table, numbers, self._make)
-
     def in_order(self) -> Members[M]:
         """Return them in the order of the directory."""
-        return self._of(array("I", sorted(self._numbers)))
+        return Members(self._table, array("I", sorted(self._numbers)), self._make)
 
     @property
     def size(self) -> int:
@@ -265,18 +266,18 @@ class Members(Sequence[M]):
     def __getitem__(self, at: slice) -> Members[M]: ...
     def __getitem__(self, at: int | slice) -> M | Members[M]:
         if isinstance(at, slice):
-            return self._of(self._numbers[at])
+            return Members(self._table, self._numbers[at], self._make)
         return self._make(self._numbers[at])
 
 
 class Index(Struct, frozen=True):
     """The checked index of one archive.
 
-    `members` can be read; they are in the order of their offsets. `selected` are those of them to
-    extract. `failures` are selected members that fail by the index alone, in directory order.
-    `first` is the offset of the first local header; without one, of the directory. `warnings` are
-    counted by their codes. `inflation`: a member that `is_wrapped` may have this many bytes more
-    than it declares for each compressed byte.
+    `members` can be read; they are in the order of their offsets. `selected` has those of them to
+    extract. `failures` has the selected members that fail before their data is read, in directory
+    order. `first` is the offset of the first local header; without one, of the directory.
+    `warnings` counts the warnings by their codes. A member that `is_wrapped` may have `inflation`
+    bytes more than it declares for each of its compressed bytes.
     """
 
     table: HeaderTable
@@ -305,7 +306,7 @@ class Index(Struct, frozen=True):
     @property
     def paths(self) -> Iterator[str]:
         """The names of all members, also of those that failed or are not selected."""
-        return self.table.paths(*_FILE_KINDS)
+        return self.table.paths(SELECTED, FAILED, NAMELESS, UNSELECTED, DROPPED)
 
     @property
     def folders(self) -> Iterator[str]:

@@ -4,56 +4,55 @@ Names become S3 keys. The S3 client refuses no key, so only these checks protect
 downloads the bucket.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.values import SHOWN_NAME
 
 # A name that needs no further check: ASCII, no backslash or control character, no empty, "." or
 # ".." segment, no drive letter, no space or dot at a segment's edge. A directory has a slash at its
-# end.
-# Possessive quantifiers: an archive full of near misses costs one pass for each name.
+# end. The quantifiers are possessive, so that a name that does not match costs only one pass.
 _SEGMENT = rb"[A-Za-z0-9_+@%=,~()\[\]{}!#$&'-](?:[ .]*+[A-Za-z0-9_+@%=,~()\[\]{}!#$&'-]++)*+"
 is_plain_name = re.compile(rb"%s(?:/%s)*+/?" % (_SEGMENT, _SEGMENT)).fullmatch
 
-# Control characters, and what XML 1.0 cannot hold (section 2.2). They steer a terminal, or end a
-# line of a list. S3 takes such keys, but DeleteObjects cannot name most of them, and ListObjects
-# only with encoding-type=url. A carriage return is none of these: S3 has a rule for it in XML, and
-# macOS gives each folder with an icon of its own a file "Icon\r".
+# Control characters, and characters that XML 1.0 excludes (section 2.2). They steer a terminal, or
+# end a line of a list. S3 accepts such keys, but DeleteObjects cannot name most of them, and
+# ListObjects only with encoding-type=url. A carriage return has a check of its own: S3 has a rule
+# for it in XML, and macOS gives each folder with a custom icon a file "Icon\r".
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html
 _CONTROL = re.compile("[\x01-\x0c\x0e-\x1f\x7f\ufffe\uffff\ud800-\udfff]")
 _DRIVE = re.compile(r"[A-Za-z]:")
 # In Shift-JIS, GBK and Big5 the byte 0x5C after a non-ASCII byte may be half of a character. After
-# an ASCII byte it is a backslash in each of them.
+# an ASCII byte it is always a backslash.
 _HALF_CHARACTER = re.compile(rb"[\x80-\xff]\\")
-# UAX #15, "Stream-Safe Text Format": no text of any language has more non-starters in a
-# row. Normalisation sorts each such run, at a cost of the square of its length.
+# UAX #15, "Stream-Safe Text Format": no text of any language has more combining marks in a row.
+# Normalisation sorts each run of them, in a time that grows with the square of its length.
 MAX_MARKS = 30
-# Characters below U+0300 are starters; only longer stretches of others are worth counting.
+# Characters below U+0300 are no combining marks, so only long runs of others must be counted.
 _MAYBE_MARKS = re.compile(f"[^\x00-\u02ff]{{{MAX_MARKS + 1}}}")
 
 
-class Name(NamedTuple):
-    """A decoded name; `path` is normalised, `failure` is the code that forbids it."""
+class Name(Struct, frozen=True, gc=False):
+    """A decoded name; `path` is normalised, `failure` is the code of the check that forbids it."""
 
     path: str
-    is_directory: bool
-    failure: str | None
-    warnings: Sequence[str]
+    is_directory: bool = False
+    failure: str | None = None
+    warnings: Sequence[str] = ()
+    raw_name: bytes | None = None  # the declared name; None: `path` in ASCII, or unknown
 
 
 def show_name(raw: bytes) -> str:
-    """Return a name for messages; any bytes are accepted, and the text fits on a line."""
+    """Return the text of any raw name for messages, cut to `SHOWN_NAME` characters."""
     return cut_name(raw.decode("utf-8", "backslashreplace"))
 
 
 def cut_name(text: str) -> str:
-    """Return the beginning of a name, short enough for messages, records and reports."""
+    """Return a name for messages, records and reports, cut to `SHOWN_NAME` characters."""
     if len(text) <= SHOWN_NAME:
         return text
     return f"{text[:SHOWN_NAME]}..."
@@ -74,44 +73,36 @@ def has_long_marks(text: str) -> bool:
 
 
 def decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str | None]:
-    """Return the text of a raw name, and the code of a finding about it; None: there is none.
+    """Return the text of a raw name, and the code of a finding about it, or None.
 
-    `is_utf8` is flag bit 11 (APPNOTE appendix D). An ASCII name reads the same in every encoding.
-    Other names have the policy's encoding; without one they are UTF-8 if valid (macOS and many
-    others write it without the bit), else cp437. If the name cannot be decoded, the text is for
+    `is_utf8` is flag bit 11 (APPNOTE appendix D). An ASCII name is ASCII in every encoding. Other
+    names have the policy's encoding; without one they are UTF-8 if valid (macOS and many others
+    write UTF-8 without the bit), else cp437. If the name cannot be decoded, the text is for
     messages only.
     """
     if raw.isascii():
         return raw.decode("ascii"), None
     encoding = "utf-8" if is_utf8 else policy.encoding
-    if not encoding:
-        return _guess_name(raw)
-    try:
-        return raw.decode(encoding), None
-    except UnicodeDecodeError:
-        code = "name-bad-utf8" if is_utf8 else "name-undecodable"
-        return show_name(raw), code
-
-
-def _guess_name(raw: bytes) -> tuple[str, str]:
-    """Return the text of a name whose encoding is unknown, and the code of the guess.
-
-    cp437 is only a guess, so a byte 0x5C may be a separator or half of a character. Such a name has
-    a code of its own.
-    """
+    if encoding:
+        try:
+            return raw.decode(encoding), None
+        except UnicodeDecodeError:
+            code = "name-bad-utf8" if is_utf8 else "name-undecodable"
+            return show_name(raw), code
     try:
         return raw.decode("utf-8"), "name-encoding-guess"
     except UnicodeDecodeError:
-        may_be_half = _HALF_CHARACTER.search(raw)
-        code = "name-guessed-backslash" if may_be_half else "name-encoding-guess"
-        return raw.decode("cp437"), code
+        # cp437 is only a guess: a byte 0x5C may be a separator or half of a character.
+        if _HALF_CHARACTER.search(raw):
+            return raw.decode("cp437"), "name-guessed-backslash"
+        return raw.decode("cp437"), "name-encoding-guess"
 
 
 def check_name(text: str, policy: Policy) -> Name:
     """Check and normalise a decoded name: drop `.` and empty segments, and a drive.
 
-    The path of a name such as ``./`` is empty, with the failure `name-empty`: it is the destination
-    folder itself. A directory may have such a name.
+    A name such as ``./`` is the destination folder itself. Its path is empty, and its failure is
+    `name-empty`; a directory may have such a name.
     """
     slashed = text.replace("\\", "/")
     path = slashed.lstrip("/")
@@ -138,7 +129,7 @@ def check_name(text: str, policy: Policy) -> Name:
             return Name(text, is_directory, code, warnings)
         if is_faulty:
             warnings.append(code)
-    # A drive is dropped as a leading slash is. A colon in a longer segment is part of the name.
+    # Drop the drive, like a leading slash. A colon in a longer segment is part of the name.
     while named and len(named[0]) == len("C:") and _DRIVE.match(named[0]):
         del named[0]
     if not named:
@@ -147,12 +138,12 @@ def check_name(text: str, policy: Policy) -> Name:
 
 
 def _is_trimmed(segment: str) -> bool:
-    """Return whether Windows or a shell would drop the first or the last character."""
+    """Return whether Windows or a shell would drop the first or last character of a segment."""
     return segment[0] == " " or segment[-1] in " ."
 
 
 def utf8_length(text: str) -> int:
-    """Return the bytes of a text in UTF-8."""
+    """Return the number of bytes of a text in UTF-8."""
     if text.isascii():
         return len(text)
     return len(text.encode("utf-8", "surrogatepass"))
@@ -161,8 +152,7 @@ def utf8_length(text: str) -> int:
 def fold_key(key: str) -> str:
     """Return the form of a key for file systems that ignore case or Unicode form.
 
-    Keys with more combining marks in a row than any language has are not normalised, because that
-    takes quadratic time.
+    Keys with long runs of combining marks are not normalised, because that takes quadratic time.
     """
     if key.isascii():
         return key.lower()
