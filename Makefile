@@ -30,12 +30,13 @@ synth:  ## ENV=dev: write the template to cdk.out
 package:  ## ENV=prod BUCKET=artifacts: template and asset, to be deployed without the CDK CLI
 diff:  ## ENV=dev: what a deployment would change
 deploy:  ## ENV=dev: create or update the stack; SET="section.setting=value ..." YES=1
-put:  ## ENV=dev ARCHIVE=archive.zip: put an archive, and wait until its run begins
+put:  ## ENV=dev ARCHIVE=archive.zip KEY=prefix/: put an archive, and wait until its run begins
 unprotect:  ## ENV=prod: allow the stack to be destroyed
 destroy:  ## ENV=dev: delete the stack, its buckets and their objects
 bootstrap synth package diff deploy put unprotect destroy: .venv/bin/cdk
 	@$(RUN) python -m infra.deployment $@ --env "$(ENV)" $(if $(SET),--set '$(SET)') \
-		$(if $(YES),--yes) $(if $(ARCHIVE),--archive "$(ARCHIVE)") $(if $(BUCKET),--bucket "$(BUCKET)")
+		$(if $(YES),--yes) $(if $(ARCHIVE),--archive "$(ARCHIVE)") \
+		$(if $(KEY),--key "$(KEY)") $(if $(BUCKET),--bucket "$(BUCKET)")
 
 cdk: .venv/bin/cdk  ## the CDK CLI, for `cdk` after `. .venv/bin/activate`
 	@.venv/bin/cdk --version

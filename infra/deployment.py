@@ -32,6 +32,7 @@ from infra.account import (
 from infra.cdk_cli import run_cdk
 from infra.environment import Environment
 from infra.environment_file import FOLDER, EnvironmentFileError, load_environment
+from infra.routes import takes, widest
 from infra.sections import StackSection
 
 BEGIN_SECONDS = 300.0  # limit from a put to its run: event, queue, plan of a large archive
@@ -47,6 +48,7 @@ class Wish:
     settings: tuple[str, ...]  # ``section.setting=value``, replaces the file's value
     yes: bool  # ask for no confirmation
     archive: Path | None
+    key: str = ""  # of the archive in the ingest bucket; "acme/" is a prefix
     bucket: str = ""  # where a package's asset will lie
 
     @property
@@ -172,18 +174,24 @@ def _check_memory(account: Account, wish: Wish) -> None:
 
 def put(wish: Wish) -> int:
     """Put an archive into the ingest bucket; wait until its run has begun."""
-    archive, name, ingest = wish.archive, wish.environment.name, wish.environment.ingest
+    archive = wish.archive
+    name = wish.environment.name
     if archive is not None and not archive.is_file():
         raise RefusedError(f"{archive}: there is no such file")
     if archive is None:
         raise RefusedError(f"which archive? make put ENV={name} ARCHIVE=path/to/archive.zip")
-    if not archive.name.endswith(ingest.suffix):
+    key = wish.key or wish.environment.ingest.prefix
+    if key.endswith("/") or not wish.key:
+        key += archive.name
+    routes = wish.environment.all_routes
+    if not any(takes(route, key) for route in routes):
+        patterns = " and ".join(f"{route.prefix}*{route.suffix}" for route in widest(routes))
         raise RefusedError(
-            f"{archive}: only keys that end in {ingest.suffix} start runs: rename the file, "
-            f"or change ingest.suffix in infra/environments/{name}.toml"
+            f"{key}: only keys of {patterns} start runs: name another one, KEY=prefix/archive.zip, "
+            f"or change infra/environments/{name}.toml"
         )
     account, stack = _find(wish)
-    bucket, key = stack.outputs["IngestBucket"], f"{ingest.prefix}{archive.name}"
+    bucket = stack.outputs["IngestBucket"]
     s3 = account.client("s3")
     s3.upload_file(str(archive), bucket, key)
     _say(f"put to s3://{bucket}/{key}")
@@ -272,6 +280,7 @@ def _read_arguments() -> tuple[Callable[[Wish], int], Wish]:
     parser.add_argument("--set", default="", metavar="SETTING=VALUE...", help="space between two")
     parser.add_argument("--yes", action="store_true", help="ask nothing")
     parser.add_argument("--archive", type=Path)
+    parser.add_argument("--key", default="", help="of the archive, or a prefix that ends in /")
     parser.add_argument("--bucket", default="", help="where a package's asset will lie")
     chosen = parser.parse_args()
     if not chosen.env:
@@ -288,6 +297,7 @@ def _read_arguments() -> tuple[Callable[[Wish], int], Wish]:
         settings=tuple(chosen.set.split()),
         yes=chosen.yes,
         archive=chosen.archive,
+        key=chosen.key,
         bucket=chosen.bucket,
     )
     return COMMANDS[chosen.command], wish

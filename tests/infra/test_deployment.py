@@ -45,11 +45,11 @@ def no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_make_passes_the_words_on(tmp_path: Path) -> None:
-    """Environment, settings and archive of `make` reach the command, and its line the terminal."""
+    """What `make put` is given reaches the command, and its line the terminal."""
     if not COMMAND.is_file():
         pytest.skip("no CDK CLI: make it with `make cdk`")
     checkout = make_checkout(tmp_path / "checkout")
-    words = ("ENV=dev", "SET=ingest.suffix=.jar logs.days=30", "ARCHIVE=README.md", "YES=1")
+    words = ("ENV=dev", "SET=ingest.suffix=.jar ingest.prefix=in/", "ARCHIVE=README.md", "KEY=a/")
     done = subprocess.run(
         ["make", "put", *words],
         cwd=checkout,
@@ -59,7 +59,7 @@ def test_make_passes_the_words_on(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 2, done.stdout + done.stderr  # make's own, for a failed command
-    assert done.stderr.startswith("README.md: only keys that end in .jar start runs: rename")
+    assert done.stderr.startswith("a/README.md: only keys of in/*.jar start runs: name another one")
 
 
 @pytest.fixture(scope="module")
