@@ -1,25 +1,21 @@
-"""Archives on the web: ranges of one URL, each range held to the same validator.
+"""Archives on the web: each range of a URL must be of the same version.
 
-Servers differ: some take no suffix range, some no If-Match, some no ranges at all. What a server
-ignores is checked here in its answer: size and ETag (or date) are compared each time, nothing of a
-body is read beyond what was asked for, and numbers are parsed with bounds. A redirect is followed
-within its host, and to another host only with `StoreConfig.other_hosts`. Credentials of the URL go
-to its own host and nowhere else. URLs are named without user and query: both may be secrets.
+Some servers take no suffix range, some no If-Match, some no ranges at all. So each answer is
+checked here: size and ETag (or date) are compared each time, a body is read only as far as it was
+requested, and numbers are parsed with bounds. A redirect is followed within its host, and to
+another host only with `StoreConfig.other_hosts`. Credentials of the URL go to its own host and
+nowhere else. Messages show a URL without user and query, because both may be secrets.
 """
-
-from __future__ import annotations
 
 import re
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
-from functools import partial
 from html import unescape
 from http.client import responses
-from typing import NamedTuple
 from urllib.parse import unquote, urljoin
 from urllib.request import getproxies, proxy_bypass
 
@@ -48,20 +44,15 @@ MAX_REDIRECTS = 5
 CONNECTIONS = 64  # kept open to one host
 DOWNLOAD = "download the archive first: curl -o archive.zip URL"
 CHANGED = "the archive changed since it was planned"
-WITHOUT_SUFFIX = frozenset({200, 416, 501})  # also of an empty file
-EMPTY = "bytes */0"
-PAGES = (b"<!doctype html", b"<html")
+NO_RANGES = frozenset({200, 416, 501})  # a server without (suffix) ranges, or an empty file
+WEB_PAGES = (b"<!doctype html", b"<html")
 TEXTS = ("text/", "application/json", "application/xml")
-MAX_REFUSAL = 4096  # bytes of a body that was not asked for
-REDIRECTS = frozenset({301, 302, 303, 307, 308})
 BROKEN_ANSWERS = (HTTPError, OverflowError, ValueError)  # the latter two: a chunk's length
 PORTS = {"http": 80, "https": 443}
-# A compressed body would have other ranges.
-REQUEST_HEADERS = {"User-Agent": "s3unzip", "Accept-Encoding": "identity"}
-MAX_VALIDATOR = 1024  # characters of an ETag or a date; it goes with each request
+MAX_VALIDATOR = 1024  # characters of an ETag or a date, which each request sends
 # `\d` also matches non-ASCII digits. 19 digits hold every 63-bit size.
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
-# Not a token or an id of S3's error: these may be secrets.
+# S3's errors also have tokens and ids, which may be secrets: only these two fields are shown.
 _XML_CODE = re.compile(rb"<Code>([^<]{1,100})</Code>")
 _XML_MESSAGE = re.compile(rb"<Message>([^<]{1,300})</Message>")
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
@@ -82,61 +73,70 @@ class WebSource(ArchiveSource):
 
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin, with one request where the server can."""
-        with self.send("GET", location, {"Range": f"bytes=-{length}"}) as answer:
+        with self.get(location, f"bytes=-{length}") as answer:
             if answer.status == 206:
-                span, size = _answered(answer, location)
+                span, size = _read_range(answer, location)
                 if span == ByteRange(max(0, size - length), size):
-                    chunks = self.body(answer, span.length, location)
-                    data = read_until_fault(chunks)
+                    data = read_until_fault(self.body(answer, span.length, location))
                     pin = Pin(size, _validator(answer))
-                    missing = span.length - len(data)
-                    return Tail(data, pin, _modified(answer), missing=missing)
-            elif answer.status not in WITHOUT_SUFFIX:
+                    return Tail(data, pin, _modified(answer), missing=span.length - len(data))
+            elif answer.status not in NO_RANGES:
                 raise _refusal(answer, location)
         tail = super().tail(location, length)
-        if tail.pin.size:
+        if tail.pin.size:  # its bytes took another GET
             count_request("get")
         return tail
 
     def stat(self, location: Location) -> Tail:
-        """Return what is there now, by a GET of its first byte.
+        """Return the size and the version that are there now, by a GET of the first byte.
 
-        Not by a HEAD: the signature of a presigned URL is for one method, and that is GET.
+        A HEAD would fail at presigned URLs, whose signature is for GET alone.
         """
-        with self.send("GET", location, {"Range": "bytes=0-0"}) as answer:
-            if answer.status == 206:
-                size = _answered(answer, location)[1]
-                return Tail(b"", Pin(size, _validator(answer)), _modified(answer))
-            has_no_byte = answer.headers.get("Content-Range", EMPTY) == EMPTY
+        with self.get(location, "bytes=0-0") as answer:
+            has_no_byte = answer.headers.get("Content-Range", "bytes */0") == "bytes */0"
             is_empty = answer.headers.get("Content-Length") == "0"
-            if (answer.status == 416 and has_no_byte) or (answer.status == 200 and is_empty):
-                return Tail(b"", Pin(0, _validator(answer)), _modified(answer))
-            raise _refusal(answer, location)
+            if answer.status == 206:
+                size = _read_range(answer, location)[1]
+            elif (answer.status == 416 and has_no_byte) or (answer.status == 200 and is_empty):
+                size = 0
+            else:
+                raise _refusal(answer, location)
+            return Tail(b"", Pin(size, _validator(answer)), _modified(answer))
 
-    def open(self, location: Location, pin: Pin) -> WebArchive:
+    def open(self, location: Location, pin: Pin) -> "_WebArchive":
         """Return a reader of exactly that version."""
-        return WebArchive(self, location, pin)
+        return _WebArchive(self, location, pin)
 
     @contextmanager
-    def send(
-        self, method: str, location: Location, headers: Mapping[str, str]
+    def get(
+        self, location: Location, byte_range: str, etag: str | None = None
     ) -> Iterator[BaseHTTPResponse]:
-        """Yield the answer to one request, its body not yet read."""
+        """Yield the answer to one GET, its body not yet read.
+
+        Args:
+            location: of the archive.
+            byte_range: the value of the header Range.
+            etag: the value of the header If-Match.
+        """
+        # Ranges of a compressed body would be of other bytes.
+        headers = {"User-Agent": "s3unzip", "Accept-Encoding": "identity", "Range": byte_range}
+        if etag is not None:
+            headers["If-Match"] = etag
         try:
-            answer = self._follow(method, location, {**REQUEST_HEADERS, **headers})
+            answer = self._follow(location, headers)
             try:
                 yield answer
             finally:
                 if getattr(answer, "length_remaining", None) == 0:
                     answer.drain_conn()
-                else:  # a body that was not read is not needed
+                else:  # the bytes that were not read are not needed
                     answer.close()
                 answer.release_conn()
         except BROKEN_ANSWERS as error:
             raise self._fault(error, location) from None
 
     def body(self, answer: BaseHTTPResponse, length: int, location: Location) -> Iterator[bytes]:
-        """Yield `length` bytes of a body as they come; what follows them is not read."""
+        """Yield the first `length` bytes of a body as they come; the others are not read."""
         size = 0
         try:
             while size < length:
@@ -148,96 +148,98 @@ class WebSource(ArchiveSource):
         except BROKEN_ANSWERS as error:
             raise self._fault(error, location) from None
         if size < length:
-            raise errors.ServiceFaultError(f"{show(location)}: {size:,} of {length:,} bytes came")
+            raise errors.ServiceFaultError(f"{location}: {size:,} of {length:,} bytes came")
 
-    def _follow(
-        self, method: str, location: Location, headers: Mapping[str, str]
-    ) -> BaseHTTPResponse:
+    def _follow(self, location: Location, headers: dict[str, str]) -> BaseHTTPResponse:
         """Return the last answer after redirects; only the URL's own host gets its password."""
         first = target = _parse(f"{location.scheme}://{location.bucket}/{location.key}")
-        signed = headers
+        credentials = {}
         if first.auth is not None:
-            signed = {**headers, **make_headers(basic_auth=unquote(first.auth))}
+            credentials = make_headers(basic_auth=unquote(first.auth))
         timeout = Timeout(connect=self._config.connect_seconds, read=self._config.stall_seconds)
         for _ in range(MAX_REDIRECTS + 1):
+            headers_there = headers
+            if _is_same_host(first, target):
+                headers_there = {**headers, **credentials}
             answer = self._pool(target).request(
-                method,
+                "GET",
                 target._replace(auth=None).url,
-                headers=signed if _reaches(first, target) else headers,
+                headers=headers_there,
                 preload_content=False,
                 redirect=False,
                 retries=False,
                 timeout=timeout,
             )
-            redirect = answer.headers.get("Location")
-            if answer.status not in REDIRECTS or not redirect:
+            redirect = answer.get_redirect_location()
+            if not redirect:
                 return answer
             answer.close()
-            target = self._redirected(location, first, target, redirect)
-        raise errors.StorageError(f"{show(location)}: more than {MAX_REDIRECTS} redirects")
+            target = self._check_redirect(location, first, target, redirect)
+        raise errors.StorageError(f"{location}: more than {MAX_REDIRECTS} redirects")
 
-    def _redirected(self, location: Location, first: Url, target: Url, redirect: str) -> Url:
-        """Return where `target` redirects to, if that may be followed."""
-        name = show(location)
+    def _check_redirect(self, location: Location, first: Url, target: Url, redirect: str) -> Url:
+        """Return the URL that `target` redirects to, if the archive's URL `first` permits it."""
         try:
             new = _parse(urljoin(target.url, redirect))
         except (HTTPError, ValueError):
-            raise errors.StorageError(f"{name}: redirects to what is not a URL") from None
+            raise errors.StorageError(f"{location}: redirects to what is not a URL") from None
         if target.scheme == "https" and new.scheme != "https":
-            raise errors.StorageError(f"{name}: redirects from https to http; not followed")
-        if not (_reaches(first, new) or self._config.other_hosts):
+            raise errors.StorageError(f"{location}: redirects from https to http; not followed")
+        if not (_is_same_host(first, new) or self._config.other_hosts):
             raise errors.StorageError(
-                f"{name}: redirects to another host, {str(new.host)[:253]}: give the "
+                f"{location}: redirects to another host, {str(new.host)[:253]}: give the "
                 f"URL there, or add --allow other-hosts"
             )
         return new
 
     def _pool(self, target: Url) -> PoolManager:
-        proxy = _proxy_of(str(target.scheme), str(target.host))
+        proxy = _find_proxy(str(target.scheme), str(target.host))
         with self._lock:
             if proxy not in self._pools:
-                make_pool: Callable[..., PoolManager] = PoolManager
+                pool = PoolManager(maxsize=CONNECTIONS)
                 if proxy is not None:
-                    make_pool = partial(ProxyManager, proxy)
-                self._pools[proxy] = make_pool(maxsize=CONNECTIONS)
+                    pool = ProxyManager(proxy, maxsize=CONNECTIONS)
+                self._pools[proxy] = pool
             return self._pools[proxy]
 
     def _fault(self, error: Exception, location: Location) -> errors.S3UnzipError:
-        """Return the error for a request without a whole answer; a fault if a retry may help."""
-        name = show(location)
-        proxy = _proxy_of(location.scheme, location.bucket.rpartition("@")[2])
+        """Return the error of a request without a whole answer; a fault if a retry may help."""
+        proxy = _find_proxy(location.scheme, location.bucket.rpartition("@")[2])
         through = ""
         if proxy is not None:
             through = f" through the proxy {parse_url(proxy)._replace(auth=None).url}"
         cause = error
         if isinstance(error, ProxyError):
             cause = error.original_error
-        refusal = _why_never(cause, via_proxy=proxy is not None)
+        refusal = _explain_permanent(cause, via_proxy=proxy is not None)
         if refusal is not None:
-            return errors.StorageError(f"{name}: {refusal}")
-        is_unreachable = isinstance(cause, NewConnectionError | ConnectTimeoutError)
+            return errors.StorageError(f"{location}: {refusal}")
         reason = self._explain(error, cause)
         text = f"{type(error).__name__}: {reason}"
+        is_unreachable = isinstance(cause, NewConnectionError | ConnectTimeoutError)
         if isinstance(error, ReadTimeoutError):
             text = reason
         elif is_unreachable or isinstance(error, ProxyError):
             text = f"cannot connect{through}: {reason}"
         if is_unreachable and time.monotonic() < self._beginning_ends:
-            return errors.StorageError(f"{name}: {text}; check the URL, the port and the network")
-        fault = errors.ServiceFaultError(f"{name}: {text}")
-        fault.trouble = f"no answer from {name}{through} ({reason.lower()})"
+            return errors.StorageError(
+                f"{location}: {text}; check the URL, the port and the network"
+            )
+        fault = errors.ServiceFaultError(f"{location}: {text}")
+        fault.trouble = f"no answer from {location}{through} ({reason.lower()})"
         return fault
 
     def _explain(self, error: Exception, cause: BaseException) -> str:
         """Return in a few words why no whole answer came."""
         if isinstance(error, ReadTimeoutError):
             return f"the server sent nothing for {self._config.stall_seconds:g} s"
+        # In urllib3 a refused connection is also a ConnectTimeoutError.
         if isinstance(cause, ConnectTimeoutError) and not isinstance(cause, NewConnectionError):
             return f"no answer within {self._config.connect_seconds:g} s"
         return _ERRNO.sub("", str(cause).rpartition(": ")[2])[:200]
 
 
-class WebArchive:
+class _WebArchive:
     """One version of one archive; threads may share it."""
 
     def __init__(self, source: WebSource, location: Location, pin: Pin) -> None:
@@ -249,52 +251,52 @@ class WebArchive:
         """Yield the bytes of `want` in pieces, with one request."""
         if not want.length:
             return
-        headers = {"Range": f"bytes={want.start}-{want.stop - 1}"}
-        if self._pin.etag is not None and self._pin.etag.startswith('"'):
-            headers["If-Match"] = self._pin.etag
-        with self._source.send("GET", self._location, headers) as answer:
+        etag = self._pin.etag
+        if etag is not None and not etag.startswith('"'):  # a weak ETag, or a date
+            etag = None
+        span = f"bytes={want.start}-{want.stop - 1}"
+        with self._source.get(self._location, span, etag) as answer:
             self._check(answer, want)
             yield from self._source.body(answer, want.length, self._location)
 
     def _check(self, answer: BaseHTTPResponse, want: ByteRange) -> None:
         """Raise the error of an answer that is not `want` of the pinned version."""
-        name = show(self._location)
+        location = self._location
         if answer.status in {404, 416}:
-            raise errors.SourceChangedError(f"{name}: HTTP {answer.status}; {CHANGED}")
+            raise errors.SourceChangedError(f"{location}: HTTP {answer.status}; {CHANGED}")
         if answer.status == 412:
-            raise self._changed("HTTP 412; ")
+            raise self._explain_change("HTTP 412; ")
         if answer.status != 206:
-            raise _refusal(answer, self._location)
-        span, size = _answered(answer, self._location)
+            raise _refusal(answer, location)
+        span, size = _read_range(answer, location)
         validator = _validator(answer)
         if size != self._pin.size:
-            raise errors.SourceChangedError(f"{name}: {CHANGED}")
+            raise errors.SourceChangedError(f"{location}: {CHANGED}")
         if self._pin.etag and validator and validator != self._pin.etag:
-            raise self._changed("")
+            raise self._explain_change("")
         if span != want:
             raise errors.RangesUnsupportedError(
-                f"{name}: asked for bytes {want.start:,} to {want.stop:,}, "
+                f"{location}: asked for bytes {want.start:,} to {want.stop:,}, "
                 f"got {span.start:,} to {span.stop:,}; {DOWNLOAD}"
             )
 
-    def _changed(self, status: str) -> errors.S3UnzipError:
-        """Return the error for another ETag; two HEADs show whether the server's ETag is steady."""
-        name = show(self._location)
+    def _explain_change(self, status: str) -> errors.S3UnzipError:
+        """Return the error for another ETag; two more requests show whether the ETag is steady."""
         etags = []
         for _ in range(2):
             count_request("head")
             etags.append(self._source.head(self._location).etag)
-        # The pinned ETag again: several servers answer, each with an ETag of its own.
+        # The pinned ETag comes again if each of several servers has an ETag of its own.
         if etags[0] != etags[1] or self._pin.etag in etags:
             return errors.StorageError(
-                f"{name}: {status}the server's ETag differs from answer to answer, so it is not "
-                f"known whether the archive is still the same; {DOWNLOAD}"
+                f"{self._location}: {status}the server's ETag differs from answer to answer, so it "
+                f"is not known whether the archive is still the same; {DOWNLOAD}"
             )
-        return errors.SourceChangedError(f"{name}: {status}{CHANGED}")
+        return errors.SourceChangedError(f"{self._location}: {status}{CHANGED}")
 
 
-def _proxy_of(scheme: str, host: str) -> str | None:
-    """Return the proxy that the environment names: ``HTTPS_PROXY``, ``NO_PROXY`` and the like."""
+def _find_proxy(scheme: str, host: str) -> str | None:
+    """Return the URL of the proxy that variables such as ``HTTPS_PROXY`` and ``NO_PROXY`` name."""
     proxy = getproxies().get(scheme)
     if not proxy or proxy_bypass(host):
         return None
@@ -304,7 +306,7 @@ def _proxy_of(scheme: str, host: str) -> str | None:
 
 
 def _parse(url: str) -> Url:
-    """Return where a URL leads."""
+    """Return the parts of a URL, always with a port; `LocationValueError`: it is not HTTP's."""
     parsed = parse_url(url)
     if parsed.scheme not in PORTS or not parsed.host:
         raise LocationValueError("not a URL of HTTP")
@@ -313,25 +315,21 @@ def _parse(url: str) -> Url:
     return parsed
 
 
-def _reaches(first: Url, target: Url) -> bool:
-    """Return whether `target` is on the host of `first`: same port, or HTTPS instead of HTTP."""
-    ports = ((first.scheme, first.port), (target.scheme, target.port))
-    is_upgrade = ports == (("http", 80), ("https", 443))
-    return first.host == target.host and (is_upgrade or ports[0] == ports[1])
+def _is_same_host(first: Url, target: Url) -> bool:
+    """Return whether `target` has the host and the port of `first`, or HTTPS instead of HTTP."""
+    origins = ((first.scheme, first.port), (target.scheme, target.port))
+    is_upgrade = origins == (("http", 80), ("https", 443))
+    return first.host == target.host and (is_upgrade or origins[0] == origins[1])
 
 
-def show(location: Location) -> str:
-    """Return a URL as it may be shown."""
-    host = location.bucket.rpartition("@")[2]
-    return f"{location.scheme}://{host}/{location.key.partition('?')[0]}"
-
-
-def _why_never(error: BaseException, *, via_proxy: bool) -> str | None:
-    """Say why the same request would fail again; None: it may not."""
+def _explain_permanent(error: BaseException, *, via_proxy: bool) -> str | None:
+    """Return why the same request would always fail; None if it may succeed later."""
     if isinstance(error, NameResolutionError) and "Temporary" not in str(error):
         host = str(error).partition("resolve '")[2].partition("'")[0]
-        whose = "proxy: check HTTPS_PROXY and HTTP_PROXY" if via_proxy else "URL"
-        return f"there is no host named {host}; check the {whose}"
+        advice = "check the URL"
+        if via_proxy:
+            advice = "check the proxy: check HTTPS_PROXY and HTTP_PROXY"
+        return f"there is no host named {host}; {advice}"
     if isinstance(error, SSLError):
         cause = next(iter(error.args), error)
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -347,7 +345,7 @@ def _why_never(error: BaseException, *, via_proxy: bool) -> str | None:
 
 
 def _validator(answer: BaseHTTPResponse) -> str | None:
-    """Return the ETag, else the date of the last change, else nothing."""
+    """Return the ETag, else the date of the last change, else None; also None if too long."""
     validator = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
     if not validator or len(validator) > MAX_VALIDATOR:
         return None
@@ -362,75 +360,75 @@ def _modified(answer: BaseHTTPResponse) -> float | None:
         return None
 
 
-def _answered(answer: BaseHTTPResponse, location: Location) -> tuple[ByteRange, int]:
+def _read_range(answer: BaseHTTPResponse, location: Location) -> tuple[ByteRange, int]:
     """Return the range that the server sent, and the archive's size in bytes."""
-    answered = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
-    if answered is None:
+    content_range = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+    if content_range is None:
         raise errors.RangesUnsupportedError(
-            f"{show(location)}: the server's Content-Range makes no sense; {DOWNLOAD}"
+            f"{location}: the server's Content-Range makes no sense; {DOWNLOAD}"
         )
-    start, last, size = map(int, answered.groups())
+    start, last, size = map(int, content_range.groups())
     return ByteRange(start, last + 1), size
 
 
-class Refusal(NamedTuple):
-    """What a status means that does not change if the request is repeated."""
-
-    kind: type[errors.StorageError]
-    advice: str
-
-
-WRONG_URL = "; check that the URL is that of the download itself"
-EXPIRED_LINK = Refusal(errors.LinkRefusedError, "; the link may have expired: get a new one")
-LOGIN = (
-    f": the server wants a login: give https://USER:PASSWORD@HOST/..., or, with a token, {DOWNLOAD}"
-    " -H 'Authorization: Bearer ...'"
-)
-REFUSALS = {
+EXPIRED_LINK = (errors.LinkRefusedError, "; the link may have expired: get a new one")
+# By status: the error and its advice, where a repeated request gets the same answer.
+REFUSALS: dict[int, tuple[type[errors.StorageError], str]] = {
     400: EXPIRED_LINK,
-    401: Refusal(errors.LinkRefusedError, LOGIN),
+    401: (
+        errors.LinkRefusedError,
+        (
+            ": the server wants a login: give https://USER:PASSWORD@HOST/..., or, with a token, "
+            f"{DOWNLOAD} -H 'Authorization: Bearer ...'"
+        ),
+    ),
     403: EXPIRED_LINK,
-    404: Refusal(errors.NotFoundError, "; check the URL"),
+    404: (errors.NotFoundError, "; check the URL"),
     410: EXPIRED_LINK,
 }
+OTHER_REFUSAL = (errors.StorageError, "; check that the URL is that of the download itself")
 
 
 def _refusal(answer: BaseHTTPResponse, location: Location) -> errors.S3UnzipError:
-    """Return the error for an answer that is not the range that was asked for."""
-    name = show(location)
+    """Return the error of an answer that is not the requested range."""
     status = answer.status
-    if status in WITHOUT_SUFFIX:
+    if status in NO_RANGES:
         kind = _kind_of_text(answer)
         if kind is None:
             return errors.RangesUnsupportedError(
-                f"{name}: the server does not answer range requests; {DOWNLOAD}"
+                f"{location}: the server does not answer range requests; {DOWNLOAD}"
             )
         return errors.LinkRefusedError(
-            f"{name}: this is {kind}, not a ZIP: open the URL in a browser, and give the link of "
-            f"the download itself"
+            f"{location}: this is {kind}, not a ZIP: open the URL in a browser, and give the link "
+            f"of the download itself"
         )
-    text = f"{name}: HTTP {status}{_reason(answer)}"
+    text = f"{location}: HTTP {status}{_reason(answer)}"
     if status in {429, 503}:
         return errors.ThrottledError(text)
     if status >= 500 or status == 408:
         return errors.ServiceFaultError(text)
-    refusal = REFUSALS.get(status, Refusal(errors.StorageError, WRONG_URL))
-    return refusal.kind(f"{text}{refusal.advice}")
+    error, advice = REFUSALS.get(status, OTHER_REFUSAL)
+    return error(text + advice)
 
 
 def _kind_of_text(answer: BaseHTTPResponse) -> str | None:
-    """Return what came in place of an archive; some servers call every file a text."""
+    """Return in words the kind of text that came in place of an archive; None: no text.
+
+    Some servers call every file a text, so a body that begins like a ZIP is none.
+    """
     body = _first_bytes(answer)
-    kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if body.lstrip().lower().startswith(PAGES) or (kind == "text/html" and body[:2] != b"PK"):
+    media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if body.lstrip().lower().startswith(WEB_PAGES):
         return "a web page"
-    if kind.startswith(TEXTS) and body[:2] != b"PK":
-        return f"a file of type {kind[:50]}"
-    return None
+    if body.startswith(b"PK") or not media_type.startswith(TEXTS):
+        return None
+    if media_type == "text/html":
+        return "a web page"
+    return f"a file of type {media_type[:50]}"
 
 
 def _reason(answer: BaseHTTPResponse) -> str:
-    """Return the words for a status; S3 and servers like it give a code and a message in XML."""
+    """Return the text of a status, after a space: S3's code and message in XML, else HTTP's."""
     body = _first_bytes(answer)
     code = _XML_CODE.search(body)
     if code is None:
@@ -443,7 +441,7 @@ def _reason(answer: BaseHTTPResponse) -> str:
 
 
 def _first_bytes(answer: BaseHTTPResponse) -> bytes:
-    """Return the beginning of a body that was not asked for; empty if it does not come."""
+    """Return up to 4 KiB of the body of an unexpected answer; empty if none come."""
     with suppress(*BROKEN_ANSWERS):
-        return answer.read1(MAX_REFUSAL, decode_content=False)
+        return answer.read1(4096, decode_content=False)
     return b""
