@@ -8,9 +8,8 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from s3unzip.settings import Tuning
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import FIRST_CALLS, Calls
 from s3unzip.stores.fault_budget import FaultBudget
-from s3unzip.stores.pace import FIRST_CALLS
 from s3unzip.zip import Policy
 
 if TYPE_CHECKING:

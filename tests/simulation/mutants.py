@@ -202,8 +202,6 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     ],
     "stores/calls.py": [
         ("body-resumed-at-its-beginning", "want._replace(start=position)", "want"),
-    ],
-    "stores/pace.py": [
         (
             "leaked-share-of-the-limiter",
             "self._active -= 1",

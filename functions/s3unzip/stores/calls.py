@@ -4,13 +4,13 @@ Rules:
 
 * One `Calls` belongs to one step (a plan, a task, a report). So its counts are the step's, and a
   throttled store slows all its threads together.
-* All `Calls` of a process share one `FaultBudget`. So a store that is gone is waited for once, not
-  by each step anew.
+* All `Calls` of a process share one `FaultBudget`. So the process waits once for a store that does
+  not answer, and each step does not wait anew.
 * A call is one attempt. After a `ServiceFaultError` it is repeated, so it must be safe to repeat.
   Any other `S3UnzipError` is an answer, which shows that the store works.
 * Threads may call `run`, `paced` and `stream` at once. After `end` no call is repeated, and calls
   that are under way end by themselves.
-* This module knows no store: it runs the calls that it is given.
+* This module knows no store: it runs the calls that it receives.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from s3unzip.errors import ExpiredKeysError, S3UnzipError, ServiceFaultError, Th
 from s3unzip.model import Location, Requests
 from s3unzip.stores.clock import Clock
 from s3unzip.stores.fault_budget import FaultBudget, draw_delay
-from s3unzip.stores.pace import FIRST_CALLS, AimdLimiter
 from s3unzip.stores.ports import PIECE, Buffer, Kind, PinnedArchive, Source, Store, Tail
 from s3unzip.zip import ByteRange
 
 T = TypeVar("T")
 _log = logging.getLogger("s3unzip.calls")
+FIRST_CALLS = 4  # paced calls at once, at the beginning of a step
+CUT = 0.7  # a throttled call reduces the calls at once to this share
 WARN_AFTER = 2.0  # seconds without a success
-GATHER_SECONDS = 1.0  # then the bytes that came are passed on
+GATHER_SECONDS = 1.0  # a piece of a body is passed on after this time, if it is smaller than a MiB
 MIN_RATE = 1024  # bytes a second of a body; a slower store is treated as a silent one
 TAIL_SECONDS = 60.0  # after which the end of an archive must not come too slowly
 
-
-# The step whose call runs in this thread.
+# The `Calls` whose call runs in this thread.
 _current: ContextVar[Calls | None] = ContextVar("calls", default=None)
 
 
@@ -55,13 +55,76 @@ def count_request(kind: Kind) -> None:
         calls.count(kind)
 
 
+class AimdLimiter:
+    """How many calls may run at once: cut when throttled, grown slowly.
+
+    The limit starts at a few and doubles while all goes well, so that a destination that refuses
+    everything gets a few requests, not one from each thread. Then TCP's rule holds (Chiu and Jain,
+    1989): one more call after as many successes as there are calls at once, and a cut by a share.
+    Only calls that began after the last cut can cause the next one.
+    """
+
+    def __init__(self, max_concurrency: int, first: int = FIRST_CALLS) -> None:
+        self._max_concurrency = max_concurrency
+        self.limit = min(max_concurrency, first)  # how many calls may run at once now
+        self._starting = True
+        self._active = 0
+        self._successes = 0
+        self._cuts = 0
+        self._waiting = 0
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+
+    def run(self, call: Callable[[], T]) -> T:
+        """Return what `call` returns; first wait until fewer than `limit` calls run."""
+        with self._lock:  # not the condition: its `with` is ten times as slow
+            while self._active >= self.limit:
+                self._waiting += 1
+                self._changed.wait()
+                self._waiting -= 1
+            self._active += 1
+            cuts = self._cuts
+        throttled = succeeded = False
+        try:
+            value = call()
+            succeeded = True
+        except ThrottledError:
+            throttled = True
+            raise
+        finally:
+            with self._lock:
+                self._active -= 1
+                if throttled and cuts == self._cuts:
+                    self._cut()
+                elif succeeded and self.limit < self._max_concurrency:
+                    self._grow()
+                if self._waiting:
+                    self._changed.notify(2)  # this call has ended, and the limit may have grown
+        return value
+
+    def _cut(self) -> None:
+        self._cuts += 1
+        self._starting = False
+        self.limit = max(1, int(self.limit * CUT))
+        self._successes = 0
+
+    def _grow(self) -> None:
+        """Count a success; raise the limit after each one at first, later after `limit` of them."""
+        self._successes += 1
+        if self._starting or self._successes >= self.limit:
+            self._successes = 0
+            self.limit += 1
+
+
 class Calls:
     """Runs calls for one step.
 
     Args:
-        budget: seconds that one call may be repeated, if `faults` has none for all.
-        at_once: calls that may run at the same time.
-        faults: the budget that all calls of the process share; None: these have their own.
+        clock: of the process.
+        budget: seconds for which calls are repeated, if `faults` is None.
+        at_once: paced calls that may run at the same time.
+        first: paced calls that may run at the same time at first.
+        faults: the budget that all calls of the process share; None: this step has its own.
     """
 
     def __init__(
@@ -78,7 +141,7 @@ class Calls:
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        # The fault that spent the budget: no call of this step is repeated after it.
+        # The fault that spent the budget. No call of this step is repeated after it.
         self._last_fault: ServiceFaultError | None = None
         self.pace = AimdLimiter(at_once, first)
 
@@ -97,10 +160,9 @@ class Calls:
         retry = _Retry()
         while True:
             self.count(kind)
-            token = _current.set(self)
-            began = self._start_waiting(target)
+            began = self._clock.now()
             try:
-                value = self._logged(kind, call)
+                value = self._attempt(call, target, logged_as=kind)
             except ServiceFaultError as fault:
                 if not self._wait_for_retry(retry, (target, kind), fault, began):
                     raise
@@ -110,12 +172,25 @@ class Calls:
             else:
                 self._faults.note_success(target, kind, began)
                 return value
-            finally:
-                _current.reset(token)
-                self._stop_waiting()
+
+    def _attempt(self, call: Callable[[], T], store: Store, logged_as: Kind | None = None) -> T:
+        """Return what `call` returns, while this thread waits for `store`.
+
+        Further requests of `call` are counted here. Its duration is logged at the level DEBUG.
+        """
+        token = _current.set(self)
+        began = self._clock.now()
+        self._faults.waiting[get_ident()] = store, began
+        try:
+            return call()
+        finally:
+            _current.reset(token)
+            self._faults.waiting.pop(get_ident(), None)  # a call inside this one may have done it
+            if logged_as is not None and _log.isEnabledFor(logging.DEBUG):
+                _log.debug("%s took %.0f ms", logged_as, 1000 * (self._clock.now() - began))
 
     def end(self) -> None:
-        """Stop all retries: the step has failed, and its other threads need not wait."""
+        """Stop all retries: the step has failed, so its other threads need not wait."""
         self._ended.set()
 
     @property
@@ -124,15 +199,16 @@ class Calls:
         return self._ended.is_set()
 
     def reopen(self) -> None:
-        """Allow retries again, once the other threads have ended: the outcomes must be written."""
+        """Allow retries again after the other threads have ended, so that outcomes are written."""
         self._ended.clear()
         self._last_fault = None
 
     def paced(self, kind: Kind, call: Callable[[], T]) -> T:
-        """Like `run` of the destination, at most `pace.limit` at once over all threads."""
+        """Do what `run` does for the destination, with at most `pace.limit` calls at once."""
 
-        def call_unless_spent() -> T:  # the budget may be spent while the call waits for its turn
-            spent = self._last_fault or self._faults.find_spent("destination", kind, self._clock)
+        def call_unless_spent() -> T:  # the budget may be spent while the call waits for the pace
+            now = self._clock.now()
+            spent = self._last_fault or self._faults.find_spent("destination", kind, now)
             if spent is not None:
                 self._last_fault = spent
                 raise spent.again()
@@ -161,9 +237,9 @@ class Calls:
     ) -> Iterator[Buffer]:
         """Yield the bytes of `want` in pieces of about a MiB; a broken body is resumed.
 
-        A request that brings `MIN_RATE` bytes a second is a success, however it ends. A store that
-        sends less for the whole budget ends the call, as a silent one does. Bytes in memory need no
-        request.
+        A request that brings `MIN_RATE` bytes a second is a success, even if its body breaks. A
+        store that sends less for the whole budget ends the call, as a silent one does. Bytes in
+        memory need no request.
         """
         if archive.holds(want):
             yield from archive.stream(want)
@@ -179,6 +255,7 @@ class Calls:
                     slowness = self._note_progress(progress, len(data), store)
                     paused = self._clock.now()
                     yield data
+                    # The time that the consumer took does not count as the store's.
                     progress.since += self._clock.now() - paused
                     if slowness is not None and position < want.stop:
                         raise slowness
@@ -187,37 +264,26 @@ class Calls:
                     raise
 
     def _gather(self, chunks: Iterator[Buffer], store: Store) -> Iterator[Buffer]:
-        """Yield chunks joined to about a MiB; what came before a fault is yielded before it."""
+        """Yield chunks joined to about a MiB; after a fault, yield the last ones before raising."""
         gathered: list[Buffer] = []
         size = 0
-        began = self._start_waiting(store)
+        began = self._clock.now()
+        next_chunk = partial(next, chunks, None)
         try:
-            while (chunk := self._next(chunks)) is not None:
+            while (chunk := self._attempt(next_chunk, store)) is not None:
                 gathered.append(chunk)
                 size += len(chunk)
                 if size >= PIECE or self._clock.now() - began > GATHER_SECONDS:
-                    self._stop_waiting()  # the consumer works now
                     yield _join(gathered)
                     gathered = []
                     size = 0
-                    began = self._start_waiting(store)
+                    began = self._clock.now()
         except ServiceFaultError:
-            self._stop_waiting()
             if gathered:
                 yield _join(gathered)
             raise
-        finally:
-            self._stop_waiting()
         if gathered:
             yield _join(gathered)
-
-    def _next(self, chunks: Iterator[Buffer]) -> Buffer | None:
-        """Return the next chunk; None after the last one. Its requests are counted here."""
-        token = _current.set(self)
-        try:
-            return next(chunks, None)
-        finally:
-            _current.reset(token)
 
     def _note_progress(
         self, progress: _Progress, size: int, store: Store
@@ -247,37 +313,20 @@ class Calls:
         with self._lock:
             return Requests(**self._counts)
 
-    def _logged(self, kind: Kind, call: Callable[[], T]) -> T:
-        """Return what `call` returns; at the level DEBUG its duration is logged."""
-        if not _log.isEnabledFor(logging.DEBUG):
-            return call()
-        began = self._clock.now()
-        try:
-            return call()
-        finally:
-            _log.debug("%s took %.0f ms", kind, 1000 * (self._clock.now() - began))
-
-    def _start_waiting(self, store: Store) -> float:
-        """Note that this thread waits for `store` from now on; return the time."""
-        now = self._clock.now()
-        self._faults.waiting[get_ident()] = store, now
-        return now
-
-    def _stop_waiting(self) -> None:
-        """Note that this thread waits for no store."""
-        self._faults.waiting.pop(get_ident(), None)
-
     def _wait_for_retry(
         self, retry: _Retry, request: tuple[Store, Kind], fault: ServiceFaultError, began: float
     ) -> bool:
         """Wait until the call may be tried again; return False if it may not.
 
-        It may not once the budget is spent, the step has ended, or the worker has no time left.
+        It may not if the budget is spent, the step has ended, or the worker has no time left.
 
         Args:
-            began: when the attempt began that failed with `fault`.
+            retry: of the call.
+            request: the store and the kind of the call.
+            fault: ended the last attempt.
+            began: when the last attempt began, in Unix seconds.
         """
-        if isinstance(fault, ExpiredKeysError):
+        if isinstance(fault, ExpiredKeysError):  # waiting brings no new keys
             self._last_fault = fault
         if self._last_fault is not None:
             fault.gave_up = True
@@ -308,7 +357,7 @@ class Calls:
     def _count_fault(
         self, retry: _Retry, request: tuple[Store, Kind], fault: ServiceFaultError, began: float
     ) -> float:
-        """Count a failed attempt; return since when the store, or this call, has failed."""
+        """Count a failed attempt; return when the outage of the store, or of this call, began."""
         if isinstance(fault, ThrottledError):
             self.count("throttled")
         now = self._clock.now()
@@ -319,16 +368,16 @@ class Calls:
 
 
 class _Retry(Struct):
-    """How often one call was tried."""
+    """The failed attempts of one call."""
 
-    attempt: int = 0
+    attempt: int = 0  # how many failed
     first_fault: float | None = None  # Unix seconds
 
 
 class _Progress(Struct):
-    """What came of a body since it last came fast enough."""
+    """How much of a body has come since it last came fast enough."""
 
-    since: float  # Unix seconds; later by the time that the consumer took
+    since: float  # Unix seconds, plus the seconds that the consumer took
     size: int = 0  # bytes
     retry: _Retry = field(default_factory=_Retry)
 

@@ -3,12 +3,10 @@
 Rules:
 
 * A process has one `FaultBudget`. Its threads use it at once.
-* The budget counts seconds since the first fault without a success between. `note_success` ends the
-  outage of the store and of that kind of request.
-* While a store fails, one waiting call takes the turn to try it. Turns come ever more rarely.
+* An outage begins with the first fault after a success. `note_success` ends the outage of the store
+  and of the kind of request. The budget is the longest time that an outage may last.
+* While a store fails, one waiting call at a time tries it, and the tries become ever more rare.
 """
-
-from __future__ import annotations
 
 import logging
 import random
@@ -19,19 +17,19 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from s3unzip.errors import ServiceFaultError
-from s3unzip.stores.clock import Clock
 from s3unzip.stores.ports import Kind, Store
 
 _log = logging.getLogger("s3unzip.calls")
 FIRST_DELAY = 0.1  # seconds; doubled at each attempt
 LONGEST_DELAY = 10.0
-SILENT_AFTER = 1 / 8  # of the budget without an answer
+SILENT_AFTER = 1 / 8  # a store is silent after this share of the budget without an answer
 FORGET = 5  # after so many budgets without a fault, the next fault begins a new outage
 
 
 def draw_delay(attempt: int, dice: random.Random) -> float:
-    """Return seconds until the next attempt, with full jitter; `attempt` failed, the first is 0.
+    """Return a random number of seconds to wait (full jitter) after attempt number `attempt`.
 
+    The first attempt has number 0.
     https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
     """
     return dice.uniform(0, min(LONGEST_DELAY, FIRST_DELAY * 2**attempt))
@@ -40,29 +38,29 @@ def draw_delay(attempt: int, dice: random.Random) -> float:
 class _Outage(Struct):
     """The faults of a store, or of one kind of its requests, since the last success."""
 
-    since: float  # when the first failed call began
+    since: float  # when the first failed call began, in Unix seconds
     latest: float = 0.0  # when the last fault was
     fault: ServiceFaultError | None = None
-    tries: int = 0
-    next_try: float = 0.0
+    turns: int = 0  # that calls have taken
+    next_turn: float = 0.0
     is_reported: bool = False
 
 
-# What has an outage: one kind of the requests to a store; None: all of them.
-Scope: TypeAlias = "tuple[Store, Kind | None]"
+# An outage is of one kind of requests to a store, or of all its requests (None).
+Scope: TypeAlias = tuple[Store, Kind | None]
 
 
 class FaultBudget:
     """For how many seconds a store may fail without a success; a process has one.
 
-    The store has a budget, and so has each kind of its requests. So a store that lets uploads begin
+    A store has a budget, and each kind of its requests has one, too. So a store that begins uploads
     and refuses their parts does not get a new budget with each upload. While a store fails, its
-    calls take turns to try it again, ever more rarely. So a store that is gone gets a few requests
-    in vain, not a few from each thread, task and round.
+    calls take turns to try it again. So a store that does not answer gets a few requests from the
+    whole process, instead of a few from each thread, task and round.
 
     Args:
-        seconds: since the first fault after the last success.
-        warn: takes one line for the user when a store does not recover at once.
+        seconds: the longest outage: from its first fault on.
+        warn: receives one line for the user if a store does not recover at once.
     """
 
     def __init__(self, seconds: float, warn: Callable[[str], None] = _log.warning) -> None:
@@ -70,7 +68,7 @@ class FaultBudget:
         self._warn = warn
         self._outages: dict[Scope, _Outage] = {}
         self._answered: dict[Scope, float] = {}  # when the last answered call began
-        # By thread id: the store that the thread waits for, and since when. `Calls` writes it.
+        # By thread id, the store that the thread waits for, and since when. `Calls` changes it.
         self.waiting: dict[int, tuple[Store, float]] = {}
         self._lock = threading.Lock()
 
@@ -89,7 +87,7 @@ class FaultBudget:
         """Note that a call failed at `now`; return when the outage began."""
         outages = []
         with self._lock:
-            for scope in _scopes(store, kind):
+            for scope in (store, None), (store, kind):
                 outage = self._outages.get(scope)
                 if outage is None or now - outage.latest > FORGET * self.seconds:
                     outage = _Outage(max(began, self._answered.get(scope, 0.0)))
@@ -99,15 +97,12 @@ class FaultBudget:
                 outages.append(outage)
         return min(outage.since for outage in outages)
 
-    def find_spent(self, store: Store, kind: Kind, clock: Clock) -> ServiceFaultError | None:
-        """Return the latest fault of a store whose budget is spent; None: it may work again.
+    def find_spent(self, store: Store, kind: Kind, now: float) -> ServiceFaultError | None:
+        """Return the latest fault of a store whose budget is spent; None: it may work.
 
-        A store that has not failed for `LONGEST_DELAY` may work again.
+        A store whose last fault is `LONGEST_DELAY` ago may work again.
         """
-        if not self._outages:
-            return None
-        now = clock.now()
-        for scope in _scopes(store, kind):
+        for scope in (store, None), (store, kind):
             outage = self._outages.get(scope)
             if outage is None or now - outage.latest >= LONGEST_DELAY:
                 continue
@@ -121,7 +116,7 @@ class FaultBudget:
         return outage is not None and now - outage.since > self.seconds
 
     def silent(self, now: float) -> Iterator[Store]:
-        """Yield the stores that let calls wait for seconds, and have not failed."""
+        """Yield the stores that have let a call wait too long, without a fault."""
         for store, began in tuple(self.waiting.values()):
             seconds = now - max(began, self._answered.get((store, None), 0.0))
             if seconds > self.seconds * SILENT_AFTER and (store, None) not in self._outages:
@@ -130,29 +125,24 @@ class FaultBudget:
     def take_turn(self, store: Store, now: float) -> bool:
         """Take the turn to repeat a call; return False if the next turn is later than `now`.
 
-        All kinds of requests to a store, None, share the turns. The first turns come twice as
-        often as the retries of one call.
+        All kinds of requests to a store share its turns. The wait between two turns is half of the
+        longest wait between two retries of one call.
         """
         with self._lock:
             outage = self._outages.get((store, None))
             if outage is None:
                 return True
-            if now < outage.next_try:
+            if now < outage.next_turn:
                 return False
-            outage.next_try = now + min(LONGEST_DELAY, FIRST_DELAY * 2**outage.tries) / 2
-            outage.tries += 1
+            outage.next_turn = now + min(LONGEST_DELAY, FIRST_DELAY * 2**outage.turns) / 2
+            outage.turns += 1
             return True
 
     def warn_once(self, store: Store, kind: Kind, fault: ServiceFaultError, seconds: float) -> None:
-        """Warn the user that calls are repeated for `seconds`, once in an outage."""
+        """Warn the user, once in an outage, that calls are repeated for `seconds` more."""
         with self._lock:
             outage = self._outages.get((store, kind))
             if outage is None or outage.is_reported:
                 return
             outage.is_reported = True
         self._warn(f"{fault.trouble or fault}, retrying for {max(1.0, seconds):.0f} s")
-
-
-def _scopes(store: Store, kind: Kind) -> tuple[Scope, Scope]:
-    """Return the two budgets that a request uses."""
-    return (store, None), (store, kind)

@@ -10,9 +10,8 @@ import pytest
 
 from s3unzip.errors import ServiceFaultError, ThrottledError
 from s3unzip.stores.archives import ArchiveView
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import CUT, AimdLimiter, Calls
 from s3unzip.stores.fault_budget import FIRST_DELAY, LONGEST_DELAY, FaultBudget, draw_delay
-from s3unzip.stores.pace import CUT, AimdLimiter
 from s3unzip.zip import ByteRange
 from tests.support.memory import ManualClock
 
