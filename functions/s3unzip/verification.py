@@ -27,8 +27,8 @@ from msgspec.structs import replace
 
 from s3unzip.context import Context, Progress
 from s3unzip.errors import S3UnzipError, StorageError, UnorderedListError
-from s3unzip.extraction.comparison import read_stored
-from s3unzip.extraction.forms import stored_size
+from s3unzip.extraction.existing_objects import read_stored
+from s3unzip.extraction.member_object import stored_size
 from s3unzip.model import Location, Pin, Request, Requests, Run
 from s3unzip.planning.reading import Reading, read_archive
 from s3unzip.planning.select import parse_template

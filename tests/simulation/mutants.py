@@ -208,7 +208,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "self._active -= succeeded",
         ),
     ],
-    "extraction/comparison.py": [
+    "extraction/existing_objects.py": [
         (
             "same-size-is-the-same",
             "is_equal = member.declares_crc and stored.crc32 == member.crc32",
@@ -231,16 +231,14 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "if may_be_done and is_member(",
             "if may_be_done or is_member(",
         ),
-    ],
-    "extraction/copies.py": [
-        ("copy-not-verified", "        _check_copy(parts, data)\n", ""),
-    ],
-    "extraction/parts.py": [
         (
             "buffer-used-again-too-early",
             "self._pending.append((sent, self._buffer))",
             "self._pending.append((sent, bytearray())); self._free.append(self._buffer)",
         ),
+    ],
+    "extraction/copies.py": [
+        ("copy-not-verified", "        _check_copy(parts, data)\n", ""),
     ],
     "settling/nested.py": [
         ("nested-members-elsewhere", 'key[: -len(SUFFIX)] + "/"', 'key + "/"'),

@@ -163,4 +163,5 @@ def test_listing_needs_no_aws() -> None:
 def test_workers_import_nothing_that_few_need() -> None:
     """A worker process imports only what most workers need."""
     loaded = _loaded_by("import s3unzip.local.workers, s3unzip.stores.s3.destination")
-    assert sorted(loaded & {*BOTOCORE, *COMMAND_LINE, *RARE, "s3unzip.extraction.scan"}) == []
+    absent = {*BOTOCORE, *COMMAND_LINE, *RARE, "s3unzip.extraction.split_members"}
+    assert sorted(loaded & absent) == []

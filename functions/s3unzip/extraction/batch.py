@@ -2,8 +2,8 @@
 
 Rules:
 
-* One thread cuts members out of the stream, checks and decodes them. Other threads PUT them.
-* A member's own fault is an outcome, and the stream goes on at the next member.
+* One thread takes members from the stream, checks and decodes them. Other threads PUT them.
+* A bad member gets the outcome `failed`, and the stream goes on at the next member.
 * Only verified bytes are submitted, and a member's outcome is noted after its PUT.
 * The first other error ends the batch: queued PUTs are dropped, those on the wire are awaited.
 * The bytes in memory are bounded: by the `Window` (one member and one piece of the stream), and by
@@ -17,9 +17,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from s3unzip import errors
-from s3unzip.extraction.conflicts import explain_refusal, find_unchanged, with_crc
-from s3unzip.extraction.forms import decode_small, stored_size
-from s3unzip.extraction.metadata import object_metadata
+from s3unzip.extraction.existing_objects import explain_refusal, find_unchanged, with_crc
+from s3unzip.extraction.member_object import make_object, object_metadata, stored_size
 from s3unzip.extraction.put_pool import PutPool
 from s3unzip.extraction.stream import stream_whole
 from s3unzip.model import OnConflict, PlannedMember, Status
@@ -35,7 +34,7 @@ from s3unzip.zip import (
 )
 from s3unzip.zip.decode import Decoded
 
-Ready = tuple[PlannedMember, ObjectFacts]  # all that a PUT needs besides the bytes
+Ready = tuple[PlannedMember, ObjectFacts]  # a PUT needs these and the bytes
 
 MAX_REFUSALS = 20  # the run ends after this many refused PUTs without one success
 
@@ -46,49 +45,26 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     A member that turns out to be larger by multiples of 4 GiB is streamed at the end.
     """
     tuning = attempt.context.tuning
-    rows = _without_unchanged(attempt, rows)
+    rows = _drop_unchanged(attempt, rows)
     writer = _Writer(attempt)
     threads = min(tuning.puts_in_flight, max(1, len(rows)))
     pool: PutPool[Ready] = PutPool(writer.put, threads, tuning.bytes_in_flight)
     oversized: list[PlannedMember] = []
     try:
-        for stretch in cut_stretches(rows, tuning.gap_bytes):
-            oversized += _extract_stretch(attempt, stretch, pool)
+        for neighbours in _group_neighbours(rows, tuning.gap_bytes):
+            oversized += _extract_neighbours(attempt, neighbours, pool)
         pool.close()
-        writer.finish()
+        writer.note_refusals()
     except BaseException:
-        attempt.calls.end()
+        attempt.calls.end()  # a PUT that fails now is not tried again
         pool.abandon()
-        attempt.calls.reopen()
+        attempt.calls.reopen()  # the outcomes are still to be written
         raise
     for row in oversized:
         stream_whole(attempt, row)
 
 
-def cut_stretches(rows: Sequence[PlannedMember], gap: int) -> Iterator[list[PlannedMember]]:
-    """Yield the rows that are read with one range: no gap between them is above `gap` bytes."""
-    stretch: list[PlannedMember] = []
-    position = 0
-    for row in rows:
-        if stretch and row.member.offset - position > gap:
-            yield stretch
-            stretch = []
-        stretch.append(row)
-        position = read_stop(row.member)
-    if stretch:
-        yield stretch
-
-
-def read_stop(member: Member) -> int:
-    """Return the end of the byte range needed to check and decode a small member.
-
-    The range begins at the member's offset. After the member it has at most `AFTER_LENGTH` bytes.
-    """
-    furthest = member.offset + MAX_HEADER + member.compressed_size + AFTER_LENGTH
-    return min(member.stop, furthest)
-
-
-def _without_unchanged(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[PlannedMember]:
+def _drop_unchanged(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[PlannedMember]:
     """Note the unchanged members, and return the other rows: a PUT that is refused is billed."""
     options = attempt.run.options
     threads = attempt.context.tuning.puts_in_flight
@@ -103,38 +79,60 @@ def _without_unchanged(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[
     return [row for row in rows if row.member.index not in unchanged]
 
 
-def _extract_stretch(
+def _group_neighbours(rows: Sequence[PlannedMember], max_gap: int) -> Iterator[list[PlannedMember]]:
+    """Yield groups of rows. One range reads a group: no gap in it is above `max_gap` bytes."""
+    neighbours: list[PlannedMember] = []
+    position = 0
+    for row in rows:
+        if neighbours and row.member.offset - position > max_gap:
+            yield neighbours
+            neighbours = []
+        neighbours.append(row)
+        position = _read_stop(row.member)
+    if neighbours:
+        yield neighbours
+
+
+def _read_stop(member: Member) -> int:
+    """Return the end of the byte range needed to check and decode a small member.
+
+    The range begins at the member's offset. After the member it has at most `AFTER_LENGTH` bytes.
+    """
+    furthest = member.offset + MAX_HEADER + member.compressed_size + AFTER_LENGTH
+    return min(member.stop, furthest)
+
+
+def _extract_neighbours(
     attempt: TaskAttempt, rows: list[PlannedMember], pool: PutPool[Ready]
 ) -> list[PlannedMember]:
     """Extract members that are read with one range; return those that are larger than declared."""
-    run = attempt.run
     oversized: list[PlannedMember] = []
-    whole = ByteRange(rows[0].member.offset, read_stop(rows[-1].member))
-    window = Window(attempt.calls.stream(attempt.archive, whole), whole.start)
+    byte_range = ByteRange(rows[0].member.offset, _read_stop(rows[-1].member))
+    window = Window(attempt.calls.stream(attempt.archive, byte_range), byte_range.start)
     bytes_before = attempt.bytes_read
     for row in rows:
         attempt.check_time()
         try:
-            small = extract_small(attempt, row, window)
+            decoded = _decode_verified(attempt, row, window)
         except errors.MemberError as error:
             if row.member.is_wrapped and error.finding.code == "size-overrun":
                 oversized.append(row)
             else:
                 attempt.failed(row, error.finding)
         else:
-            verified = with_crc(row, small.crc32)
+            verified = with_crc(row, decoded.crc32)
             # Not in the pool's thread, which has just woken: there the same code is slower.
-            facts = object_metadata(verified.key, verified.member, run)
-            pool.submit((verified, facts), small.content)
+            facts = object_metadata(verified.key, verified.member, attempt.run)
+            pool.submit((verified, facts), decoded.content)
         attempt.bytes_read = bytes_before + window.bytes_read
         attempt.show_progress()
     return oversized
 
 
-def extract_small(attempt: TaskAttempt, row: PlannedMember, window: Window) -> Decoded:
+def _decode_verified(attempt: TaskAttempt, row: PlannedMember, window: Window) -> Decoded:
     """Return the verified object of a member; `MemberError`: it is not as declared.
 
-    Only the bytes up to the member's own `read_stop` are used, even if the window has more. So the
+    Only the bytes up to the member's own `_read_stop` are used, even if the window has more. So the
     result does not depend on the other members of the task.
 
     Args:
@@ -144,18 +142,17 @@ def extract_small(attempt: TaskAttempt, row: PlannedMember, window: Window) -> D
     """
     policy = attempt.context.policy
     member = row.member
-    start = member.offset
-    raw = window.take(start, read_stop(member))
+    raw = window.take(member.offset, _read_stop(member))
     opened = open_member(member, raw, policy)
-    if isinstance(opened, int):
-        raise errors.ServiceFaultError(f"the local header at {start} was cut short")
+    if isinstance(opened, int):  # bytes that it needs, although `raw` has room for any header
+        raise errors.ServiceFaultError(f"the local header at {member.offset} was cut short")
     stop = opened.data_start + member.compressed_size
     data = raw[opened.data_start : stop]
-    small = decode_small(member, data, policy, opened, options=attempt.run.options)
-    warnings = [*opened.warnings, *small.warnings, *close_member(member, opened, raw[stop:])]
+    decoded = make_object(member, data, policy, opened, options=attempt.run.options)
+    warnings = [*opened.warnings, *decoded.warnings, *close_member(member, opened, raw[stop:])]
     if warnings:
         attempt.warnings.update(warnings)
-    return small
+    return decoded
 
 
 class Window:
@@ -184,7 +181,7 @@ class Window:
 
     def _fill(self, start: int, stop: int) -> None:
         """Hold the archive's bytes from `start` to the end of the chunk that reaches `stop`."""
-        position = self._start + len(self._held)
+        position = self._start + len(self._held)  # end of the bytes that have arrived
         buffers: list[Buffer] = []
         if start < position:
             buffers.append(self._held[start - self._start :])
@@ -195,7 +192,7 @@ class Window:
                     f"the archive's stream ended at {position}, not at {stop}"
                 )
             self.bytes_read += len(chunk)
-            if position + len(chunk) > start:
+            if position + len(chunk) > start:  # else the whole chunk lies in a gap
                 buffers.append(memoryview(chunk)[max(0, start - position) :])
             position += len(chunk)
         self._held = memoryview(buffers[0] if len(buffers) == 1 else b"".join(buffers))
@@ -205,24 +202,22 @@ class Window:
 class _Writer:
     """Writes members by the run's rule on conflicts; each thread does one PUT at a time.
 
-    A refusal is the member's own fault, unless the store has taken no member: a bucket that refuses
-    everything ends the run, or a million members would be refused one by one.
+    A refusal is the fault of one member if the store accepts other members. If the bucket refuses
+    everything, the refusal ends the run: otherwise a million members would be refused one by one.
     """
 
     def __init__(self, attempt: TaskAttempt) -> None:
         self._attempt = attempt
         self._if_absent = attempt.run.options.on_conflict is OnConflict.NEVER
-        self._has_taken = False  # whether the store took any member
+        self._has_success = False  # whether the store accepted any member
         self._refused: list[tuple[PlannedMember, errors.StorageError]] = []
         self._lock = threading.Lock()
 
-    def finish(self) -> None:
-        """Note the members that were refused."""
+    def note_refusals(self) -> None:
         for row, refusal in self._refused:
             self._fail(row, refusal)
 
     def put(self, ready: Ready, body: Buffer) -> None:
-        """Write one member and note its outcome."""
         row, facts = ready
         attempt = self._attempt
         clock = attempt.context.clock
@@ -234,24 +229,18 @@ class _Writer:
             attempt.note(row, explain_refusal(row, attempt))
         except RUN_FAULTS:
             raise
-        except errors.UnsupportedError:  # the fault of no member
+        except errors.UnsupportedError:  # it would refuse each member
             raise
+        except errors.NameRefusedError as refusal:
+            self._fail(row, refusal)
         except errors.StorageError as refusal:
-            self._refuse(row, refusal)
+            with self._lock:
+                self._refused.append((row, refusal))
+                if not self._has_success and len(self._refused) >= MAX_REFUSALS:
+                    raise
         else:
-            self._has_taken = True
+            self._has_success = True
             attempt.extracted(row, clock.now() - started, len(body), etag)
 
-    def _refuse(self, row: PlannedMember, refusal: errors.StorageError) -> None:
-        """Note the refusal of a name; keep another one, and raise it if too many came first."""
-        if isinstance(refusal, errors.NameRefusedError):
-            self._fail(row, refusal)
-            return
-        with self._lock:
-            self._refused.append((row, refusal))
-            if not self._has_taken and len(self._refused) >= MAX_REFUSALS:
-                raise refusal
-
     def _fail(self, row: PlannedMember, refusal: errors.StorageError) -> None:
-        """Note the refusal as the member's outcome."""
         self._attempt.failed(row, errors.Finding(refusal.reason, str(refusal), member=row.key))

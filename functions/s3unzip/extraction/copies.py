@@ -1,6 +1,6 @@
 """Copy a stored member inside the object store, without an upload of its bytes.
 
-A stored member's bytes lie in the archive as they are, so UploadPartCopy takes them from there.
+A stored member is not compressed, so UploadPartCopy can copy its bytes from the archive.
 
 Rules:
 
@@ -21,12 +21,16 @@ from msgspec.structs import replace
 from s3unzip import errors
 from s3unzip.deflate import Span
 from s3unzip.extraction.member_data import MemberData, open_data, open_part
-from s3unzip.extraction.parts import PartPlan, check_whole, combine_parts, copy_sizes, cut_evenly
 from s3unzip.extraction.stream import resolve_rows, stream_whole
 from s3unzip.extraction.uploads import (
     CopyRefusedError,
+    PartPlan,
     UploadGoneError,
     abort_upload,
+    check_whole,
+    combine_parts,
+    copy_sizes,
+    cut_evenly,
     filling,
     finish_upload,
     number_tries,
@@ -53,7 +57,6 @@ def copy_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 
 
 def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
-    """Copy a member with one upload; stream it if the store does not copy it."""
     limits = attempt.destination.part_limits
     sizes = copy_sizes(row.member.size, attempt.context.tuning.copy_part_bytes, limits)
     try:
@@ -62,24 +65,19 @@ def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
         with filling(attempt, row) as upload:
             parts = _copy_parts(attempt, upload, data, PartPlan(sizes))
             _check_copy(parts, data)
-        _finish_copy(attempt, row, upload, parts)
     except errors.MemberError as error:
         attempt.failed(row, error.finding)
+        return
     except CopyRefusedError:
         stream_whole(attempt, row)
-
-
-def _finish_copy(
-    attempt: TaskAttempt, row: PlannedMember, upload: Upload, parts: tuple[Part, ...]
-) -> None:
-    """Make the copy visible; `CopyRefusedError`: the store refuses or lost its own parts."""
+        return
     try:
         finish_upload(attempt, row, upload, parts)
     except RUN_FAULTS:
         raise
-    except (errors.StorageError, UploadGoneError) as refusal:
+    except (errors.StorageError, UploadGoneError):  # it refuses the parts that it copied, or lost
         abort_upload(attempt, upload)
-        raise CopyRefusedError(str(refusal)) from refusal
+        stream_whole(attempt, row)
 
 
 def _check_copy(parts: tuple[Part, ...], data: MemberData) -> None:
@@ -93,13 +91,12 @@ def _check_copy(parts: tuple[Part, ...], data: MemberData) -> None:
     member = data.row.member
     copied = combine_parts(parts)
     if copied is None:
-        check_whole(_with_crcs(parts, data, 0), data.row)
+        check_whole(_compute_crcs(parts, data, 0), data.row)
     elif copied != (member.size, member.crc32):
         raise CopyRefusedError(f"{data.row.key}: the store's checksums are not the directory's")
 
 
 def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
-    """Copy one slice of a member over several tasks; settling completes the member."""
     member_slice = attempt.slice
     data = open_part(attempt, row)
     sizes = cut_evenly(attempt.task.size, member_slice.parts)
@@ -111,14 +108,14 @@ def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
         attempt.failed(row, row.finding("slice-refused", str(refusal)))
         return
     if any(part.crc32 is None for part in parts):
-        parts = _with_crcs(parts, data, member_slice.offset)
-    attempt.uploaded = parts
+        parts = _compute_crcs(parts, data, member_slice.offset)
+    attempt.uploaded = parts  # settling completes the member with the parts of all slices
 
 
 def _copy_parts(
     attempt: TaskAttempt, upload: Upload, data: MemberData, plan: PartPlan
 ) -> tuple[Part, ...]:
-    """Copy some data of a member, part by part."""
+    """Copy the parts of `plan` from the member's data, several at once."""
     run = attempt.run
     destination = attempt.destination
     if not isinstance(destination, CopiesParts):
@@ -151,7 +148,7 @@ def _copy_parts(
 
 
 def _run_copy(calls: Calls, request: Callable[[], Part]) -> Part:
-    """Copy one part; `CopyRefusedError`: the store does not, or its answer is useless."""
+    """Copy one part; `CopyRefusedError`: the store refuses, or its answer has a wrong checksum."""
 
     def copy_once(number_of_try: int) -> Part:
         try:
@@ -160,7 +157,7 @@ def _run_copy(calls: Calls, request: Callable[[], Part]) -> Part:
             raise
         except errors.ServiceFaultError as fault:
             if number_of_try < COPY_TRIES:
-                raise
+                raise  # `calls` tries again
             raise CopyRefusedError(str(fault)) from fault
 
     try:
@@ -171,21 +168,21 @@ def _run_copy(calls: Calls, request: Callable[[], Part]) -> Part:
         raise
     except errors.StorageError as refusal:
         raise CopyRefusedError(str(refusal)) from refusal
-    # VersityGW gives the source's own checksum, "...-3" of one uploaded in parts. Neither
-    # VersityGW nor another store takes it on Complete.
+    # VersityGW returns the checksum of the whole archive, which ends in "-3" if the archive was
+    # uploaded in 3 parts. No store accepts such a checksum in Complete.
     checksum = part.checksum_crc32
     if checksum is not None and len(checksum) != CHECKSUM_LENGTH:
         raise CopyRefusedError(f"part {part.number} came back with the checksum {checksum!r}")
     return part
 
 
-def _with_crcs(parts: tuple[Part, ...], data: MemberData, offset: int) -> tuple[Part, ...]:
-    """Return `parts` with CRC-32s that are computed from the archive's bytes."""
-    complete = []
+def _compute_crcs(parts: tuple[Part, ...], data: MemberData, offset: int) -> tuple[Part, ...]:
+    """Return `parts` with the CRC-32s of the archive's bytes from `offset` in the member's data."""
+    computed = []
     for part in parts:
         crc = 0
         for chunk in data.read(Span(offset, offset + part.size)):
             crc = crc32(chunk, crc)
-        complete.append(replace(part, crc32=crc))
+        computed.append(replace(part, crc32=crc))
         offset += part.size
-    return tuple(complete)
+    return tuple(computed)

@@ -37,12 +37,12 @@ class MemberData(Struct, frozen=True):
         return ByteRange(start, start + member.compressed_size)
 
     def read(self, span: Span) -> Iterator[memoryview]:
-        """Yield a span of the member's data; the next bytes are read ahead."""
+        """Yield the bytes of a span, which counts from the first byte of the member's data."""
         start = self.data_range.start
         return read_range(self.run_step, ByteRange(start + span.start, start + span.stop))
 
     def read_all(self) -> Iterator[memoryview]:
-        """Yield the member's data; the next bytes are read ahead."""
+        """Yield the bytes of the member's data."""
         return read_range(self.run_step, self.data_range)
 
     def check_after(self) -> None:
@@ -67,7 +67,7 @@ def read_range(run_step: Step, byte_range: ByteRange) -> Iterator[memoryview]:
 
 
 def open_data(run_step: Step, row: PlannedMember) -> MemberData:
-    """Read and check the local header of a large member; note its warnings."""
+    """Read and check the local header of a large member; add its warnings to the step's."""
 
     def read(byte_range: ByteRange) -> bytes:
         run_step.bytes_read += byte_range.length
@@ -79,10 +79,10 @@ def open_data(run_step: Step, row: PlannedMember) -> MemberData:
 
 
 def open_part(attempt: TaskAttempt, row: PlannedMember) -> MemberData:
-    """Open a member for one of its tasks; only the first task notes the member's warnings."""
+    """Open a member for one of its tasks; only its first task keeps the member's warnings."""
     data = open_data(attempt, row)
     if attempt.task.part:
-        attempt.warnings.clear()
+        attempt.warnings.clear()  # the first task has the same ones
     else:
         data.check_after()
     return data

@@ -48,7 +48,7 @@ class PutPool(Generic[T]):
             thread.start()
 
     def submit(self, ready: T, body: Buffer) -> None:
-        """Queue one PUT; wait for room first. If nothing is in flight, any body has room."""
+        """Wait until there is room, then queue one PUT."""
         size = len(body)
         with self._lock:
             if self._waiting >= self._max_waiting or self._bytes + size > self._max_bytes:
@@ -60,10 +60,10 @@ class PutPool(Generic[T]):
         self._queue.put((ready, body))
 
     def _wait_for_room(self, size: int) -> None:
-        """Wait until half of the bytes and bodies in flight are done.
+        """Wait until at most half of the bytes and bodies are in flight.
 
-        To wake after each PUT for one member would cost two changes of thread, which is more than
-        the member itself.
+        To wake after each PUT would cost two thread switches for one member, which is more than the
+        member itself.
         """
         self._awaited = size
         while self._error is None and not self._has_room(size):
@@ -71,6 +71,7 @@ class PutPool(Generic[T]):
         self._awaited = None
 
     def _has_room(self, size: int) -> bool:
+        """Return whether a waiting `submit` may go on; with nothing in flight, any body fits."""
         return not self._waiting or (
             self._waiting <= self._max_waiting // 2 and self._bytes + size <= self._max_bytes // 2
         )
@@ -96,8 +97,7 @@ class PutPool(Generic[T]):
             thread.join()
 
     def _work(self) -> None:
-        """Write bodies, in one of the threads, until the queue gives None."""
-        for queued in iter(self._queue.get, None):
+        for queued in iter(self._queue.get, None):  # `_end` puts None into the queue
             ready, body = queued
             try:
                 if self._error is None:
@@ -111,7 +111,7 @@ class PutPool(Generic[T]):
                 self._note_done(size)
 
     def _note_done(self, size: int) -> None:
-        """Note that a body of `size` bytes is written or dropped; wake `submit` if it may go on."""
+        """Count a body of `size` bytes as written or dropped; wake `submit` if it may go on."""
         with self._lock:
             self._bytes -= size
             self._waiting -= 1

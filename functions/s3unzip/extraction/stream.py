@@ -12,11 +12,17 @@ from collections.abc import Iterator
 from functools import partial
 
 from s3unzip import errors
-from s3unzip.extraction.conflicts import resolve_conflict, with_crc
-from s3unzip.extraction.forms import open_content, stored_size
+from s3unzip.extraction.existing_objects import resolve_conflict, with_crc
 from s3unzip.extraction.member_data import MemberData, open_data
-from s3unzip.extraction.parts import PartPlan, check_whole, choose_part_size, upload_parts
-from s3unzip.extraction.uploads import filling, finish_upload
+from s3unzip.extraction.member_object import open_content, stored_size
+from s3unzip.extraction.uploads import (
+    PartPlan,
+    check_whole,
+    choose_part_size,
+    filling,
+    finish_upload,
+    upload_parts,
+)
 from s3unzip.model import Outcome, Part, PlannedMember
 from s3unzip.runs.step import Step, TaskAttempt
 from s3unzip.stores.ports import Buffer, Upload
@@ -44,12 +50,12 @@ def resolve_rows(attempt: TaskAttempt, rows: list[PlannedMember]) -> Iterator[Pl
 
 
 def _read_crc(attempt: TaskAttempt, row: PlannedMember) -> int:
-    """Return the CRC-32 of a member's content; `MemberError`: it is bad."""
+    """Decode a member only to compute the CRC-32 of its content; `MemberError`: it is bad."""
     data = open_data(attempt, row)
-    content = open_content(row.member, attempt.context.policy, data.opened, attempt.run.options)
-    for _ in content.decode(data.read_all()):
+    decoder = open_content(row.member, attempt.context.policy, data.opened, attempt.run.options)
+    for _ in decoder.decode(data.read_all()):
         pass
-    return content.crc32
+    return decoder.crc32
 
 
 def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = None) -> None:
@@ -58,8 +64,8 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
     Args:
         attempt: notes the outcome.
         row: the member.
-        room: bytes for which the parts have room; None: the size of the object. That is a guess if
-            the member `is_wrapped`: if the object needs more room, it is uploaded again.
+        room: the parts are large enough for so many bytes; None: the size of the object. If the
+            member `is_wrapped`, its object may be larger: then it is uploaded again.
     """
     attempt.begin_again()
     limits = attempt.destination.part_limits
@@ -70,18 +76,21 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
         part_size = choose_part_size(room, attempt.context.tuning.part_bytes, limits)
         data = open_data(attempt, row)
         with filling(attempt, row) as upload:
-            whole, parts = _upload(attempt, upload, data, part_size)
+            verified, parts = _upload(attempt, upload, data, part_size)
     except errors.MemberError as error:
         if error.finding.code == "bomb-wrapped-size" and room < max_room:
             stream_whole(attempt, row, max_room)
         else:
             attempt.failed(row, error.finding)
         return
-    finish_upload(attempt, whole, upload, parts)
+    finish_upload(attempt, verified, upload, parts)
 
 
 def allowed_size(run_step: Step, member: Member) -> int:
-    """Return how many bytes the content of a member may have."""
+    """Return how many bytes the content of a member may have.
+
+    Of an `is_wrapped` member only the lower 32 bits of the size are known.
+    """
     if not member.is_wrapped:
         return member.size
     max_size = member.size + int(member.compressed_size * run_step.run.inflation)
@@ -95,7 +104,7 @@ def _upload(
     row = data.row
     options = attempt.run.options
     max_size = allowed_size(attempt, row.member)
-    if options.as_gzip is None:
+    if options.as_gzip is None:  # the content is what the parts must hold
         max_size = min(max_size, part_size * attempt.destination.part_limits.max_parts)
     decoder = open_content(
         row.member, attempt.context.policy, data.opened, options, max_size=max_size

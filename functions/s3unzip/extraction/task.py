@@ -9,7 +9,6 @@ Rules:
   records it as the stop.
 """
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 
@@ -18,13 +17,13 @@ from s3unzip.context import Context
 from s3unzip.model import PlannedMember, Run, Task, TaskKind, TaskReport
 from s3unzip.runs.step import RUN_FAULTS, TaskAttempt, stop_for
 
-# Modules and functions that do the tasks of a kind; few workers do all kinds.
-WORKERS = {
+# Module and function for each kind of task. A worker imports a module with its first such task.
+TASK_FUNCTIONS = {
     TaskKind.BATCH: ("batch", "extract_batch"),
     TaskKind.STREAM: ("stream", "stream_member"),
     TaskKind.COPY: ("copies", "copy_member"),
-    TaskKind.SCAN: ("scan", "scan_member"),
-    TaskKind.SLICE: ("slices", "extract_slice"),
+    TaskKind.SCAN: ("split_members", "scan_member"),
+    TaskKind.SLICE: ("split_members", "extract_slice"),
 }
 # Errors that end an attempt.
 ATTEMPT_FAULTS: tuple[type[errors.S3UnzipError], ...] = (*RUN_FAULTS, errors.ServiceFaultError)
@@ -43,13 +42,12 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
     """
     attempt = TaskAttempt(run, task, context)
     try:
-        return _attempt(attempt)
+        return _do_attempt(attempt)
     finally:
         attempt.destination.release()
 
 
-def _attempt(attempt: TaskAttempt) -> TaskReport:
-    """Do the remaining members of a task; see `run_task`."""
+def _do_attempt(attempt: TaskAttempt) -> TaskReport:
     task = attempt.task
     with ThreadPoolExecutor(3, thread_name_prefix="task") as pool:
         outcomes = pool.submit(attempt.records.find_outcomes, task.id)
@@ -73,6 +71,7 @@ def _attempt(attempt: TaskAttempt) -> TaskReport:
             attempt.records.write_stop(stop_for(fault))
         if isinstance(fault, errors.SourceChangedError):
             return attempt.write()
+        # Another attempt may have done the whole task meanwhile.
         concurrent = attempt.records.find_outcomes(task.id)
         if concurrent is not None and concurrent.complete:
             return concurrent.report
@@ -80,14 +79,6 @@ def _attempt(attempt: TaskAttempt) -> TaskReport:
         attempt.write()
         raise
     return attempt.write()
-
-
-def _load_worker(kind: TaskKind) -> Callable[[TaskAttempt, list[PlannedMember]], None]:
-    """Return the function that does tasks of a kind."""
-    module, name = WORKERS[kind]
-    function: Callable[[TaskAttempt, list[PlannedMember]], None]
-    function = getattr(import_module(f"s3unzip.extraction.{module}"), name)
-    return function
 
 
 def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
@@ -99,15 +90,17 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     done = {outcome.index for outcome in attempt.outcomes}
     remaining = [row for row in rows if row.member.index not in done]
     attempt.done_before = sum(row.work for row in rows if row.member.index in done)
+    module, name = TASK_FUNCTIONS[attempt.task.kind]
+    extract = getattr(import_module(f"s3unzip.extraction.{module}"), name)
     try:
-        _load_worker(attempt.task.kind)(attempt, remaining)
+        extract(attempt, remaining)
     except RUN_FAULTS:
         raise
     except errors.StorageError as refusal:
-        lacks = isinstance(refusal, errors.UnsupportedError)
         if attempt.task.kind is TaskKind.BATCH:
-            kind = errors.StoreLacksError if lacks else errors.StoreRefusesError
-            raise kind(str(refusal)) from refusal
+            if isinstance(refusal, errors.UnsupportedError):
+                raise errors.StoreLacksError(str(refusal)) from refusal
+            raise errors.StoreRefusesError(str(refusal)) from refusal
         for row in remaining:  # settling aborts the upload
             attempt.failed(row, row.finding(refusal.reason, str(refusal)))
         attempt.has_no_outcome = not attempt.task.is_whole

@@ -1,4 +1,4 @@
-"""The multipart upload of one large member: begin, complete, abort.
+"""The multipart upload of one large member: begin it, fill it with parts, complete or abort it.
 
 Rules:
 
@@ -9,22 +9,29 @@ Rules:
   task begins a new one. Runs on one machine note their uploads, and spare those of other runs.
 * The answer to a Complete may be lost. A later try then learns that there is no such upload, and
   the object under the key decides whether the member is written.
+* Parts have the numbers and sizes that were planned; only the last part may be shorter.
 """
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from os.path import commonprefix
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+
+from isal.isal_zlib import crc32
+from msgspec.structs import replace
 
 from s3unzip import errors
-from s3unzip.extraction.comparison import is_member
-from s3unzip.extraction.conflicts import explain_refusal
-from s3unzip.extraction.forms import stored_size
-from s3unzip.extraction.metadata import object_metadata
+from s3unzip.deflate import crc32_combine
+from s3unzip.extraction.existing_objects import explain_refusal, is_member
+from s3unzip.extraction.member_object import object_metadata, stored_size
 from s3unzip.model import OnConflict, Part, PlannedMember
 from s3unzip.runs.step import Step, TaskAttempt
-from s3unzip.stores.ports import Upload
+from s3unzip.settings import MIB, Tuning
+from s3unzip.stores.ports import Buffer, PartLimits, Upload
 
 T = TypeVar("T")
 
@@ -74,7 +81,7 @@ def filling(run_step: Step, row: PlannedMember) -> Iterator[Upload]:
 def finish_upload(
     attempt: TaskAttempt, row: PlannedMember, upload: Upload, parts: tuple[Part, ...]
 ) -> None:
-    """Make the member visible and note it."""
+    """Make the member visible and note its outcome."""
     clock = attempt.context.clock
     started = clock.now()
     try:
@@ -124,13 +131,13 @@ def abort_quietly(run_step: Step, upload: Upload) -> None:
 
 
 def abort_upload(run_step: Step, upload: Upload) -> None:
-    """Abort an upload, and drop its parts."""
+    """Abort an upload: the store drops its parts."""
     run_step.calls.run("abort", lambda: run_step.destination.abort_upload(upload))
     _forget(run_step, upload)
 
 
 def _forget(run_step: Step, upload: Upload) -> None:
-    """Remove the note of an upload that is complete or aborted."""
+    """Remove this machine's note of an upload that is complete or aborted."""
     if run_step.context.uploads is not None:
         run_step.context.uploads.forget(upload.upload_id)
 
@@ -151,7 +158,7 @@ def abort_uploads(run_step: Step, keys: Iterable[str], spared: Collection[str] =
         return notes is None or not notes.is_of_another(upload.upload_id, run_step.run.id)
 
     def list_abandoned() -> list[Upload]:
-        # MinIO lists the uploads of a whole key, and none of a prefix.
+        # MinIO lists uploads only if the prefix is a whole key.
         prefix = commonprefix(list(keys))  # noqa: RUF071 - keys are no paths
         return list(filter(is_abandoned, run_step.destination.uploads(prefix)))
 
@@ -159,3 +166,192 @@ def abort_uploads(run_step: Step, keys: Iterable[str], spared: Collection[str] =
     for upload in uploads:
         abort_upload(run_step, upload)
     return len(uploads)
+
+
+def choose_part_size(size: int, min_part: int, limits: PartLimits) -> int:
+    """Return the part size with which an object of `size` bytes fits the store's limits.
+
+    `MemberError`: the object is larger than the store accepts.
+    """
+    if size > limits.object_bytes:
+        message = f"{size} bytes; the destination takes objects up to {limits.object_bytes}"
+        raise errors.MemberError(errors.Finding("object-too-large", message))
+    needed = math.ceil(size / limits.max_parts)
+    part_size = max(min_part, limits.min_bytes)
+    if needed > part_size:
+        part_size = math.ceil(needed / MIB) * MIB
+    return min(part_size, limits.max_bytes)
+
+
+def copy_sizes(size: int, preferred: int, limits: PartLimits) -> list[int]:
+    """Return part sizes of nearly equal length for a copy of `size` bytes."""
+    max_size = max(
+        min(preferred, limits.max_bytes), math.ceil(size / limits.max_parts), limits.min_bytes
+    )
+    # Equal sizes may be smaller than the store allows, or larger: both bound their number.
+    count = min(math.ceil(size / max_size), size // limits.min_bytes)
+    return cut_evenly(size, max(1, count, math.ceil(size / limits.max_bytes)))
+
+
+def cut_evenly(size: int, count: int) -> list[int]:
+    """Return `count` sizes of nearly equal length that make `size`."""
+    return [size * (n + 1) // count - size * n // count for n in range(count)]
+
+
+def parts_at_once(part_size: int, tuning: Tuning) -> int:
+    """Return how many parts may be in flight within the memory that the settings allow.
+
+    An empty member has one part, of no bytes.
+    """
+    budget = tuning.part_bytes * tuning.parts_in_flight
+    return max(1, min(tuning.parts_in_flight, budget // max(1, part_size)))
+
+
+def combine_parts(parts: Iterable[Part]) -> tuple[int, int] | None:
+    """Return size and CRC-32 of the whole that `parts` make; None: a part has no CRC-32."""
+    size = 0
+    crc = 0
+    for part in sorted(parts, key=lambda part: part.number):
+        if part.crc32 is None:
+            return None
+        crc = crc32_combine(crc, part.crc32, part.size)
+        size += part.size
+    return size, crc
+
+
+def check_whole(parts: Iterable[Part], row: PlannedMember) -> PlannedMember:
+    """Compare the uploaded parts with the directory; return the row with their size.
+
+    The size in the directory may be too small by multiples of 4 GiB (`is_wrapped`).
+    """
+    combined = combine_parts(parts)
+    size, crc = combined or (0, 0)
+    if combined is None or crc != row.member.crc32 or not row.member.has_size(size):
+        message = (
+            f"the parts have {size} bytes with CRC-32 {crc:08x}, "
+            f"the directory says {row.member.size} and {row.member.crc32:08x}"
+        )
+        raise errors.MemberError(row.finding("crc-mismatch", message))
+    return replace(row, member=replace(row.member, size=size))
+
+
+class PartPlan(NamedTuple):
+    """How a stream of bytes is cut into parts."""
+
+    sizes: Sequence[int]  # the last size counts for all parts after it
+    first_number: int = 1
+    offset: int = 0  # of the first part in the object
+
+
+class _PartWriter:
+    """Cuts a stream of bytes into parts and uploads several at once.
+
+    One thread writes and closes. The threads of a pool send parts, each from a buffer of its own,
+    while one more part is filled. A buffer is used again after its part was sent: to allocate pages
+    for a new one costs more than the copy into it.
+    """
+
+    def __init__(
+        self,
+        run_step: Step,
+        upload: Upload,
+        pool: ThreadPoolExecutor,
+        plan: PartPlan,
+        *,
+        at_once: int,
+    ) -> None:
+        self._run_step = run_step
+        self._upload = upload
+        self._sizes = iter(plan.sizes)
+        self._part_size = next(self._sizes, 0)
+        self._number = plan.first_number
+        self._offset = plan.offset
+        self._buffer = bytearray()  # at least of the part's size, once the part is begun
+        self._free: list[bytearray] = []
+        self._filled = 0
+        self._crc = 0
+        self._at_once = at_once
+        self._pool = pool
+        self._pending: deque[tuple[Future[Part], bytearray]] = deque()
+        self._parts: list[Part] = []
+
+    def write(self, data: Buffer) -> None:
+        """Take bytes; wait while too many parts are in flight."""
+        view = memoryview(data)
+        while view:
+            room = self._part_size - self._filled
+            fitting = view
+            if room > 0:
+                fitting = view[:room]
+            self._append(fitting)
+            self._crc = crc32(fitting, self._crc)
+            view = view[len(fitting) :]
+            if self._filled >= self._part_size:
+                self._flush()
+
+    def close(self) -> tuple[Part, ...]:
+        """Upload the last part, wait for all parts and return them in order."""
+        if self._filled or not (self._parts or self._pending):
+            self._flush()
+        while self._pending:
+            self._wait_for_oldest()
+        return tuple(self._parts)
+
+    def _append(self, data: memoryview) -> None:
+        if not self._filled:
+            self._buffer = self._free.pop() if self._free else bytearray(self._part_size)
+        end = self._filled + len(data)
+        if end > len(self._buffer):  # a part longer than those before it
+            self._buffer += bytes(end - len(self._buffer))
+        with memoryview(self._buffer) as view:  # a bytearray would copy the data first
+            view[self._filled : end] = data
+        self._filled = end
+
+    def _flush(self) -> None:
+        """Send the part that is filled; begin the next one."""
+        if len(self._pending) >= self._at_once:
+            self._free.append(self._wait_for_oldest())
+        body: Buffer = self._buffer
+        if self._filled < len(self._buffer):
+            body = self._buffer[: self._filled]
+        sent = self._pool.submit(self._send, self._number, self._offset, body, crc=self._crc)
+        self._pending.append((sent, self._buffer))
+        self._buffer = bytearray()
+        self._number += 1
+        self._offset += self._filled
+        self._filled = 0
+        self._crc = 0
+        self._part_size = next(self._sizes, self._part_size)
+
+    def _wait_for_oldest(self) -> bytearray:
+        """Wait until the oldest part is sent; return its buffer, which is free then."""
+        sent, buffer = self._pending.popleft()
+        self._parts.append(sent.result())
+        return buffer
+
+    def _send(self, number: int, offset: int, body: Buffer, crc: int) -> Part:
+        """Upload one part, in a thread of the pool; `offset` is that of its bytes in the object."""
+        try:
+            return self._run_step.calls.paced(
+                "part",
+                lambda: self._run_step.destination.upload_part(
+                    self._upload, number, offset, body, crc32=crc
+                ),
+            )
+        except errors.NotFoundError as gone:
+            raise UploadGoneError(gone) from gone
+
+
+def upload_parts(
+    run_step: Step, upload: Upload, content: Iterable[Buffer], plan: PartPlan
+) -> tuple[Part, ...]:
+    """Cut a stream of bytes into parts, upload several at once, and return them in order.
+
+    The settings of `run_step` bound the memory of the parts in flight.
+    """
+    at_once = parts_at_once(max(plan.sizes), run_step.context.tuning)
+    with ThreadPoolExecutor(at_once, thread_name_prefix="part") as pool:
+        writer = _PartWriter(run_step, upload, pool, plan, at_once=at_once)
+        for data in content:
+            writer.write(data)
+        return writer.close()

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from s3unzip.context import Context
 from s3unzip.explanations import describe
-from s3unzip.extraction.conflicts import find_unchanged
+from s3unzip.extraction.existing_objects import find_unchanged
 from s3unzip.model import OnConflict, PlannedMember, Request
 from s3unzip.planning.plan import check_request
 from s3unzip.planning.reading import Reading, read_archive

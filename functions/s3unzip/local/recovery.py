@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 
-from s3unzip.extraction.comparison import is_same_object
+from s3unzip.extraction.existing_objects import is_same_object
 from s3unzip.local.locking import was_restarted
 from s3unzip.model import Outcome, Status
 from s3unzip.runs.records import REPORT

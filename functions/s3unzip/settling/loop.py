@@ -30,7 +30,7 @@ from msgspec.structs import replace
 
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, UnreadableRecordError
-from s3unzip.extraction.link import link_member
+from s3unzip.extraction.split_members import link_member
 from s3unzip.model import (
     AfterSuccess,
     Next,

@@ -14,7 +14,7 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from s3unzip.context import Context
-from s3unzip.extraction.comparison import is_same_object
+from s3unzip.extraction.existing_objects import is_same_object
 from s3unzip.model import (
     Budget,
     Location,

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from s3unzip.extraction.metadata import with_properties
+from s3unzip.extraction.member_object import with_properties
 from s3unzip.figures import choose_form, show_count
 from s3unzip.model import (
     Failure,

@@ -20,8 +20,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from s3unzip.errors import UnreadableRecordError
-from s3unzip.extraction.link import link_member
-from s3unzip.extraction.slices import finish_member
+from s3unzip.extraction.split_members import finish_member, link_member
 from s3unzip.extraction.uploads import abort_quietly, abort_uploads
 from s3unzip.model import (
     Outcome,

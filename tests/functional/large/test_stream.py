@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
-from s3unzip.extraction.parts import choose_part_size, copy_sizes, parts_at_once
+from s3unzip.extraction.uploads import choose_part_size, copy_sizes, parts_at_once
 from s3unzip.model import Part
 from s3unzip.settings import Tuning
 from s3unzip.stores.ports import Buffer, PartLimits, Upload

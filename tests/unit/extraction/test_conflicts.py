@@ -7,8 +7,13 @@ from zlib import crc32
 import pytest
 from msgspec.structs import replace
 
-from s3unzip.extraction.comparison import is_member, is_same_object, read_stored
-from s3unzip.extraction.conflicts import LIST_PRICE, find_unchanged
+from s3unzip.extraction.existing_objects import (
+    LIST_PRICE,
+    find_unchanged,
+    is_member,
+    is_same_object,
+    read_stored,
+)
 from s3unzip.model import GzipForm, OnConflict, Options, Outcome, PlannedMember, Status
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.listing import PAGE_KEYS

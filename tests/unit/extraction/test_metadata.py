@@ -5,7 +5,7 @@ import posixpath
 import pytest
 from hypothesis import example, given, strategies as st
 
-from s3unzip.extraction.metadata import DEFAULT_TYPE, content_type
+from s3unzip.extraction.member_object import DEFAULT_TYPE, content_type
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""The rule on conflicts: whether a member is written if the destination has its key.
+"""Objects that the destination already has: are they members, and may a member replace them?
+
+An object is a member's if it has the member's size and the CRC-32 of its content. The option
+`on_conflict` has the rule:
 
 ================== ==========================================================
 ``overwrite``      write the member; ask nothing
@@ -12,22 +15,120 @@ the key after the question: then the store refuses the conditional write, and `e
 again.
 """
 
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from os.path import commonprefix
 
+from isal.isal_zlib import crc32
 from msgspec.structs import replace
 
-from s3unzip.extraction.comparison import find_object, has_content, is_member, read_stored
-from s3unzip.extraction.forms import has_stored_size
+from s3unzip.errors import NotFoundError
+from s3unzip.extraction.member_object import has_stored_size
 from s3unzip.model import OnConflict, Options, Outcome, PlannedMember, Status
 from s3unzip.runs.step import Step
 from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.listing import PAGE_KEYS, list_pages
-from s3unzip.stores.ports import Destination
+from s3unzip.stores.ports import Buffer, Destination, StoredObject
+from s3unzip.zip import Member
+from s3unzip.zip.decode import PIECE_LENGTH
 
 LIST_PRICE = 12  # HEADs that one LIST costs: https://aws.amazon.com/s3/pricing/
+
+
+def is_member(row: PlannedMember, options: Options, destination: Destination, calls: Calls) -> bool:
+    """Return whether the object under the member's key has its size and its CRC-32."""
+    stored = find_object(row.key, options, destination, calls)
+    return stored is not None and has_content(stored, row.member, options)
+
+
+def is_same_object(
+    outcome: Outcome, options: Options, destination: Destination, calls: Calls
+) -> bool:
+    """Return whether the object is still the one that a run wrote or found unchanged."""
+    stored = find_object(outcome.key, options, destination, calls)
+    if stored is None or stored.size != outcome.size:
+        return False
+    is_unknown = stored.crc32 is None and destination.keeps_metadata  # a streamed AE-2 member
+    return is_unknown or stored.crc32 == outcome.crc32
+
+
+def has_content(stored: StoredObject, member: Member, options: Options) -> bool:
+    """Compare the size of an object, and the CRC-32 of its content, with those of a member.
+
+    The archive declares no CRC-32 of members with AES of version AE-2: no object has their content.
+    """
+    is_equal = member.declares_crc and stored.crc32 == member.crc32
+    return is_equal and has_stored_size(stored.size, member, options)
+
+
+def find_object(
+    key: str, options: Options, destination: Destination, calls: Calls
+) -> StoredObject | None:
+    """Return the object under the key of a member, or None.
+
+    Its `crc32` is that of the content. If the object is the content itself, the checksum of the
+    store counts, else the one in the metadata. If the store keeps no metadata, a gzip file is read.
+    """
+    is_gzip = options.as_gzip is not None
+
+    def find() -> StoredObject | None:
+        if is_gzip and not destination.keeps_metadata:
+            return read_stored(destination, key, is_gzip=True)
+        stored = destination.head(key)
+        if stored is None or stored.checksum is None or is_gzip:
+            return stored
+        return stored._replace(crc32=stored.checksum)
+
+    return calls.paced("head", find)
+
+
+def read_stored(destination: Destination, key: str, *, is_gzip: bool) -> StoredObject | None:
+    """Read an object; return it with the CRC-32 of its content, None if it does not exist.
+
+    The CRC-32 is None if the object should be a gzip file, but is another file.
+    """
+    size = 0
+    crc = 0
+    gzip_content = _GzipContent()
+    try:
+        for chunk in destination.read(key):
+            size += len(chunk)
+            if is_gzip:
+                gzip_content.feed(chunk)
+            else:
+                crc = crc32(chunk, crc)
+    except NotFoundError:
+        return None
+    return StoredObject(key, size, gzip_content.crc32 if is_gzip else crc)
+
+
+class _GzipContent:
+    """Computes the CRC-32 of the content of a gzip file that arrives in pieces."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(wbits=31)  # gzip format
+        self._crc = 0
+        self._is_broken = False  # or data follows the first gzip stream
+
+    def feed(self, data: Buffer) -> None:
+        while data and not self._is_broken:
+            try:
+                content = self._stream.decompress(data, PIECE_LENGTH)
+            except zlib.error:
+                self._is_broken = True
+                return
+            self._crc = crc32(content, self._crc)
+            self._is_broken = bool(self._stream.unused_data)
+            data = self._stream.unconsumed_tail
+
+    @property
+    def crc32(self) -> int | None:
+        """The CRC-32 of the content; None unless the file is one complete gzip stream."""
+        if self._is_broken or not self._stream.eof:
+            return None
+        return self._crc
 
 
 def resolve_conflict(
@@ -58,16 +159,16 @@ def resolve_conflict(
     if has_content(stored, row.member, options):
         return row.outcome(Status.UNCHANGED, stored.size)
     if options.on_conflict is OnConflict.NEVER:
-        return _exists(row)
+        return _fail_existing(row)
     return None
 
 
 def explain_refusal(row: PlannedMember, run_step: Step) -> Outcome:
     """Return the outcome of a member whose write was refused because the key exists."""
-    return resolve_conflict(row, run_step) or _exists(row)
+    return resolve_conflict(row, run_step) or _fail_existing(row)
 
 
-def _exists(row: PlannedMember) -> Outcome:
+def _fail_existing(row: PlannedMember) -> Outcome:
     message = "the key exists with other content; --on-conflict never keeps it"
     return Outcome.failed(row.member.index, row.key, row.finding("exists", message))
 
@@ -94,22 +195,23 @@ def find_unchanged(
     """
     if not rows or options.on_conflict is OnConflict.OVERWRITE:
         return set()
-    suspects = list(_find_suspects(rows, options, destination, calls))
+    possible = list(_find_possibly_unchanged(rows, options, destination, calls))
 
-    def ask(row: PlannedMember) -> bool:
+    def is_unchanged(row: PlannedMember) -> bool:
         return is_member(row, options, destination, calls)
 
-    answers = map_ahead(ask, suspects, threads, 4 * threads)
-    return {row.member.index for row, is_same in zip(suspects, answers, strict=True) if is_same}
+    answers = map_ahead(is_unchanged, possible, threads, 4 * threads)
+    return {row.member.index for row, is_same in zip(possible, answers, strict=True) if is_same}
 
 
-def _find_suspects(
+def _find_possibly_unchanged(
     rows: Sequence[PlannedMember], options: Options, destination: Destination, calls: Calls
 ) -> Iterator[PlannedMember]:
-    """Yield the rows whose objects may exist with the same size.
+    """Yield the rows under whose keys there may be an object of the member's size.
 
-    A listing costs as much as `LIST_PRICE` HEADs a page. Where the keys lie far apart it has many
-    pages of other keys: after `max_pages` the rows behind the last listed key are suspects unseen.
+    A page of a listing costs as much as `LIST_PRICE` HEADs. Where the keys lie far apart, the
+    listing has many pages of other keys. So it stops after `max_pages`, and all rows after the last
+    listed key are yielded.
     """
     by_key = sorted(rows, key=lambda row: row.key)  # code points have the order of their UTF-8
     max_pages = min(2 + 2 * len(rows) // PAGE_KEYS, len(rows) // LIST_PRICE)

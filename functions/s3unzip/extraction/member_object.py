@@ -1,4 +1,7 @@
-"""The facts stored beside a member's bytes: its media type, its metadata, the run's properties.
+"""The object of a member: its bytes, and the facts that are stored beside them.
+
+The bytes are the content of the member, or a gzip file of it. The facts are the media type, the
+metadata and the run's properties.
 
 The media type follows from the suffix of the key. The table is Python's own, and suffixes that it
 lacks or does not have in all versions. It is not the machine's /etc/mime.types, so an archive gets
@@ -12,7 +15,7 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from s3unzip.globs import compile_glob
-from s3unzip.model import GzipForm, Run
+from s3unzip.model import GzipForm, Options, Run
 from s3unzip.object_properties import (
     CRC_KEY,
     MODE_KEY,
@@ -21,11 +24,13 @@ from s3unzip.object_properties import (
     ObjectProperties,
 )
 from s3unzip.stores.ports import ObjectFacts
-from s3unzip.zip import Member
+from s3unzip.zip import Member, OpenedMember, Policy
+from s3unzip.zip.as_gzip import GzipMember, gzip_length
+from s3unzip.zip.decode import Decoded, MemberDecoder, decode_member
 
 DEFAULT_TYPE = "application/octet-stream"
 OWNER_READS = 0o400  # always set: some writers set no permission, and nobody could read
-# The properties that are stored as they are.
+# The properties that become facts of the object unchanged.
 PASSED_ON = {*ObjectProperties.__struct_fields__} & {*ObjectFacts.__struct_fields__} - {"metadata"}
 
 _SUFFIXES = {
@@ -121,6 +126,51 @@ for _type, _suffixes in _SUFFIXES.items():
 _TYPES.encodings_map.clear()  # "a.json.gz" is gzip, not JSON with an encoding
 
 
+def stored_size(member: Member, options: Options) -> int:
+    """Return the length of the object of `member`."""
+    if options.as_gzip is None:
+        return member.size
+    return gzip_length(member)
+
+
+def has_stored_size(size: int, member: Member, options: Options) -> bool:
+    """Return whether the object of `member` can have `size` bytes."""
+    if options.as_gzip is None:
+        return member.has_size(size)
+    return size == gzip_length(member)
+
+
+def open_content(
+    member: Member,
+    policy: Policy,
+    opened: OpenedMember,
+    options: Options,
+    *,
+    max_size: int | None = None,
+) -> MemberDecoder:
+    """Return the decoder that turns the member's data into its object, of at most `max_size` bytes.
+
+    The bytes are verified, and `crc32` and `warnings` are set, once all output has been yielded.
+    """
+    if options.as_gzip is None:
+        return MemberDecoder(member, policy, opened, max_size)
+    return GzipMember(member, policy, opened, max_size, trust_crc=options.trust_crc)
+
+
+def make_object(
+    member: Member, data: memoryview, policy: Policy, opened: OpenedMember, options: Options
+) -> Decoded:
+    """Return the object of a small member, whose compressed bytes are `data`.
+
+    With `as_gzip` the object is a gzip file. The CRC-32 is that of the content.
+    """
+    if options.as_gzip is None:
+        return decode_member(member, data, policy, opened)
+    decoder = open_content(member, policy, opened, options)
+    file = b"".join(decoder.decode([data]))
+    return Decoded(file, decoder.crc32, decoder.warnings)
+
+
 def object_metadata(key: str, member: Member, run: Run) -> ObjectFacts:
     """Return the facts that are stored beside the bytes of `member` under `key`."""
     metadata = {RUN_KEY: run.id}
@@ -134,7 +184,12 @@ def object_metadata(key: str, member: Member, run: Run) -> ObjectFacts:
     properties = run.options.objects
     if properties is None:
         return ObjectFacts(content_type(key), metadata, encoding)
-    media_type = _declared_type(member.path, properties) or content_type(key)
+    declared_types = (
+        media_type
+        for glob, media_type in properties.content_types.items()
+        if compile_glob(glob).match(member.path)
+    )
+    media_type = next(declared_types, None) or content_type(key)
     return with_properties(ObjectFacts(media_type, metadata, encoding), properties)
 
 
@@ -142,14 +197,6 @@ def with_properties(facts: ObjectFacts, properties: ObjectProperties) -> ObjectF
     """Return `facts` with the properties of all objects of the run."""
     values = {name: getattr(properties, name) or None for name in PASSED_ON}
     return replace(facts, metadata=properties.metadata | facts.metadata, **values)
-
-
-def _declared_type(path: str, properties: ObjectProperties) -> str | None:
-    """Return the type of the first glob that matches a member's path."""
-    for glob, media_type in properties.content_types.items():
-        if compile_glob(glob).match(path):
-            return media_type
-    return None
 
 
 def content_type(key: str) -> str:

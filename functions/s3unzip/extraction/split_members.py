@@ -1,0 +1,370 @@
+"""A member that is split over several tasks: scan, link, extract in slices, finish.
+
+1. *Scan*: one task finds one segment and its last bytes of output, while the bytes before it are
+   unknown. Scans run at once, in any order, and may be repeated: they write the same record.
+2. *Link*: when all scans are done, settling gives each segment its window and its offset in the
+   object, begins one multipart upload and makes the tasks of the slices. A stored member that is
+   copied over several tasks needs no scan, but is linked, too.
+3. *Slice*: one task inflates some segments and uploads their parts. Slices run at once, in any
+   order, and may be repeated: a part that is uploaded again replaces the first one.
+4. *Finish*: when all slices are done, settling compares the size and the CRC-32 of all parts with
+   the directory, and completes the upload. If they differ, one task streams the member.
+
+Rules:
+
+* Linking may be repeated, late or at once. Each time begins an upload of its own, and the ids of
+  the slices' tasks name the upload, so that slices of two uploads do not mix.
+* A slice has at least the store's smallest part, except the last slice.
+* A slice has an outcome only if it failed. Settling then streams the member, which shows the fault.
+* Finishing may be repeated: if the upload is gone, the object under the key decides.
+
+docs/deflate-splitting.md explains the method.
+"""
+
+import math
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from s3unzip import deflate
+from s3unzip.deflate.splitting import preload
+from s3unzip.errors import (
+    ArchiveError,
+    ConflictError,
+    MemberError,
+    NotFoundError,
+    SegmentRecordError,
+    StorageError,
+)
+from s3unzip.extraction.existing_objects import explain_refusal, is_member, resolve_conflict
+from s3unzip.extraction.member_data import MemberData, open_data, open_part, read_range
+from s3unzip.extraction.stream import allowed_size
+from s3unzip.extraction.uploads import (
+    PartPlan,
+    UploadGoneError,
+    abort_upload,
+    begin_upload,
+    check_whole,
+    choose_part_size,
+    complete_once,
+    copy_sizes,
+    cut_evenly,
+    upload_parts,
+)
+from s3unzip.model import Outcome, PlannedMember, Slice, Status, Task, TaskKind
+from s3unzip.runs.records import TaskOutcomes
+from s3unzip.runs.step import RUN_FAULTS, Step, TaskAttempt
+from s3unzip.stores.ahead import map_ahead
+from s3unzip.stores.ports import Upload
+from s3unzip.zip import ByteRange
+from s3unzip.zip.values import WRAP
+
+SEGMENTS_AT_ONCE = 32  # records that are read or written concurrently
+SEGMENTS_AHEAD = 128  # records in memory; each has 65 KiB at most
+
+
+def scan_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
+    """Scan one segment and write its record; without a boundary it joins the segment before it."""
+    preload()  # a thread imports numpy, which only scans need, while the first reads wait for S3
+    task = attempt.task
+    for row in rows:
+        try:
+            data = open_part(attempt, row)
+        except MemberError:  # linking opens the member too, and reports the finding
+            continue
+        segmentation = _segmentation_of(task, row)
+        # A segment is inflated twice, so one of more than half of the member saves no time.
+        longest = max(1, segmentation.count // 2)
+        reader = _ScanReader(data)
+        segment = deflate.scan_segment(segmentation, task.part, reader.read, longest)
+        if segment is not None:
+            record = segment.to_bytes()
+            attempt.records.write_segment(row.member.index, task.part, "scanned", record)
+    attempt.has_no_outcome = True
+
+
+def _segmentation_of(scan: Task, row: PlannedMember) -> deflate.Segmentation:
+    """Return the segmentation of a member from the task of any of its scans.
+
+    All segments but the last have one length. So segment `part` begins at `part` lengths.
+    """
+    start, stop = scan.span
+    distance = stop
+    if scan.part:
+        distance = start // scan.part
+    return deflate.Segmentation(row.member.compressed_size, distance)
+
+
+class _ScanReader:
+    """Reads a member's data for one scan.
+
+    It keeps the bytes of the first search for a boundary, 1.5 MiB at most, because the scan reads
+    them again.
+    """
+
+    def __init__(self, data: MemberData) -> None:
+        self._data = data
+        self._first_bytes = b""
+        self._start = 0  # of the first bytes
+
+    def read(self, span: deflate.Span) -> Iterator[bytes | memoryview]:
+        start = span.start
+        if self._start <= start < self._start + len(self._first_bytes):
+            first_bytes = self._first_bytes[start - self._start : span.stop - self._start]
+            start += len(first_bytes)
+            yield first_bytes
+        pieces = self._data.read(deflate.Span(start, span.stop))
+        if self._first_bytes:
+            yield from pieces
+        else:
+            self._start = start
+            self._first_bytes = b"".join(pieces)
+            yield self._first_bytes
+
+
+class _SlicePlan(NamedTuple):
+    """A slice of which the upload has not begun."""
+
+    offset: int  # of its first byte in the object
+    size: int  # bytes of the object
+    first_number: int  # of its first part
+    parts: int
+    segments: tuple[int, ...] = ()  # that it inflates; a copy has none
+
+
+def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
+    """Return the tasks of the slices of a member, or its outcome if it needs none.
+
+    Args:
+        run_step: settles the run.
+        tasks: all scans, or all copies, of the member.
+    """
+    first = min(tasks, key=lambda task: task.part)
+    row = run_step.read_rows(first.rows)[0]
+    outcome = resolve_conflict(row, run_step)
+    if outcome is not None:
+        return outcome
+    try:
+        data = open_data(run_step, row)
+        data.check_after()
+    except MemberError as error:
+        return Outcome.failed(row.member.index, row.key, error.finding)
+    if first.kind is TaskKind.COPY:
+        return _begin_slices(data, TaskKind.COPY, first, _plan_copies(run_step, row, tasks))
+    try:
+        slices = _link_segments(run_step, row, first)
+    except ArchiveError:
+        return [_stream_task(first, row)]
+    return _begin_slices(data, TaskKind.SLICE, first, slices)
+
+
+def _plan_copies(run_step: Step, row: PlannedMember, copies: Sequence[Task]) -> list[_SlicePlan]:
+    limits = run_step.destination.part_limits
+    min_size = math.ceil(row.member.size / limits.max_parts) + 1  # each slice rounds its parts up
+    part_size = max(run_step.context.tuning.copy_part_bytes, min_size)
+    slices: list[_SlicePlan] = []
+    number = 1
+    for task in copies:
+        start, stop = task.span
+        parts = len(copy_sizes(stop - start, part_size, limits))
+        slices.append(_SlicePlan(start, stop - start, number, parts))
+        number += parts
+    return slices
+
+
+def _begin_slices(
+    data: MemberData, kind: TaskKind, first: Task, slices: Sequence[_SlicePlan]
+) -> list[Task]:
+    """Begin the upload of a member; return the tasks of its slices, the longest first."""
+    row = data.row
+    upload_id = begin_upload(data.run_step, row).upload_id
+    upload_mark = f"{zlib.crc32(upload_id.encode()):08x}"
+    seconds_per_byte = first.seconds * first.parts / max(1, row.member.size)
+    tasks = [
+        Task(
+            id=f"{kind}-{row.member.index:08d}-{part:04d}-{upload_mark}",
+            kind=kind,
+            rows=first.rows,
+            members=1,
+            span=(plan.offset, plan.offset + plan.size),
+            size=plan.size,
+            seconds=round(seconds_per_byte * plan.size, 3),
+            part=part,
+            parts=len(slices),
+            member=row.member.index,
+            slice=Slice(
+                upload_id=upload_id,
+                offset=plan.offset,
+                first_number=plan.first_number,
+                parts=plan.parts,
+                data_start=data.data_range.start,
+                segments=plan.segments,
+            ),
+        )
+        for part, plan in enumerate(slices)
+    ]
+    return sorted(tasks, key=lambda task: -task.size)
+
+
+def _link_segments(run_step: Step, row: PlannedMember, first: Task) -> list[_SlicePlan]:
+    """Write the linked segments; return the slices that they make.
+
+    Raises:
+        DeflateError: the scans do not make one stream.
+        MemberError: the stream has another size than the member.
+    """
+    limits = run_step.destination.part_limits
+    groups = _group_segments(_write_linked(run_step, row, first), limits.min_bytes)
+    total = sum(size for _, size in groups)
+    if not row.member.has_size(total) or total > allowed_size(run_step, row.member):
+        message = f"the segments have {total} bytes, the directory says {row.member.size}"
+        raise MemberError(row.finding("size-mismatch", message))
+    # Each slice rounds its count of parts up: leave that many of the store's limit.
+    reduced_limits = limits._replace(max_parts=limits.max_parts - first.parts)
+    part_size = choose_part_size(total, run_step.context.tuning.part_bytes, reduced_limits)
+    slices: list[_SlicePlan] = []
+    start = 0
+    number = 1
+    for segments, size in groups:
+        parts = max(1, min(math.ceil(size / part_size), size // limits.min_bytes))
+        slices.append(_SlicePlan(start, size, number, parts, segments=tuple(segments)))
+        number += parts
+        start += size
+    return slices
+
+
+def _group_segments(
+    linked: Iterable[tuple[int, deflate.LinkedSegment]], min_bytes: int
+) -> list[tuple[list[int], int]]:
+    """Return the numbers of the segments of each slice, and the bytes that they inflate to.
+
+    A slice has at least `min_bytes`, because a smaller part can only be the last of an upload. A
+    segment may have no bytes at all: at the end it belongs to the slice before it.
+    """
+    groups: list[tuple[list[int], int]] = []
+    segments: list[int] = []
+    size = 0
+    for number, segment in linked:
+        segments.append(number)
+        size += segment.length
+        if size >= min_bytes:
+            groups.append((segments, size))
+            segments = []
+            size = 0
+    if size or not groups:
+        groups.append((segments, size))
+    else:
+        last_segments, _ = groups[-1]
+        last_segments.extend(segments)
+    return groups
+
+
+def _write_linked(
+    run_step: Step, row: PlannedMember, first: Task
+) -> Iterator[tuple[int, deflate.LinkedSegment]]:
+    """Link the scanned segments and write each; yield each with its number once it is written."""
+    index = row.member.index
+    segmentation = _segmentation_of(first, row)
+
+    def read(number: int) -> deflate.ScannedSegment | None:
+        record = run_step.records.find_segment(index, number, "scanned")
+        try:
+            return deflate.ScannedSegment.from_bytes(record or b"")
+        except SegmentRecordError:  # it joins the segment before it; if it is lost, linking fails
+            return None
+
+    def write(segment: deflate.LinkedSegment) -> tuple[int, deflate.LinkedSegment]:
+        number = segmentation.segment_at(segment.start_bit)
+        run_step.records.write_segment(index, number, "linked", segment.to_bytes())
+        return number, segment
+
+    records = map_ahead(read, range(first.parts), SEGMENTS_AT_ONCE, SEGMENTS_AHEAD)
+    scanned = (segment for segment in records if segment is not None)
+    linked = deflate.link_segments(scanned, segmentation.size)
+    yield from map_ahead(write, linked, SEGMENTS_AT_ONCE, SEGMENTS_AHEAD)
+
+
+def extract_slice(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
+    """Inflate the segments of this task and upload their parts."""
+    for row in rows:
+        try:
+            _upload_slice(attempt, row)
+        except ArchiveError as error:
+            attempt.failed(row, error.finding)
+        except (UploadGoneError, SegmentRecordError) as refusal:
+            attempt.failed(row, row.finding("slice-refused", str(refusal)))
+    attempt.has_no_outcome = True
+
+
+def _upload_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
+    task = attempt.task
+    member_slice = attempt.slice
+    # The last slice shows that the member is larger than its 32-bit size says.
+    if row.member.is_wrapped and task.part + 1 == task.parts and task.span[1] >= WRAP:
+        attempt.warnings["size-wrapped"] += 1
+    sizes = cut_evenly(task.size, member_slice.parts)
+    plan = PartPlan(sizes, member_slice.first_number, member_slice.offset)
+    upload = Upload(row.key, member_slice.upload_id)
+    attempt.uploaded = upload_parts(attempt, upload, _inflate_slice(attempt, row), plan)
+
+
+def _inflate_slice(attempt: TaskAttempt, row: PlannedMember) -> Iterator[bytes]:
+    """Yield the content of a slice, and count it in the progress."""
+    data_start = attempt.slice.data_start
+    position = attempt.slice.offset
+    for number in attempt.slice.segments:
+        record = attempt.records.find_segment(row.member.index, number, "linked")
+        segment = deflate.LinkedSegment.from_bytes(record or b"")
+        start, stop = segment.span
+        data = read_range(attempt, ByteRange(data_start + start, data_start + stop))
+        for content in deflate.inflate_segment(segment, data):
+            yield content
+            attempt.passed(row.share_of_work(position, position + len(content)))
+            position += len(content)
+
+
+def _stream_task(first: Task, row: PlannedMember) -> Task:
+    """Return the task that streams a member because its slices do not make it."""
+    return Task(
+        id=f"stream-{row.member.index:08d}",
+        kind=TaskKind.STREAM,
+        rows=first.rows,
+        members=1,
+        span=(0, row.member.compressed_size),
+        size=row.member.size,
+        seconds=first.seconds * first.parts,
+        member=row.member.index,
+    )
+
+
+def finish_member(
+    run_step: Step, slices: Sequence[tuple[Task, TaskOutcomes]]
+) -> list[Task] | Outcome:
+    """Complete the upload of a member whose slices are all done.
+
+    Returns:
+        The outcome of the member. If a slice failed, or the parts do not make the member, the
+        upload is aborted, and the task that streams the member is returned.
+    """
+    first, _ = slices[0]
+    row = run_step.read_rows(first.rows)[0]
+    upload = Upload(row.key, first.slice.upload_id if first.slice else "")
+    parts = tuple(part for _, done in slices for part in done.report.uploaded)
+    outcome: Outcome | None = None
+    try:
+        if not any(done.outcomes for _, done in slices):  # a slice has one only if it failed
+            row = check_whole(parts, row)
+            etag = complete_once(run_step, row, upload, parts)
+            return row.outcome(Status.EXTRACTED, etag=etag)
+    except ConflictError:
+        outcome = explain_refusal(row, run_step)
+    except NotFoundError:  # an earlier settling completed it, or another process aborted it
+        if is_member(row, run_step.run.options, run_step.destination, run_step.calls):
+            return row.outcome(Status.EXTRACTED)
+        return [_stream_task(first, row)]
+    except RUN_FAULTS:
+        raise
+    except (MemberError, StorageError):  # the store refuses these parts; a stream may work
+        pass
+    abort_upload(run_step, upload)
+    return outcome or [_stream_task(first, row)]
