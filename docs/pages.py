@@ -22,7 +22,7 @@ from s3unzip.aws import events
 from s3unzip.cli.main import COMMANDS, INTERNAL_ERROR, PROGRAM, load_command
 from s3unzip.cli.terminal import OUTPUT_LOST, STOPPING
 from s3unzip.explanations import OTHER, explain
-from s3unzip.local.machine import FAULT
+from s3unzip.local.machine import SERVICE_FAULT
 from s3unzip.runs.step import REASONS, STOPPED
 from s3unzip.settling.loop import EXECUTION_FAILED, NOT_READABLE
 from s3unzip.settling.report import TASKS_FAILED
@@ -248,7 +248,7 @@ def make_checks() -> str:
     codes = (
         finding_codes()
         | set(REASONS.values())
-        | {EXECUTION_FAILED, FAULT, NOT_READABLE, TASKS_FAILED, STOPPED}
+        | {EXECUTION_FAILED, SERVICE_FAULT, NOT_READABLE, TASKS_FAILED, STOPPED}
     ) - CHECKS.keys()
     check_described("functions/s3unzip/explanations.py", codes, OTHER.keys())
     rows = (

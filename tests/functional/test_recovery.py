@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from s3unzip.extraction.task import run_task
-from s3unzip.local.locking import BOOT, note_start
-from s3unzip.local.workers import open_context
+from s3unzip.local.run_folders import BOOT, note_start
+from s3unzip.local.worker_process import open_context
 from s3unzip.model import Location, Options, Request, TaskKind
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import make_tuning

@@ -238,7 +238,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ),
     ],
     "extraction/copies.py": [
-        ("copy-not-verified", "        _check_copy(parts, data)\n", ""),
+        ("copy-not-verified", "            _check_copy(parts, data)\n", ""),
     ],
     "settling/nested.py": [
         ("nested-members-elsewhere", 'key[: -len(SUFFIX)] + "/"', 'key + "/"'),

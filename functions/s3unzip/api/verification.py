@@ -22,7 +22,7 @@ from functools import partial
 
 from s3unzip.api.options import at_endpoint, judge_selection, make_policy
 from s3unzip.context import Context, Progress
-from s3unzip.local.locking import runs_of_archive
+from s3unzip.local.run_folders import runs_of_archive
 from s3unzip.model import Options, Request
 from s3unzip.runs.records import RunRecords
 from s3unzip.stores import Stores

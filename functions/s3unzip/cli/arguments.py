@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from s3unzip.contradictions import check_access
 from s3unzip.errors import UsageError
 from s3unzip.globs import has_wildcards
-from s3unzip.local.processors import available_processors
+from s3unzip.local.process_setup import available_processors
 from s3unzip.model import Location, Options
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.options import HelpSection, OptionRow, read_options

@@ -16,7 +16,7 @@ import click
 
 from s3unzip.cli.arguments import Arguments, Declaration, complete_from
 from s3unzip.errors import UsageError
-from s3unzip.local import logs
+from s3unzip.local import process_setup
 from s3unzip.model import Options
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.options import HelpSection, OptionRow, read_options
@@ -162,8 +162,8 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
 def _start_logging(verbose: int) -> None:
     """Log at the level of -v or of `LOG_LEVEL`; worker processes inherit the variable."""
     if verbose:
-        os.environ[logs.LOG_LEVEL] = "info" if verbose == 1 else "debug"
-    level = os.environ.get(logs.LOG_LEVEL)
+        os.environ[process_setup.LOG_LEVEL] = "info" if verbose == 1 else "debug"
+    level = os.environ.get(process_setup.LOG_LEVEL)
     if level and level.lower() not in LEVELS:
-        raise UsageError(f"{logs.LOG_LEVEL}={level}: is not one of {', '.join(LEVELS)}")
-    logs.start_logging()
+        raise UsageError(f"{process_setup.LOG_LEVEL}={level}: is not one of {', '.join(LEVELS)}")
+    process_setup.start_logging()

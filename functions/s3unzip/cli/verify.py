@@ -14,7 +14,7 @@ from s3unzip.cli.progress import VERIFYING, RunDisplay
 from s3unzip.cli.terminal import print_json, warn
 from s3unzip.errors import UsageError
 from s3unzip.figures import show_count, show_seconds
-from s3unzip.local.processors import yield_to_others
+from s3unzip.local.process_setup import yield_to_others
 from s3unzip.model import Location, encode
 from s3unzip.printable import printable, printable_name
 from s3unzip.runs.records import RunRecords

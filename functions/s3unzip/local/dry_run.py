@@ -1,4 +1,4 @@
-"""What a run would write, member by member, found by reading only."""
+"""Decide what a run would do with each member, without writing anything."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -17,12 +17,12 @@ from s3unzip.stores.listing import list_pages
 
 
 class Decision(Struct, frozen=True, omit_defaults=True):
-    """What a run would do about one member: a line of ``s3unzip run --dry-run --json``."""
+    """The action of a run on one object: a line of ``s3unzip run --dry-run --json``."""
 
     key: str
     size: int  # uncompressed bytes
     action: str  # write, overwrite, unchanged, refuse, fail or delete
-    reason: str | None = None  # code, where it is refused or fails
+    reason: str | None = None  # code, if the action is refuse or fail
     message: str | None = None
 
 
@@ -35,8 +35,8 @@ def decide(
 ) -> Iterator[Decision]:
     """Yield what a run of `request` would do, by key; nothing is written.
 
-    `check` is called with what was read of the archive, and may raise to stop here. A run with
-    `delete_extra` would delete what is no member, unless a member fails or is refused.
+    `check` gets the directory that was read, and may raise to stop here. A run with `delete_extra`
+    would delete objects that are not members, unless a member fails or is refused.
     """
     check_request(request)
     calls = context.calls()
@@ -77,7 +77,7 @@ def _decide_members(
     *,
     calls: Calls,
 ) -> Iterator[Decision]:
-    """Yield what a run would do about each member that can be read.
+    """Yield the decision about each selected member.
 
     Args:
         rows: the members, by key.

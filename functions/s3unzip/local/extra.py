@@ -1,7 +1,7 @@
-"""Deletes objects below a run's prefix that are no members of its archive: ``--delete-extra``.
+"""Deletes objects below a run's prefix that are not members of its archive: ``--delete-extra``.
 
-Only a run that wrote all members deletes, and only below a prefix that belongs to its archive
-alone. The caller is asked before the first object goes.
+Only a run that wrote all members deletes objects, and only below a prefix that belongs to its
+archive alone. The caller must confirm before the first object is deleted.
 """
 
 import os
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from s3unzip.context import Context
 from s3unzip.contradictions import check_delete_extra
 from s3unzip.errors import ServiceFaultError, UsageError
-from s3unzip.local.locking import known_runs
+from s3unzip.local.run_folders import known_runs
 from s3unzip.model import Location, Report, Request, Verdict
 from s3unzip.planning.select import MARKER, parse_template
 from s3unzip.runs.records import RunRecords
@@ -26,10 +26,11 @@ OPTION = "--delete-extra"
 
 
 def check_extra(request: Request, home: Location, stores: Stores) -> None:
-    """Refuse a request of which it is not certain what is extra; `home` has this machine's runs.
+    """Refuse a request whose run might delete objects that somebody needs.
 
-    `UsageError`: not all members are extracted; the prefix is none, or holds the archive, the
-    records of runs or what another archive's run wrote.
+    `UsageError`: not all members are extracted. Or the prefix is missing, or objects below it are
+    the archive, the records of runs, or members of another archive. `home` has the records of this
+    machine's runs.
     """
     check_delete_extra(request.options, OPTION)
     target = request.destination
@@ -45,23 +46,23 @@ def check_extra(request: Request, home: Location, stores: Stores) -> None:
             f"{OPTION}: the keys begin with {prefix!r}, which may be the beginning of other keys, "
             "too; end the prefix with a slash"
         )
-    below = Location(target.scheme, target.bucket, prefix)
+    cleared = Location(target.scheme, target.bucket, prefix)
     for name, location in {"the archive": request.source, "the records of runs": home}.items():
-        if _is_below(location, below):
+        if _is_below(location, cleared):
             raise UsageError(f"{OPTION}: {name} ({location}) is below {prefix}")
-    _check_others(request, below, home, stores)
+    _check_runs(request, cleared, home, stores)
 
 
 def clear_extra(
     report: Report, context: Context, confirm: Callable[[Sequence[ListedObject]], bool]
 ) -> Report:
-    """Delete what is extra below the prefix of a completed run; return its report.
+    """Delete the extra objects below the prefix of a completed run; return its report.
 
     Args:
         report: of the run. If it is not COMPLETED, nothing is listed and nothing deleted.
         context: of this process; its requests are counted in the report.
-        confirm: gets what would be deleted, in the order of the keys; nothing is deleted unless
-            it returns True. It is not called if nothing is extra.
+        confirm: gets the extra objects, in the order of the keys; nothing is deleted unless it
+            returns True. It is not called if there are none.
     """
     if report.verdict is not Verdict.COMPLETED:
         return report
@@ -89,7 +90,7 @@ def clear_extra(
 
 
 def _is_below(location: Location, above: Location) -> bool:
-    """Return whether `location` is below `above`; of files, whatever links lead there."""
+    """Return whether `location` is below `above`; for files, after all links are resolved."""
     if (location.scheme, location.bucket) != (above.scheme, above.bucket):
         return False
     if not location.store.is_local:
@@ -97,16 +98,16 @@ def _is_below(location: Location, above: Location) -> bool:
     return (os.path.realpath(location.key) + "/").startswith(os.path.realpath(above.key) + "/")
 
 
-def _check_others(request: Request, below: Location, home: Location, stores: Stores) -> None:
-    """Check that no run of another archive wrote there, as far as this machine knows."""
+def _check_runs(request: Request, cleared: Location, home: Location, stores: Stores) -> None:
+    """Check that no recorded run of another archive wrote to the cleared prefix, above or below."""
     for name in known_runs(home):
         plan = RunRecords.open(stores, name).find_plan()
         if plan is None or plan.run.source.public == request.source.public:
             continue
         destination = plan.run.destination
         prefix = plan.run.key_prefix
-        is_same = (destination.scheme, destination.bucket) == (below.scheme, below.bucket)
-        if is_same and (prefix.startswith(below.key) or below.key.startswith(prefix)):
+        is_same = (destination.scheme, destination.bucket) == (cleared.scheme, cleared.bucket)
+        if is_same and (prefix.startswith(cleared.key) or cleared.key.startswith(prefix)):
             raise UsageError(
                 f"{OPTION}: the run {name} extracted another archive, {plan.run.source}, to "
                 f"{prefix}; give each archive a prefix of its own"

@@ -1,4 +1,4 @@
-"""Runs on this machine: the loop of `settling.loop`, whose tasks worker processes do.
+"""Runs on this machine: the loop of `settling.loop`, with tasks that worker processes do.
 
 A `Machine` has what the runs of one command share: stores, workers, locks. The records of a run are
 the same as on AWS, in a folder.
@@ -24,10 +24,11 @@ from s3unzip.errors import (
     UsageError,
 )
 from s3unzip.extraction.uploads import abort_uploads
-from s3unzip.local.locking import find_dated, lock_run, note_start
-from s3unzip.local.processors import available_processors
-from s3unzip.local.recovery import look_again, may_have_lost, remove_left
-from s3unzip.local.workers import Workers, open_context
+from s3unzip.local.process_setup import available_processors
+from s3unzip.local.recovery import forget_lost, may_have_lost, remove_left
+from s3unzip.local.run_folders import find_dated, lock_run, note_start
+from s3unzip.local.worker_process import open_context
+from s3unzip.local.workers import Workers
 from s3unzip.model import (
     NestedRun,
     Next,
@@ -66,11 +67,8 @@ from s3unzip.zip import Policy
 
 _log = logging.getLogger("s3unzip.machine")
 
-FAULT = "service-fault"  # the reason of a run that a store ended which did not answer
-MAX_TOLD = 3  # folders that a warning names
-
-Check = Callable[[Reading], None]
-Planned = Callable[[Plan], None]
+SERVICE_FAULT = "service-fault"  # the reason of a run whose store did not answer
+MAX_SHOWN = 3  # folders that a warning names
 
 
 class Machine:
@@ -79,7 +77,7 @@ class Machine:
     Args:
         context: of this process; its progress takes what the workers count.
         workers: None: the tasks are done in a thread of this process.
-        stores: how the workers reach stores; other processes are kept off runs below `work` of it.
+        stores: how the workers reach stores; the runs below its `work` are locked. None: no locks.
     """
 
     def __init__(
@@ -91,18 +89,21 @@ class Machine:
         if stores is not None:
             self._home = stores.work.key
         self._progress = context.progress or Progress()
-        self._held = ExitStack()
-        self._workers = self._held.enter_context(workers or Workers(1, context))
-        self._claimed: set[str] = set()
+        self._resources = ExitStack()
+        self._workers = self._resources.enter_context(workers or Workers(1, context))
+        self._locked: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._held.close()
+        self._resources.close()
 
     def run(
-        self, request: Request, check: Check | None = None, planned: Planned | None = None
+        self,
+        request: Request,
+        check: Callable[[Reading], None] | None = None,
+        planned: Callable[[Plan], None] | None = None,
     ) -> Report:
         """Extract one archive from scratch (`resume` goes on with a run); return the report.
 
@@ -114,21 +115,23 @@ class Machine:
         """
         context = self.context
         calls = context.calls()
-        # A person may be asked for a code twice, so no progress is shown yet.
+        # Either store may ask a person for an MFA code, so no progress is shown yet.
         tail = read_tail(context.stores.source(request.source), request.source, context, calls)
         if self._stores is not None:
             sign_in(self._stores, request.destination)
         self._progress.phase("plan")
         if tail.modified is None:
-            tail = tail._replace(modified=self._date_run(run_id(request, tail.pin, modified=None)))
+            tail = tail._replace(
+                modified=self._find_first_time(run_id(request, tail.pin, modified=None))
+            )
         run = run_id(request, tail.pin, tail.modified)
 
-        def claim(reading: Reading) -> None:
+        def prepare(reading: Reading) -> None:
             """Check the archive, lock its run, and drop what an earlier run of the id left."""
             if check is not None:
                 check(reading)
             context.stores.destination(request.destination).check_reachable()
-            self._claim(run)
+            self._lock(run)
             if self._home is not None:
                 note_start(self._home, run)
             drop_calls = context.calls()
@@ -149,8 +152,8 @@ class Machine:
             context.stores.destination(request.destination).check_ready(size)
 
         archive = loop.KnownArchive(tail=tail)
-        settled = loop.begin(request, context, archive, calls, check=claim, planned=accept)
-        return self._go_round(settled)
+        settled = loop.begin(request, context, archive, calls, check=prepare, planned=accept)
+        return self._do_rounds(settled)
 
     def check_cost(self, plan: Plan, max_cost: float) -> None:
         """Refuse a plan whose cost is above `max_cost` dollars (`BudgetError`)."""
@@ -173,29 +176,23 @@ class Machine:
 
         `show` is called with the plan before the first task begins.
         """
-        self._claim(run)
+        self._lock(run)
         plan = RunRecords.open(self.context.stores, run).read_plan()
         if show is not None:
             show(plan)
         step = Step(plan.run, "resume", self.context, self.context.calls())
         with suppress(UnreadableRecordError):  # then the run begins anew
-            self._recover(step)
-        return self._go_round(loop.resume(run, self.context, failed=failed))
-
-    def _recover(self, step: Step) -> None:
-        """Remove what killed workers left, and forget what a loss of power took."""
-        remove_left(step)
-        if self._home is None:
-            return
-        run = step.run.id
-        look_again(step, restarted=may_have_lost(self._home, run, step.destination))
-        note_start(self._home, run)
+            remove_left(step)
+            if self._home is not None:
+                forget_lost(step, restarted=may_have_lost(self._home, run, step.destination))
+                note_start(self._home, run)
+        return self._do_rounds(loop.resume(run, self.context, failed=failed))
 
     def run_nested(self, report: Report) -> Iterator[NestedRun]:
-        """Extract the archives that a run extracted, level by level; yield what became of each.
+        """Extract the archives that a run extracted, level by level; yield the result of each.
 
-        Each archive gets the rest of the budget after the archives before it. ``nested.jsonl`` of
-        the outer run has the same results.
+        Each archive gets what the archives before it left of the budget. ``nested.jsonl`` of the
+        outer run has the same results.
         """
         if not has_nested(report):
             return
@@ -234,9 +231,9 @@ class Machine:
             records.write_nested(results)
 
     def _open_inner(self) -> Machine:
-        """Return the machine for nested archives: it reads where this one writes.
+        """Return the machine for nested archives: it reads from the destination of this one.
 
-        That is this machine, unless the destination is reached in another way than the source.
+        It is this machine if the same options reach source and destination.
         """
         stores = self._stores and self._stores.at_destination()
         if stores is None or stores == self._stores:
@@ -248,43 +245,41 @@ class Machine:
             processes=self._workers.processes,
             progress=self.context.progress,
         )
-        return self._held.enter_context(machine)
+        return self._resources.enter_context(machine)
 
-    def _date_run(self, run: str) -> float:
+    def _find_first_time(self, run: str) -> float:
         """Return the time for the id of a run whose archive has no date: that of its first run.
 
         Args:
             run: the id without a date.
         """
-        home = self._stores and self._stores.work
-        dated = None
-        if home and home.store.is_local:
-            dated = find_dated(home, run)
-        if dated is None:
-            return self.context.clock.now()
-        return dated
+        if self._stores is not None and self._stores.work.store.is_local:
+            first_time = find_dated(self._stores.work, run)
+            if first_time is not None:
+                return first_time
+        return self.context.clock.now()
 
-    def _claim(self, run: str) -> None:
+    def _lock(self, run: str) -> None:
         """Keep other processes off a run, until this machine is closed."""
-        if self._home is not None and run not in self._claimed:
-            self._held.enter_context(lock_run(self._home, run))
-            self._claimed.add(run)
+        if self._home is not None and run not in self._locked:
+            self._resources.enter_context(lock_run(self._home, run))
+            self._locked.add(run)
 
-    def _go_round(self, settled: loop.Settled) -> Report:
+    def _do_rounds(self, settled: loop.Settled) -> Report:
         """Do round after round; return the report of the run.
 
-        `InterruptedRunError`: Ctrl-C; what is done is on record.
+        `InterruptedRunError`: Ctrl-C; finished members are on record.
         """
         context = self.context
         workers = self._workers
         records = RunRecords.open(context.stores, settled.next.run)
         plan = records.find_plan()
         if plan is None and settled.report is not None:
-            return settled.report  # it was refused
+            return settled.report  # the archive was refused
         run = (plan or records.require_plan()).run
         is_new = True
         context.stores.end_beginning()
-        since = context.clock.now()
+        started = context.clock.now()
         try:
             while settled.report is None:
                 state = settled.next
@@ -295,17 +290,18 @@ class Machine:
                 is_new = False
                 has_scans = any(task.kind is TaskKind.SCAN for task in tasks)
                 self._progress.phase("scan" if has_scans else "extract")
-                is_stopped = partial(_is_stopped, records)
-                fault = workers.do_all(run, tasks, is_stopped, at_once=state.workers)
+                fault = workers.do_all(
+                    run, tasks, partial(_is_stopped, records), at_once=state.workers
+                )
                 self._progress.phase("link" if has_scans else "report")
                 settled = _settle(state, records, context, fault)
                 if settled.report is not None and settled.report.reason == STOPPED:
                     raise KeyboardInterrupt  # noqa: TRY301 - it ends as by Ctrl-C
             _make_folders(run, records, context)
         except KeyboardInterrupt as interrupt:
-            raise _interrupted(settled, run, records, context) from interrupt
+            raise _report_interruption(settled, run, records, context) from interrupt
         except UnreadableRecordError as damage:
-            return _end_unreadable(run, damage, since, context)
+            return _report_damage(run, damage, started, context)
         return finish_source(run.after_success, settled.report, context)
 
 
@@ -319,8 +315,8 @@ def open_machine(
     """Return a machine; `progress` takes what its workers count.
 
     Args:
-        tuning: None: the defaults, for so many workers.
-        processes: processes that do tasks, at most. None: one for each processor.
+        tuning: None: the defaults for this number of workers.
+        processes: at most so many do tasks, with this one. None: one for each processor.
     """
     if processes is None:
         processes = len(available_processors())
@@ -333,9 +329,9 @@ def open_machine(
 
 
 def drop_uploads(step: Step) -> int:
-    """Drop the uploads and the files that killed workers of a run left; return how many."""
-    small = {TaskKind.BATCH, TaskKind.SCAN}
-    spans = {task.rows for task in step.records.tasks() if task.kind not in small}
+    """Drop the uploads and the files that killed workers of a run left; return their number."""
+    without_uploads = {TaskKind.BATCH, TaskKind.SCAN}
+    spans = {task.rows for task in step.records.tasks() if task.kind not in without_uploads}
     keys = [row.key for span in spans for row in step.read_rows(span)]
     return abort_uploads(step, keys) + remove_left(step)
 
@@ -343,15 +339,15 @@ def drop_uploads(step: Step) -> int:
 def _settle(
     state: Next, records: RunRecords, context: Context, fault: ServiceFaultError | None
 ) -> loop.Settled:
-    """Settle a round; a store that was given up in the round, or is now, ends the run."""
+    """Settle a round. The run ends if a store does not answer: in the round (`fault`), or now."""
     if fault is not None and records.find_stop() is None:
-        records.write_stop(Stop(Verdict.FAILED, FAULT, str(fault)))
+        records.write_stop(Stop(Verdict.FAILED, SERVICE_FAULT, str(fault)))
     try:
         return loop.settle(state, context)
-    except ServiceFaultError as given_up:
+    except ServiceFaultError as new_fault:
         if fault is not None:
             raise
-        return _settle(state, records, context, given_up)
+        return _settle(state, records, context, new_fault)
 
 
 def _is_stopped(records: RunRecords) -> bool:
@@ -360,7 +356,7 @@ def _is_stopped(records: RunRecords) -> bool:
     return stop is not None and stop.reason == STOPPED
 
 
-def _interrupted(
+def _report_interruption(
     settled: loop.Settled, run: Run, records: RunRecords, context: Context
 ) -> InterruptedRunError:
     """Write the report of a run that is stopped; return the error that says how to go on."""
@@ -376,14 +372,14 @@ def _interrupted(
     )
 
 
-def _end_unreadable(
-    run: Run, damage: UnreadableRecordError, since: float, context: Context
+def _report_damage(
+    run: Run, damage: UnreadableRecordError, started: float, context: Context
 ) -> Report:
     """Write the report of a run whose records were damaged while it was at work."""
     failed = loop.FailedExecution(
         run.id,
         stop_for(damage),
-        began=since,
+        began=started,
         ended=context.clock.now(),
         request=run.request,
         pin=run.pin,
@@ -395,10 +391,10 @@ def _end_unreadable(
 
 
 def _make_folders(run: Run, records: RunRecords, context: Context) -> None:
-    """Create the archive's folders, also those without files, in a destination that is a folder.
+    """Create the archive's folders, even without files, if the destination is a folder.
 
-    The members come first: where a file has the name of a folder, the file stays and a warning is
-    logged.
+    The members are written first. So if a member has the name of a folder, its file stays and a
+    warning is logged.
     """
     destination = context.stores.destination(run.destination)
     if not isinstance(destination, FolderDestination):
@@ -413,14 +409,14 @@ def _make_folders(run: Run, records: RunRecords, context: Context) -> None:
     except UnreadableRecordError as damage:
         refused.append(str(damage))
     if refused:
-        _log.warning("folders not created: %d; %s", len(refused), "; ".join(refused[:MAX_TOLD]))
+        _log.warning("folders not created: %d; %s", len(refused), "; ".join(refused[:MAX_SHOWN]))
 
 
 def describe_machine(job: Job, stores: StoreConfig | None, workers: int) -> Platform:
-    """Return this machine as an estimate sees it, beside the stores of a run.
+    """Return this machine's rates and prices for an estimate of a run.
 
     Args:
-        job: the run, or what is asked for.
+        job: has the source and the destination of the run.
         stores: how its stores are reached; None: they cost nothing.
         workers: processes.
     """

@@ -1,17 +1,17 @@
-"""What a killed program or a loss of power leaves of a run into a folder, and how the run goes on.
+"""Resume a run into a folder after its program was killed, or after a power failure.
 
 The rules:
 
-1. Nothing is synced while a run is at work. So a loss of power takes members and parts that are on
-   record as done: a file may be missing, cut short, or hold zeros.
-2. Before a run goes on, each member on record is looked at again. The file must be there with its
-   size: one call a member. If the machine was started anew since a process worked on the run, the
-   file is read, and its CRC-32 compared; and no part of a split member counts as done. What is lost
-   is done again by the next round.
+1. Files are not synced while a run is at work. So a power failure may lose members and parts that
+   are on record as done: a file may be missing, cut short, or hold zeros.
+2. Before a run goes on, each member on record is checked again. Its file must exist with the right
+   size: one call a member. If the machine was restarted since a process worked on the run, the file
+   is read and its CRC-32 compared, and no part of a split member counts as done. The next round
+   does lost members again.
 3. Records that are damaged count as absent (`runs.records`).
-4. A killed worker leaves files whose names begin as those of its run do. They are removed from the
-   folders of the run's members.
-5. Whoever calls this holds the lock of the run (`local.locking`), so no other process writes now.
+4. A killed worker leaves files whose names begin with the mark of its run. They are removed from
+   the folders of the run's members.
+5. The caller holds the lock of the run (`local.run_folders`), so no other process writes now.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 
 from s3unzip.extraction.existing_objects import is_same_object
-from s3unzip.local.locking import was_restarted
+from s3unzip.local.run_folders import was_restarted
 from s3unzip.model import Outcome, Status
 from s3unzip.runs.records import REPORT
 from s3unzip.runs.step import Step
@@ -31,16 +31,16 @@ _log = logging.getLogger("s3unzip.recovery")
 
 
 def may_have_lost(home: str, run: str, destination: Destination) -> bool:
-    """Return whether a loss of power may have taken what is on record of a run as done."""
+    """Return whether a power failure may have lost members that are on record as done."""
     return isinstance(destination, FolderDestination) and was_restarted(home, run)
 
 
-def look_again(step: Step, *, restarted: bool) -> None:
-    """Forget what is on record as done and is not in the folder any more.
+def forget_lost(step: Step, *, restarted: bool) -> None:
+    """Forget the outcomes of members that are on record as done, but are not in the folder.
 
     Args:
-        step: its run goes on; its destination may be a store that keeps what it was given.
-        restarted: whether the machine was started anew since a process worked on the run.
+        step: its run goes on. If its destination is not a folder, nothing is lost.
+        restarted: whether the machine was restarted since a process worked on the run.
     """
     destination = step.destination
     if not isinstance(destination, FolderDestination):
@@ -55,7 +55,7 @@ def look_again(step: Step, *, restarted: bool) -> None:
 
     lost = forget_outcomes(step, is_lost)
     if lost:
-        step.records.store.delete([REPORT])  # it is not true any more
+        step.records.store.delete([REPORT])  # it counts the lost members as extracted
         _log.warning("members on record that are not in the folder: %d; done again", lost)
     if restarted:
         for task in list(step.records.tasks()):
@@ -69,6 +69,6 @@ def remove_left(step: Step) -> int:
     if not isinstance(destination, FolderDestination):
         return 0
     folders = {""}
-    for span in {task.rows for task in step.records.tasks()}:  # slices of a member share one
+    for span in {task.rows for task in step.records.tasks()}:  # slices of a member have equal spans
         folders.update(destination.locate(row.key).folder for row in step.read_rows(span))
     return sum(destination.remove_own(folder, step.run.id) for folder in folders)

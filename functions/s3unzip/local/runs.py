@@ -1,4 +1,4 @@
-"""The runs that this machine did. They have no executions."""
+"""The runs of this machine. They have no executions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from msgspec import convert
 
 from s3unzip.errors import ServiceFaultError, UnreadableRecordError, UsageError
-from s3unzip.local.locking import LOCK, is_at_work, known_runs, lock_run
+from s3unzip.local.run_folders import LOCK, is_at_work, known_runs, lock_run
 from s3unzip.model import Stop, Verdict
 from s3unzip.runs.run_list import RUNNING, RecentRun, RunList
 from s3unzip.runs.step import STOPPED
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.open import open_stores
 
-ENDED = "ENDED"  # the state of a run that no process is at
+ENDED = "ENDED"  # the state of a run on which no process works
 STOP_SECONDS = 60.0  # limit of waiting for a stopped run to end
 
 
@@ -40,38 +40,38 @@ class LocalRuns(RunList):
             yield RecentRun(run, "", self._folder(run).stat().st_mtime)
 
     def begun(self, limit: int) -> Iterator[str]:
-        """Yield the runs of which anything is on record; a run has its lock before its plan."""
-        runs = known_runs(self.work_location)
-        return islice(filter(self._has_begun, runs), limit)
+        """Yield the runs that have a record or are at work: a run has its lock before its plan."""
+
+        def has_begun(run: str) -> bool:
+            has_records = any(path.name != LOCK for path in self._folder(run).iterdir())
+            return has_records or is_at_work(self.work_location.key, run)
+
+        return islice(filter(has_begun, known_runs(self.work_location)), limit)
 
     def has(self, run: str) -> bool:
         """Return whether there is a folder of a run."""
         return run in known_runs(self.work_location)
 
-    def _has_begun(self, run: str) -> bool:
-        has_records = any(entry.name != LOCK for entry in self._folder(run).iterdir())
-        return has_records or is_at_work(self.work_location.key, run)
-
     def prune(self, before: float) -> int:
-        """Remove the records of runs that ended; return how many runs these were.
+        """Remove the records of runs that ended; return the number of these runs.
 
-        Runs stay that `resume` may continue, that a process is at, or that changed after `before`,
-        in Unix seconds.
+        A run stays if `resume` may continue it, if a process works on it, or if it changed after
+        `before`, in Unix seconds.
         """
         count = 0
         for run in known_runs(self.work_location):
             folder = self._folder(run)
             if folder.stat().st_mtime >= before or self._may_continue(run):
                 continue
-            with suppress(UsageError), lock_run(self.work_location.key, run):
+            with suppress(UsageError), lock_run(self.work_location.key, run):  # it is at work
                 shutil.rmtree(folder)
                 count += 1
-            with suppress(OSError):  # another run of the day
+            with suppress(OSError):  # the folder of the day has another run
                 folder.parent.rmdir()
         return count
 
     def _may_continue(self, run: str) -> bool:
-        """Return whether a run has work left, or records that nobody can read."""
+        """Return whether a run has work left, or records that cannot be read."""
         records = self.records(run)
         try:
             report = records.find_report()
@@ -87,7 +87,7 @@ class LocalRuns(RunList):
         return Path(self.work_location.key, "runs", run)
 
     def connections(self, run: str) -> StoreConfig:
-        """Return how the run's stores were reached; a command about the run remembers it."""
+        """Return how the run reached its stores, for a command about the run."""
         try:
             plan = self.records(run).find_plan()
         except UnreadableRecordError:
@@ -97,21 +97,21 @@ class LocalRuns(RunList):
         return convert(plan.stores, StoreConfig)
 
     def state(self, run: str) -> str:
-        """Return `RUNNING` while a process plans the run or works on it; then `ENDED`."""
+        """Return `RUNNING` while a process plans the run or works on it, else `ENDED`."""
         return RUNNING if is_at_work(self.work_location.key, run) else ENDED
 
     def stop(self, run: str) -> bool:
         """Stop the run and wait for its end; return False if it had ended.
 
-        Its process sees the stop on record, lets its workers write their outcomes, and writes the
-        report. So this works for a run of any process that has the same records.
+        The process of the run sees the stop on record, lets its workers write their outcomes, and
+        writes the report.
         """
         records = self.records(run)
         deadline = time.monotonic() + STOP_SECONDS
         if self.state(run) != RUNNING:
             return False
         while self.state(run) == RUNNING:
-            if records.find_stop() is None:  # a run drops what is on record before it plans
+            if records.find_stop() is None:  # again, because a run drops its records when it plans
                 message = "the run was stopped by s3unzip abort"
                 records.write_stop(Stop(Verdict.FAILED, STOPPED, message))
             if time.monotonic() > deadline:

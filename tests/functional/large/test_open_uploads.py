@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from s3unzip.local.locking import lock_run
 from s3unzip.local.machine import drop_uploads
-from s3unzip.local.open_uploads import OpenUploads
+from s3unzip.local.run_folders import OpenUploads, lock_run
 from s3unzip.runs.step import Step
 from s3unzip.stores.ports import ObjectFacts
 from tests.functional.large.test_copy import ARCHIVE, CONTENT

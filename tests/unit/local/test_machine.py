@@ -1,7 +1,7 @@
 """Runs on one machine: what ends them, and how they go on."""
 
 from s3unzip.errors import ServiceFaultError
-from s3unzip.local.machine import FAULT, Machine
+from s3unzip.local.machine import SERVICE_FAULT, Machine
 from s3unzip.model import Verdict
 from s3unzip.stores.ports import Buffer, ObjectFacts
 from tests.support.memory import MemoryBucket
@@ -40,7 +40,7 @@ def test_a_dead_store_ends_the_run_once() -> None:
     world = _small_tasks()
     dead = world.buckets.buckets["out"] = Dying(puts=12)
     report = Machine(world.context).run(world.request(ARCHIVE))
-    assert (report.verdict, report.reason) == (Verdict.FAILED, FAULT)
+    assert (report.verdict, report.reason) == (Verdict.FAILED, SERVICE_FAULT)
     assert "connection refused" in str(report.message)
     assert len(dead.objects) == 12
     assert world.records(report.run).list_rounds() == [0]  # there is no other round

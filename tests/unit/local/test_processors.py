@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 
-from s3unzip.local.processors import yield_to_others
+from s3unzip.local.process_setup import yield_to_others
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these policies")
 

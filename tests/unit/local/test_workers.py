@@ -17,7 +17,8 @@ import pytest
 from s3unzip.context import Context, Progress
 from s3unzip.errors import InterruptedRunError
 from s3unzip.local.machine import Machine
-from s3unzip.local.workers import Counted, OpenContext, Workers, WorkerTally, open_context
+from s3unzip.local.worker_process import OpenContext, TaskCounts, open_context
+from s3unzip.local.workers import Workers, WorkerTally
 from s3unzip.model import Report, Request, Verdict
 from s3unzip.settings import make_tuning
 from s3unzip.stores.clock import LocalClock
@@ -97,7 +98,9 @@ class Openings:
 
 def _pids() -> list[int]:
     children = filter(is_running, descendants(os.getpid()))
-    return [pid for pid in children if b"workers" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [
+        pid for pid in children if b"worker_process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
 
 
 def test_killed_workers_are_replaced(tmp_path: Path) -> None:
@@ -222,11 +225,11 @@ def test_attempts_that_are_on_record_add_up() -> None:
     """A fault ends an attempt: the next one counts only what it adds, and messages count once."""
     shown = Told()
     tally, first, second = WorkerTally(shown), Counter[str](), Counter[str]()
-    tally.take(first, Counted({"extracted": 4, "bytes_done": 50}))
-    tally.take(first, Counted({"bytes_done": -10}))  # a large member begins again
+    tally.take(first, TaskCounts({"extracted": 4, "bytes_done": 50}))
+    tally.take(first, TaskCounts({"bytes_done": -10}))  # a large member begins again
     for seconds in (58, 57):  # two workers meet the same dead store: one line
         trouble = f"no answer from http://s3, retrying for {seconds} s"
-        tally.take(second, Counted({"extracted": 1}, trouble=trouble))
-    tally.take(second, Counted({"extracted": 1, "bytes_done": 20}))
+        tally.take(second, TaskCounts({"extracted": 1}, trouble=trouble))
+    tally.take(second, TaskCounts({"extracted": 1, "bytes_done": 20}))
     assert shown.counts == {"extracted": 7, "bytes_done": 60}
     assert shown.troubles == ["no answer from http://s3, retrying for 58 s"]

@@ -1,4 +1,4 @@
-"""A worker's threads on the machine's processors, and its buffers in the C allocator.
+"""Set up a process of this machine: its logging, its threads on the processors, its allocator.
 
 A worker has tens of threads that wait for the interpreter's lock or for a PUT, each for
 microseconds. Linux moves each woken thread to an idle processor, where it preempts the running
@@ -12,7 +12,38 @@ large buffers in the heaps of the threads, where they leave holes. Fixed thresho
 """
 
 import contextlib
+import logging
 import os
+import sys
+
+from s3unzip.printable import printable
+
+LOG_LEVEL = "S3UNZIP_LOG_LEVEL"  # worker processes inherit it
+TRIM_THRESHOLD = -1  # M_TRIM_THRESHOLD of malloc.h
+MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD
+LARGE = 4 * 1024**2  # smaller buffers are too frequent for a system call each
+MAX_KEPT = 64 * 1024**2  # free at the end of a heap
+
+
+class _PrintableFormatter(logging.Formatter):
+    """Escapes characters that are not printable: messages quote servers."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's
+        return printable(super().formatMessage(record))
+
+
+def start_logging() -> None:
+    """Log to standard error at the level in `LOG_LEVEL`; log nothing without this variable."""
+    level = os.environ.get(LOG_LEVEL)
+    if not level:
+        return
+    logger = logging.getLogger("s3unzip")
+    if not logger.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        form = "%(asctime)s %(levelname)-7s %(process)d %(message)s"
+        handler.setFormatter(_PrintableFormatter(form))
+        logger.addHandler(handler)
+    logger.setLevel(level.upper())
 
 
 def available_processors() -> list[int]:
@@ -28,12 +59,6 @@ def yield_to_others() -> None:
         with contextlib.suppress(OSError):  # a sandbox may forbid it
             if os.sched_getscheduler(0) == os.SCHED_OTHER:  # otherwise the user chose a policy
                 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-
-
-TRIM_THRESHOLD = -1  # M_TRIM_THRESHOLD of malloc.h
-MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD
-LARGE = 4 * 1024**2  # smaller buffers are too frequent for a system call each
-MAX_KEPT = 64 * 1024**2  # free at the end of a heap
 
 
 def tune_allocator() -> None:

@@ -1,12 +1,21 @@
-"""The runs of this machine: which there are, and a lock, so that one process works on each.
+"""The folders of this machine's runs: which runs there are, their locks, and their uploads.
 
-A second process would replace the plan of the first, delete its outcomes and abort its uploads. So
-a run is locked before anything of it is written. The kernel holds the lock, on a file in the run's
-folder, and releases it whenever and however the process ends.
+A second process at a run would replace the plan of the first, delete its outcomes and abort its
+uploads. So a run is locked before anything of it is written. The kernel holds the lock, on a file
+in the run's folder, and releases it whenever and however the process ends.
+
+Two runs may write the same keys at once. A run that drops what killed workers left finds uploads by
+their keys. So each multipart upload has a file below ``uploads/``, beside the runs, with the id of
+its run.
+
+* The file is written after the upload begins. It is removed before or after the upload ends. An
+  upload may be dropped if it has no file, if nobody works on its run, or by its own run.
+* A killed process leaves its files. They are ignored once nobody works on their run.
 """
 
 import errno
 import fcntl
+import hashlib
 import os
 import re
 import subprocess
@@ -19,15 +28,15 @@ from pathlib import Path
 from s3unzip.errors import AccessDeniedError, UsageError
 from s3unzip.model import Location
 from s3unzip.run_ids import STEM_AT, run_stem, time_of_run
-from s3unzip.stores.files import PRIVATE, make_folders, translate_error
+from s3unzip.stores.files import PRIVATE, explaining, make_folders, translate_error
 from s3unzip.stores.locations import HOME_ADVICE
 
 LOCK = "lock"
 BOOT = "boot"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 ASK_BOOT_ID = ("/usr/sbin/sysctl", "-n", "kern.bootsessionuuid")
-DAY_FOLDER = re.compile(r"\d{4}-\d\d-\d\d")  # the folder of the runs of archives that were put then
-# `is_at_work` holds the lock of an idle run for a moment.
+DAY_FOLDER = re.compile(r"\d{4}-\d\d-\d\d")  # has the runs of archives that were put on that day
+# `is_at_work` of another process holds the lock of an idle run for a moment, so try again.
 TRIES = 5
 PAUSE = 0.02  # seconds
 
@@ -42,7 +51,7 @@ def lock_run(home: str, run: str) -> BufferedWriter:
         make_folders(folder, PRIVATE)
         file = open(folder / LOCK, "ab", opener=partial(os.open, mode=0o600))  # noqa: SIM115 - the caller closes it
     except OSError as error:
-        raise _explain(error, folder) from error
+        raise _explain_denial(error, folder) from error
     for _ in range(TRIES):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -56,8 +65,8 @@ def lock_run(home: str, run: str) -> BufferedWriter:
     )
 
 
-def _explain(error: OSError, folder: Path) -> Exception:
-    """Return the error of a folder for records that cannot be used, with what helps."""
+def _explain_denial(error: OSError, folder: Path) -> Exception:
+    """Return an error with advice if access to a folder for records is denied; else `error`."""
     if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return error
     denied = translate_error(error, str(error.filename or folder))
@@ -74,7 +83,7 @@ def was_restarted(home: str, run: str) -> bool:
 
 
 def note_start(home: str, run: str) -> None:
-    """Note the machine's current boot as the one in which a process works on `run`."""
+    """Record that a process works on `run` since the machine's current boot."""
     path = Path(home, "runs", run, BOOT)
     path.touch(mode=0o600)
     path.write_bytes(read_boot_id())
@@ -102,7 +111,7 @@ def is_at_work(home: str, run: str) -> bool:
 
 
 def known_runs(home: Location) -> list[str]:
-    """Return the ids of the runs below `home`, the latest first: by the times of their folders."""
+    """Return the ids of the runs below `home`, by the times of their folders, the latest first."""
     folder = Path(home.key, "runs")
     try:
         days = [day for day in os.scandir(folder) if DAY_FOLDER.fullmatch(day.name)]
@@ -110,18 +119,15 @@ def known_runs(home: Location) -> list[str]:
     except FileNotFoundError:
         return []
     except PermissionError as error:
-        raise _explain(error, folder) from error
+        raise _explain_denial(error, folder) from error
     folders.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
     return [os.path.relpath(entry.path, folder) for entry in folders]
 
 
 def find_dated(home: Location, run: str) -> float | None:
-    """Return the time in the id of the latest run below `home` that has the id `run` otherwise."""
-    ids = (dated for dated in known_runs(home) if dated[STEM_AT:] == run[STEM_AT:])
-    latest = next(ids, None)
-    if latest is None:
-        return None
-    return time_of_run(latest)
+    """Return the time in the id of the latest run whose id differs from `run` only in its time."""
+    same_stem = (dated for dated in known_runs(home) if dated[STEM_AT:] == run[STEM_AT:])
+    return next(map(time_of_run, same_stem), None)
 
 
 def runs_of_archive(home: Location, source: Location) -> list[str]:
@@ -130,3 +136,36 @@ def runs_of_archive(home: Location, source: Location) -> list[str]:
     # The ids of older versions have more of the stem, and a hash of eight digits.
     of_archive = re.compile(rf"[^/]+/\d+-{stem}[A-Za-z0-9-]*-[0-9a-f]{{8,16}}")
     return [run for run in reversed(known_runs(home)) if of_archive.match(run)]
+
+
+class OpenUploads:
+    """The notes of multipart uploads whose runs have their records below `home`."""
+
+    def __init__(self, home: str) -> None:
+        self._home = home
+        self._folder = Path(home, "uploads")
+
+    def note(self, upload_id: str, run: str) -> None:
+        """Note that `run` began an upload."""
+        path = self._path_of(upload_id)
+        with explaining(str(path)):
+            make_folders(self._folder, PRIVATE)
+            path.write_text(run)
+
+    def forget(self, upload_id: str) -> None:
+        """Forget an upload that is complete or aborted."""
+        path = self._path_of(upload_id)
+        with explaining(str(path)):
+            path.unlink(missing_ok=True)
+
+    def is_of_another(self, upload_id: str, run: str) -> bool:
+        """Return whether an upload belongs to a run other than `run` that is still at work."""
+        try:
+            owner = self._path_of(upload_id).read_text()
+        except FileNotFoundError:
+            return False
+        return owner != run and is_at_work(self._home, owner)
+
+    def _path_of(self, upload_id: str) -> Path:
+        """Return the file of an upload; its id may be too long for the name of a file."""
+        return self._folder / hashlib.sha256(upload_id.encode()).hexdigest()[:32]
