@@ -3,9 +3,9 @@
 LIST returns keys, sizes and ETags. An object whose ETag is on record needs no further request. For
 the others, HEAD returns a CRC-32. An object that was replaced after a run wrote it is read.
 
-The records of runs have the ETag that the store answered each PUT and Complete with. A run writes
+The records of runs have the ETag that the store returned for each PUT and Complete. A run writes
 an object only after it has compared the bytes with the archive's directory. So an object that still
-has that ETag is proved, whatever its metadata says.
+has this ETag is equal to its member, whatever its metadata says.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ from s3unzip.stores.ports import ListedObject, StoredObject
 from s3unzip.zip.values import WRAP
 
 LISTS = 16  # ranges of keys that are listed concurrently
-ORDER_ADVICE = "leave out --objects"
 OBJECTS_OF_A_JOB = 16  # that a thread asks for one after the other
 _KEY = attrgetter("key")
 T = TypeVar("T")
@@ -71,7 +70,7 @@ class Kind(StrEnum):
 class Proof(StrEnum):
     """The evidence for an object's bytes; docs/howto/verify.md says what each proves."""
 
-    RECORD = "record"  # the store: the ETag equals the one that the store returned for a run's PUT
+    RECORD = "record"  # the store: its ETag equals the one that it returned for a run's PUT
     CHECKSUM = "checksum"  # the store: its own CRC-32 of the bytes is the directory's
     READ = "read"  # this verify, which read the bytes
     METADATA = "metadata"  # the writer of the object: its zip-crc32 is the directory's
@@ -127,16 +126,14 @@ class Effort(NamedTuple):
 
 
 class _Expected(Struct, frozen=True, gc=False):
-    """One object that should exist."""
-
     key: str
     size: int = 0
     crc32: int | None = None  # None: the archive does not declare it
     is_selected: bool = True  # False: the object of a member that is not selected; it is not extra
     is_wrapped: bool = False  # only the lower 32 bits of the size are known
 
-    def fit(self, listed: ListedObject | None) -> _Expected:
-        """Return the object with the size of the listed one, if the member can have it."""
+    def with_listed_size(self, listed: ListedObject | None) -> _Expected:
+        """Return the object with the size of the listed one, if the member can have this size."""
         if self.is_wrapped and listed is not None and (listed.size - self.size) % WRAP == 0:
             return replace(self, size=listed.size)
         return self
@@ -156,9 +153,9 @@ def verify_objects(
         request: archive, destination and options, as the run had them.
         context: stores and rules; progress goes to ``extracted`` (equal) and ``failed``.
         effort: concurrency, and what to trust.
-        written: the ETags that the store returned to runs.
+        written: the ETags that the store returned to runs; a deep verify ignores them.
         each: called with every object and its result.
-        check: called with what was read of the archive; may raise to stop here.
+        check: called with the directory that was read; may raise to stop here.
     """
     started = context.clock.now()
     if written is None or effort.deep:
@@ -167,12 +164,14 @@ def verify_objects(
     reading = read_archive(request, context, calls)
     if check is not None:
         check(reading)
-    expected = _expect(request, reading)
+    expected = _list_expected(request, reading)
     begin = partial(_ObjectComparison, request, context, effort, written=written, each=each)
     comparison = _compare_all(begin, expected)
     results = comparison.results
+    proofs = results.proofs
+    counts = results.counts
     return Verification(
-        verdict=Comparison.DIFFERENT if results.counts else Comparison.EQUAL,
+        verdict=Comparison.DIFFERENT if counts else Comparison.EQUAL,
         source=request.source.public,
         pin=reading.pin,
         destination=request.destination,
@@ -180,11 +179,11 @@ def verify_objects(
         deep=effort.deep,
         members=sum(member.is_selected for member in expected),
         refused=len(reading.failures),
-        equal=results.proofs.total(),
-        proofs=results.counted_proofs,
+        equal=proofs.total(),
+        proofs={proof.value: proofs[proof] for proof in Proof if proofs[proof]},
         records=tuple(written.runs),
-        counts=results.counted_differences,
-        differences=results.differences,
+        counts={kind.value: counts[kind] for kind in Kind if counts[kind]},
+        differences=results.first_differences,
         bytes_read=results.bytes_read,
         requests=calls.requests + comparison.requests,
         started=started,
@@ -200,8 +199,8 @@ def _compare_all(
     try:
         first.compare(expected)
     except UnorderedListError as error:
-        if first.results.were_reported:
-            message = f"{error}, and objects were told before: {ORDER_ADVICE}"
+        if first.results.were_reported:  # the second time would report them again
+            message = f"{error}, and results were already reported: leave out --objects"
             raise StorageError(message) from error
     else:
         return first
@@ -211,8 +210,8 @@ def _compare_all(
     return second
 
 
-def _expect(request: Request, reading: Reading) -> list[_Expected]:
-    """Return the objects that the directory declares, by key in UTF-8 order."""
+def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
+    """Return the objects of all members, by key in UTF-8 order."""
     options = request.options
     key_of = reading.template.key_of()
     expected = [
@@ -224,71 +223,57 @@ def _expect(request: Request, reading: Reading) -> list[_Expected]:
         )
         for member in reading.selected
     ]
-    if reading.selected is not reading.index.members:  # their keys may be equal
-        keys = {member.key for member in expected}
-        unselected = {key_of(member.path) for member in reading.index.members} - keys
+    if reading.selected is not reading.index.members:
+        # A member that is not selected may have the key of one that is.
+        unselected = {key_of(member.path) for member in reading.index.members}
+        unselected.difference_update(map(_KEY, expected))
         expected += [_Expected(key, is_selected=False) for key in unselected]
-    expected.sort(key=_KEY)  # code points are in the order of their UTF-8
+    expected.sort(key=_KEY)  # code points have the order of their UTF-8
     return expected
 
 
 class _Results:
     """The results of a comparison; threads add to them.
 
-    All are counted; the first differences of each kind are kept. The progress gets ``extracted``
-    (equal), ``failed`` and ``bytes_read``.
+    All objects are counted; at most `max_listed` differences of each kind are kept. The progress
+    gets ``extracted`` (equal), ``failed`` and ``bytes_read``.
     """
 
     def __init__(
         self,
-        listed: int,
+        max_listed: int,
         each: Callable[[ComparedObject], object] | None,
         progress: Progress,
     ) -> None:
-        self._listed = listed
+        self._max_listed = max_listed
         self._each = each
         self._progress = progress
         self._lock = threading.Lock()
-        # The first differences of each kind, at most `listed`.
-        self._first: dict[Kind, list[Difference]] = {kind: [] for kind in Kind}
+        self._listed: dict[Kind, list[Difference]] = {kind: [] for kind in Kind}
         self.counts: Counter[Kind] = Counter()
         self.proofs: Counter[Proof] = Counter()
         self.bytes_read = 0
 
     @property
     def were_reported(self) -> bool:
-        """Whether the caller was given results."""
         return self._each is not None and bool(self.counts or self.proofs)
 
     @property
-    def counted_proofs(self) -> dict[str, int]:
-        """Equal objects by proof."""
-        return {proof.value: self.proofs[proof] for proof in Proof if self.proofs[proof]}
-
-    @property
-    def counted_differences(self) -> dict[str, int]:
-        """Different objects by kind."""
-        return {kind.value: self.counts[kind] for kind in Kind if self.counts[kind]}
-
-    @property
-    def differences(self) -> tuple[Difference, ...]:
-        """The first differences, by kind and key."""
-        return tuple(chain.from_iterable(sorted(self._first[kind], key=_KEY) for kind in Kind))
+    def first_differences(self) -> tuple[Difference, ...]:
+        return tuple(chain.from_iterable(sorted(self._listed[kind], key=_KEY) for kind in Kind))
 
     def add_different(self, differences: Sequence[Difference]) -> None:
-        """Add objects that differ from their members."""
         with self._lock:
             for difference in differences:
                 kind = difference.kind
                 self.counts[kind] += 1
-                if len(self._first[kind]) < self._listed:
-                    self._first[kind].append(difference)
+                if len(self._listed[kind]) < self._max_listed:
+                    self._listed[kind].append(difference)
                 if self._each is not None:
                     self._each(ComparedObject(difference.key, difference=kind))
         self._progress.finished({"failed": len(differences)})
 
     def add_equal(self, keys: Sequence[str], proof: Proof) -> None:
-        """Add objects that are equal to their members, by one proof."""
         with self._lock:
             self.proofs[proof] += len(keys)
             if self._each is not None:
@@ -297,7 +282,6 @@ class _Results:
         self._progress.finished({"extracted": len(keys)})
 
     def add_bytes(self, size: int) -> None:
-        """Count the bytes of an object that was read."""
         with self._lock:
             self.bytes_read += size
         self._progress.finished({"bytes_read": size})
@@ -333,20 +317,20 @@ class _ObjectComparison:
         self.results = _Results(effort.listed, each, context.progress or Progress())
         self._calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
         self._list_page = partial(self._calls.paced, "list")
-        # Of the right size, but the listing does not prove their bytes: no run has recorded them,
-        # or they were replaced after a run wrote them.
+        # Objects of the right size whose bytes the listing does not prove: no run has recorded
+        # them, or they were replaced after a run wrote them.
         self._unrecorded: list[_Expected] = []
         self._replaced: list[_Expected] = []
 
     @property
     def requests(self) -> Requests:
-        """The requests for listings and objects."""
         return self._earlier + self._calls.requests
 
     def compare(self, expected: list[_Expected]) -> None:
         """Compare all; `expected` is in the order of the keys.
 
-        Ranges of keys are listed concurrently, each from one member's key to another's.
+        Ranges of keys are listed concurrently. Each begins at the key of a member; the first one
+        begins and the last one ends with the prefix, so that every extra object lies in a range.
         """
         size = self._effort.range_keys
         starts = range(0, max(1, len(expected)), size)
@@ -360,29 +344,30 @@ class _ObjectComparison:
 
     def compare_unordered(self, expected: list[_Expected]) -> None:
         """Compare all if the store lists keys in no order; a key may come more than once."""
-        members = {member.key: member for member in expected}
-        unlisted = dict(members)
+        keys = set(map(_KEY, expected))
+        unlisted = {member.key: member for member in expected}
         for page in list_pages(self._destination, self._prefix, self._list_page):
+            # A member that was listed before is neither compared again nor extra.
             objects = [
                 listed
                 for listed in page.objects
-                if listed.key in unlisted or listed.key not in members
+                if listed.key in unlisted or listed.key not in keys
             ]
-            pairs = (unlisted.pop(listed.key, None) for listed in objects)
-            self._compare_page([member for member in pairs if member], objects)
+            members = [unlisted.pop(listed.key) for listed in objects if listed.key in keys]
+            self._compare_page(members, objects)
         self._compare_page(list(unlisted.values()), [])
         self._compare_unproved()
 
     def _compare_unproved(self) -> None:
-        """Compare the contents of objects that the listing does not prove."""
-        look_up = self._ask
-        if self._effort.deep:
-            look_up = self._read
-        self._compare_contents(self._unrecorded, look_up)
+        """Compare the contents of objects that the listing does not prove.
+
+        The metadata of an object that was replaced proves nothing, so the object is read.
+        """
+        self._compare_contents(self._unrecorded, self._read if self._effort.deep else self._ask)
         self._compare_contents(self._replaced, self._read)
 
     def _share(self, work: Callable[[T], None], jobs: Iterable[T], threads: int) -> None:
-        """Call `work` for each job, in `threads` threads."""
+        """Call `work` for each job, in `threads` threads. After an error all end soon."""
 
         def work_on(job: T) -> None:
             try:
@@ -399,14 +384,13 @@ class _ObjectComparison:
             raise
 
     def _compare_range(self, keys: _KeyRange) -> None:
-        """Compare the members of a range with its listing."""
         members = keys.members
         start = 0
         pages = list_pages(
             self._destination, self._prefix, self._list_page, first=keys.first, last=keys.stop
         )
         for page in pages:
-            if self._calls.has_ended:
+            if self._calls.has_ended:  # another thread met an error
                 return
             if not page.in_order:
                 raise UnorderedListError(f"{self._prefix}: the store lists keys in another order")
@@ -417,28 +401,28 @@ class _ObjectComparison:
                 end = bisect_right(members, objects[-1].key, start, key=_KEY)
                 self._compare_page(members[start:end], objects)
                 start = end
-        self._compare_page(members[start:], [])
+        self._compare_page(members[start:], [])  # no page has them: they are missing
 
     def _compare_page(self, members: Sequence[_Expected], page: Sequence[ListedObject]) -> None:
         """Compare the objects of one page with the members up to the page's last key."""
         differences: list[Difference] = []
         proved: list[str] = []
-        for member, listed in _pair(members, page):
+        for member, listed in _pair_by_key(members, page):
             if member is None:
-                if listed is not None:
+                if listed is not None:  # for the type checker: a pair is never empty
                     differences.append(Difference(listed.key, Kind.EXTRA, found=_show_size(listed)))
                 continue
             if not member.is_selected:
                 continue
             if member.is_wrapped:
-                member = member.fit(listed)  # noqa: PLW2901 - the same object, with its size
+                member = member.with_listed_size(listed)  # noqa: PLW2901 - the same object
             if listed is None or listed.size != member.size:
                 differences.append(_size_difference(member, listed))
                 continue
-            match = self._written.match(member.key, member.size, member.crc32, listed.etag)
-            if match:
+            is_as_written = self._written.match(member.key, member.size, member.crc32, listed.etag)
+            if is_as_written:
                 proved.append(member.key)
-            elif match is None:
+            elif is_as_written is None:
                 self._unrecorded.append(member)
             else:
                 self._replaced.append(member)
@@ -449,13 +433,11 @@ class _ObjectComparison:
             self.results.add_equal(proved, Proof.RECORD)
 
     def _check_listing(self, differences: Sequence[Difference]) -> None:
-        """Raise `UnorderedListError` if the first object that is not listed exists."""
-        for difference in differences:
-            if difference.kind is Kind.MISSING:
-                if self._ask(difference.key) is not None:
-                    message = f"{difference.key}: exists, and the store does not list it there"
-                    raise UnorderedListError(message)
-                return
+        """Raise `UnorderedListError` if the first missing object exists: one HEAD a page."""
+        missing = (each.key for each in differences if each.kind is Kind.MISSING)
+        first = next(missing, None)
+        if first is not None and self._ask(first) is not None:
+            raise UnorderedListError(f"{first}: exists, and the store does not list it there")
 
     def _compare_contents(
         self,
@@ -464,24 +446,26 @@ class _ObjectComparison:
     ) -> None:
         """Compare the CRC-32 of objects with the directory, many at once."""
 
-        def compare(some: Sequence[_Expected]) -> None:
-            for member in some:
+        def compare(job: Sequence[_Expected]) -> None:
+            for member in job:
                 result = _compare_crc(member, look_up(member.key))
                 if isinstance(result, Difference):
                     self.results.add_different([result])
                 else:
                     self.results.add_equal([member.key], result)
 
-        starts = range(0, len(members), OBJECTS_OF_A_JOB)
-        jobs = (members[start : start + OBJECTS_OF_A_JOB] for start in starts)
+        jobs = (
+            members[start : start + OBJECTS_OF_A_JOB]
+            for start in range(0, len(members), OBJECTS_OF_A_JOB)
+        )
         self._share(compare, jobs, self._effort.at_once)
 
     def _ask(self, key: str) -> tuple[Proof, StoredObject] | None:
-        """Return an object by HEAD, None if it does not exist.
+        """Return an object by HEAD and its proof; None if the object does not exist.
 
         The store's own checksum covers the bytes of the object. These are the member's content only
-        if the object is not a gzip file. Of a gzip file the CRC-32 in its writer's metadata counts;
-        without metadata the file is read.
+        if the object is not a gzip file. For a gzip file the CRC-32 in its metadata counts; if the
+        store keeps no metadata, the file is read.
         """
         keeps_metadata = self._destination.keeps_metadata
         if self._is_gzip and not keeps_metadata:
@@ -491,11 +475,11 @@ class _ObjectComparison:
             return None
         if stored.checksum is not None and not self._is_gzip:
             return Proof.CHECKSUM, stored._replace(crc32=stored.checksum)
-        # Without metadata HEAD has read the object.
+        # A store without metadata reads the object to answer HEAD.
         return Proof.METADATA if keeps_metadata else Proof.READ, stored
 
     def _read(self, key: str) -> tuple[Proof, StoredObject] | None:
-        """Return an object by its bytes alone, None if it does not exist."""
+        """Read an object; return it and its proof, None if the object does not exist."""
         read = partial(read_stored, self._destination, key, is_gzip=self._is_gzip)
         stored = self._calls.paced("get", read)
         if stored is None:
@@ -504,16 +488,18 @@ class _ObjectComparison:
         return Proof.READ, stored
 
 
-def _pair(
+def _pair_by_key(
     members: Sequence[_Expected], page: Sequence[ListedObject]
 ) -> Iterable[tuple[_Expected | None, ListedObject | None]]:
-    """Pair members and objects by their keys; usually all of them have both."""
+    """Pair members and objects by their keys; None is in place of the one that does not exist."""
+    # Usually each member has an object.
     if len(members) == len(page) and all(map(eq, map(_KEY, members), map(_KEY, page))):
         return zip(members, page, strict=True)
     member_of = {member.key: member for member in members}
     object_of = {listed.key: listed for listed in page}
-    keys = sorted(member_of.keys() | object_of)
-    return ((member_of.get(key), object_of.get(key)) for key in keys)
+    return (
+        (member_of.get(key), object_of.get(key)) for key in sorted(member_of.keys() | object_of)
+    )
 
 
 def _show_size(sized: _Expected | ListedObject | StoredObject) -> str:
@@ -521,7 +507,6 @@ def _show_size(sized: _Expected | ListedObject | StoredObject) -> str:
 
 
 def _size_difference(member: _Expected, stored: ListedObject | StoredObject | None) -> Difference:
-    """Return the difference of an object that is missing, or has another size."""
     if stored is None:
         return Difference(member.key, Kind.MISSING, _show_size(member))
     return Difference(member.key, Kind.SIZE, _show_size(member), _show_size(stored))
@@ -552,7 +537,7 @@ _MD5 = re.compile(r"[0-9a-f]{32}")
 class WrittenObjects:
     """The objects that some runs wrote; about 190 bytes of memory each, whatever their names.
 
-    Later runs count: they overwrote what earlier ones wrote.
+    If two runs wrote one key, the later run counts.
     """
 
     def __init__(self) -> None:
@@ -567,14 +552,15 @@ class WrittenObjects:
         self._digests[hash((key, size))] = crc32.to_bytes(4, "big") + _digest(etag)
 
     def match(self, key: str, size: int, crc32: int | None, etag: str | None) -> bool | None:
-        """Return whether an object is the one that was written.
+        """Return whether an object is the one that a run wrote.
 
         Args:
             crc32: the CRC-32 that its content should have; None: the archive does not declare it.
             etag: as the store lists it, without quotes.
 
         Returns:
-            True: it is. False: another one was written. None: no run recorded such a member.
+            False: the object was replaced. None: no run recorded an object with this key, size and
+            CRC-32.
         """
         digest = self._digests.get(hash((key, size)))
         if digest is None or (crc32 is not None and digest[:4] != crc32.to_bytes(4, "big")):
@@ -587,7 +573,7 @@ def read_written(runs: Iterable[RunRecords], destination: Location) -> WrittenOb
 
     Args:
         runs: the records of the runs, the earliest first; those to other buckets are left out.
-        destination: a prefix; if its store has no ETags, nothing is read.
+        destination: a prefix; if its store has no ETags, no records are read.
     """
     written = WrittenObjects()
     if not destination.store.has_etags:
