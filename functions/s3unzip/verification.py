@@ -353,8 +353,8 @@ class _ObjectComparison:
                 for listed in page.objects
                 if listed.key in unlisted or listed.key not in keys
             ]
-            members = [unlisted.pop(listed.key) for listed in objects if listed.key in keys]
-            self._compare_page(members, objects)
+            members = (unlisted.pop(listed.key, None) for listed in objects)
+            self._compare_page(list(filter(None, members)), objects)
         self._compare_page(list(unlisted.values()), [])
         self._compare_unproved()
 
