@@ -26,6 +26,8 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Self, cast
 
+from msgspec.structs import replace
+
 from s3unzip.context import Context, Progress
 from s3unzip.errors import S3UnzipError, ServiceFaultError
 from s3unzip.local.process_setup import yield_to_others
