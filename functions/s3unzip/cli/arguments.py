@@ -10,7 +10,8 @@ import getpass
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +23,7 @@ from click.shell_completion import CompletionItem
 from msgspec.structs import replace
 
 from s3unzip.contradictions import check_access
-from s3unzip.errors import UsageError
+from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.globs import has_wildcards
 from s3unzip.local.process_setup import available_processors
 from s3unzip.model import Location, Options
@@ -412,3 +413,17 @@ def check_endpoint(url: str | None, name: str = "--endpoint-url") -> None:
         if "/" not in url:
             example = f", like http://{url}"
         raise UsageError(f"{name} {url}: not a URL that begins with http:// or https://{example}")
+
+
+@contextmanager
+def suggesting_prefix(source: Location) -> Iterator[None]:
+    """Add a question to the error of a missing object: its key may be meant as a prefix."""
+    try:
+        yield
+    except NotFoundError as error:
+        name = source.key.rpartition("/")[2]
+        if not source.store.has_prefixes or "." in name or str(source) not in str(error):
+            raise
+        raise NotFoundError(
+            f"{error}; is it a prefix? then end it with a slash: {source}/"
+        ) from None

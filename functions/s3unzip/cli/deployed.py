@@ -29,8 +29,7 @@ from s3unzip.operate.submit import (
 from s3unzip.pricing import price_archives
 from s3unzip.printable import printable
 
-DAY = 86_400.0
-INDENT = " " * 9  # the width of the status of a check
+DAY = 86_400.0  # seconds
 REPORT_EVERY = 10_000  # archives between two lines about the progress
 MISSING_DAYS = 7.0  # default of --days
 REQUIRED = {"required": True}
@@ -54,15 +53,6 @@ def submit(arguments: Arguments) -> int:
     Exit code: 0 queued, 1 the answer was no, 2 wrong request or above --max-cost. With --missing: 0
     every archive has its verdict, is being extracted or was started, 1 some are left.
     """
-    _check_request(arguments)
-    runs = arguments.deployed()
-    if arguments.missing:
-        return _submit_missing(arguments, runs)
-    return _submit_all(arguments, runs)
-
-
-def _check_request(arguments: Arguments) -> None:
-    """Refuse options that do not go together, and a question that nobody could answer."""
     if arguments.days is not None and not arguments.missing:
         raise UsageError("submit: --days is for --missing")
     if not arguments.sources and not arguments.missing:
@@ -72,10 +62,14 @@ def _check_request(arguments: Arguments) -> None:
             "submit: standard input is no terminal, so nobody can be asked; look with "
             "--dry-run first, then add --yes"
         )
+    runs = arguments.deployed()
+    if arguments.missing:
+        return _submit_missing(arguments, runs)
+    return _submit_named(arguments, runs)
 
 
-def _submit_all(arguments: Arguments, runs: DeployedRuns) -> int:
-    """Queue every archive that is named, after a question; return the exit code."""
+def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
+    """Ask, then queue the archives that the arguments name; return the exit code."""
     sizes, outside = find_archives(arguments.sources, runs)
     count = len(sizes)
     size = sum(sizes.values())
@@ -85,23 +79,22 @@ def _submit_all(arguments: Arguments, runs: DeployedRuns) -> int:
         runs.environment, count, size, outside=outside, dollars=dollars, routes=routes
     )
     if not arguments.json:
-        sys.stdout.write(f"{_show_submission(submission)}\n")
+        _print_submission(submission)
     _check_cost(arguments, count, dollars)
     agreed = bool(count) and _agree(arguments, f"Queue {show_count(count, 'archive')}?")
     if agreed:
         submission = replace(submission, queued=_queue(runs, list(sizes)))
     else:
-        why = ""
+        explanation = ""
         if not count:
-            why = f": there is no archive that {runs.environment} takes"
-        sys.stderr.write(f"nothing is queued{why}\n")
+            explanation = f": there is no archive that {runs.environment} takes"
+        sys.stderr.write(f"nothing is queued{explanation}\n")
     if arguments.json:
         print_json(submission)
     return 0 if agreed or arguments.dry_run or not count else 1
 
 
-def _show_submission(submission: Submission) -> str:
-    """Return how many archives would be queued, and what they cost, as one line."""
+def _print_submission(submission: Submission) -> None:
     text = (
         f"{show_count(submission.archives, 'archive')} to extract, "
         f"{show_bytes(submission.size)}, about {show_dollars(submission.dollars)} by their sizes"
@@ -111,11 +104,10 @@ def _show_submission(submission: Submission) -> str:
         text += f"; by route: {', '.join(counts)}"
     if submission.outside:
         text += f"; left out: {submission.outside:,} that {submission.environment} does not take"
-    return text
+    sys.stdout.write(f"{text}\n")
 
 
 def _check_cost(arguments: Arguments, count: int, dollars: float) -> None:
-    """Check an estimate against ``--max-cost``."""
     limit = arguments.max_cost
     if limit is not None and dollars > limit:
         raise BudgetError(
@@ -126,17 +118,16 @@ def _check_cost(arguments: Arguments, count: int, dollars: float) -> None:
 
 
 def _agree(arguments: Arguments, question: str) -> bool:
-    """Return whether the command may change anything; ask if need be."""
+    """Return whether the command may start archives; ask unless an option decides."""
     if arguments.dry_run:
         return False
     return arguments.yes or confirm(question)
 
 
 def _queue(runs: DeployedRuns, keys: list[str]) -> int:
-    """Queue the events of archives, and print how far it is; return how many are queued."""
+    """Queue an event for each key of the ingest bucket, print progress; return the number."""
     queued = 0
-    # The events have the time of now: archives that were put long ago are not ahead of new ones.
-    now = time.time()
+    now = time.time()  # as the event's time, so that old archives do not go ahead of new ones
     bucket = runs.defaults.own.trigger.bucket
     events = [(Location("s3", bucket, key), now) for key in keys]
     try:
@@ -154,7 +145,7 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
 
 
 def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
-    """Start archives without a verdict, after a question; return the exit code."""
+    """Ask, then start the archives without a verdict; return the exit code."""
     days = arguments.days
     if days is None:
         days = MISSING_DAYS
@@ -174,7 +165,6 @@ def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
 
 
 def _print_missing(missing: MissingArchives, found_by: str) -> None:
-    """Print a line for each archive without a verdict, and the counts."""
     for archive in missing.unsettled:
         advice = f"  s3unzip resume {archive.run}{found_by}"
         if archive.state == "no run":
@@ -211,7 +201,7 @@ def doctor(arguments: Arguments) -> int:
         if not arguments.json:
             sys.stdout.write(f"{check.status:8} {check.name:19} {printable(check.message)}\n")
             if check.advice:
-                sys.stdout.write(f"{INDENT}-> {printable(check.advice)}\n")
+                sys.stdout.write(f"{'':8} -> {printable(check.advice)}\n")
             sys.stdout.flush()
     counts = Counter(check.status for check in checks)
     failures = counts[CheckStatus.FAILURE]

@@ -12,9 +12,8 @@ from msgspec.structs import replace
 import s3unzip
 from s3unzip import Archive, ArchiveMember
 from s3unzip.api.options import judge_selection, make_policy
-from s3unzip.cli.arguments import Arguments, globs_of
+from s3unzip.cli.arguments import Arguments, globs_of, suggesting_prefix
 from s3unzip.cli.commands import MEMBER_OPTIONS, ODD, SOURCE_OPTIONS, command
-from s3unzip.cli.decisions import suggesting_prefix
 from s3unzip.cli.terminal import print_json, warn
 from s3unzip.errors import UsageError
 from s3unzip.explanations import describe

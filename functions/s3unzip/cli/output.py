@@ -1,4 +1,4 @@
-"""The report of a run, for people or as JSON, and findings of the directory, on stderr."""
+"""Reports of runs, and findings of an archive's directory, as commands print them."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.config import StoreConfig
 
 FOREIGN = re.compile(r"the first bytes look like (?!a ZIP archive|text|no format)(.+)")
+SOUNDNESS = {Verdict.COMPLETED: "SOUND", Verdict.COMPLETED_WITH_ERRORS: "NOT SOUND"}
 
 
 def print_report(
@@ -38,18 +39,18 @@ def print_report(
     rates: bool = True,
     reached: Reached | None = None,
 ) -> None:
-    """Print verdict, totals, reasons, the first failures, the page, and what to do next.
+    """Print the verdict, the totals, the reasons of failures, the page and the next command.
 
     Args:
-        report: of the run.
-        stream: None: standard error.
-        environment: None for a run of this machine.
-        rates: whether to print how much was done in a second.
-        reached: how the run's stores are reached, or the environment.
+        report: the report of the run.
+        stream: where to print. None: standard error.
+        environment: the environment of the run. None: this machine.
+        rates: whether to print the duration, and members and bytes per second.
+        reached: the connections to the run's stores, or to the environment.
     """
     out = stream or sys.stderr
     env_options = in_environment(environment, reached)
-    _print_verdict(report, f"{report.verdict}  {report.source} -> {_folder_of(report)}", out)
+    _print_verdict(report, _title(report), out)
     _print_advice(report, out, env_options)
     if report.verdict is not Verdict.REJECTED:
         _print_totals(report, out, rates=rates)
@@ -67,21 +68,25 @@ def print_report(
         out.write(f"  next: {printable(command)}\n")
 
 
-def _folder_of(report: Report) -> Location:
-    """Return the folder or prefix of a run's members; of a refused archive there are none."""
-    destination = report.destination
-    if report.verdict is Verdict.REJECTED:
-        return destination
-    prefix = parse_template(Request(report.source, destination, report.options)).prefix
-    return Location(destination.scheme, destination.bucket, prefix[: prefix.rfind("/") + 1])
+def _title(report: Report) -> str:
+    """Return the verdict, the archive, and the folder or prefix of its members.
+
+    The members of a rejected archive have none, so the title names the destination.
+    """
+    folder = report.destination
+    if report.verdict is not Verdict.REJECTED:
+        prefix = parse_template(Request(report.source, folder, report.options)).prefix
+        folder = Location(folder.scheme, folder.bucket, prefix[: prefix.rfind("/") + 1])
+    return f"{report.verdict}  {report.source} -> {folder}"
 
 
 def print_test(report: Report, out: TextIO) -> None:
-    """Print whether the members of an archive are sound, and what is wrong with the others.
+    """Print whether the members of an archive are sound, and the reasons of those that are not.
 
-    A test keeps no run, so no command continues it.
+    A test keeps no run, so the advice names no command that continues a run.
     """
-    _print_verdict(report, f"{_soundness(report)}  {report.source}", out)
+    verdict = SOUNDNESS.get(report.verdict, report.verdict.value)
+    _print_verdict(report, f"{verdict}  {report.source}", out)
     _print_advice(report, out, env_options=None)
     if report.verdict is not Verdict.REJECTED:
         seconds = max(report.finished - report.started, 1e-9)
@@ -91,73 +96,62 @@ def print_test(report: Report, out: TextIO) -> None:
             f"{report.failed:,} {choose_form(report.failed, 'is', 'are')} not; "
             f"{show_bytes(report.bytes_out)} decoded in {show_seconds(seconds)}\n"
         )
-    print_warnings(report.warnings, out)
+    _print_warnings(report.warnings, out, indent="  ")
     print_failures(report, out, env_options=None)
 
 
-def _soundness(report: Report) -> str:
-    """Return the verdict of a test."""
-    match report.verdict:
-        case Verdict.COMPLETED:
-            return "SOUND"
-        case Verdict.COMPLETED_WITH_ERRORS:
-            return "NOT SOUND"
-    return report.verdict.value
-
-
 def _print_verdict(report: Report, title: str, out: TextIO) -> None:
-    """Print how a run ended, and why."""
     out.write(f"{printable(title)}\n")
     if report.message:
-        out.write(f"  {printable(report.message)}{_code(report.reason, report.offset)}\n")
+        out.write(f"  {printable(report.message)}{_in_brackets(report.reason, report.offset)}\n")
 
 
 def _print_advice(report: Report, out: TextIO, env_options: str | None) -> None:
-    """Print what helps against the reason of a run's end."""
     if report.reason:
         advice = _advise_foreign(report.message)
         out.write(f"  help: {advice or _advise(report.reason, report.run, env_options)}\n")
 
 
 def _advise(code: str, run: str = "", env_options: str | None = None) -> str:
-    """Return the advice about a code; `env_options` is None where there is no run to continue."""
+    """Return the advice about a code.
+
+    If `env_options` is None, there is no run to continue, and the advice leaves out that command.
+    """
     if env_options is None:
         return re.sub(r": s3unzip resume RUN( --failed)?", "", explain(code).advice)
     return advise(code, run, env_options)
 
 
 def print_reasons(refused: Mapping[str, int], warnings: Mapping[str, int]) -> None:
-    """Print what a directory alone shows: warnings, and why members are refused; by code."""
-    for code, count in warnings.items():
-        sys.stderr.write(f"{count:,} with a warning: {explain(code).sentence}{_code(code)}\n")
+    """Print the warnings about a directory, and why members are refused; both count by code."""
+    _print_warnings(warnings, sys.stderr)
     for code, count in refused.items():
         sys.stderr.write(
-            f"{count:,} refused: {explain(code).sentence}{_code(code)}\n  help: {_advise(code)}\n"
+            f"{count:,} refused: {explain(code).sentence}{_in_brackets(code)}\n"
+            f"  help: {_advise(code)}\n"
         )
 
 
 def describe_finding(finding: Finding) -> str:
-    """Return a finding as lines for a person: the text, the code and the offset, what helps."""
+    """Return a finding with its code and offset, and a second line with advice."""
     member = ""
     if finding.member is not None:
         member = f"{printable_name(finding.member)}: "
     text = printable(describe(finding.code, finding.message))
-    code = _code(finding.code, finding.offset)
-    return (
-        f"{member}{text}{code}\n  help: {_advise_foreign(finding.message) or _advise(finding.code)}"
-    )
+    advice = _advise_foreign(finding.message) or _advise(finding.code)
+    return f"{member}{text}{_in_brackets(finding.code, finding.offset)}\n  help: {advice}"
 
 
 def _advise_foreign(message: str | None) -> str | None:
-    """Return the advice about a file whose first bytes are of another format; None: of none."""
+    """Return the advice about a file of another format, or None if `message` names no format."""
     match = FOREIGN.search(message or "")
     if match is None:
         return None
     return f"This looks like {match[1]}; s3unzip reads ZIP archives only. Check what SRC names."
 
 
-def _code(code: str | None, offset: int | None = None) -> str:
-    """Return a code and where it was found, as the end of a message; without a code nothing."""
+def _in_brackets(code: str | None, offset: int | None = None) -> str:
+    """Return the end of a message: a code, and its offset in the archive; empty without a code."""
     if not code:
         return ""
     return f" ({code}{_at_byte(offset)})"
@@ -170,7 +164,7 @@ def _at_byte(offset: int | None) -> str:
 
 
 def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
-    """Print how much was done, by how many requests, and the warnings."""
+    """Print the counts of members, bytes, requests and warnings."""
     counts = [
         (report.extracted, "extracted"),
         (report.unchanged, "unchanged"),
@@ -179,12 +173,12 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
         (report.excluded, "excluded"),
         (report.directories, choose_form(report.directories, "directory", "directories")),
     ]
-    shown = ", ".join(f"{count:,} {name}" for count, name in counts if count)
+    outcomes = ", ".join(f"{count:,} {name}" for count, name in counts if count)
     speed = ""
     if rates:
         speed = _describe_speed(report)
     out.write(
-        f"  {show_count(report.members, 'member')}: {shown or 'none'}\n"
+        f"  {show_count(report.members, 'member')}: {outcomes or 'none'}\n"
         f"  {show_bytes(report.bytes_in)} read, {show_bytes(report.bytes_out)} written{speed}\n"
     )
     if not (report.source.store.is_local and report.destination.store.is_local):
@@ -196,15 +190,15 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
             f"{show_count(requests.part + requests.copy, 'part')}, "
             f"{requests.head + requests.list:,} HEAD and LIST{repeated}\n"
         )
-    print_warnings(report.warnings, out)
+    _print_warnings(report.warnings, out, indent="  ")
 
 
 def _describe_speed(report: Report) -> str:
-    """Return how long a run took, its rates and its workers."""
-    seconds = max(report.finished - report.started, 1e-9)
+    """Return the duration of a run, its rates and its workers."""
+    seconds = max(report.finished - report.started, 1e-9)  # a clock may not have advanced
     rates = [f"{show_bytes(report.bytes_out / seconds)}/s"]
     members = report.extracted + report.unchanged
-    if members >= seconds:  # for a single huge member the rate would be 0
+    if members >= seconds:  # less than one member a second would be shown as 0
         rates.insert(0, f"{members / seconds:,.0f} members/s")
     workers = ""
     if report.workers:
@@ -212,21 +206,23 @@ def _describe_speed(report: Report) -> str:
     return f" in {show_seconds(seconds)}: {', '.join(rates)}{workers}"
 
 
-def print_warnings(counts: Mapping[str, int], out: TextIO) -> None:
-    """Print how often a warning was found."""
+def _print_warnings(counts: Mapping[str, int], out: TextIO, indent: str = "") -> None:
     out.writelines(
-        f"  {count:,} with a warning: {explain(code).sentence}{_code(code)}\n"
+        f"{indent}{count:,} with a warning: {explain(code).sentence}{_in_brackets(code)}\n"
         for code, count in counts.items()
     )
 
 
 def print_failures(report: Report, out: TextIO, env_options: str | None) -> None:
-    """Print the reasons, each with its first members."""
+    """Print the reasons of failures, each with advice and its first members.
+
+    `env_options` names the environment of the run. None: there is no run to continue.
+    """
     if not report.failed:
         return
     for code, count in report.reasons.items():
         advice = _advise(code, report.run, env_options)
-        out.write(f"  {count:,} failed: {explain(code).sentence}{_code(code)}\n")
+        out.write(f"  {count:,} failed: {explain(code).sentence}{_in_brackets(code)}\n")
         out.write(f"    help: {advice}\n")
         failures = [failure for failure in report.failures if failure.reason == code]
         for failure in failures[:FAILURES_SHOWN]:
@@ -240,27 +236,26 @@ def print_failures(report: Report, out: TextIO, env_options: str | None) -> None
 
 
 class RunOutput(RunDisplay):
-    """What ``run`` shows: progress, each report, what became of archives inside the archive."""
+    """Shows the progress of ``run``, its report, and the results of nested archives."""
 
     def __init__(self, *, quiet: bool, json: bool) -> None:
         super().__init__(quiet=quiet)
         self.nested_runs: list[NestedRun] = []
-        self.reached: Reached | None = None  # for the command that starts a run again
+        self.reached: Reached | None = None  # for the printed command that repeats the run
         self._json = json
 
     def reported(self, report: Report) -> None:
-        """Print the report instead of the progress; a quiet run prints a bad verdict only."""
+        """Print the report in place of the progress; if quiet, only the verdict of a failed run."""
         self.stop()
         if self._json:
             print_json(report)
         if not self._quiet:
             print_report(report, reached=self.reached)
         elif report.verdict.exit_code:
-            title = f"{report.verdict}  {report.source} -> {_folder_of(report)}"
-            _print_verdict(report, title, sys.stderr)
+            _print_verdict(report, _title(report), sys.stderr)
 
     def nested(self, run: NestedRun) -> None:
-        """Print what became of an archive inside the archive."""
+        """Print the result of a nested archive; if quiet, only of one that failed."""
         self.nested_runs.append(run)
         if self._json:
             print_json(run)
@@ -268,7 +263,7 @@ class RunOutput(RunDisplay):
             return
         message = run.message or ""
         if run.reason:
-            message = describe(run.reason, run.message) + _code(run.reason)
+            message = describe(run.reason, run.message) + _in_brackets(run.reason)
         sys.stderr.write(f"nested {run.verdict or 'not extracted'}  {printable_name(run.key)}\n")
         if message:
             sys.stderr.write(f"  {printable(message)}\n")
@@ -276,12 +271,12 @@ class RunOutput(RunDisplay):
             sys.stderr.write(f"  run {run.run}\n")
 
 
-def shown_connections(config: StoreConfig, *places: Location) -> StoreConfig:
-    """Return the options that a command needs to reach `places` again, as short as it can be.
+def shown_connections(config: StoreConfig, *locations: Location) -> StoreConfig:
+    """Return the options with which a printed command reaches `locations` again.
 
-    What comes from the environment's variables is not repeated, nor are options of S3 where no
-    place is in S3.
+    Options that variables of the environment set are left out. Without a location in S3, all S3
+    options are left out.
     """
-    if not any(location.store.takes_s3_options for location in places):
+    if not any(location.store.takes_s3_options for location in locations):
         return type(config)(other_hosts=config.other_hosts)
     return config.recorded().without_environment()

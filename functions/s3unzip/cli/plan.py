@@ -1,4 +1,4 @@
-"""The command ``plan``: about how long a run will take, and what it will cost."""
+"""The command ``plan``: estimate the time and the cost of a run."""
 
 import sys
 from collections import Counter
@@ -9,9 +9,8 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from s3unzip.api.options import judge_selection, make_policy
-from s3unzip.cli.arguments import Arguments
+from s3unzip.cli.arguments import Arguments, suggesting_prefix
 from s3unzip.cli.commands import MEMBER_OPTIONS, ODD, PLACES, WHERE, command
-from s3unzip.cli.decisions import suggesting_prefix
 from s3unzip.cli.output import print_reasons
 from s3unzip.cli.terminal import print_json, warn, write_table
 from s3unzip.context import Context
@@ -37,8 +36,6 @@ RIGHT_COLUMNS = frozenset({"from", "below", "members", "quantity", "dollars"})
 
 
 class _Setting(NamedTuple):
-    """Where the run would work, and by which rules."""
-
     platform: Platform
     options: Options
     destination: Location
@@ -67,19 +64,19 @@ def plan(arguments: Arguments) -> int:
     tuning = arguments.tuning(setting.platform, setting.tuning)
     context = Context(open_stores(arguments.config()), LocalClock(), policy, tuning)
     with suggesting_prefix(request.source):
-        made = _estimate(request, context, setting.platform)
+        estimate = _estimate(request, context, setting.platform)
     if arguments.json:
-        print_json(made)
+        print_json(estimate)
     else:
-        print_estimate(made, sys.stdout)
-    check_budget(made, setting.max_cost)
+        print_estimate(estimate, sys.stdout)
+    check_budget(estimate, setting.max_cost)
     return 0
 
 
 def _find_setting(arguments: Arguments) -> _Setting:
-    """Return where a run would work: in an environment, on this machine, or on AWS in general."""
+    """Return the setting of a run in an environment, on this machine, or on any AWS account."""
     if arguments.env is not None:
-        return _find_environment(arguments)
+        return _environment_setting(arguments)
     options = arguments.options()
     destination = parse_destination(arguments.dest or ".")
     if arguments.platform in {None, "local"}:
@@ -92,8 +89,8 @@ def _find_setting(arguments: Arguments) -> _Setting:
     return _Setting(platform, options, destination, tuning=None, max_cost=arguments.max_cost)
 
 
-def _find_environment(arguments: Arguments) -> _Setting:
-    """Return what a deployed environment does, replaced by what is typed."""
+def _environment_setting(arguments: Arguments) -> _Setting:
+    """Return the setting of a deployed environment, with the typed options in place of its own."""
     if arguments.platform not in {None, "aws"}:
         raise UsageError(f"--env {arguments.env} is on aws, not on {arguments.platform}")
     environment = arguments.deployed().defaults
@@ -115,7 +112,7 @@ def _find_environment(arguments: Arguments) -> _Setting:
 
 
 def override_options(environment: Options, typed: Options) -> Options:
-    """Return an environment's options, replaced by the typed ones that are not the defaults."""
+    """Return an environment's options; typed options that are not the defaults replace them."""
     defaults = Options()
     return replace(
         environment,
@@ -128,7 +125,7 @@ def override_options(environment: Options, typed: Options) -> Options:
 
 
 def _estimate(request: Request, context: Context, platform: Platform) -> Estimate:
-    """Read the archive's directory, print what it refuses; return the estimate of the rest."""
+    """Print why members are refused; return the estimate of the other members."""
     reading, tasks = preview_plan(request, context)
     judge_selection(request.options, warn)(reading)
     refused = Counter(failure.finding.code for failure in reading.failures)
@@ -143,52 +140,55 @@ def _estimate(request: Request, context: Context, platform: Platform) -> Estimat
     )
 
 
-def print_estimate(made: Estimate, out: TextIO) -> None:
-    """Print the estimate for a person."""
-    speed = f"{show_bytes(made.bytes_out / made.seconds)}/s"
-    if made.members >= made.seconds:
-        speed = f"{made.members / made.seconds:,.0f} members/s"
-    kinds = ", ".join(f"{members:,} by {kind}" for kind, members in made.kinds.items())
-    counts = ((kind, getattr(made.requests, kind)) for kind in PLANNED_REQUESTS)
+def print_estimate(estimate: Estimate, out: TextIO) -> None:
+    """Print an estimate for a person."""
+    cost = estimate.cost
+    speed = f"{show_bytes(estimate.bytes_out / estimate.seconds)}/s"
+    if estimate.members >= estimate.seconds:  # less than one a second would be shown as 0
+        speed = f"{estimate.members / estimate.seconds:,.0f} members/s"
+    kinds = ", ".join(f"{members:,} by {kind}" for kind, members in estimate.kinds.items())
+    counts = ((kind, getattr(estimate.requests, kind)) for kind in PLANNED_REQUESTS)
     requests = ", ".join(f"{count:,} {kind}" for kind, count in counts if count)
-    warnings = "".join(f"Warning: {printable(warning)}\n" for warning in made.warnings)
+    warnings = "".join(f"Warning: {printable(warning)}\n" for warning in estimate.warnings)
     out.write(
-        f"{printable(made.title)} on {made.platform}\n"
-        f"about {show_seconds(made.seconds)}, {speed}, {show_dollars(made.cost.total)}\n"
+        f"{printable(estimate.title)} on {estimate.platform}\n"
+        f"about {show_seconds(estimate.seconds)}, {speed}, {show_dollars(cost.total)}\n"
         f"{warnings}"
-        f"\nthe duration is determined by {made.bound}\n"
-        f"members: {kinds or 0}; in {show_count(made.tasks, 'task')} "
-        f"by {show_count(made.workers, 'worker')}\n"
-        f"read {show_bytes(made.bytes_in)}, written {show_bytes(made.bytes_out)}\n"
+        f"\nthe duration is determined by {estimate.bound}\n"
+        f"members: {kinds or 0}; in {show_count(estimate.tasks, 'task')} "
+        f"by {show_count(estimate.workers, 'worker')}\n"
+        f"read {show_bytes(estimate.bytes_in)}, written {show_bytes(estimate.bytes_out)}\n"
         f"requests: {requests}\n"
     )
-    for rows in (_size_rows(made.sizes), _cost_rows(made.cost)):
+    for rows in (_size_rows(estimate.sizes), _cost_rows(cost)):
         if len(rows) > 1:
             out.write("\n")
             write_table(rows, out, RIGHT_COLUMNS)
-    if not made.cost.lines:
+    if not cost.lines:
         out.write("\nnothing that is paid for by use\n")
-    elif made.cost.unavoidable:
-        share = f"{made.cost.unavoidable_share:.1%}"
-        out.write(f"{share} is one PUT a member, which no tool avoids\n")
+    elif cost.unavoidable:
+        out.write(f"{cost.unavoidable_share:.1%} is one PUT a member, which no tool avoids\n")
 
 
 def _size_rows(sizes: Sequence[Bin]) -> list[tuple[str, ...]]:
-    """Return the histogram of sizes, its titles first; the smallest ones share a row."""
-    shown = list(sizes[-MAX_BINS:])
+    """Return the titles and the rows of a histogram of sizes.
+
+    Beyond `MAX_BINS` rows, the smallest sizes share the first row.
+    """
+    bins = list(sizes[-MAX_BINS:])
     smaller = sum(span.members for span in sizes[:-MAX_BINS])
     if smaller:
-        shown.insert(0, Bin(start=0, stop=shown[0].start, members=smaller))
-    largest = max((span.members for span in shown), default=1)
+        bins.insert(0, Bin(start=0, stop=bins[0].start, members=smaller))
+    largest = max((span.members for span in bins), default=1)
     rows: list[tuple[str, ...]] = [("from", "below", "members", "")]
-    for span in shown:
+    for span in bins:
         bar = "#" * max(1, round(BAR * span.members / largest))
         rows.append((show_bytes(span.start), show_bytes(span.stop), f"{span.members:,}", bar))
     return rows
 
 
 def _cost_rows(cost: Cost) -> list[tuple[str, ...]]:
-    """Return the bill, its titles first and the total last."""
+    """Return the titles, the lines of the bill and the total; without a cost only the titles."""
     rows: list[tuple[str, ...]] = [("dollars", "quantity", "service")]
     for line in cost.lines:
         if line.quantity:

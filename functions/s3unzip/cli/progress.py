@@ -1,8 +1,8 @@
-"""What a command shows of a run while it works, on stderr: live on a terminal, else lines.
+"""The progress of a run on stderr: a live display on a terminal, else a line every few seconds.
 
-The share has one basis: of the compressed bytes of the selected members, those of members that
-have an outcome, and of a large member what has passed. Each byte counts once, however often it is
-read. The bytes shown are that share of the bytes that the run writes.
+The share is the part of the selected members' compressed bytes that is done. All bytes of a member
+with an outcome are done; of a large member, those that have been read. Bytes that are read again
+count once. The bytes shown are this share of the bytes that the run writes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 
     from s3unzip.model import Outcome, PlanSummary
 
-RATE_SECONDS = 10.0  # the rates shown are means of so long
+RATE_SECONDS = 10.0  # rates are means of the last ten seconds
 LINE_SECONDS = 5.0  # between two lines where there is no terminal
-MIN_SECONDS = 5.0  # of a phase, before the time left means anything
-MIN_SHARE = 0.05  # of the run, before the time left means anything
+# An earlier guess of the time left would be far off.
+MIN_SECONDS = 5.0  # of a phase before the time left is shown
+MIN_SHARE = 0.05  # of the run before the time left is shown
 WIDE = 70  # columns of the narrowest terminal that shows bytes and rates
-MAX_LIVE_FAILURES = 20  # shown as they come; the report counts them all
+MAX_LIVE_FAILURES = 20  # printed during the run; the report counts them all
 EXTRACTING = "extract"
 VERIFYING = "verify"
 PHASE_TITLES = {
@@ -48,14 +49,15 @@ PHASE_TITLES = {
 
 
 def failed_line(outcome: Outcome) -> str:
-    """Return a line about a failed member."""
+    """Return the key of a failed member, the message and the code."""
     code = outcome.reason or "unknown"
+    # Some messages begin with the key, which the line has already.
     message = describe(code, outcome.message).removeprefix(f"{outcome.key}: ")
     return f"{printable_name(outcome.key)}: {printable(message)} ({code})"
 
 
 class Figures(NamedTuple):
-    """The figures of a phase at one moment, as texts; empty where one means nothing."""
+    """The figures of a phase at one moment, as texts; a figure without meaning is empty."""
 
     phase: str
     share: float | None  # 0 to 1
@@ -68,7 +70,7 @@ class Figures(NamedTuple):
 
     @property
     def percent(self) -> str:
-        """The share, rounded down: 100 % is all; empty where there is none."""
+        """The share, rounded down, so that 100 % means all; empty without a share."""
         if self.share is None:
             return ""
         return f"{math.floor(100 * self.share)}%"
@@ -80,8 +82,6 @@ class Figures(NamedTuple):
 
 
 class _Moment(NamedTuple):
-    """What was done at one time."""
-
     time: float  # seconds of the monotonic clock
     share: float
     members: int
@@ -90,7 +90,7 @@ class _Moment(NamedTuple):
 class RunDisplay(Progress):
     """Shows phase, share, members, failures and the time left.
 
-    The counts come from any thread. One thread draws, or prints lines.
+    Any thread may call `finished` and `failed`. One thread draws, or prints lines.
     """
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
@@ -101,7 +101,7 @@ class RunDisplay(Progress):
         self._history: list[_Moment] = []
         self.plan: PlanSummary | None = None
         self._phase = "plan"
-        self._since = time.monotonic()  # of the phase
+        self._phase_start = time.monotonic()
         self.note = ""
         self._trouble = ""
         self._failures = 0
@@ -116,7 +116,7 @@ class RunDisplay(Progress):
         self.stop()
 
     def stop(self) -> None:
-        """Remove the display from the terminal, print no more lines."""
+        """Remove the display from the terminal, or end the thread that prints lines."""
         self._ended.set()
         if self._live is not None:
             self._live.stop()
@@ -129,26 +129,26 @@ class RunDisplay(Progress):
         """Show that a phase begins: plan, scan, link, extract, report or verify."""
         with self._lock:
             self._phase = name
-            self._since = time.monotonic()
+            self._phase_start = time.monotonic()
             self._history.clear()
         self._start()
 
-    def planned(self, plan: PlanSummary, gone: float = 0.0) -> None:
-        """Show the work ahead of a run that began `gone` seconds ago."""
+    def planned(self, plan: PlanSummary, elapsed: float = 0.0) -> None:
+        """Show the plan of a run that began `elapsed` seconds ago, with nothing done yet."""
         with self._lock:
             self.counts.clear()
             self.plan = plan
             self._phase = EXTRACTING
-            self._since = time.monotonic() - gone
+            self._phase_start = time.monotonic() - elapsed
         self._start()
 
     def finished(self, counts: Mapping[str, int]) -> None:
-        """Take increments."""
+        """Add increments to the counts."""
         with self._lock:
             self.counts.update(counts)
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:
-        """Print members that failed, the first few of the run, also for a quiet command."""
+        """Print the first failed members of the run, also if the command is quiet."""
         for outcome in outcomes:
             self._failures += 1
             if self._failures <= MAX_LIVE_FAILURES:
@@ -157,18 +157,18 @@ class RunDisplay(Progress):
                 self.print_line("more members failed; the report lists them")
 
     def trouble(self, message: str) -> None:
-        """Print that a store does not answer; each worker reports it, one line is enough."""
+        """Print that a store does not answer, but once: each worker reports it."""
         if message != self._trouble:
             self._trouble = message
             self.say(printable(message))
 
     def say(self, text: str) -> None:
-        """Print a line that stays, unless the command is quiet."""
+        """Print a line above the display, unless the command is quiet."""
         if not self._quiet:
             self.print_line(text)
 
     def print_line(self, text: str) -> None:
-        """Print a line that stays, also for a quiet command."""
+        """Print a line above the display, also if the command is quiet."""
         from rich.text import Text
 
         self._console().print(Text(printable_lines(text)), soft_wrap=True)
@@ -179,7 +179,7 @@ class RunDisplay(Progress):
             counts = Counter(self.counts)
             plan = self.plan
             now = time.monotonic()
-            elapsed = max(now - self._since, 1e-3)
+            elapsed = max(now - self._phase_start, 1e-3)
             done = counts["extracted"] + counts["unchanged"] + counts["failed"]
             if self._phase == VERIFYING and done:
                 return _figures_of_verify(counts, done / elapsed)
@@ -188,12 +188,12 @@ class RunDisplay(Progress):
                 return Figures(title, share=None, note=self.note)
             share = min(1.0, max(0.0, counts["bytes_done"] / max(1, plan.work)))
             earlier = self._remember(_Moment(now, share, done))
-        passed = max(now - earlier.time, 1e-3)
-        speed = (share - earlier.share) / passed  # shares of the run a second
+        interval = max(now - earlier.time, 1e-3)
+        speed = (share - earlier.share) / interval  # shares of the run per second
         remaining = ""
         if speed > 0 and elapsed >= MIN_SECONDS and MIN_SHARE <= share < 1:
             remaining = f"about {show_seconds((1 - share) / speed)} left"
-        members_rate = f"{(done - earlier.members) / passed:,.0f} members/s"
+        members_rate = f"{(done - earlier.members) / interval:,.0f} members/s"
         size = plan.bytes_out
         return Figures(
             PHASE_TITLES[EXTRACTING],
@@ -207,7 +207,10 @@ class RunDisplay(Progress):
         )
 
     def _remember(self, moment: _Moment) -> _Moment:
-        """Add a moment to the history; return the one that rates are counted from."""
+        """Add a moment to the history; return the earlier one that rates are measured from.
+
+        It is the latest moment that is older than `RATE_SECONDS`, or else the first one.
+        """
         self._history.append(moment)
         while len(self._history) > 2 and moment.time - self._history[1].time > RATE_SECONDS:
             self._history.pop(0)
@@ -221,9 +224,8 @@ class RunDisplay(Progress):
         return self._own_console
 
     def _start(self) -> None:
-        """Begin to show, on a terminal or in lines."""
         if self._quiet or self._live is not None or self._lines is not None:
-            return
+            return  # nothing is to be shown, or it is shown already
         console = self._console()
         if console.is_terminal and not console.is_dumb_terminal:
             from rich.live import Live
@@ -273,7 +275,7 @@ class RunDisplay(Progress):
 
 
 def _figures_of_verify(counts: Mapping[str, int], rate: float) -> Figures:
-    """Return the figures of a comparison; `rate` is in objects a second."""
+    """Return the figures of a comparison; `rate` is in objects per second."""
     size = ""
     if counts["bytes_read"]:
         size = f"{show_bytes(counts['bytes_read'])} read"

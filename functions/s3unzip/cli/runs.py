@@ -1,6 +1,6 @@
-"""Commands on runs: ``runs``, ``show``, ``watch``, ``resume``, ``abort``.
+"""Commands on the runs of this machine or of an environment.
 
-The runs are this machine's, or those of a deployed environment.
+They are ``runs``, ``show``, ``watch``, ``resume`` and ``abort``.
 """
 
 import sys
@@ -47,12 +47,12 @@ RUN_COLUMNS = (
 DAY = 86_400.0  # seconds
 RIGHT = {"TOOK", "MEMBERS", "FAILED"}
 LATEST = {"metavar": "[RUN]", "required": False, "default": "latest"}
-# Of two options that exclude each other, the one that is typed counts.
+# Options that exclude each other: a typed one replaces a recorded one.
 RIVALS = {"unsigned": "request_payer", "request_payer": "unsigned"}
 FIGURES = ("extracted", "unchanged", "failed", "bytes_written")
-REPORT_SECONDS = 90.0  # an execution that failed gets its report a little later
-BEGIN_SECONDS = 5.0  # between the trial of the destination, or the plan, and the first task
-FAULT_SECONDS = 120.0  # a service that does not answer so long ends the watch
+REPORT_SECONDS = 90.0  # in which a failed execution gets its report
+BEGIN_SECONDS = 5.0  # in which a run of this machine begins its first task after its plan
+FAULT_SECONDS = 120.0  # after which a service that does not answer ends the command
 
 
 class FailedMember(Struct, frozen=True):
@@ -115,15 +115,14 @@ class RunProgress(Struct, frozen=True, omit_defaults=True):
     first_object: float | None = None  # Unix seconds
 
 
-def open_runs(arguments: Arguments) -> RunList:
-    """Return the runs of a deployed environment, or of this machine."""
+def _open_runs(arguments: Arguments) -> RunList:
     if arguments.env is None:
         return LocalRuns(arguments.config())
     return arguments.deployed()
 
 
-def missing_report(run: str, runs: RunList) -> NotFoundError:
-    """Return the error that says why a run has no report, and what to do."""
+def _missing_report(run: str, runs: RunList) -> NotFoundError:
+    """Return the error for a run without a report: the reason, and what to do."""
     if runs.state(run) == RUNNING:
         return NotFoundError(f"{run}: has no report yet; s3unzip watch {run} follows it")
     if runs.records(run).find_plan() is None:
@@ -139,7 +138,7 @@ def runs(arguments: Arguments) -> int:
     """List runs, the latest first."""
     if arguments.prune is not None:
         return _prune(arguments, arguments.prune)
-    run_list = open_runs(arguments)
+    run_list = _open_runs(arguments)
     rows: list[tuple[str, ...]] = [RUN_COLUMNS]
     for recent in run_list.recent(arguments.newest):
         listed = _list_run(recent, run_list)
@@ -157,7 +156,7 @@ def runs(arguments: Arguments) -> int:
 
 
 def _prune(arguments: Arguments, days: float) -> int:
-    """Remove old records of runs of this machine; an environment has a rule of its bucket."""
+    """Remove old records of this machine; a lifecycle rule removes those of an environment."""
     if arguments.env is not None:
         raise UsageError(
             "--prune: is for runs of this machine; work.expire_days removes those of an environment"
@@ -168,7 +167,7 @@ def _prune(arguments: Arguments, days: float) -> int:
 
 
 def _list_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
-    """Return the line of a run; None: it is being planned, or was refused before it had a record.
+    """Return the line of a run; None: it has neither a report nor a plan yet.
 
     Warns of records that cannot be read: of another version, truncated or foreign.
     """
@@ -181,17 +180,18 @@ def _list_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
 
 
 def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
-    """Return the line of a run by its report, else by its plan; None: it has neither yet."""
+    """Return the line of a run from its report or else its plan; None: it has neither yet."""
     run = recent.run
     records = run_list.records(run)
     try:
         report = records.read_report()
     except NotFoundError:
         report = None
-    # A run that is refused has ended; the note of its end is written a little later.
-    is_at_work = recent.state == RUNNING
-    if report is not None and (not is_at_work or report.verdict is Verdict.REJECTED):
-        return _describe_report(run, report)
+    # An archive is rejected shortly before the run's state says so. Other reports of a run at work
+    # are from before it was resumed.
+    is_current = recent.state != RUNNING or (report and report.verdict is Verdict.REJECTED)
+    if report is not None and is_current:
+        return _list_ended_run(run, report)
     plan = records.find_plan()
     if not recent.state and plan is None and run_list.environment is None:
         return None
@@ -209,8 +209,7 @@ def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
     )
 
 
-def _describe_report(run: str, report: Report) -> ListedRun:
-    """Return the line of a run that has ended."""
+def _list_ended_run(run: str, report: Report) -> ListedRun:
     state = report.verdict.value
     if report.reason == STOPPED:
         state = "STOPPED"
@@ -236,7 +235,7 @@ def _route_name(route: Route | None) -> str:
 
 
 def _cells(run: ListedRun) -> tuple[str, ...]:
-    """Return the cells of `RUN_COLUMNS` for one run; one that has not ended has no figures."""
+    """Return the cells of `RUN_COLUMNS`; the figures are empty if the run has not ended."""
     figures = ("", "", "")
     if run.seconds is not None:
         figures = (show_seconds(run.seconds), f"{run.members:,}", f"{run.failed:,}")
@@ -251,12 +250,12 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
 @command("run env", SERVER, "failures html json", run=LATEST)
 def show(arguments: Arguments) -> int:
     """Print the report of a run; the exit code is its verdict's."""
-    run_list = open_runs(arguments)
+    run_list = _open_runs(arguments)
     run = run_list.find(arguments.run)
     try:
         report = run_list.records(run).read_report()
     except NotFoundError:
-        raise missing_report(run, run_list) from None
+        raise _missing_report(run, run_list) from None
     except UnreadableRecordError as damage:
         raise UnreadableRecordError(
             f"{damage}; s3unzip resume {run}{run_list.found_by} writes it again"
@@ -264,7 +263,7 @@ def show(arguments: Arguments) -> int:
     if arguments.failures:
         _print_failures(report, run_list, json=arguments.json)
     elif arguments.html:
-        page = _page_of(report, run_list)
+        page = _find_page(report, run_list)
         sys.stdout.write(f"{page}\n")
         if sys.stdout.isatty():
             webbrowser.open(page.as_uri())
@@ -277,7 +276,6 @@ def show(arguments: Arguments) -> int:
 
 
 def _print_failures(report: Report, run_list: RunList, *, json: bool) -> None:
-    """Print a line for each member that failed."""
     for task, outcome in run_list.records(report.run).each_outcome():
         if outcome.status is Status.FAILED and json:
             print_json(FailedMember(task, outcome))
@@ -288,8 +286,8 @@ def _print_failures(report: Report, run_list: RunList, *, json: bool) -> None:
         out.write(f"{report.run}: {report.verdict}, no member failed\n")
 
 
-def _page_of(report: Report, run_list: RunList) -> Path:
-    """Return where the page of a run is on this machine, fetched or made if it is elsewhere."""
+def _find_page(report: Report, run_list: RunList) -> Path:
+    """Return the path of a run's page; the page of an environment's run is fetched or made."""
     from s3unzip.settling.report_page.page import render_page
 
     run = report.run
@@ -303,7 +301,7 @@ def _page_of(report: Report, run_list: RunList) -> Path:
     make_folders(page.parent, PRIVATE)
     try:
         body = run_list.records(run).read_page()
-    except NotFoundError:  # a small archive that was extracted at once keeps none
+    except NotFoundError:  # the run of a small archive keeps no page in an environment
         context = Context(run_list.stores, LocalClock(), environment=run_list.environment)
         body = render_page(report, context)
     page.write_bytes(body)
@@ -325,13 +323,15 @@ def resume(arguments: Arguments) -> int:
     if completed is not None:
         return _print_completed(completed, json=arguments.json)
     deployed.resume(run, failed=arguments.failed)
-    message = f"resumed: s3unzip watch {run}{deployed.found_by}"
-    _print_either(message, Resumed(run, deployed.environment), json=arguments.json)
+    if arguments.json:
+        print_json(Resumed(run, deployed.environment))
+    else:
+        sys.stdout.write(f"resumed: s3unzip watch {run}{deployed.found_by}\n")
     return 0
 
 
 def _resume_here(arguments: Arguments) -> int:
-    """Do what remains of a run of this machine, print its report; return the exit code."""
+    """Continue a run of this machine, print its report; return the exit code."""
     from s3unzip.api.options import make_policy
     from s3unzip.local.machine import open_machine
     from s3unzip.local.recovery import may_have_lost
@@ -352,20 +352,22 @@ def _resume_here(arguments: Arguments) -> int:
     display = RunDisplay()
     stores = _recall_config(arguments, local.connections(run_id))
     check_buckets(stores, run.source, run.destination)
-    opened = open_machine(stores, policy, tuning, arguments.processes, progress=display)
-    with opened as machine, display:
+    with (
+        open_machine(stores, policy, tuning, arguments.processes, progress=display) as machine,
+        display,
+    ):
         report = machine.resume(run_id, display.planned, failed=arguments.failed)
     if arguments.json:
         print_json(report)
-    # No rates: it was not at work all the time since its start.
+    # No rates: between its start and its end, the run was not always at work.
     print_report(report, rates=False, reached=stores.without_environment())
     return report.verdict.exit_code
 
 
 def _find_completed(run: str, run_list: RunList) -> Report | None:
-    """Return the report of a run of which nothing remains to be done; None: something remains.
+    """Return the report of a run that is complete, or None if a resume has work to do.
 
-    An archive that should have been deleted or tagged after the run, and was not, remains.
+    A failed deletion or tagging of the archive is such work.
     """
     report = run_list.records(run).find_report()
     if report is None or report.verdict is not Verdict.COMPLETED or report.archive_left:
@@ -374,7 +376,6 @@ def _find_completed(run: str, run_list: RunList) -> Report | None:
 
 
 def _print_completed(report: Report, *, json: bool) -> int:
-    """Print that nothing of a run remains to be done; return the exit code."""
     sys.stderr.write(f"{report.run}: COMPLETED already, nothing is left to do\n")
     if json:
         print_json(report)
@@ -382,12 +383,13 @@ def _print_completed(report: Report, *, json: bool) -> int:
 
 
 def _require_plan(run: str, run_list: RunList) -> PlanSummary:
-    """Return the plan of a run; if it is missing or damaged, the error says how to begin anew."""
+    """Return the plan of a run; the error of a missing or damaged plan advises a new run."""
     try:
         plan = run_list.records(run).find_plan()
     except UnreadableRecordError as damage:
-        again = "start the run anew with s3unzip run of the same archive"
-        raise UnreadableRecordError(f"{damage}; {again}") from None
+        raise UnreadableRecordError(
+            f"{damage}; start the run anew with s3unzip run of the same archive"
+        ) from None
     if plan is None:
         raise NotFoundError(
             f"{run}: has no plan, because the archive was refused or planning failed; start again "
@@ -397,7 +399,7 @@ def _require_plan(run: str, run_list: RunList) -> PlanSummary:
 
 
 def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
-    """Return how the stores of a run are reached: as is typed now, else as its records say."""
+    """Return the stores of a run: its records decide where no option is typed."""
     source_of = click.get_current_context().get_parameter_source
     rows = read_options(StoreConfig)
     typed = {row.field for row in rows if source_of(row.parameter) is ParameterSource.COMMANDLINE}
@@ -415,9 +417,11 @@ def abort(arguments: Arguments) -> int:
 
     Members that are already written stay.
     """
-    run_list = open_runs(arguments)
+    from s3unzip.local.machine import drop_uploads
+
+    run_list = _open_runs(arguments)
     run = run_list.find(arguments.run)
-    if arguments.env is None:  # the uploads are in the run's stores: reach them as the run did
+    if arguments.env is None:  # the uploads are in the stores of the run
         run_list = LocalRuns(_recall_config(arguments, run_list.connections(run)))
     is_stopped = run_list.stop(run)
     records = run_list.records(run)
@@ -431,34 +435,18 @@ def abort(arguments: Arguments) -> int:
         plan = _require_plan(run, run_list)
     else:
         state = f"it has ended {report.verdict}"
-        if report.verdict is not Verdict.COMPLETED:  # which has no incomplete uploads
+        if report.verdict is not Verdict.COMPLETED:  # a complete run has no incomplete uploads
             plan = records.find_plan()
-    uploads = _drop_uploads(plan, run_list)
-    message = f"{run}: {state}; {show_count(uploads, 'incomplete upload')} dropped"
-    aborted = Aborted(run, run_list.environment, stopped=is_stopped, uploads=uploads)
-    _print_either(message, aborted, json=arguments.json)
-    return 0
-
-
-def _drop_uploads(plan: PlanSummary | None, run_list: RunList) -> int:
-    """Drop the incomplete uploads of a run; return their number.
-
-    A run that ended may have no plan: it was stopped while it was planned, and the settle function
-    ends it; or a small archive was extracted at once and has its outcomes and its report alone.
-    """
-    from s3unzip.local.machine import drop_uploads
-
-    if plan is None:
-        return 0
-    context = Context(stores=run_list.stores, clock=LocalClock())
-    return drop_uploads(Step(plan.run, "abort", context, context.calls()))
-
-
-def _print_either(message: str, value: object, *, json: bool) -> None:
-    if json:
-        print_json(value)
+    uploads = 0
+    if plan is not None:  # None: the run was stopped before it had one, or its archive was small
+        context = Context(stores=run_list.stores, clock=LocalClock())
+        uploads = drop_uploads(Step(plan.run, "abort", context, context.calls()))
+    if arguments.json:
+        print_json(Aborted(run, run_list.environment, stopped=is_stopped, uploads=uploads))
     else:
-        sys.stdout.write(f"{message}\n")
+        dropped = show_count(uploads, "incomplete upload")
+        sys.stdout.write(f"{run}: {state}; {dropped} dropped\n")
+    return 0
 
 
 @command("run env", SERVER, "interval json", run=LATEST)
@@ -467,7 +455,7 @@ def watch(arguments: Arguments) -> int:
 
     With --json, a line each time that a figure changes; the last line is the report.
     """
-    run_list = open_runs(arguments)
+    run_list = _open_runs(arguments)
     run = run_list.find(arguments.run)
     with RunDisplay() as display:
         report = _follow(run, run_list, display, arguments)
@@ -481,65 +469,66 @@ def watch(arguments: Arguments) -> int:
 
 
 def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Arguments) -> Report:
-    """Show what is new until the run has its report; return it."""
+    """Show the progress of a run until it has its report; return the report."""
     watcher = RunWatcher(run_list.records(run))
     printed: RunProgress | None = None
-    answered = time.monotonic()  # when the records were last read
-    ended: float | None = None  # when the run was first seen at its end
+    read_at = time.monotonic()  # the time of the last successful read
+    ended_at: float | None = None  # the time when the end was first seen
     while True:
         now = time.monotonic()
         try:
-            # Read the state before the report: then a report found after the end is final.
+            # The state is read before the report, so that a report found after the end is final.
             state = run_list.state(run)
             report = run_list.records(run).find_report()
             snapshot = watcher.read()
             counts = None
             if state == RUNNING:
                 counts = run_list.map_counts(run)
-            answered = now
+            read_at = now
         except ServiceFaultError:
-            if now - answered > FAULT_SECONDS:
+            if now - read_at > FAULT_SECONDS:
                 raise
             time.sleep(arguments.interval)
             continue
-        line = _progress(run, state, snapshot, counts)
-        if arguments.json and line != printed:
-            printed = line
-            print_json(line)
+        progress = _describe_progress(run, state, snapshot, counts)
+        if arguments.json and progress != printed:
+            printed = progress
+            print_json(progress)
             sys.stdout.flush()
         _show(display, snapshot, counts)
         if state != RUNNING and report is not None:
             return report
         if state not in {RUNNING, None}:
-            ended = ended or now
-            _check_end(run, state, run_list, now - ended)
+            ended_at = ended_at or now
+            _check_end(run, state, run_list, now - ended_at)
         time.sleep(arguments.interval)
 
 
 def _show(display: RunDisplay, snapshot: RunSnapshot, counts: MapCounts | None) -> None:
-    """Show the progress of a run that has its plan."""
     plan = snapshot.summary
-    if plan is None:
+    if plan is None:  # the run is still being planned
         return
     if display.plan is None:
-        display.planned(plan, gone=max(0.0, time.time() - plan.started))
+        display.planned(plan, elapsed=max(0.0, time.time() - plan.started))
     display.finished(snapshot.counts - display.counts)
     display.failed(snapshot.failures)
     display.note = _note(plan, snapshot, counts)
 
 
 def _check_end(run: str, state: str | None, run_list: RunList, seconds: float) -> None:
-    """Check that a run without a report may still get one; it ended `seconds` ago."""
+    """Raise `NotFoundError` if a run that ended `seconds` ago will get no report any more.
+
+    A run of this machine also has the state of the end between its plan and its first task.
+    """
     if state == ENDED and seconds > BEGIN_SECONDS:
-        raise missing_report(run, run_list)
+        raise _missing_report(run, run_list)
     if seconds > REPORT_SECONDS:
         raise NotFoundError(f"{run}: its execution ended and left no report")
 
 
-def _progress(
+def _describe_progress(
     run: str, state: str | None, snapshot: RunSnapshot, counts: MapCounts | None
 ) -> RunProgress:
-    """Return what is known of a run as a line of JSON has it."""
     figures = {name: snapshot.counts[name] for name in FIGURES}
     if snapshot.summary is not None:
         figures |= {"members": snapshot.summary.selected, "tasks": snapshot.summary.tasks}
@@ -558,7 +547,7 @@ def _progress(
 
 
 def _note(plan: PlanSummary, snapshot: RunSnapshot, counts: MapCounts | None) -> str:
-    """Return the figures for which a display of a local run has no room."""
+    """Return the round, the tasks and the retries of a run as the last line of the display."""
     parts = []
     if snapshot.rounds > 1:
         parts.append(f"round {snapshot.rounds}")

@@ -1,4 +1,4 @@
-"""``run`` of several archives: each is a run of its own, and a table says how they ended."""
+"""``run`` of several archives: a run for each of them, and a table of their verdicts."""
 
 import sys
 import time
@@ -14,7 +14,6 @@ from s3unzip.api.extraction import (
 )
 from s3unzip.api.options import make_policy
 from s3unzip.cli.arguments import Arguments
-from s3unzip.cli.decisions import list_decisions
 from s3unzip.cli.output import print_failures, shown_connections
 from s3unzip.cli.progress import Figures, RunDisplay
 from s3unzip.cli.terminal import print_json, warn, write_table
@@ -31,36 +30,36 @@ ARCHIVE_COLUMNS = ("STATE", "MEMBERS", "FAILED", "RUN", "SOURCE")
 
 
 class BatchDisplay(RunDisplay):
-    """Shows how many archives ended, in place of the plans and phases of each."""
+    """Shows the number of archives that have ended, and the counts of all their members."""
 
     def __init__(self, archives: int, *, quiet: bool) -> None:
         super().__init__(quiet=quiet)
         self._archives = archives
         self.ends: list[ArchiveEnd] = []
-        self.inside: list[NestedRun] = []  # the archives inside the one at work
+        self.nested_runs: list[NestedRun] = []  # of the current archive
 
-    def phase(self, name: str) -> None:  # noqa: ARG002 - of each archive
-        """Show how many archives ended, whatever is done for one."""
+    def phase(self, name: str) -> None:  # noqa: ARG002 - the phase of a single archive
+        """Start the display with the first phase of the first archive."""
         self._start()
 
-    def planned(self, plan: PlanSummary, gone: float = 0.0) -> None:
-        """Show nothing."""
+    def planned(self, plan: PlanSummary, elapsed: float = 0.0) -> None:
+        """Show nothing: the counts go on from one archive to the next."""
 
     def nested(self, run: NestedRun) -> None:
-        """Keep what became of an archive inside the archive."""
-        self.inside.append(run)
+        """Keep the result of a nested archive for the batch's result."""
+        self.nested_runs.append(run)
 
     def ended(self, end: ArchiveEnd) -> None:
-        """Count an archive; say what is wrong with one that ended without a report."""
+        """Count an archive; print the error of one that ended without a report."""
         self.ends.append(end)
         if end.error is not None:
-            self.print_line(_name_once(end))
+            self.print_line(_error_line(end))
 
     def figures(self) -> Figures:
-        """Return what is known now."""
+        """Return the figures of this moment."""
         with self._lock:
             counts = Counter(self.counts)
-        seconds = max(time.monotonic() - self._since, 1e-3)
+        seconds = max(time.monotonic() - self._phase_start, 1e-3)
         done = counts["extracted"] + counts["unchanged"] + counts["failed"]
         size = counts["bytes_written"]
         return Figures(
@@ -73,22 +72,28 @@ class BatchDisplay(RunDisplay):
         )
 
 
-def extract_several(arguments: Arguments) -> int:
-    """Extract several archives, each as its own run; return the highest exit code."""
+def make_requests(arguments: Arguments, stores: StoreConfig) -> list[Request]:
+    """Return the requests for all archives that the arguments name, with all checks made."""
     if arguments.delete_extra:
         raise UsageError("--delete-extra: is for one archive; run them one by one")
     destination = parse_destination(arguments.dest)
     options = arguments.options()
-    stores = arguments.config()
-    for text in arguments.sources:
-        arguments.check_places(_read_place(text), destination)
+    for word in arguments.sources:
+        # Of a folder, a prefix or a glob, only the scheme is known before it is listed.
+        place = Location("s3" if "://" in word else "file", "", word)
+        if not names_several(word):
+            place = parse_source(word)
+        arguments.check_places(place, destination)
     requests = [
         make_request(source, destination, options, arguments.after_success)
         for source in _find_sources(arguments, stores)
     ]
     check_apart(requests)
-    if arguments.dry_run:
-        return max([list_decisions(arguments, request) for request in requests])
+    return requests
+
+
+def extract_several(requests: Sequence[Request], arguments: Arguments, stores: StoreConfig) -> int:
+    """Extract several archives, one after the other; return the highest exit code."""
     batch = _extract_all(requests, arguments, stores)
     for end in batch.archives:
         for text in end.warnings:
@@ -100,19 +105,12 @@ def extract_several(arguments: Arguments) -> int:
     return batch.exit_code
 
 
-def _read_place(text: str) -> Location:
-    """Return where archives are; of a folder, a prefix or a glob only the scheme counts."""
-    if not names_several(text):
-        return parse_source(text)
-    return Location("s3" if "://" in text else "file", "", text)
-
-
 def _find_sources(arguments: Arguments, stores: StoreConfig) -> list[Location]:
-    """Return the archives that folders, prefixes and globs name; `NotFoundError`: one is not there.
+    """Return the archives that are named, also by folders, prefixes and globs.
 
-    A member's name after the archive is read as DEST: the error says so.
+    If one is not found, the last argument may be a member's name, so the error explains DEST.
     """
-    is_only_source = len(arguments.sources) == 1  # `names_one` has listed it
+    is_only_source = len(arguments.sources) == 1  # then `run` has listed it already
     try:
         return find_archives(arguments.sources, stores, is_listed=is_only_source)
     except NotFoundError as error:
@@ -125,8 +123,7 @@ def _find_sources(arguments: Arguments, stores: StoreConfig) -> list[Location]:
 
 
 def _extract_all(requests: Sequence[Request], arguments: Arguments, stores: StoreConfig) -> Batch:
-    """Extract one archive after the other; return how all ended."""
-    first = requests[0]
+    first = requests[0]  # all requests have the same options and destination
     policy = make_policy(first.options, arguments.password(), first.destination)
     with (
         BatchDisplay(len(requests), quiet=arguments.quiet) as display,
@@ -136,16 +133,16 @@ def _extract_all(requests: Sequence[Request], arguments: Arguments, stores: Stor
     ):
         for request in requests:
             try:
-                display.ended(_end_one(machine, request, display))
+                display.ended(_extract_next(machine, request, display))
             except (InterruptedRunError, KeyboardInterrupt) as interrupt:
                 raise _interrupted(len(display.ends), len(requests), interrupt) from interrupt
     return Batch(max(end.exit_code for end in display.ends), tuple(display.ends))
 
 
-def _end_one(machine: Machine, request: Request, display: BatchDisplay) -> ArchiveEnd:
-    """Extract one of several archives; what goes wrong is in the result."""
+def _extract_next(machine: Machine, request: Request, display: BatchDisplay) -> ArchiveEnd:
+    """Extract an archive; an error is in the result, so that the next archive can follow."""
     warnings: list[str] = []
-    display.inside = []
+    display.nested_runs = []
     source = str(request.source.public)
     try:
         report = extract_one(machine, request, display, warnings.append)
@@ -153,16 +150,16 @@ def _end_one(machine: Machine, request: Request, display: BatchDisplay) -> Archi
         raise
     except S3UnzipError as error:
         return ArchiveEnd(source, error.exit_code, error=str(error))
-    inside = tuple(display.inside)
-    code = report.verdict.exit_code or int(not all(run.is_right for run in inside))
-    return ArchiveEnd(source, code, report, nested=inside, warnings=tuple(warnings))
+    nested = tuple(display.nested_runs)
+    code = report.verdict.exit_code or int(not all(run.is_right for run in nested))
+    return ArchiveEnd(source, code, report, nested=nested, warnings=tuple(warnings))
 
 
 def _interrupted(ended: int, archives: int, interrupt: BaseException) -> InterruptedRunError:
-    """Return the error that says how to go on."""
+    """Return the error of an interrupted batch, with the commands that continue it."""
     message = f"stopped: {ended:,} of {archives:,} archives ended"
     not_begun = archives - ended
-    if isinstance(interrupt, InterruptedRunError):  # a run had begun
+    if isinstance(interrupt, InterruptedRunError):  # the run of the next archive had begun
         message += f"; of the next one: {interrupt}"
         not_begun -= 1
     if not_begun > 0:
@@ -171,7 +168,7 @@ def _interrupted(ended: int, archives: int, interrupt: BaseException) -> Interru
 
 
 def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
-    """Print how all archives ended, and what is to do next."""
+    """Print a table of the archives, the failures and next commands, and the totals."""
     write_table([ARCHIVE_COLUMNS, *map(_cells, archives)], sys.stderr)
     reports = [end.report for end in archives if end.report is not None]
     for report in reports:
@@ -194,8 +191,8 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
     )
 
 
-def _name_once(end: ArchiveEnd) -> str:
-    """Return an error with the archive that it is about; most of them name it themselves."""
+def _error_line(end: ArchiveEnd) -> str:
+    """Return the error of an archive after its name, with which most errors begin already."""
     error = end.error or ""
     if error.startswith(f"{end.source}:"):
         return error
@@ -206,7 +203,7 @@ def _cells(end: ArchiveEnd) -> tuple[str, ...]:
     """Return the cells of `ARCHIVE_COLUMNS` for one archive."""
     report = end.report
     if report is None:
-        return ("ERROR", "", "", "", printable(_name_once(end)))
+        return ("ERROR", "", "", "", printable(_error_line(end)))
     count = f"{report.extracted + report.unchanged:,}"
     failed = f"{report.failed + report.missing:,}"
     source = printable(end.source)
