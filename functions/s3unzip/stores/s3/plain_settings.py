@@ -2,11 +2,12 @@
 
 Rules:
 
-* What is read here is what botocore would read: variables, and profiles that hold plain values.
+* This module reads variables, and profiles that hold plain values. It returns what botocore would
+  return.
 * `read_plain_settings` returns None for a variable, a profile or a line that it does not know.
   botocore then reads everything.
-* Keys are read here only where botocore's chain would end at them: variables, or the keys of a
-  profile that names no other source of keys.
+* Keys are read here only where botocore's chain would take them: from variables, or from a profile
+  that names no other source of keys.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from s3unzip.stores.ports import Keys
 DEFAULT_REGION = "us-east-1"
 ENVIRONMENT = "env"  # botocore's word for variables, which do not change in a process
 SHARED_FILE = "shared-credentials-file"
-SENDABLE = re.compile(r"[!-~]+")  # what a request carries
+SENDABLE = re.compile(r"[!-~]+")  # the characters that a header of a request can have
 # Variables that change where requests go or how keys are found, and are not read here.
 _UNREAD = (
     "AWS_CREDENTIAL_EXPIRATION",
@@ -32,7 +33,7 @@ _UNREAD = (
     "AWS_USE_DUALSTACK_ENDPOINT",
     "AWS_USE_FIPS_ENDPOINT",
 )
-# Variables that are read here; botocore takes an empty one for a value.
+# Variables that are read here. botocore takes an empty one for a value, so botocore reads it.
 _READ = (
     "AWS_ACCESS_KEY_ID",
     "AWS_CA_BUNDLE",
@@ -58,28 +59,28 @@ _PLAIN_SETTINGS = frozenset(
     }
 )
 _SETTING = re.compile(r"([^=:\s]+)\s*=\s*(.*)")
-_ALIAS = re.compile(r"^profile default$|[\"'\\]")  # a section that may have another name, too
-_INDENTED = "\n"  # a name for lines that belong to the setting before them
+_ALIAS = re.compile(r"^profile default$|[\"'\\]")  # it may have a second name
+_INDENTED = "\n"  # the name of indented lines, which no setting has
 _URL = re.compile(r"https?://[^/?#\s]+/?")
 
 Profile = dict[str, str]
 
 
 class PlainSettings(Struct, frozen=True):
-    """What variables and files say."""
+    """The settings in variables and files. A setting that they do not have is None."""
 
     region: str | None = None
     endpoint_url: str | None = None  # of S3
     ca_bundle: str | None = None
     request_checksum_calculation: str | None = None
-    keys: Keys | None = None  # None: there may be others
+    keys: Keys | None = None  # None if only botocore's chain can find keys
 
 
 def read_plain_settings(profile: str | None) -> PlainSettings | None:
-    """Return the settings of a profile; None: only botocore knows them.
+    """Return the settings of a profile, or None if only botocore can read them.
 
     Args:
-        profile: None: the one of a variable, or the default one.
+        profile: None stands for the profile of a variable, or the default one.
     """
     variables = os.environ
     if any(name in variables for name in _UNREAD):
@@ -97,7 +98,12 @@ def read_plain_settings(profile: str | None) -> PlainSettings | None:
     key_values = values
     if profile is None and "AWS_ACCESS_KEY_ID" in variables:
         method = ENVIRONMENT
-        key_values = _key_variables()
+        token = variables.get("AWS_SECURITY_TOKEN") or variables.get("AWS_SESSION_TOKEN", "")
+        key_values = {
+            "aws_access_key_id": variables["AWS_ACCESS_KEY_ID"],
+            "aws_secret_access_key": variables.get("AWS_SECRET_ACCESS_KEY", ""),
+            "aws_session_token": token,
+        }
     keys = None
     if _has_keys(key_values):
         keys = _make_keys(key_values, method, named or "")
@@ -113,79 +119,70 @@ def read_plain_settings(profile: str | None) -> PlainSettings | None:
     )
 
 
-def _key_variables() -> Profile:
-    """Return the keys that variables have, under the names that they have in files."""
-    variables = os.environ
-    return {
-        "aws_access_key_id": variables["AWS_ACCESS_KEY_ID"],
-        "aws_secret_access_key": variables.get("AWS_SECRET_ACCESS_KEY", ""),
-        "aws_session_token": variables.get("AWS_SECURITY_TOKEN")
-        or variables.get("AWS_SESSION_TOKEN", ""),
-    }
-
-
 def _make_keys(values: Profile, method: str, profile: str) -> Keys | None:
-    """Return the keys of variables or of a profile; None: only botocore knows what to do with them.
+    """Return the keys of variables or of a profile, or None if botocore must handle them.
 
-    It refuses keys without a secret, and values that no request can carry. The role that a variable
-    names comes before the keys of a profile.
+    botocore handles keys without a secret, and keys that no request can carry.
     """
     access_key, secret_key, token = (values.get(name, "") for name in _KEY_SETTINGS)
     if not secret_key or not SENDABLE.fullmatch(access_key):
         return None
     if token and not SENDABLE.fullmatch(token):
         return None
-    variables = os.environ
-    account = None
-    if method == ENVIRONMENT:
-        account = variables.get("AWS_ACCOUNT_ID")
-    elif any(name in variables for name in _ROLE_VARIABLES):
+    is_fixed = method == ENVIRONMENT
+    # botocore prefers the role that variables name to the keys of a profile.
+    if not is_fixed and any(name in os.environ for name in _ROLE_VARIABLES):
         return None
     return Keys(
         access_key,
         secret_key,
         token or None,
-        account,
+        os.environ.get("AWS_ACCOUNT_ID") if is_fixed else None,
         advice=advise(method, profile),
-        is_fixed=method == ENVIRONMENT,
+        is_fixed=is_fixed,
     )
 
 
 def profile_option(profile: str) -> str:
-    """Return the option of ``aws`` that names a profile, after a space; empty: none is named."""
-    if not profile:
-        return ""
-    return f" --profile {shlex.quote(profile)}"
+    """Return the option of ``aws`` that names a profile, after a space, or "" without a profile."""
+    return f" --profile {shlex.quote(profile)}" if profile else ""
 
 
 def advise(method: str, profile: str) -> str:
-    """Return what gets new keys where botocore found them by `method`."""
+    """Return how a person gets new keys.
+
+    Args:
+        method: botocore's name of the way by which it found the old keys.
+        profile: the profile that has them, or "" if none is named.
+    """
     option = profile_option(profile)
     advice = {
         ENVIRONMENT: "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN anew",
         "sso": f"log in again: aws sso login{option}",
         "login": f"log in again: aws login{option}",
     }
-    new = f"get new credentials for the profile {profile}" if profile else "get new credentials"
-    return advice.get(method, new)
+    default = f"get new credentials for the profile {profile}" if profile else "get new credentials"
+    return advice.get(method, default)
 
 
 def _read_files(profile: str) -> Profile | None:
-    """Return the values of a profile, those of the file of credentials first."""
-    variables = os.environ
+    """Return the settings of a profile, or None if only botocore can read them.
+
+    The file of credentials wins over the file of settings.
+    """
     values: Profile = {}
     section = "default" if profile == "default" else f"profile {profile}"
     for variable, default, name in (
         ("AWS_CONFIG_FILE", "~/.aws/config", section),
         ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", profile),
     ):
-        sections = _read_sections(variables.get(variable, default))
+        sections = _read_sections(os.environ.get(variable, default))
         if sections is None:
             return None
-        new = sections.get(name, {})
-        if _has_keys(values) and _has_keys(new):  # botocore takes all keys from one file
+        settings = sections.get(name, {})
+        if _has_keys(values) and _has_keys(settings):  # botocore takes all keys from one file
             return None
-        values |= new
+        values |= settings
     if not values.keys() <= _PLAIN_SETTINGS:
         return None
     return values
@@ -196,7 +193,7 @@ def _has_keys(values: Profile) -> bool:
 
 
 def _read_sections(path: str) -> dict[str, Profile] | None:
-    """Return the sections of a file; None: botocore may read it in another way."""
+    """Return the sections of a file, or None if botocore may read the file differently."""
     try:
         text = Path(os.path.expandvars(path)).expanduser().read_text("utf-8")
     except FileNotFoundError:
