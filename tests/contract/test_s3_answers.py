@@ -4,9 +4,8 @@ import pytest
 
 from s3unzip.errors import S3UnzipError, ServiceFaultError, StorageError
 from s3unzip.model import Location
-from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.ports import Upload
-from s3unzip.stores.s3.session import Session
+from s3unzip.stores.s3.credentials import AwsSession
 from tests.contract.places import list_all, stores_at
 from tests.contract.test_s3_faults import CALLS, LINE
 from tests.support.servers import Asked, HttpServer, Reply
@@ -92,8 +91,8 @@ def test_a_listing_has_the_keys_that_the_server_meant(server_name: str) -> None:
     body = page.format(contents="".join(entry.format(key=key) for key in keys)).encode()
     with HttpServer(lambda asked: Reply(200, body)) as server:
         listed = list_all(stores_at(server.url).destination(WHERE), "")
-        control = Session(StoreConfig(endpoint_url=server.url)).control
-        answer = control.list_objects_v2(Bucket="bucket")
+        client = AwsSession().client("s3", endpoint_url=server.url)
+        answer = client.list_objects_v2(Bucket="bucket")
     assert [one.key for one in listed] == list(keys.values())
     assert [one.key for one in listed] == [one.get("Key") for one in answer["Contents"]]
     assert {one[1:] for one in listed} == {(1, "c4ca4238a0b923820dcc509a6f75849b")}

@@ -130,6 +130,11 @@ WANTED: list[tuple[Callable[[Destination], object], str, str]] = [
         "with --on-conflict never: leave it out",
     ),
     (lambda out: out.create_upload("key", FACTS), S3, "this server does not implement the request"),
+    (
+        lambda out: out.replace("key", b"", FACTS, "e"),
+        "Header 'If-Match' not implemented",
+        "this server does not implement the request",
+    ),
 ]
 
 

@@ -200,10 +200,9 @@ def check_names(config: StoreConfig, source: Location, destination: Location | N
 
 
 def _reaches_aws(access: StoreConfig) -> bool:
-    from s3unzip.stores.s3.credentials import AwsSession, is_aws
+    from s3unzip.stores.s3.addresses import reaches_aws
 
-    url = access.endpoint_url or AwsSession(access.profile, access.region).own_endpoint
-    return url is None or is_aws(url)
+    return reaches_aws(access)
 
 
 def sign_in(config: StoreConfig, destination: Location) -> None:

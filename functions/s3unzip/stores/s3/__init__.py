@@ -1,4 +1,4 @@
 """Amazon S3 and S3-compatible servers: sources, destinations, run stores, error translation.
 
-obstore does the data path. botocore does what obstore cannot.
+obstore moves the bytes of members. botocore does what obstore cannot do.
 """

@@ -1,8 +1,8 @@
-"""The host that requests about a bucket go to; both clients ask the same one.
+"""Which server gets the requests about a bucket, both from obstore and from botocore.
 
-A bucket is in the path of a URL, or before the host's name, where an access point always is. On
-AWS it is a prefix of the host's name. At other servers it is in the path, unless an option or the
-configuration says otherwise.
+A URL has the bucket in its path, or at the beginning of its host name. An access point is always in
+the host name. AWS has buckets in the host name. Other servers have them in the path, unless an
+option or the configuration says otherwise.
 """
 
 from __future__ import annotations
@@ -21,24 +21,51 @@ from s3unzip.stores.s3.plain_settings import DEFAULT_REGION
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+    from s3unzip.model import Location
     from s3unzip.stores.config import StoreConfig
 
 _DNS_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
-_IP_ADDRESS = re.compile(r":|(^|\.)[0-9]+$")  # in a URL's host
+_IP_ADDRESS = re.compile(r":|(^|\.)[0-9]+$")  # IPv6 has colons; the last label of IPv4 is a number
+
+
+def reaches_aws(access: StoreConfig, aws: AwsSession | None = None) -> bool:
+    """Return whether requests go to AWS, and not to another server that speaks S3.
+
+    Args:
+        aws: the session of this profile and region. To make another one takes time.
+    """
+    aws = aws or AwsSession(access.profile, access.region)
+    url = access.endpoint_url or aws.compatible_endpoint
+    return url is None or is_aws(url)
+
+
+def bills_for(location: Location, config: StoreConfig) -> bool:
+    """Return whether AWS bills for requests to `location`.
+
+    Args:
+        location: the archive or the destination.
+        config: how that location is reached.
+    """
+    if not location.store.is_billed:
+        return False
+    try:
+        return reaches_aws(config)
+    except UsageError:  # the profile does not exist, which the first request reports
+        return True
 
 
 class Endpoint(NamedTuple):
-    """Where requests about a bucket go."""
+    """The server that gets the requests about a bucket."""
 
     url: str
-    has_bucket: bool  # whether the bucket is in the host's name
+    has_bucket: bool  # whether the host name begins with the bucket
 
 
 class Addresses:
     """The endpoints of buckets.
 
     Args:
-        make_client: returns the client of this name, for this region.
+        make_client: returns a client of botocore for a purpose and a region.
     """
 
     def __init__(
@@ -50,16 +77,18 @@ class Addresses:
         self._access = access
         self._aws = aws
         self._make_client = make_client
-        self.regions: dict[str, str] = {}  # of buckets that are not in the default one
+        self.regions: dict[str, str] = {}  # of buckets that are not in the default region
 
     @cached_property
     def style(self) -> str:
-        """Where requests have the bucket: path, virtual, or auto as S3 of AWS has it."""
+        """Where a URL has the bucket: "path", "virtual" (the host name), or "auto".
+
+        With "auto" a bucket is in the host name unless its name has a dot.
+        """
         style = self._access.addressing_style or self._aws.addressing_style
         if style is not None:
             return style
-        url = self._access.endpoint_url or self._aws.own_endpoint
-        return "auto" if url is None or is_aws(url) else "path"
+        return "auto" if reaches_aws(self._access, self._aws) else "path"
 
     def region(self, bucket: str) -> str:
         """Return the region that requests are signed for."""
@@ -71,39 +100,38 @@ class Addresses:
         """Return where obstore sends requests.
 
         Raises:
-            UsageError: the server has no name, and the bucket would be before it.
+            UsageError: the bucket must be in the host name, and the host is an IP address.
         """
         if bucket.startswith(ARN):
-            return Endpoint(self._access_point(bucket), has_bucket=True)
-        url = self._access.endpoint_url or self._aws.own_endpoint
-        url = url or self._aws.aws_endpoint(self.region(bucket))
+            return Endpoint(self._access_point_url(bucket), has_bucket=True)
+        url = (
+            self._access.endpoint_url
+            or self._aws.compatible_endpoint
+            or self._aws.aws_endpoint(self.region(bucket))
+        )
         if not url:
-            # A client takes 80 ms to make, but only botocore knows all partitions and settings.
-            region = self.regions.get(bucket)
-            name = f"control in {region}" if region else "control"
-            url = self._make_client(name, region).meta.endpoint_url
+            # Only botocore knows all partitions and settings. To make its client takes 80 ms.
+            url = self._make_client("control", self.regions.get(bucket)).meta.endpoint_url
         server = urlsplit(url.rstrip("/"))
-        # A dot would break the wildcard of AWS's certificate.
-        is_path = self.style == "path" or (self.style == "auto" and "." in bucket)
-        if is_path or not _DNS_NAME.fullmatch(bucket):
+        # AWS's wildcard certificate does not cover a bucket with a dot.
+        is_in_path = self.style == "path" or (self.style == "auto" and "." in bucket)
+        if is_in_path or not _DNS_NAME.fullmatch(bucket):
             return Endpoint(server.geturl(), has_bucket=False)
-        _check_name(server, "--addressing-style path reaches the bucket")
-        named = server._replace(netloc=f"{bucket}.{server.netloc}")
-        return Endpoint(named.geturl(), has_bucket=True)
+        _refuse_ip_address(server, "--addressing-style path reaches the bucket")
+        host = server._replace(netloc=f"{bucket}.{server.netloc}")
+        return Endpoint(host.geturl(), has_bucket=True)
 
-    def _access_point(self, arn: str) -> str:
-        """Return the URL of an access point, as botocore has it."""
-        url = self._access.endpoint_url or self._aws.own_endpoint
+    def _access_point_url(self, arn: str) -> str:
+        """Return the URL of an access point, which only botocore derives from an ARN."""
+        url = self._access.endpoint_url or self._aws.compatible_endpoint
         if url is not None:
-            _check_name(urlsplit(url), "give the alias of the access point")
-        region = self.region(arn)
-        client = self._make_client(f"control in {region}", region)
+            _refuse_ip_address(urlsplit(url), "give the alias of the access point")
+        client = self._make_client("control", self.region(arn))
         signed = client.generate_presigned_url("head_object", {"Bucket": arn, "Key": "-"})
         return urlsplit(signed)._replace(path="", query="").geturl()
 
 
-def _check_name(server: SplitResult, advice: str) -> None:
-    """Refuse a server without a name, before which nothing can be."""
+def _refuse_ip_address(server: SplitResult, advice: str) -> None:
     if _IP_ADDRESS.search(server.hostname or ""):
         raise UsageError(
             f"{server.geturl()}: no bucket can be in a host name that is an IP address; {advice}"

@@ -1,4 +1,4 @@
-"""botocore's chain of credentials, and its clients; to import this module imports botocore."""
+"""botocore's chain of credentials, and its sessions. This module imports botocore."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 import warnings
 from collections.abc import Callable
 from getpass import GetPassWarning
-from typing import Any
 
 import botocore.session
 from botocore import exceptions
@@ -29,57 +28,45 @@ from s3unzip.stores.s3.plain_settings import (
     profile_option,
 )
 
-# For clients without settings of their own: those of services that give keys. botocore's own
-# timeouts are minutes long.
+# The default settings of clients. The clients of services that give keys have no other ones. With
+# botocore's own defaults, a service that does not answer would cost minutes.
 PATIENCE = Config(
     connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 2, "mode": "standard"}
 )
+NO_URL = "it must begin with http:// or https://"
 
 
 class SharedCredentials(Credentials):
-    """What botocore's clients sign with: a profile's keys of the moment.
+    """The credentials of a botocore session, which are also the provider of themselves.
 
     Args:
-        current: returns the keys; raises if there are none.
+        find: returns the current keys, or None if there are none.
+        require: returns the current keys, or raises an error if there are none.
     """
 
     method = "s3unzip"
-
-    def __init__(self, current: Callable[[], Keys]) -> None:
-        self._current = current
-
-    def get_frozen_credentials(self) -> ReadOnlyCredentials:
-        """Return the keys of the moment."""
-        keys = self._current()
-        return ReadOnlyCredentials(keys.access_key, keys.secret_key, keys.token, keys.account)
-
-    @property
-    def account_id(self) -> str | None:
-        """The account, which some endpoints have in their names."""
-        return self.get_frozen_credentials().account_id
-
-
-class KeysProvider:
-    """The credential provider of a botocore session whose clients share keys.
-
-    Args:
-        find: returns the keys of the moment; None: there are none.
-        require: returns them; raises if there are none.
-    """
 
     def __init__(self, find: Callable[[], Keys | None], require: Callable[[], Keys]) -> None:
         self._find = find
         self._require = require
 
     def load_credentials(self) -> SharedCredentials | None:
-        """Return the credentials; None: there are none."""
-        if self._find() is None:
-            return None
-        return SharedCredentials(self._require)
+        """Return these credentials, or None if there are no keys."""
+        return None if self._find() is None else self
+
+    def get_frozen_credentials(self) -> ReadOnlyCredentials:
+        """Return the current keys, with which a client signs one request."""
+        keys = self._require()
+        return ReadOnlyCredentials(keys.access_key, keys.secret_key, keys.token, keys.account)
+
+    @property
+    def account_id(self) -> str | None:
+        """The id of the account, which is in the names of some endpoints."""
+        return self._require().account
 
 
 def open_session(profile: str | None, region: str | None) -> Session:
-    """Return a session of botocore; None: the profile or region of variables and files."""
+    """Return a session of botocore. None leaves profile or region to variables and files."""
     session = botocore.session.get_session()
     session.set_default_client_config(PATIENCE)
     if profile is not None:
@@ -90,22 +77,22 @@ def open_session(profile: str | None, region: str | None) -> Session:
 
 
 def load_credentials(session: Session) -> Credentials | None:
-    """Return what the chain of a session finds; it may ask a person for a code."""
+    """Return the credentials that botocore's chain finds. It may ask a person for a code."""
     region = session.get_config_variable("region") or DEFAULT_REGION
     chain = create_credential_resolver(session, region_name=region)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GetPassWarning)  # a code may come through a pipe
+        warnings.simplefilter("ignore", GetPassWarning)  # a pipe may bring the code
         credentials: Credentials | None = chain.load_credentials()
         if credentials is not None:
-            credentials.get_frozen_credentials()  # some ask only now
+            credentials.get_frozen_credentials()  # some providers ask for the code only here
     return credentials
 
 
 def refuse_code(session: Session) -> None:
-    """Raise an error if a person must type a code for the profile, or for one that it builds on."""
+    """Raise an error if the profile, or one that it builds on, needs a code from a person."""
     profiles = session.full_config.get("profiles", {})
     name = session.get_config_variable("profile") or "default"
-    for _ in range(len(profiles)):
+    for _ in profiles:  # no more often: two profiles may build on each other
         profile = profiles.get(name, {})
         if "mfa_serial" in profile:
             raise exceptions.RefreshWithMFAUnsupportedError
@@ -113,15 +100,20 @@ def refuse_code(session: Session) -> None:
 
 
 def frozen_keys(credentials: Credentials, profile: str) -> Keys:
-    """Return the keys of credentials, which botocore renews in time; `profile` is for advice."""
+    """Return the current keys of credentials, which botocore renews before they expire.
+
+    Args:
+        profile: the name for the advice, or "" for the default profile.
+    """
     frozen = credentials.get_frozen_credentials()
     for name, value in (
         ("access key id", frozen.access_key),
         ("session token", frozen.token or "-"),
     ):
         if not isinstance(value, str) or not SENDABLE.fullmatch(value):
-            text = f"the {name} has a character that no request can have, or none"
-            raise exceptions.InvalidConfigError(error_msg=text)
+            raise exceptions.InvalidConfigError(
+                error_msg=f"the {name} is empty, or has a character that no request can have"
+            )
     return Keys(
         str(frozen.access_key),
         str(frozen.secret_key),
@@ -136,7 +128,7 @@ def find_endpoint(session: Session) -> str | None:
     """Return the endpoint of S3 that variables or files name.
 
     Raises:
-        UsageError: it is no URL.
+        UsageError: it is not a URL.
     """
     if session.get_config_variable("ignore_configured_endpoint_urls"):
         return None
@@ -151,28 +143,8 @@ def find_endpoint(session: Session) -> str | None:
     return endpoint
 
 
-NO_URL = "it must begin with http:// or https://"
-
-
-def create_client(
-    session: Session,
-    service: str,
-    region: str | None,
-    *,
-    endpoint_url: str | None,
-    settings: dict[str, Any],
-) -> Any:
-    """Return a new client; None leaves region and endpoint to the session."""
-    try:
-        return session.create_client(
-            service, region_name=region, endpoint_url=endpoint_url, config=Config(**settings)
-        )
-    except ValueError as error:  # an endpoint from ~/.aws/config or a variable
-        raise errors.UsageError(f"{error}: {NO_URL}") from None
-
-
 def explain(error: Exception, profile: str) -> errors.S3UnzipError:
-    """Return the error for what kept botocore's chain from giving keys."""
+    """Return the error that says why botocore's chain gives no keys."""
     who = f"credentials of the profile {profile}" if profile else "AWS credentials"
     cause = " ".join(str(error).split()).rstrip(".")
     advice = f"see what is configured: aws configure list{profile_option(profile)}"
@@ -193,7 +165,7 @@ def explain(error: Exception, profile: str) -> errors.S3UnzipError:
             cause = "they have expired, and new ones need a code"
             advice = "start the command again, or s3unzip resume"
         case AttributeError() | LookupError() | TypeError() | ValueError():
-            cause = f"what a program or a file gives is not understood: {cause}"
+            cause = f"a program or a file gives unexpected data: {cause}"
         case EOFError():
             cause = "they need a code, and standard input is no terminal"
             advice = "start the command on a terminal"

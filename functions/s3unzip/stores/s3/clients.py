@@ -1,8 +1,7 @@
-"""The clients of botocore, for what obstore cannot do; to import this module imports botocore."""
+"""The clients of botocore, for what obstore cannot do. This module imports botocore."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -25,87 +24,65 @@ if TYPE_CHECKING:
     from s3unzip.stores.config import StoreConfig
     from s3unzip.stores.s3.credentials import AwsSession
 
-BODY_PIECE = 64 * 1024  # bytes; botocore loses what came of a piece before a fault
+READ_BYTES = 64 * 1024  # in one read; if it fails, botocore loses the bytes of this read
 
 
-class Clients:
-    """The clients of one session by their names, made when they are first needed.
+def create_client(
+    access: StoreConfig,
+    aws: AwsSession,
+    purpose: str,
+    *,
+    region: str | None,
+    style: str,
+    signs_payload: bool,
+) -> S3Client:
+    """Return a new client, which threads may share. The pipeline retries, so the client does not.
 
-    Threads may share it. Retries are off, because the pipeline retries, and counts what it retries.
+    Args:
+        purpose: bodies (large ones), slow (requests that take minutes) or control (all others).
+        region: None stands for the region of the session.
+        style: where a URL has the bucket (`Addresses.style`).
+        signs_payload: whether the signature covers bodies. Without it, each body has a CRC-32.
     """
-
-    def __init__(self, access: StoreConfig, aws: AwsSession) -> None:
-        self._access = access
-        self._aws = aws
-        self._lock = threading.Lock()
-        self._clients: dict[str, S3Client] = {}
-
-    def clear(self) -> None:
-        """Forget all clients: their settings have changed."""
-        with self._lock:
-            self._clients.clear()
-
-    def get(
-        self, name: str, *, style: str, signs_payload: bool, region: str | None = None
-    ) -> S3Client:
-        """Return a client.
-
-        Args:
-            name: control, lister, bodies or slow; another name for another region.
-            style: where requests have the bucket.
-            signs_payload: whether the signature covers bodies.
-            region: None: that of the session.
-        """
-        with self._lock:
-            if name not in self._clients:
-                client: S3Client = self._aws.client(
-                    "s3",
-                    region=region or self._aws.region or DEFAULT_REGION,
-                    endpoint_url=self._access.endpoint_url,
-                    **self._settings(name, style, signs_payload=signs_payload),
-                )
-                if self._access.request_payer:
-                    client.meta.events.register("before-call.s3", _let_requester_pay)
-                if name == "lister":
-                    client.meta.events.register("before-parse.s3.ListObjectsV2", _read_list)
-                self._clients[name] = client
-            return self._clients[name]
-
-    def _settings(self, name: str, style: str, *, signs_payload: bool) -> dict[str, object]:
-        """Return botocore's settings of the client `name`."""
-        access = self._access
-        connect, read = {
-            "bodies": (access.put_seconds, access.put_seconds),
-            "slow": (access.put_seconds, access.slow_seconds),
-        }.get(name, (access.connect_seconds, access.stall_seconds))
-        return {
-            # The longest wait for a connection, and until 128 KiB of a body are sent: botocore has
-            # one limit for both. Parts that share a slow uplink need more than a connection.
-            "connect_timeout": connect,
-            "read_timeout": read,
-            "max_pool_connections": access.connections,
-            "retries": {"total_max_attempts": 1, "mode": "standard"},
-            "tcp_keepalive": True,
-            "signature_version": UNSIGNED if access.unsigned else "s3v4",
-            # A request names the checksum that it needs; what is read is compared with the ZIP's.
-            "request_checksum_calculation": "when_required",
-            "response_checksum_validation": "when_required",
-            "s3": {
-                "addressing_style": style,
-                "payload_signing_enabled": signs_payload,  # else a CRC-32 goes with it
-                # Otherwise botocore sends requests for us-east-1 to the global endpoint.
-                "us_east_1_regional_endpoint": "regional",
-            },
-        }
+    connect, read = {
+        "bodies": (access.put_seconds, access.put_seconds),
+        "slow": (access.put_seconds, access.slow_seconds),
+    }.get(purpose, (access.connect_seconds, access.stall_seconds))
+    client: S3Client = aws.client(
+        "s3",
+        region=region or aws.region or DEFAULT_REGION,
+        endpoint_url=access.endpoint_url,
+        # botocore has one limit for two things: for the connection, and for each 128 KiB of a body
+        # that it sends. Parts that share a slow uplink need more time than a connection.
+        connect_timeout=connect,
+        read_timeout=read,
+        max_pool_connections=access.connections,
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        tcp_keepalive=True,
+        signature_version=UNSIGNED if access.unsigned else "s3v4",
+        # Our requests name their checksums. Bytes that are read have the CRC-32 of the archive.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        s3={
+            "addressing_style": style,
+            "payload_signing_enabled": signs_payload,
+            # Otherwise botocore sends requests for us-east-1 to the global endpoint.
+            "us_east_1_regional_endpoint": "regional",
+        },
+    )
+    if access.request_payer:
+        client.meta.events.register("before-call.s3", _let_requester_pay)
+    client.meta.events.register("before-parse.s3.ListObjectsV2", _read_list)
+    return client
 
 
 def read_pieces(answer: GetObjectOutputTypeDef) -> Iterator[bytes]:
-    """Yield the body of an answer in pieces of `BODY_PIECE` bytes."""
+    """Yield the body of an answer in pieces of `READ_BYTES` bytes."""
     try:
         with closing(answer["Body"]) as body:
-            while chunk := body.read(BODY_PIECE):
+            while chunk := body.read(READ_BYTES):
                 yield chunk
-    except HTTPError as error:  # botocore translates most, not all of them
+    except HTTPError as error:  # botocore does not translate all errors of urllib3
         raise HTTPClientError(error=error) from error
 
 
@@ -117,44 +94,45 @@ def _read_list(
     obstore's list takes 5 us, but it drops the slash at the end of a key and refuses some keys.
     """
     if response_dict["status_code"] == 200:
-        customized_response_dict[PAGE_FIELD] = _read_page(response_dict["body"])
-        response_dict["body"] = b"<ListBucketResult/>"
+        customized_response_dict[PAGE_FIELD] = _parse_page(response_dict["body"])
+        response_dict["body"] = b"<ListBucketResult/>"  # for botocore's parser
 
 
-def _read_page(body: bytes) -> ListPage:
-    """Return a page of a list.
+def _parse_page(body: bytes) -> ListPage:
+    """Return the objects of a list, and the token of the next page or None after the last page.
 
-    A server that says ``EncodingType`` encodes keys as forms do: Amazon S3 and MinIO write "+" for
-    a space, "%2B" for a plus sign. botocore decodes them likewise (`decode_list_object_v2`).
+    A server that says ``EncodingType`` encodes keys as HTML forms do: Amazon S3 and MinIO write "+"
+    for a space, "%2B" for a plus sign. botocore decodes them in the same way
+    (`decode_list_object_v2`).
     """
     try:
         root = ET.fromstring(body)  # noqa: S314 - expat bounds what entities grow to
     except ET.ParseError as error:
         raise ResponseParserError(f"the list is not XML: {error}") from None
-    space, _, name = root.tag.rpartition("}")
+    namespace, _, name = root.tag.rpartition("}")
     if name != "ListBucketResult":
         raise ResponseParserError(f"not a list of objects: {name}")
-    if space:
-        space += "}"
-    key_tag = f"{space}Key"
-    size_tag = f"{space}Size"
-    etag_tag = f"{space}ETag"
-    encoded = root.findtext(f"{space}EncodingType") == "url"
+    if namespace:
+        namespace += "}"
+    key_tag = f"{namespace}Key"
+    size_tag = f"{namespace}Size"
+    etag_tag = f"{namespace}ETag"
+    is_encoded = root.findtext(f"{namespace}EncodingType") == "url"
     objects = []
-    for entry in root.iterfind(f"{space}Contents"):
-        key = entry.findtext(key_tag) or ""
-        if encoded and ("%" in key or "+" in key):  # two searches cost less than a call
+    for element in root.iterfind(f"{namespace}Contents"):
+        key = element.findtext(key_tag) or ""
+        if is_encoded and ("%" in key or "+" in key):  # two searches cost less than a call
             key = unquote_plus(key)
         try:
-            size = int(entry.findtext(size_tag) or "")
+            size = int(element.findtext(size_tag) or "")
         except ValueError:
             raise ResponseParserError(f"the list has no size of {key!r}") from None
-        objects.append(ListedObject(key, size, unquoted(entry.findtext(etag_tag))))
-    if root.findtext(f"{space}IsTruncated") != "true":
+        objects.append(ListedObject(key, size, unquoted(element.findtext(etag_tag))))
+    if root.findtext(f"{namespace}IsTruncated") != "true":
         return objects, None
-    return objects, root.findtext(f"{space}NextContinuationToken") or ""
+    return objects, root.findtext(f"{namespace}NextContinuationToken") or ""
 
 
 def _let_requester_pay(params: dict[str, Any], **_: object) -> None:
-    """Add the header by which the requester pays to a request, before it is signed."""
+    """Add the header by which the requester pays, before botocore signs the request."""
     params["headers"]["x-amz-request-payer"] = "requester"

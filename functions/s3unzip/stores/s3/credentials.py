@@ -1,17 +1,17 @@
-"""The keys that requests are signed with: looked for once by a program and all its processes.
+"""The keys that requests are signed with: a program and all its processes look for them once.
 
 * A program looks for the keys of a profile once: a person may have to type a code, and a program of
-  the profile may be slow. All sessions of the profile share them.
-* Keys in variables or in a plain profile are read without botocore. All others come from its chain,
-  which is imported then.
+  the profile may be slow. All sessions of the profile share the keys.
+* Keys in variables or in a plain profile are read without botocore. All others come from botocore's
+  chain, and botocore is imported for that.
 * A worker process asks the program, through the pipe that brings its tasks (`local.workers`). Keys
   are in the memory of these processes and in the pipe: in no file, argument, variable or log.
-* Any number of threads may ask at once: one looks, the others wait for it.
-* Temporary keys are renewed by botocore before they expire. Keys that a store refuses are looked
-  for again, in a new session of botocore. Answers to requests that were signed before the renewal
-  come in for a while, so a second look is made only after `RENEWAL_SECONDS`.
-* Nobody is asked for a code in mid-run: a run may be unattended, and the code would be read by a
-  thread that Ctrl-C cannot end.
+* Any number of threads may ask at once: one thread looks, the others wait for it.
+* botocore renews temporary keys before they expire. When a store refuses keys, they are looked for
+  again, in a new session of botocore. After that, the store still answers requests that were
+  signed with the refused keys. So the next look is at least `RENEWAL_SECONDS` later.
+* Nobody is asked for a code during a run: a run may be unattended, and a thread that Ctrl-C cannot
+  end would read the code.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 
     from s3unzip.stores.ports import AskForKeys
 
-# botocore renews role credentials at least 10 minutes before they expire, and obstore asks again 5
-# minutes before the time given here; a worker keeps an answer for 4 minutes. So no request is
-# signed with expired ones.
+# No request is signed with expired keys: botocore renews the keys of a role at least 10 minutes
+# before they expire. obstore asks again 5 minutes before the end of `CREDENTIALS_LAST`, and a
+# worker keeps the program's answer for 4 minutes.
 CREDENTIALS_LAST = timedelta(minutes=10)
 ANSWER_SECONDS = 240.0
-RENEWAL_SECONDS = 90.0  # an answer to a PUT on a slow link may take so long
+RENEWAL_SECONDS = 90.0  # a PUT over a slow link may take so long
 RELOOK_SECONDS = 2.0  # between two looks that find the same keys
-MAX_PROFILES = 8  # that a program keeps the keys of
-# What the files and programs of a profile cause.
+MAX_PROFILES = 8  # whose keys a program keeps
+# The exceptions that the files and programs of a profile cause.
 CHAIN_ERRORS = (
     AttributeError,
     EOFError,
@@ -61,8 +61,7 @@ NO_KEYS = (
     "no AWS credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID, or read a public archive with "
     "--no-sign-request"
 )
-FindKeys = Callable[[], Keys]
-# Those whose endpoints end in amazonaws.com; botocore knows the others.
+# The regions whose endpoints end in amazonaws.com. botocore knows the endpoints of all others.
 COMMON_REGION = re.compile(r"(af|ap|ca|eu|il|me|mx|sa|us)-(gov-)?[a-z]+-[0-9]")
 
 
@@ -70,31 +69,31 @@ class ProfileKeys:
     """The keys of one profile; threads and sessions share it.
 
     Args:
-        profile: None: ``AWS_PROFILE``, or the variables and files that botocore's chain knows.
-        ask: asks the program; None: this process looks for itself.
+        profile: None stands for ``AWS_PROFILE``, or the variables and files of botocore's chain.
+        ask: asks the program. It is None in the program itself.
     """
 
     def __init__(self, profile: str | None, ask: AskForKeys | None = None) -> None:
         self._profile = profile
         self._ask = ask
         self._lock = threading.RLock()
-        self._session: Session | None = None  # whose chain is used
-        self._region: str | None = None
-        self._find: FindKeys | None = None  # returns the keys of what was found
+        self._session: Session | None = None  # the one of botocore whose chain gives the keys
+        self._region: str | None = None  # where new sessions look
+        self._source: Callable[[], Keys] | None = None  # returns the current keys
         self._keys: Keys | None = None
-        self._answered = -math.inf
-        self._looked = -math.inf
-        self._has_renewed = False  # at the last look
-        self._refusal: errors.S3UnzipError | None = None  # of the last look
+        self._answered = -math.inf  # when the program answered
+        self._looked = -math.inf  # when `renew` looked for other keys
+        self._has_renewed = False  # whether that look found them
+        self._refusal: errors.S3UnzipError | None = None  # the error of that look
         self.renewals = 0
-        # The last look's failure; obstore passes on only its text.
+        # The error of the latest look. obstore passes on only its text.
         self.failure: errors.S3UnzipError | None = None
 
-    def begin(self, session: Session | None, region: str | None) -> None:
+    def use_session(self, session: Session | None, region: str | None) -> None:
         """Use the chain of a session that is open already, if any; a new one takes 10 ms.
 
         Args:
-            region: of new sessions; the service that gives keys may be in it.
+            region: where new sessions look: the service that gives keys may be there.
         """
         with self._lock:
             if self._session is None:
@@ -102,34 +101,47 @@ class ProfileKeys:
                 self._region = self._region or region
 
     def require(self) -> Keys:
-        """Return the keys to sign with now; `AccessDeniedError`: there are none."""
+        """Return the keys to sign with now, or raise `AccessDeniedError` if there are none."""
         keys = self.current()
         if keys is None:
             raise errors.AccessDeniedError(NO_KEYS)
         return keys
 
+    def obstore_credential(self) -> S3Credential:
+        """Return the keys to sign with now to obstore, which asks again before they expire."""
+        keys = self.require()
+        return {
+            "access_key_id": keys.access_key,
+            "secret_access_key": keys.secret_key,
+            "token": keys.token,
+            "expires_at": datetime.now(UTC) + CREDENTIALS_LAST,
+        }
+
     def current(self) -> Keys | None:
-        """Return the keys to sign with now; None: there are none.
+        """Return the keys to sign with now, or None if there are none.
 
         Raises:
-            AccessDeniedError: nobody gives them; the message says what to do.
+            AccessDeniedError: the keys are refused to us; the message says what to do.
             ServiceFaultError: a service that gives them does not answer.
         """
         with self._lock, self._explaining():
             if self._ask is None:
-                return self._look()
-            if time.monotonic() - self._answered > ANSWER_SECONDS:
+                if self._source is None:
+                    self._source = self._open_source()
+                if self._source is not None:
+                    self._keys = self._source()
+            elif time.monotonic() - self._answered > ANSWER_SECONDS:
                 self._keys = self._ask(KeysRequest(self._profile))
                 self._answered = time.monotonic()
             return self._keys
 
     def renew(self, renewals: int) -> bool:
-        """Look again for keys that a store refuses; return whether there are others.
+        """Look again for keys that a store refuses; return whether there are other ones.
 
-        Soon after a look no other one is made: the last look's answer, or its error, stands.
+        Soon after a look, its answer or its error is repeated.
 
         Args:
-            renewals: how often they had been renewed when the caller began to use them.
+            renewals: `self.renewals` when the caller began to use the refused keys.
         """
         with self._lock:
             if renewals != self.renewals:
@@ -148,50 +160,34 @@ class ProfileKeys:
             except errors.S3UnzipError as refusal:
                 self._refusal = refusal
                 raise
-            # A file is empty while somebody writes it: then the next look finds more.
+            # While somebody writes the file, there are no new keys: a later look finds them.
             if new is not None and (self._keys is None or new.access_key != self._keys.access_key):
                 self._keys = new
                 self._has_renewed = True
                 self.renewals += 1
             return self._has_renewed
 
-    def _look(self) -> Keys | None:
-        """Return what variables, files or botocore's chain give; botocore renews it in time."""
-        if self._find is None:
-            self._find = self._read_plain() or self._ask_chain()
-        if self._find is None:
-            return None
-        self._keys = self._find()
-        return self._keys
-
     def _look_again(self) -> Keys | None:
-        """Return the keys that are there now, or the program's; the old ones are refused."""
         if self._ask is not None:
-            refused = None
-            if self._keys is not None:
-                refused = self._keys.access_key
+            refused = None if self._keys is None else self._keys.access_key
             return self._ask(KeysRequest(self._profile, refused))
-        find = self._read_plain() or self._ask_chain(again=True)
-        if find is None:
+        source = self._open_source(again=True)
+        if source is None:
             return None
-        keys = find()
-        self._find = find
+        keys = source()
+        self._source = source  # only now: a source that raises is not used again
         return keys
 
-    def _read_plain(self) -> FindKeys | None:
-        """Return what finds keys that need no botocore; None: botocore may find others."""
-        plain = read_plain_settings(self._profile)
-        if plain is None or plain.keys is None:
-            return None
-        keys = plain.keys
-        return lambda: keys
-
-    def _ask_chain(self, *, again: bool = False) -> FindKeys | None:
-        """Return the provider that finds credentials in botocore's chain; None: it has none.
+    def _open_source(self, *, again: bool = False) -> Callable[[], Keys] | None:
+        """Return a function that returns the current keys, or None if no source has keys.
 
         Args:
-            again: in a new session, and without a question to a person.
+            again: whether to open a new session of botocore, and to ask no person for a code.
         """
+        plain = read_plain_settings(self._profile)
+        if plain is not None and plain.keys is not None:
+            keys = plain.keys
+            return lambda: keys
         from s3unzip.stores.s3 import botocore_chain
 
         session = self._session
@@ -203,21 +199,21 @@ class ProfileKeys:
         if credentials is None:
             return None
         self._session = session
-        return partial(botocore_chain.frozen_keys, credentials, _name(self._profile))
+        return partial(botocore_chain.frozen_keys, credentials, _profile_name(self._profile))
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
-        """Raise what botocore's chain raises as one of our errors, which `failure` keeps."""
+        """Translate the exceptions of botocore's chain, and keep the latest error in `failure`."""
         self.failure = None
         try:
             yield
         except _chain_errors() as error:
             self.failure = _explain(error, self._profile)
             if self._keys is None and isinstance(self.failure, errors.ServiceFaultError):
-                # Nobody gave keys before: a wrong address is likely.
+                # The service has never given keys, so its address is likely wrong.
                 self.failure = errors.StorageError(f"{self.failure}; check the network")
             raise self.failure from None
-        except errors.S3UnzipError as error:  # the program's
+        except errors.S3UnzipError as error:  # the program had this error
             self.failure = error
             raise
 
@@ -234,7 +230,7 @@ def shared_keys(profile: str | None) -> ProfileKeys:
 
 
 def answer_worker(request: KeysRequest) -> Keys | None:
-    """Return the keys that a worker asks for; those that a store refused are looked for again."""
+    """Return the keys that a worker asks for; look again if a store refused the current ones."""
     shared = shared_keys(request.profile)
     keys = shared.current()
     if keys is not None and keys.access_key == request.refused:
@@ -244,13 +240,14 @@ def answer_worker(request: KeysRequest) -> Keys | None:
 
 
 class AwsSession:
-    """One profile and region of an account; None uses ``AWS_PROFILE`` and the other AWS variables.
+    """One profile and region of an account. Threads may share it and its clients.
 
-    Threads may share it and its clients. A profile that does not exist is an error of the first
-    request.
+    The first request reports that a profile does not exist.
 
     Args:
-        keys: what its clients sign with; None: what this process shares.
+        profile: None stands for ``AWS_PROFILE``.
+        region: None stands for the region of variables and files.
+        keys: the keys of its clients. None stands for the keys that this process shares.
     """
 
     def __init__(
@@ -258,7 +255,7 @@ class AwsSession:
     ) -> None:
         self._profile = profile
         self._region = region
-        self._lock = threading.RLock()  # for `_core`: botocore's sessions are for one thread
+        self._lock = threading.RLock()  # for `_core`: threads cannot share a session of botocore
         self.keys = keys or shared_keys(profile)
 
     @cached_property
@@ -267,44 +264,37 @@ class AwsSession:
 
     @cached_property
     def _core(self) -> Session:
-        """The session of botocore; its clients sign with `keys`."""
-        from s3unzip.stores.s3.botocore_chain import KeysProvider, open_session
+        """The session of botocore, whose clients sign with `keys`."""
+        from s3unzip.stores.s3.botocore_chain import SharedCredentials, open_session
 
         core = open_session(self._profile, self._region)
-        core.full_config  # noqa: B018 - threads that read the files at once see half of the profiles
-        self.keys.begin(core, self._region)
-        provider = KeysProvider(self.keys.current, self.keys.require)
-        core.register_component("credential_provider", provider)
+        core.full_config  # noqa: B018 - reads the files now: two threads at once would miss profiles
+        self.keys.use_session(core, self._region)
+        credentials = SharedCredentials(self.keys.current, self.keys.require)
+        core.register_component("credential_provider", credentials)
         return core
 
     @property
     def region(self) -> str | None:
-        """The region of the session; None: it has none."""
-        if self._region is not None:
-            return self._region
-        region: str | None = self._configured("region")
-        return region
+        """The region of the session, or None if no option, variable or file names one."""
+        return self._configured("region") if self._region is None else self._region
 
     @property
     def addressing_style(self) -> str | None:
-        """The ``addressing_style`` of the profile's ``s3`` settings; None: it is not set."""
-        if self._plain is not None:
-            return None
-        style: str | None = self._s3_settings().get("addressing_style")
-        if style not in {"path", "virtual"}:
-            return None
-        return style
+        """The ``addressing_style`` of the profile's ``s3`` settings: "path", "virtual" or None."""
+        style = self._s3_settings().get("addressing_style")
+        return style if style in {"path", "virtual"} else None
 
     @cached_property
-    def own_endpoint(self) -> str | None:
-        """The URL of another server than AWS that variables or files name; None: they name none."""
+    def compatible_endpoint(self) -> str | None:
+        """The URL of an S3-compatible server that variables or files name, or None."""
         url = self._find_endpoint()
         if url is None or is_aws(url):
             return None
         return url
 
     def _find_endpoint(self) -> str | None:
-        """Return the endpoint of S3 that variables or files name."""
+        """Return the endpoint of S3 that variables or files name, whether AWS or another server."""
         if self._plain is not None:
             return self._plain.endpoint_url
         from s3unzip.stores.s3.botocore_chain import find_endpoint
@@ -313,7 +303,7 @@ class AwsSession:
             return find_endpoint(self._core)
 
     def aws_endpoint(self, region: str) -> str | None:
-        """Return the endpoint of S3 in a region of AWS; None: only a client of botocore knows it.
+        """Return the endpoint of S3 in a region, or None if only a client of botocore knows it.
 
         https://docs.aws.amazon.com/general/latest/gr/s3.html
         """
@@ -334,26 +324,24 @@ class AwsSession:
         ``AWS_REQUEST_CHECKSUM_CALCULATION`` or ``request_checksum_calculation`` of a profile; see
         sdkref/latest/guide/feature-dataintegrity.html
         """
-        calculation = self._configured("request_checksum_calculation")
-        return str(calculation).lower() != "when_required"
+        return str(self._configured("request_checksum_calculation")).lower() != "when_required"
 
     @property
     def ca_bundle(self) -> str | None:
-        """The file of certificates to trust; None: the default ones."""
+        """The file of certificates to trust, or None for the default ones."""
         bundle = self._configured("ca_bundle")
-        if not isinstance(bundle, str) or not bundle:
-            return None
-        return bundle
+        return bundle if isinstance(bundle, str) and bundle else None
 
     def _s3_settings(self) -> dict[str, Any]:
-        """Return the ``s3`` settings of the profile, which only botocore reads."""
-        settings = self._configured("s3")
-        if not isinstance(settings, dict):
-            return {}
-        return settings
+        """Return the ``s3`` settings of the profile. `PlainSettings` cannot have any."""
+        if self._plain is None:
+            settings = self._configured("s3")
+            if isinstance(settings, dict):
+                return settings
+        return {}
 
     def _configured(self, name: str) -> Any:
-        """Return a setting of variables or files."""
+        """Return a setting of variables or files, or None if it is not set."""
         if self._plain is not None:
             return getattr(self._plain, name)
         with self._lock, self._explaining():
@@ -369,11 +357,11 @@ class AwsSession:
             raise _explain(error, self._profile) from None
 
     def find_keys(self) -> Keys | None:
-        """Return the keys to sign with now; None: there are none."""
+        """Return the keys to sign with now, or None if there are none."""
         if self._plain is None:
             with self._lock:
-                self._core  # noqa: B018 - its chain is used
-        self.keys.begin(None, self._region)
+                self._core  # noqa: B018 - from now on `keys` uses its chain
+        self.keys.use_session(None, self._region)
         return self.keys.current()
 
     def client(
@@ -382,19 +370,28 @@ class AwsSession:
         *,
         region: str | None = None,
         endpoint_url: str | None = None,
-        **settings: object,
+        **settings: Any,
     ) -> Any:
-        """Return a new client of `service`; None leaves region and endpoint to the session.
+        """Return a new client of `service`. Without region or endpoint it has those of the session.
 
         Args:
             service: botocore's name of the service.
+            settings: the arguments of botocore's `Config`.
         """
-        from s3unzip.stores.s3.botocore_chain import create_client
+        from botocore.config import Config
+
+        from s3unzip.stores.s3.botocore_chain import NO_URL
 
         with self._lock:
-            return create_client(
-                self._core, service, region, endpoint_url=endpoint_url, settings=settings
-            )
+            try:
+                return self._core.create_client(
+                    service,
+                    region_name=region,
+                    endpoint_url=endpoint_url,
+                    config=Config(**settings),
+                )
+            except ValueError as error:  # an endpoint from ~/.aws/config or a variable
+                raise errors.UsageError(f"{error}: {NO_URL}") from None
 
 
 def is_aws(url: str) -> bool:
@@ -403,28 +400,13 @@ def is_aws(url: str) -> bool:
     return host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
 
 
-def obstore_credentials(find: FindKeys) -> Callable[[], S3Credential]:
-    """Return a function with the current credentials; obstore asks before they expire."""
-
-    def provide() -> S3Credential:
-        keys = find()
-        return {
-            "access_key_id": keys.access_key,
-            "secret_access_key": keys.secret_key,
-            "token": keys.token,
-            "expires_at": datetime.now(UTC) + CREDENTIALS_LAST,
-        }
-
-    return provide
-
-
-def _name(profile: str | None) -> str:
-    """Return the profile's name; empty: none is named."""
+def _profile_name(profile: str | None) -> str:
+    """Return the name of the profile in use, or "" if none is named."""
     return profile or os.environ.get("AWS_PROFILE", "")
 
 
 def _chain_errors() -> tuple[type[Exception], ...]:
-    """Return what the files of a profile cause, and botocore's chain, if it is imported."""
+    """Return the exceptions of a profile's files, and those of botocore if it is imported."""
     library = sys.modules.get("botocore.exceptions")
     if library is None:
         return CHAIN_ERRORS
@@ -434,4 +416,4 @@ def _chain_errors() -> tuple[type[Exception], ...]:
 def _explain(error: Exception, profile: str | None) -> errors.S3UnzipError:
     from s3unzip.stores.s3.botocore_chain import explain
 
-    return explain(error, _name(profile))
+    return explain(error, _profile_name(profile))

@@ -1,4 +1,4 @@
-"""Members in an S3 bucket: single PUTs and HEADs by obstore, everything else by botocore."""
+"""Members in an S3 bucket. obstore sends plain PUTs, HEADs and GETs, botocore everything else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote_plus, urlencode
 
@@ -36,15 +35,14 @@ from s3unzip.stores.ports import (
     StoredObject,
     Upload,
 )
-from s3unzip.stores.s3.answers import PAGE_FIELD, unquoted
-from s3unzip.stores.s3.errors import (
-    Call,
-    get_action,
+from s3unzip.stores.s3.answers import (
+    PAGE_FIELD,
     is_unsupported,
     read_answer,
     s3_errors,
-    translate_error,
+    unquoted,
 )
+from s3unzip.stores.s3.errors import Call, get_action, translate_error
 from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.source import content_length, date_of, is_odd
 from s3unzip.zip import ByteRange
@@ -53,14 +51,13 @@ if TYPE_CHECKING:  # a stub
     from obstore import Attributes, GetOptions
 
 T = TypeVar("T")
-DELETE_BATCH = 1_000
-# Answers to Complete after which the upload must be begun anew: API_CompleteMultipartUpload; and
-# VersityGW's, where somebody dropped the upload.
+DELETE_BATCH = 1_000  # the most keys that one DeleteObjects takes
+# After these answers to Complete, the upload must begin anew (API_CompleteMultipartUpload).
+# VersityGW answers InvalidPart if somebody has dropped the upload.
 BEGIN_ANEW = frozenset({"ConditionalRequestConflict", "InvalidPart"})
-NO_BULK = frozenset({"MissingContentMD5"})  # the SDKs send a CRC-32 of the list in its place
-COPY_FROM = 5 * 1024**2  # UploadPartCopy takes a range only of a larger source
+COPY_ABOVE_BYTES = 5 * 1024**2  # UploadPartCopy takes a range only of a larger source
 _CRC = re.compile(r"[0-9a-fA-F]{1,8}")
-# Four bytes in base64. Of parts it is "...-3", a checksum of checksums.
+# Four bytes in base64. An object of parts has "...-3" instead: a checksum of checksums.
 _CHECKSUM = re.compile(r"[A-Za-z0-9+/]{6}==")
 
 
@@ -68,8 +65,8 @@ class S3Destination:
     """One bucket that members are written to; threads may share it.
 
     Args:
-        config: how members are stored: the owner, the KMS key, whether the credentials that write
-            may also read the archive, and who pays.
+        config: how members are stored: the owner of the bucket, the KMS key, whether the
+            credentials that write may also read the archive, and who pays.
     """
 
     keeps_metadata = True
@@ -105,20 +102,18 @@ class S3Destination:
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
         """Write one object whole; S3 verifies its CRC64NVME. Return its ETag without quotes."""
-        # obstore knows no ACLs, and does not sign headers that are added to its requests.
-        put: Callable[..., str | None] = self._put_plain
-        if facts.acl is not None or is_odd(key):
-            put = self._put_whole
-        return self._write(
-            "put",
-            partial(put, key, body, facts, if_absent=if_absent),
-            lambda: self._writing(key, facts, if_absent=if_absent),
-        )
 
-    def _put_plain(
+        def send() -> str | None:
+            # obstore knows no ACLs, and does not sign headers that are added to its requests.
+            if facts.acl is not None or is_odd(key):
+                return self._put_by_botocore(key, body, facts, if_absent=if_absent)
+            return self._put_by_obstore(key, body, facts, if_absent=if_absent)
+
+        return self._write("put", send, lambda: self._write_call(key, facts, if_absent=if_absent))
+
+    def _put_by_obstore(
         self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool
     ) -> str | None:
-        """Write an object by obstore, which is faster; return its ETag."""
         self._session.confirm_owner(self._bucket, self._owner_id)
         answer = obstore.put(
             self._session.writer(self._bucket, self._kms_key),
@@ -133,11 +128,13 @@ class S3Destination:
 
     def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:
         """Replace the object that has this ETag."""
-        call = Call("PutObject", self._bucket, key, conditional=True, headers=("if-match",))
-        put = partial(self._put_whole, key, body, facts, if_absent=False, etag=etag)
-        self._write("put", put, lambda: call)
+        self._write(
+            "put",
+            lambda: self._put_by_botocore(key, body, facts, if_absent=False, etag=etag),
+            lambda: Call("PutObject", self._bucket, key, conditional=True),
+        )
 
-    def _put_whole(
+    def _put_by_botocore(
         self,
         key: str,
         body: Buffer,
@@ -146,42 +143,41 @@ class S3Destination:
         if_absent: bool,
         etag: str | None = None,
     ) -> str | None:
-        """Write an object by botocore, which takes every key, ACLs and ETags; return its ETag."""
-        request = self._described(key, facts)
+        request = self._object_request(key, facts)
         request["Body"] = bytes(body)
         if self._session.sends_checksums:
-            request["ChecksumCRC32"] = _text_of(zlib.crc32(body))
+            request["ChecksumCRC32"] = _encode_checksum(zlib.crc32(body))
         if if_absent:
             request["IfNoneMatch"] = "*"
         if etag is not None:
             request["IfMatch"] = f'"{etag}"'
         return unquoted(self._session.bodies.put_object(**request).get("ETag"))
 
-    def _write(self, kind: Kind, send: Callable[[], T], call: Callable[[], Call]) -> T:
-        """Return what `send` returns; without checksums in headers if the server knows none.
+    def _write(self, kind: Kind, send: Callable[[], T], make_call: Callable[[], Call]) -> T:
+        """Return the value of `send`, which is called again without checksums if they are refused.
 
         Args:
-            send: asks the session whether it sends checksums.
-            call: returns what `send` is about.
+            send: sends a request, whose checksums depend on `Session.sends_checksums`.
+            make_call: returns the call for messages. To make it for each member would be slow.
         """
-        with_checksums = self._session.sends_checksums
+        has_checksums = self._session.sends_checksums
         try:
             return send()
         except s3_errors() as error:
             answer = read_answer(error)
-            # Complete names checksums in its XML.
+            # MalformedXML: Complete names checksums in its body.
             is_refused = is_unsupported(answer) or answer.code == "MalformedXML"
-            if not (with_checksums and is_refused):
-                raise self._session.understand(error, call()) from None
+            if not (has_checksums and is_refused):
+                raise self._session.explain(error, make_call()) from None
         self._session.stop_checksums()
         count_request(kind)
-        with self._session.explaining(call()):
+        with self._session.explaining(make_call()):
             return send()
 
-    def _writing(
+    def _write_call(
         self, key: str, facts: ObjectFacts | None = None, *, if_absent: bool = False
     ) -> Call:
-        """Return what a request that writes is about, for messages."""
+        """Return the call of a request that writes, with the headers that options add."""
         is_sent = {
             "if-none-match": if_absent,
             "x-amz-acl": facts is not None and facts.acl is not None,
@@ -193,58 +189,58 @@ class S3Destination:
         return Call("PutObject", self._bucket, key, conditional=if_absent, headers=headers)
 
     def head(self, key: str) -> StoredObject | None:
-        """Return what is stored under `key`, None if nothing is.
+        """Return the stored object, or None if there is none.
 
         For an object without a CRC-32 in its metadata, a second HEAD asks for the store's checksum.
-        With SSE-KMS it needs kms:Decrypt (HeadObject).
+        With SSE-KMS the second one needs kms:Decrypt (HeadObject).
         """
         try:
             if is_odd(key):
-                return self._head_wholly(key)
-            stored = self._head_quickly(key)
+                return self._head_by_botocore(key)
+            stored = self._head_by_obstore(key)
             if stored.crc32 is None:
                 count_request("head")
-                stored = self._head_wholly(key)
+                stored = self._head_by_botocore(key)
         except s3_errors() as error:
-            refusal = self._session.understand(error, Call("GetObject", self._bucket, key))
+            refusal = self._session.explain(error, Call("GetObject", self._bucket, key))
             if isinstance(refusal, NotFoundError):
                 return None
             raise refusal from None
         return stored
 
-    def _head_quickly(self, key: str) -> StoredObject:
-        """Ask by obstore, which is faster, but takes no odd key and returns no checksum."""
+    def _head_by_obstore(self, key: str) -> StoredObject:
+        """Return an object without the store's checksum, faster than botocore does."""
         self._session.confirm_owner(self._bucket, self._owner_id)
         store = self._session.reader(self._bucket)
         answer = obstore.get(store, key, options={"head": True})
         return StoredObject(
             key,
             answer.meta["size"],
-            _declared_crc(answer.attributes.get(CRC_KEY, "")),
+            _parse_crc(answer.attributes.get(CRC_KEY, "")),
             unquoted(answer.meta["e_tag"]),
         )
 
-    def _head_wholly(self, key: str) -> StoredObject:
-        """Ask by botocore, for the store's checksum, too, unless the server refuses that."""
+    def _head_by_botocore(self, key: str) -> StoredObject:
+        """Return an object with the store's checksum, unless the server refuses to give one."""
         request: dict[str, Any] = {"Bucket": self._bucket, "Key": key, **self._owner}
         if self._session.sends_checksums:
             request["ChecksumMode"] = "ENABLED"
         try:
             answer = self._session.control.head_object(**request)
-        except s3_errors() as error:  # a HEAD has no body that says which header is not known
+        except s3_errors() as error:
+            # The answer to a HEAD has no body that could say which header the server refuses.
             if "ChecksumMode" not in request or read_answer(error).status not in {400, 501}:
                 raise
             del request["ChecksumMode"]
             count_request("head")
             answer = self._session.control.head_object(**request)
         headers = answer["ResponseMetadata"]["HTTPHeaders"]
-        size = content_length(Call("GetObject", self._bucket, key), headers)
         return StoredObject(
             key,
-            size,
-            crc32=_declared_crc(answer["Metadata"].get(CRC_KEY, "")),
+            content_length(Call("GetObject", self._bucket, key), headers),
+            crc32=_parse_crc(answer["Metadata"].get(CRC_KEY, "")),
             etag=unquoted(answer.get("ETag")),
-            checksum=_crc_of(answer.get("ChecksumCRC32", "")),
+            checksum=_decode_checksum(answer.get("ChecksumCRC32", "")),
         )
 
     def list_page(
@@ -254,24 +250,24 @@ class S3Destination:
         last: str,  # noqa: ARG002 - S3 has no such bound
         token: str | None,
     ) -> ListPage:
-        """Return the objects of one LIST, and the token of the next one.
-
-        The botocore client of LIST has parsed the page already (`clients`).
-        """
+        """Return the objects of one LIST, and the token of the next one."""
         request: dict[str, Any] = {"Bucket": self._bucket, "Prefix": prefix, **self._owner}
         if token is not None:
             request["ContinuationToken"] = token
         elif first > prefix:
             request["StartAfter"] = _just_before(first)
         with self._explaining("ListBucket", prefix):
-            answer: Mapping[str, Any] = self._session.lister.list_objects_v2(**request)
+            answer: Mapping[str, Any] = self._session.control.list_objects_v2(**request)
         if PAGE_FIELD not in answer:
             raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the answer is no list")
         page: ListPage = answer[PAGE_FIELD]
-        objects, next_token = page
-        if next_token is not None and next_token in {"", token}:
+        _, next_token = page
+        if next_token is not None and next_token in {
+            "",
+            token,
+        }:  # no token, or the one of this page
             raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the list does not go on")
-        return objects, next_token
+        return page
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
         """Yield an object's bytes, or its bytes [start, stop), in pieces."""
@@ -305,9 +301,10 @@ class S3Destination:
                 )
             except s3_errors() as error:
                 refusal = read_answer(error)
-                if not (is_unsupported(refusal) or refusal.code in NO_BULK):
+                # Some servers demand an MD5, where botocore sends a CRC-32.
+                if not (is_unsupported(refusal) or refusal.code == "MissingContentMD5"):
                     call = Call("DeleteObject", self._bucket, batch[0])
-                    raise self._session.understand(error, call) from None
+                    raise self._session.explain(error, call) from None
                 self._delete_each(batch)
                 continue
             for refused in answer.get("Errors", ()):
@@ -317,7 +314,7 @@ class S3Destination:
                 )
 
     def _delete_each(self, keys: Sequence[str]) -> None:
-        """Delete objects where the server takes no list of them."""
+        """Delete objects one by one, for a server that takes no list of keys."""
         for key in keys:
             count_request("delete")
             with suppress(NotFoundError), self._explaining("DeleteObject", key):
@@ -327,12 +324,12 @@ class S3Destination:
         """Begin a multipart upload whose parts carry a CRC-32; return its id."""
 
         def create() -> Mapping[str, Any]:
-            request = self._described(key, facts)
+            request = self._object_request(key, facts)
             if self._session.sends_checksums:
                 request |= {"ChecksumAlgorithm": "CRC32", "ChecksumType": "COMPOSITE"}
             return self._session.control.create_multipart_upload(**request)
 
-        answer = self._write("create", create, lambda: self._writing(key, facts))
+        answer = self._write("create", create, lambda: self._write_call(key, facts))
         return str(_field(answer, "UploadId", key))
 
     def upload_part(
@@ -344,21 +341,19 @@ class S3Destination:
         crc32: int,
     ) -> Part:
         """Upload one part; S3 verifies that its CRC-32 is `crc32`."""
-        content: Any = body
-        if not isinstance(body, bytes | bytearray):
-            content = bytes(body)
+        content = body if isinstance(body, bytes | bytearray) else bytes(body)
 
         def send() -> Part:
-            request = self._of(upload) | {"PartNumber": number, "Body": content}
+            request = self._upload_request(upload) | {"PartNumber": number, "Body": content}
             checksum = None
             if self._session.sends_checksums:
-                checksum = _text_of(crc32)
+                checksum = _encode_checksum(crc32)
                 request["ChecksumCRC32"] = checksum
             answer = self._session.bodies.upload_part(**request)
             etag = _field(answer, "ETag", upload.key)
             return Part(number, etag, len(content), crc32=crc32, checksum_crc32=checksum)
 
-        return self._write("part", send, lambda: self._writing(upload.key))
+        return self._write("part", send, lambda: self._write_call(upload.key))
 
     def copy_part(
         self,
@@ -372,13 +367,13 @@ class S3Destination:
         """Copy `span` of the pinned source as part `number`, server-side."""
         if not self._session.copies:
             raise UnsupportedError(f"{source}: this server does not implement UploadPartCopy")
-        origin = {"Bucket": source.bucket, "Key": source.key}
+        copy_source = {"Bucket": source.bucket, "Key": source.key}
         version = self._session.readable_version(source.bucket, pin)
         if version is not None:
-            origin["VersionId"] = version
-        request = self._of(upload) | {
+            copy_source["VersionId"] = version
+        request = self._upload_request(upload) | {
             "PartNumber": number,
-            "CopySource": origin,
+            "CopySource": copy_source,
             "CopySourceRange": f"bytes={span.start}-{span.stop - 1}",
         }
         if self._copies_pay:
@@ -386,40 +381,40 @@ class S3Destination:
         if pin.etag is not None:
             request["CopySourceIfMatch"] = pin.etag
         try:
-            copied = self._session.slow.upload_part_copy(**request)
+            answer = self._session.slow.upload_part_copy(**request)
         except s3_errors() as error:
             raise self._explain_copy(error, upload, source, version) from None
-        result = _field(copied, "CopyPartResult", upload.key)
-        checksum = result.get("ChecksumCRC32")
+        copied_part = _field(answer, "CopyPartResult", upload.key)
+        checksum = copied_part.get("ChecksumCRC32")
         return Part(
             number,
-            _field(result, "ETag", upload.key),
+            _field(copied_part, "ETag", upload.key),
             size=span.length,
-            crc32=_crc_of(checksum or ""),
+            crc32=_decode_checksum(checksum or ""),
             checksum_crc32=checksum,
         )
 
     def _explain_copy(
         self, error: Exception, upload: Upload, source: Location, version: str | None
     ) -> S3UnzipError:
-        """Return the error of a copy; note whether the server implements copies."""
+        """Return the error of a copy, and remember whether the server implements copies."""
         answer = read_answer(error)
         self._session.copies = not is_unsupported(answer)
-        # The answer is about the source, which alone has a condition, or about the upload.
+        # Only NoSuchUpload concerns the upload. The conditions of the request concern the source.
         call = Call(get_action(version), source.bucket, source.key, pinned=True)
         if answer.code == "NoSuchUpload":
             call = Call("PutObject", self._bucket, upload.key)
-        return self._session.understand(error, call)
+        return self._session.explain(error, call)
 
     def complete_upload(
         self, upload: Upload, parts: Sequence[Part], *, if_absent: bool
     ) -> str | None:
         """Make the object visible, whole; return its ETag without quotes."""
-        call = self._writing(upload.key, if_absent=if_absent)
+        call = self._write_call(upload.key, if_absent=if_absent)
 
         def complete() -> str | None:
             with_checksums = self._session.sends_checksums
-            request = self._of(upload)
+            request = self._upload_request(upload)
             request["MultipartUpload"] = {
                 "Parts": _list_parts(parts, with_checksums=with_checksums)
             }
@@ -444,7 +439,7 @@ class S3Destination:
     def abort_upload(self, upload: Upload) -> None:
         """Drop the upload and its parts; nothing happens if it is gone."""
         with suppress(NotFoundError), self._explaining("AbortMultipartUpload", upload.key):
-            self._session.control.abort_multipart_upload(**self._of(upload))
+            self._session.control.abort_multipart_upload(**self._upload_request(upload))
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
         """Yield the incomplete uploads below `prefix`."""
@@ -456,37 +451,44 @@ class S3Destination:
             with self._explaining("ListBucketMultipartUploads", prefix):
                 answer = self._session.control.list_multipart_uploads(**request)
             decode = unquote_plus if answer.get("EncodingType") == "url" else str
-            for entry in answer.get("Uploads", ()):
-                yield Upload(
-                    decode(_field(entry, "Key", prefix)), _field(entry, "UploadId", prefix)
-                )
+            for upload in answer.get("Uploads", ()):
+                key = decode(_field(upload, "Key", prefix))
+                yield Upload(key, _field(upload, "UploadId", prefix))
             if not answer.get("IsTruncated"):
                 return
-            latest = {
+            markers = {
                 "KeyMarker": decode(answer.get("NextKeyMarker", "")),
                 "UploadIdMarker": answer.get("NextUploadIdMarker", ""),
             }
-            if latest.items() <= request.items():
+            if markers.items() <= request.items():  # the page that was just listed
                 break
-            request |= latest
+            request |= markers
         raise StorageError(f"s3://{self._bucket}/{prefix}: the list of uploads does not end")
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
         """Return whether `copy_part` can copy from that source, pinned to its ETag or version."""
-        reads = self._copies and self._session.copies and source.scheme == "s3"
-        # No request copies from two objects.
-        return reads and not pin.parts and pin.size > COPY_FROM and date_of(pin) is None
+        return (
+            self._copies
+            and self._session.copies
+            and source.scheme == "s3"
+            and not pin.parts  # no request copies from two objects
+            and pin.size > COPY_ABOVE_BYTES
+            and date_of(pin) is None
+        )
 
-    def _explaining(self, action: str, key: str = "") -> AbstractContextManager[None]:
+    def _explaining(self, action: str, key: str) -> AbstractContextManager[None]:
         return self._session.explaining(Call(action, self._bucket, key))
 
-    def _of(self, upload: Upload) -> dict[str, Any]:
-        """Return the parameters that all requests about an upload have."""
-        request = {"Bucket": self._bucket, "Key": upload.key, "UploadId": upload.upload_id}
-        return request | self._owner
+    def _upload_request(self, upload: Upload) -> dict[str, Any]:
+        return {
+            "Bucket": self._bucket,
+            "Key": upload.key,
+            "UploadId": upload.upload_id,
+            **self._owner,
+        }
 
-    def _described(self, key: str, facts: ObjectFacts) -> dict[str, Any]:
-        """Return the parameters of a botocore request that stores an object, except its bytes."""
+    def _object_request(self, key: str, facts: ObjectFacts) -> dict[str, Any]:
+        """Return the parameters of a request that stores an object, except its bytes."""
         request: dict[str, Any] = {
             "Bucket": self._bucket,
             "Key": key,
@@ -510,46 +512,44 @@ class S3Destination:
 def _attributes(facts: ObjectFacts) -> Attributes:
     """Return the properties that obstore stores with an object, except tags."""
     attributes: Attributes = {"Content-Type": facts.content_type, **facts.metadata}
-    if facts.content_encoding is not None:
-        attributes["Content-Encoding"] = facts.content_encoding
-    if facts.cache_control is not None:
-        attributes["Cache-Control"] = facts.cache_control
-    if facts.storage_class is not None:
-        attributes["Storage-Class"] = facts.storage_class
+    for name, value in (
+        ("Content-Encoding", facts.content_encoding),
+        ("Cache-Control", facts.cache_control),
+        ("Storage-Class", facts.storage_class),
+    ):
+        if value is not None:
+            attributes[name] = value
     return attributes
 
 
 def _list_parts(parts: Sequence[Part], *, with_checksums: bool) -> list[dict[str, Any]]:
-    """Return the parts as Complete names them, in their order."""
     listed = []
     for part in sorted(parts, key=lambda part: part.number):
-        entry: dict[str, Any] = {"PartNumber": part.number, "ETag": part.etag}
+        fields: dict[str, Any] = {"PartNumber": part.number, "ETag": part.etag}
         if with_checksums and part.checksum_crc32:
-            entry["ChecksumCRC32"] = part.checksum_crc32
-        listed.append(entry)
+            fields["ChecksumCRC32"] = part.checksum_crc32
+        listed.append(fields)
     return listed
 
 
-def _crc_of(checksum: str) -> int | None:
-    """Return the CRC-32 in a checksum of S3; None: it is none, or a checksum of checksums."""
+def _decode_checksum(checksum: str) -> int | None:
+    """Return the CRC-32 in a checksum of S3, or None if the text is not the CRC-32 of all bytes."""
     if not _CHECKSUM.fullmatch(checksum):
         return None
     return int.from_bytes(base64.b64decode(checksum), "big")
 
 
-def _declared_crc(metadata: str) -> int | None:
-    """Return the CRC-32 in an object's metadata; None: it is not a CRC-32."""
-    if not _CRC.fullmatch(metadata):
-        return None
-    return int(metadata, 16)
+def _parse_crc(metadata: str) -> int | None:
+    """Return the CRC-32 in an object's metadata, or None if the text is not hexadecimal."""
+    return int(metadata, 16) if _CRC.fullmatch(metadata) else None
 
 
-def _text_of(crc32: int) -> str:
+def _encode_checksum(crc32: int) -> str:
     return base64.b64encode(crc32.to_bytes(4, "big")).decode()
 
 
 def _field(answer: Mapping[str, Any], field: str, key: str) -> Any:
-    """Return a field of an answer; truncated response headers leave fields out."""
+    """Return a field of an answer about `key`; truncated response headers leave fields out."""
     if field not in answer:
         raise ServiceFaultError(f"{key}: the answer came without its {field}")
     return answer[field]
@@ -557,7 +557,7 @@ def _field(answer: Mapping[str, Any], field: str, key: str) -> Any:
 
 def _just_before(key: str) -> str:
     """Return a string that sorts just before `key`: S3 lists the keys after ``StartAfter``."""
-    last = ord(key[-1]) - 1
-    if last < 0x20 or 0xD800 <= last < 0xE000:
+    previous = ord(key[-1]) - 1
+    if previous < 0x20 or 0xD800 <= previous < 0xE000:  # a control character or a surrogate
         return key[:-1]
-    return f"{key[:-1]}{chr(last)}\U0010fffd"
+    return f"{key[:-1]}{chr(previous)}\U0010fffd"

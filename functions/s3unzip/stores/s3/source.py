@@ -1,14 +1,14 @@
-"""Archives in S3: ranges of one pinned version, each range with the pin on it; their disposal.
+"""Archives in S3: they are read, deleted and tagged, each request on one pinned version.
 
-A version is pinned by its ETag. Some servers return none for a file that was put into their folder
-directly; then the pin holds the date of its last change, in the form of HTTP, and size and date of
-each answer are compared. Keys that obstore's path type refuses or changes go through botocore:
+An ETag pins a version. Some servers return none for a file that was put into their folder directly.
+Then the pin holds the date of the file's last change, in the form of HTTP, and the size and date of
+each answer are compared with the pin. botocore handles the keys that obstore refuses or changes:
 object_store drops a leading and a trailing slash, and refuses empty segments, ``.`` and ``..``
 segments and control characters; S3 accepts them all.
 
-What is deleted or tagged is never another version. In a versioned bucket, the version id identifies
-the version. Elsewhere its ETag does, which S3 compares (`conditional-deletes` in its user guide). A
-HEAD before that keeps servers that know no conditions from deleting a newer archive.
+No other version is deleted or tagged. In a versioned bucket, requests name the version id.
+Elsewhere they name the ETag, which S3 compares (`conditional-deletes` in its user guide). Some
+servers ignore that condition, so a HEAD before the deletion compares the ETag as well.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from s3unzip.model import Location, Pin
 from s3unzip.stores.archives import ArchiveSource
 from s3unzip.stores.calls import count_request, read_until_fault
 from s3unzip.stores.ports import Buffer, Tail
-from s3unzip.stores.s3.errors import Call, get_action, read_answer, s3_errors
+from s3unzip.stores.s3.answers import read_answer, s3_errors
+from s3unzip.stores.s3.errors import Call, get_action
 from s3unzip.stores.s3.session import Session
 from s3unzip.zip import ByteRange
 
@@ -34,33 +35,32 @@ if TYPE_CHECKING:  # stubs
     from mypy_boto3_s3.type_defs import HeadObjectOutputTypeDef
     from obstore import GetOptions, GetResult, ObjectMeta
 
-MAX_TAGS = 10  # of an object: object-tagging in the user guide
-NO_VERSION = "null"  # the id of an object's only version where versioning is off or suspended
-# S3 answers 416 to a suffix of an empty object, emulators 200 or a Content-Range that makes no
-# sense: object_store's words for these. Stores that know no suffix ranges answer likewise, or 501.
+MAX_TAGS = 10  # that an object can have (object-tagging in the user guide)
+NO_VERSION = "null"  # the id of the only version where versioning is off or suspended
+# object_store's words for a store without suffix ranges (416 or 501), and for an empty object. For
+# the suffix of an empty object, S3 answers 416. Emulators answer 200, or a wrong Content-Range.
 NO_SUFFIX = re.compile("non-partial response|CONTENT_RANGE|InvalidRange|NotImplemented")
 _ODD = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
-_EDGES = ("", "/", ".")
 _DATE = re.compile(r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
 _LENGTH = re.compile(r"[0-9]{1,19}")  # int() refuses thousands of digits
-_WHOLE = re.compile(r"/([0-9]{1,19})\Z")
+_OBJECT_SIZE = re.compile(r"/([0-9]{1,19})\Z")  # of a Content-Range
 
 
 def is_odd(key: str) -> bool:
     """Return whether obstore would refuse or change `key`."""
     # Few keys need the regular expression, which takes five times as long.
-    if key.isprintable() and "//" not in key and "/." not in key and key[:1] not in _EDGES:
+    if key.isprintable() and "//" not in key and "/." not in key and key[:1] not in ("", "/", "."):
         return key.endswith("/")
     return _ODD.search(key) is not None
 
 
 def _chunks_of(answer: GetResult) -> Iterator[Buffer]:
-    """Return a body as it comes: obstore loses what came of a larger chunk before a fault."""
+    """Return the chunks of a body as they arrive: in a fault, obstore loses an unfinished chunk."""
     return map(memoryview, answer.stream(min_chunk_size=1))
 
 
 def _until_break(chunks: Iterator[Buffer], call: Call) -> Iterator[Buffer]:
-    """Yield the chunks of a body; after the first one an error is a fault that can be resumed."""
+    """Yield the chunks of a body. After the first byte, an exception is a `ServiceFaultError`."""
     size = 0
     try:
         for chunk in chunks:
@@ -83,54 +83,83 @@ class S3Source(ArchiveSource):
 
         It takes one request. A store without suffix ranges gets three, or two for an empty archive.
         """
-        call = Call("GetObject", location.bucket, location.key)
         if is_odd(location.key):
             return super().tail(location, length)
+        call = Call("GetObject", location.bucket, location.key)
         try:
             store = self._session.reader(location.bucket)
             answer = obstore.get(store, location.key, options={"range": {"suffix": length}})
             data = read_until_fault(_until_break(_chunks_of(answer), call))
         except s3_errors() as error:
             if read_answer(error).status not in {416, 501} and not NO_SUFFIX.search(str(error)):
-                raise self._session.understand(error, call) from None
+                raise self._session.explain(error, call) from None
             tail = super().tail(location, length)
             if tail.pin.size:
-                count_request("get")
+                count_request("get")  # of the last bytes, which the size made possible
             return tail
-        tail = self._described(call, answer.meta)
+        tail = self._describe(call, answer.meta)
         missing = min(length, tail.pin.size) - len(data)
         if missing < 0:
             raise errors.ServiceFaultError(f"{call}: more than the last {length:,} bytes came")
         return tail._replace(data=data, missing=missing)
 
     def stat(self, location: Location) -> Tail:
-        """Return what is there now, as a tail without bytes."""
+        """Return the size, the pin and the date of the current version, as a tail without bytes."""
         call = Call("GetObject", location.bucket, location.key)
-        if not is_odd(location.key):
-            with self._session.explaining(call):
-                store = self._session.reader(location.bucket)
-                meta = obstore.get(store, location.key, options={"head": True}).meta
-            return self._described(call, meta)
         with self._session.explaining(call):
-            answer = self._session.control.head_object(Bucket=location.bucket, Key=location.key)
-        headers = answer["ResponseMetadata"]["HTTPHeaders"]
-        version = self._version(answer.get("VersionId"))
-        size = content_length(call, headers)
-        modified = header_date(headers)
-        pin = make_pin(call, size, answer.get("ETag"), date=modified, version=version)
-        tail = Tail(b"", pin)
-        if modified is None:
-            return tail
-        return tail._replace(modified=modified.timestamp())
+            if not is_odd(location.key):
+                store = self._session.reader(location.bucket)
+                answer = obstore.get(store, location.key, options={"head": True})
+                return self._describe(call, answer.meta)
+            head = self._session.control.head_object(Bucket=location.bucket, Key=location.key)
+        headers = head["ResponseMetadata"]["HTTPHeaders"]
+        return self._make_tail(
+            call,
+            content_length(call, headers),
+            head.get("ETag"),
+            date=_parse_date(headers.get("last-modified", "")),
+            version=head.get("VersionId"),
+        )
 
-    def _described(self, call: Call, meta: ObjectMeta) -> Tail:
-        """Return the pin and the date that obstore has of an object, as a tail without bytes."""
-        date = meta["last_modified"]  # that of the epoch where the answer has none
-        modified = date.timestamp() or None
-        version = self._version(meta["version"])
-        known_date = date if modified else None
-        pin = make_pin(call, meta["size"], meta["e_tag"], date=known_date, version=version)
-        return Tail(b"", pin, modified)
+    def _describe(self, call: Call, meta: ObjectMeta) -> Tail:
+        """Return the size, the pin and the date of the object that obstore describes."""
+        date: datetime | None = meta["last_modified"]
+        if not meta["last_modified"].timestamp():  # obstore says 1970 if there is no date
+            date = None
+        return self._make_tail(
+            call, meta["size"], meta["e_tag"], date=date, version=meta["version"]
+        )
+
+    def _make_tail(
+        self,
+        call: Call,
+        size: int,
+        etag: str | None,
+        *,
+        date: datetime | None,
+        version: str | None,
+    ) -> Tail:
+        """Return a tail without bytes, with the pin of the version that a store describes.
+
+        Raises:
+            StorageError: the store describes nothing that changes with the archive.
+        """
+        if self._session.access.unsigned:
+            # A GET that names a version needs s3:GetObjectVersion (API_GetObject). Policies of
+            # public buckets allow s3:GetObject only.
+            version = None
+        if not (etag or date or version):
+            raise errors.StorageError(
+                f"{call}: the store gives neither an ETag nor a version nor a date, so a change in "
+                "the midst of a run could not be seen; copy the archive elsewhere"
+            )
+        if not etag and date is not None:
+            from email.utils import format_datetime
+
+            etag = format_datetime(date, usegmt=True)
+        return Tail(
+            b"", Pin(size, etag or None, version), None if date is None else date.timestamp()
+        )
 
     def open(self, location: Location, pin: Pin) -> S3Archive:
         """Return a reader of exactly that version."""
@@ -145,7 +174,7 @@ class S3Source(ArchiveSource):
                 "be taken for the one that was extracted"
             )
         newer = f"{location}: a newer archive is there"
-        current = self._find(location, request)
+        current = self._head_version(location, request)
         if current is None:
             return
         action = "DeleteObjectVersion"
@@ -172,7 +201,7 @@ class S3Source(ArchiveSource):
                 f"{location}: S3 cannot tag one version in a bucket without versioning: turn "
                 "versioning on, or delete the archive"
             )
-        if self._find(location, request) is None:
+        if self._head_version(location, request) is None:
             raise errors.SourceChangedError(f"{location}: the version that was extracted is gone")
         count_request("get")
         old = self.tags(location, pin)
@@ -198,25 +227,14 @@ class S3Source(ArchiveSource):
             answer = self._session.control.get_object_tagging(**request)
         return {tag.get("Key", ""): tag.get("Value", "") for tag in answer.get("TagSet", ())}
 
-    def _find(self, location: Location, request: dict[str, Any]) -> HeadObjectOutputTypeDef | None:
-        """Return the answer to a HEAD of the version; None if nothing is there."""
-        action = get_action(request.get("VersionId"))
-        with (
-            suppress(errors.NotFoundError),
-            self._session.explaining(Call(action, location.bucket, location.key)),
-        ):
+    def _head_version(
+        self, location: Location, request: dict[str, Any]
+    ) -> HeadObjectOutputTypeDef | None:
+        """Return the answer to a HEAD of the version, or None if there is no such version."""
+        call = Call(get_action(request.get("VersionId")), location.bucket, location.key)
+        with suppress(errors.NotFoundError), self._session.explaining(call):
             return self._session.control.head_object(**request)
         return None
-
-    def _version(self, version: str | None) -> str | None:
-        """Return the version to ask for; None: the ETag alone pins the archive.
-
-        A GET that names a version needs s3:GetObjectVersion (API_GetObject). Policies of public
-        buckets allow s3:GetObject only.
-        """
-        if self._session.access.unsigned:
-            return None
-        return version
 
 
 class S3Archive:
@@ -225,128 +243,90 @@ class S3Archive:
     def __init__(self, session: Session, location: Location, pin: Pin) -> None:
         self._session = session
         self._pin = pin
-        self._bucket = location.bucket
-        self._key = location.key
-        self._odd = is_odd(location.key)
-
-    def _version(self) -> str | None:
-        """Return the version that a request names; None: the ETag alone pins the archive.
-
-        Call it once for each request, and explain the request's errors with the same value: another
-        thread may learn meanwhile that the credentials may not read versions.
-        """
-        return self._session.readable_version(self._bucket, self._pin)
-
-    def _call(self, version: str | None) -> Call:
-        return Call(get_action(version), self._bucket, self._key, pinned=True)
+        self._location = location
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         """Yield the bytes of `want` as they come, with one request."""
         if not want.length:
             return
-        version = self._version()
-        call = self._call(version)
-        came = 0
+        # The request and its errors must name the same version: meanwhile another thread may learn
+        # that the credentials may not read versions.
+        version = self._session.readable_version(self._location.bucket, self._pin)
+        call = Call(get_action(version), self._location.bucket, self._location.key, pinned=True)
+        read = self._read_by_botocore if is_odd(call.key) else self._read_by_obstore
+        size = 0
         try:
-            for chunk in _until_break(self._chunks(want, version), call):
-                came += len(chunk)
+            for chunk in _until_break(read(want, version, call), call):
+                size += len(chunk)
                 yield chunk
         except s3_errors() as error:
-            raise self._session.understand(error, call) from None
-        _check_length(call, came, want)
+            raise self._session.explain(error, call) from None
+        if size != want.length:
+            raise errors.ServiceFaultError(
+                f"{call}: {size:,} bytes came, not {want.length:,} from {want.start:,}"
+            )
 
-    def _chunks(self, want: ByteRange, version: str | None) -> Iterator[Buffer]:
-        """Yield the bytes of `want` as they come; botocore reads those of odd keys."""
-        if not self._odd:
-            yield from _chunks_of(self._get(want, version))
-            return
-        request: dict[str, Any] = {"Bucket": self._bucket, "Key": self._key}
+    def _read_by_botocore(
+        self, want: ByteRange, version: str | None, call: Call
+    ) -> Iterator[Buffer]:
+        request: dict[str, Any] = {"Bucket": call.bucket, "Key": call.key}
         request["Range"] = f"bytes={want.start}-{want.stop - 1}"
         if self._pin.etag is not None and date_of(self._pin) is None:
             request["IfMatch"] = self._pin.etag
         if version is not None:
             request["VersionId"] = version
         answer = self._session.bodies.get_object(**request)
-        date = header_date(answer["ResponseMetadata"]["HTTPHeaders"])
-        whole = _WHOLE.search(answer.get("ContentRange", ""))
-        size = None
-        if whole is not None:
-            size = int(whole[1])
-        check_answer(self._call(version), self._pin, size, date)
+        headers = answer["ResponseMetadata"]["HTTPHeaders"]
+        size = _OBJECT_SIZE.search(answer.get("ContentRange", ""))
+        _check_date(
+            call,
+            self._pin,
+            None if size is None else int(size[1]),
+            _parse_date(headers.get("last-modified", "")),
+        )
         from s3unzip.stores.s3.clients import read_pieces
 
         yield from read_pieces(answer)
 
-    def _get(self, want: ByteRange, version: str | None) -> GetResult:
-        """Return obstore's answer, which is of the pinned version."""
+    def _read_by_obstore(
+        self, want: ByteRange, version: str | None, call: Call
+    ) -> Iterator[Buffer]:
         options: GetOptions = {"range": (want.start, want.stop)}
         if self._pin.etag is not None and date_of(self._pin) is None:
             options["if_match"] = self._pin.etag
         if version is not None:
             options["version"] = version
-        answer = obstore.get(self._session.reader(self._bucket), self._key, options=options)
-        meta = answer.meta
-        check_answer(self._call(version), self._pin, meta["size"], meta["last_modified"])
-        return answer
-
-
-def _check_length(call: Call, came: int, want: ByteRange) -> None:
-    if came != want.length:
-        raise errors.ServiceFaultError(
-            f"{call}: {came:,} bytes came, not {want.length:,} from {want.start:,}"
-        )
-
-
-def make_pin(
-    call: Call, size: int, etag: str | None, *, date: datetime | None, version: str | None
-) -> Pin:
-    """Return the pin of what a store described."""
-    if not (etag or date or version):
-        raise errors.StorageError(
-            f"{call}: the store gives neither an ETag nor a version nor a date, so a change in the "
-            f"midst of a run could not be seen; copy the archive elsewhere"
-        )
-    if not etag and date is not None:
-        from email.utils import format_datetime
-
-        etag = format_datetime(date, usegmt=True)
-    return Pin(size, etag or None, version)
+        answer = obstore.get(self._session.reader(call.bucket), call.key, options=options)
+        _check_date(call, self._pin, answer.meta["size"], answer.meta["last_modified"])
+        return _chunks_of(answer)
 
 
 def date_of(pin: Pin) -> datetime | None:
-    """Return the date of a pin that has no ETag."""
-    if pin.etag is None or not _DATE.fullmatch(pin.etag):
+    """Return the date that a pin has in place of an ETag, or None if it has no date."""
+    return _parse_date(pin.etag or "")
+
+
+def _parse_date(text: str) -> datetime | None:
+    """Return the time that an HTTP date names, or None if `text` is not such a date."""
+    if not _DATE.fullmatch(text):
         return None
-    return _parse_date(pin.etag)
+    from email.utils import parsedate_to_datetime
+
+    return parsedate_to_datetime(text)
 
 
-def check_answer(call: Call, pin: Pin, size: int | None, date: datetime | None) -> None:
-    """Check size and date of an answer where there is no ETag to ask for."""
+def _check_date(call: Call, pin: Pin, size: int | None, date: datetime | None) -> None:
+    """Compare an answer with a pin that has no ETag: the request had no condition."""
     if date_of(pin) is not None and (size, date) != (pin.size, date_of(pin)):
         raise errors.SourceChangedError(f"{call}: the archive was overwritten since it was planned")
 
 
 def content_length(call: Call, headers: Mapping[str, str]) -> int:
-    """Return the length that the headers of an answer to HEAD give; hostile ones may not."""
+    """Return the length in the headers of an answer to HEAD."""
     length = headers.get("content-length", "")
     if not _LENGTH.fullmatch(length):
         raise errors.ServiceFaultError(f"{call}: the answer to HEAD has no Content-Length")
     return int(length)
-
-
-def header_date(headers: Mapping[str, str]) -> datetime | None:
-    """Return the date of the last change that an answer's headers give."""
-    text = headers.get("last-modified", "")
-    if not _DATE.fullmatch(text):
-        return None
-    return _parse_date(text)
-
-
-def _parse_date(text: str) -> datetime:
-    """Return the time of a date of HTTP."""
-    from email.utils import parsedate_to_datetime
-
-    return parsedate_to_datetime(text)
 
 
 def _identify(location: Location, pin: Pin) -> tuple[str | None, dict[str, Any]]:
