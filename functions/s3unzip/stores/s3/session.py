@@ -199,16 +199,15 @@ class Session:
             raise errors.AccessDeniedError(f"s3://{bucket}: {NO_KEYS}")
 
     def _http_options(self, url: str) -> ClientConfig:
-        is_plain = url.startswith("http://")
         options: ClientConfig = {
             "connect_timeout": timedelta(seconds=self.access.connect_seconds),
             "pool_max_idle_per_host": str(self.access.connections),
             "pool_idle_timeout": timedelta(seconds=50),  # S3 hangs up a little later
-            "allow_http": is_plain,
+            "allow_http": url.startswith("http://"),
             "user_agent": "s3unzip",
         }
         certificates = self._aws.ca_bundle
-        if certificates is not None and not is_plain:  # 150 certificates take a millisecond
+        if certificates is not None:
             try:
                 options["root_certificate"] = Path(certificates).read_bytes()
             except OSError as error:
