@@ -142,7 +142,9 @@ def _element_text(element: object) -> str:
     """
     while isinstance(element, list) and element:
         element = element[0]
-    return element[:500] if isinstance(element, str) else ""
+    if not isinstance(element, str):
+        return ""
+    return element[:500]
 
 
 def is_unsupported(answer: ServerAnswer) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.config import StoreConfig
     from s3unzip.stores.s3.credentials import AwsSession
 
-READ_BYTES = 64 * 1024  # in one read; if it fails, botocore loses the bytes of this read
+BODY_PIECE = 64 * 1024  # in one read; if it fails, botocore loses the bytes of this read
 
 
 def create_client(
@@ -77,10 +77,10 @@ def create_client(
 
 
 def read_pieces(answer: GetObjectOutputTypeDef) -> Iterator[bytes]:
-    """Yield the body of an answer in pieces of `READ_BYTES` bytes."""
+    """Yield the body of an answer in pieces of `BODY_PIECE` bytes."""
     try:
         with closing(answer["Body"]) as body:
-            while chunk := body.read(READ_BYTES):
+            while chunk := body.read(BODY_PIECE):
                 yield chunk
     except HTTPError as error:  # botocore does not translate all errors of urllib3
         raise HTTPClientError(error=error) from error

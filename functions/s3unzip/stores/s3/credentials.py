@@ -169,7 +169,9 @@ class ProfileKeys:
 
     def _look_again(self) -> Keys | None:
         if self._ask is not None:
-            refused = None if self._keys is None else self._keys.access_key
+            refused = None
+            if self._keys is not None:
+                refused = self._keys.access_key
             return self._ask(KeysRequest(self._profile, refused))
         source = self._open_source(again=True)
         if source is None:
@@ -277,13 +279,18 @@ class AwsSession:
     @property
     def region(self) -> str | None:
         """The region of the session, or None if no option, variable or file names one."""
-        return self._configured("region") if self._region is None else self._region
+        if self._region is not None:
+            return self._region
+        region: str | None = self._configured("region")
+        return region
 
     @property
     def addressing_style(self) -> str | None:
         """The ``addressing_style`` of the profile's ``s3`` settings: "path", "virtual" or None."""
         style = self._s3_settings().get("addressing_style")
-        return style if style in {"path", "virtual"} else None
+        if style not in {"path", "virtual"}:
+            return None
+        return str(style)
 
     @cached_property
     def compatible_endpoint(self) -> str | None:
@@ -330,7 +337,9 @@ class AwsSession:
     def ca_bundle(self) -> str | None:
         """The file of certificates to trust, or None for the default ones."""
         bundle = self._configured("ca_bundle")
-        return bundle if isinstance(bundle, str) and bundle else None
+        if not isinstance(bundle, str) or not bundle:
+            return None
+        return bundle
 
     def _s3_settings(self) -> dict[str, Any]:
         """Return the ``s3`` settings of the profile. `PlainSettings` cannot have any."""

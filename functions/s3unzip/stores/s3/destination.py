@@ -341,7 +341,9 @@ class S3Destination:
         crc32: int,
     ) -> Part:
         """Upload one part; S3 verifies that its CRC-32 is `crc32`."""
-        content = body if isinstance(body, bytes | bytearray) else bytes(body)
+        content: Any = body
+        if not isinstance(body, bytes | bytearray):
+            content = bytes(body)
 
         def send() -> Part:
             request = self._upload_request(upload) | {"PartNumber": number, "Body": content}
@@ -541,7 +543,9 @@ def _decode_checksum(checksum: str) -> int | None:
 
 def _parse_crc(metadata: str) -> int | None:
     """Return the CRC-32 in an object's metadata, or None if the text is not hexadecimal."""
-    return int(metadata, 16) if _CRC.fullmatch(metadata) else None
+    if not _CRC.fullmatch(metadata):
+        return None
+    return int(metadata, 16)
 
 
 def _encode_checksum(crc32: int) -> str:

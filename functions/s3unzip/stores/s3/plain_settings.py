@@ -129,15 +129,18 @@ def _make_keys(values: Profile, method: str, profile: str) -> Keys | None:
         return None
     if token and not SENDABLE.fullmatch(token):
         return None
+    variables = os.environ
     is_fixed = method == ENVIRONMENT
-    # botocore prefers the role that variables name to the keys of a profile.
-    if not is_fixed and any(name in os.environ for name in _ROLE_VARIABLES):
-        return None
+    account = None
+    if is_fixed:
+        account = variables.get("AWS_ACCOUNT_ID")
+    elif any(name in variables for name in _ROLE_VARIABLES):
+        return None  # botocore prefers the role that variables name to the keys of a profile
     return Keys(
         access_key,
         secret_key,
         token or None,
-        os.environ.get("AWS_ACCOUNT_ID") if is_fixed else None,
+        account,
         advice=advise(method, profile),
         is_fixed=is_fixed,
     )
@@ -145,7 +148,9 @@ def _make_keys(values: Profile, method: str, profile: str) -> Keys | None:
 
 def profile_option(profile: str) -> str:
     """Return the option of ``aws`` that names a profile, after a space, or "" without a profile."""
-    return f" --profile {shlex.quote(profile)}" if profile else ""
+    if not profile:
+        return ""
+    return f" --profile {shlex.quote(profile)}"
 
 
 def advise(method: str, profile: str) -> str:
@@ -170,13 +175,14 @@ def _read_files(profile: str) -> Profile | None:
 
     The file of credentials wins over the file of settings.
     """
+    variables = os.environ
     values: Profile = {}
     section = "default" if profile == "default" else f"profile {profile}"
     for variable, default, name in (
         ("AWS_CONFIG_FILE", "~/.aws/config", section),
         ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", profile),
     ):
-        sections = _read_sections(os.environ.get(variable, default))
+        sections = _read_sections(variables.get(variable, default))
         if sections is None:
             return None
         settings = sections.get(name, {})

@@ -176,6 +176,9 @@ class Session:
             **config,
         }
         options = self._http_options(endpoint.url) | limits
+        provider = None
+        if not self.access.unsigned:
+            provider = self._aws.keys.obstore_credential
         with self._lock:
             if key in self._stores:
                 return self._stores[key]
@@ -185,9 +188,7 @@ class Session:
                     config=settings,
                     client_options=options,
                     retry_config={"max_retries": 0},
-                    credential_provider=None
-                    if self.access.unsigned
-                    else self._aws.keys.obstore_credential,
+                    credential_provider=provider,
                 )
             except (BaseError, ValueError) as error:  # AWS_CA_BUNDLE without a certificate
                 raise errors.UsageError(f"s3://{bucket}: {error}") from None
