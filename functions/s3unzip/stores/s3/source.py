@@ -109,16 +109,16 @@ class S3Source(ArchiveSource):
         with self._session.explaining(call):
             if not is_odd(location.key):
                 store = self._session.reader(location.bucket)
-                answer = obstore.get(store, location.key, options={"head": True})
-                return self._describe(call, answer.meta)
-            head = self._session.control.head_object(Bucket=location.bucket, Key=location.key)
-        headers = head["ResponseMetadata"]["HTTPHeaders"]
+                meta = obstore.get(store, location.key, options={"head": True}).meta
+                return self._describe(call, meta)
+            answer = self._session.control.head_object(Bucket=location.bucket, Key=location.key)
+        headers = answer["ResponseMetadata"]["HTTPHeaders"]
         return self._make_tail(
             call,
             content_length(call, headers),
-            head.get("ETag"),
+            answer.get("ETag"),
             date=_parse_date(headers.get("last-modified", "")),
-            version=head.get("VersionId"),
+            version=answer.get("VersionId"),
         )
 
     def _describe(self, call: Call, meta: ObjectMeta) -> Tail:
