@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from s3unzip.errors import UsageError
 from s3unzip.model import Location
+from s3unzip.settings import Tuning
 from s3unzip.stores import Stores
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.clock import LocalClock
@@ -27,7 +28,6 @@ if TYPE_CHECKING:  # they import botocore, obstore, urllib3
     from s3unzip.stores.s3.session import Session
     from s3unzip.stores.web import WebSource
 
-RETRY_SECONDS = 60.0  # the default budget of a request for records
 CALLS_AT_ONCE = 32
 # Patterns are compiled when they are first used: the functions on AWS need neither.
 _AWS_BUCKET = r"arn:|[a-z0-9.-]+\Z"
@@ -128,7 +128,7 @@ class OpenedStores:
                 from s3unzip.stores.s3.source import S3Source
 
                 session = self.session(self._destination_config)
-                calls = calls or Calls(LocalClock(), RETRY_SECONDS, CALLS_AT_ONCE)
+                calls = calls or Calls(LocalClock(), Tuning().retry_seconds, CALLS_AT_ONCE)
                 bucket = S3Destination(session, work.bucket, StoreConfig())
                 return ObjectRunStore(home, S3Source(session), bucket, calls)
             case "file":
