@@ -125,7 +125,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         (
             "report-written-over-any",
             "self.store.replace(REPORT, over.data, encode(report))",
-            "self._write(REPORT, report)",
+            "self.store.write(REPORT, [encode(report)])",
         ),
     ],
     "settling/source_actions.py": [

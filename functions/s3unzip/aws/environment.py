@@ -75,8 +75,9 @@ class Trigger(Struct, frozen=True):
 
     def covers(self, bucket: str, key: str) -> bool:
         """Return whether an object with this key starts a run."""
-        in_scope = key.startswith(self.prefix) and key.endswith(spellings(self.suffix))
-        return bucket == self.bucket and in_scope
+        return bucket == self.bucket and (
+            key.startswith(self.prefix) and key.endswith(spellings(self.suffix))
+        )
 
     def __str__(self) -> str:
         return f"s3://{self.bucket}/{self.prefix}*{self.suffix}"
@@ -286,8 +287,9 @@ def _read_own(variables: Mapping[str, str]) -> RunDefaults:
             "members could start runs: deploy with another bucket or prefix"
         )
     options = decode(variables.get(Variable.OPTIONS) or "{}", Options)
-    secret = variables.get(Variable.PASSWORD_SECRET)
-    return RunDefaults(trigger, destination, _with_password(options, secret))
+    return RunDefaults(
+        trigger, destination, _with_password(options, variables.get(Variable.PASSWORD_SECRET))
+    )
 
 
 def _read_routes(variables: Mapping[str, str], own: RunDefaults) -> tuple[RunDefaults, ...]:
@@ -297,11 +299,12 @@ def _read_routes(variables: Mapping[str, str], own: RunDefaults) -> tuple[RunDef
     defaults = []
     for route in routes:
         options = msgspec.convert({**own_options, **route.options}, Options)
-        destination = Location("s3", route.bucket or own.destination.bucket, route.destination)
         defaults.append(
             RunDefaults(
                 trigger=Trigger(own.trigger.bucket, route.prefix, route.suffix),
-                destination=destination,
+                destination=Location(
+                    "s3", route.bucket or own.destination.bucket, route.destination
+                ),
                 options=_with_password(options, route.password_secret),
                 route=Route(route.name, route.owner, route.kms_key),
             )

@@ -94,8 +94,7 @@ def find_scan(source: Location, pin: Pin, config: LambdaConfig, calls: Calls) ->
     status = "NOT_SCANNED"  # our word
     if pin.version_id not in UNVERSIONED:
         store = config.stores.source(source)
-        tags = calls.run("get", lambda: store.tags(source, pin))
-        status = tags.get(SCAN_TAG, status)
+        status = calls.run("get", lambda: store.tags(source, pin)).get(SCAN_TAG, status)
     return ScanResult(status)
 
 
@@ -166,8 +165,12 @@ def read_puts(body: str, config: LambdaConfig) -> Iterator[ArchivePut]:
         elif config.scan and event.scan is None and not event.sender.startswith(OWN_SENDERS):
             logger.info("archive waits for the result of its scan", key=event.key)
         else:
-            request = replace(config.request(event.key), event_time=event.time)
-            yield ArchivePut(request, event.etag, event.version_id, event.scan)
+            yield ArchivePut(
+                replace(config.request(event.key), event_time=event.time),
+                event.etag,
+                event.version_id,
+                event.scan,
+            )
     if faults:
         raise UsageError("; ".join(faults))
 

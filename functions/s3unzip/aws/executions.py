@@ -241,8 +241,9 @@ def next_execution(
             return name
         earlier = read_input(execution.data)
         if source is not None and earlier.request is not None:
-            version = ArchiveVersion(earlier.request.source, earlier.pin)
-            check_same_archive(run, source, pin, version)
+            check_same_archive(
+                run, source, pin, ArchiveVersion(earlier.request.source, earlier.pin)
+            )
         if execution.status == RUNNING and (execution.began >= since or number > failed):
             return None
     raise UsageError(f"{run}: {TOO_MANY}")
@@ -299,8 +300,13 @@ def end_run(
 
 def _start_nested(report: Report, config: LambdaConfig, context: Context) -> None:
     """Start the runs of the nested archives that a run has extracted."""
-    records = RunRecords.open(context.stores, report.run, context.calls())
-    requests = list(nested_requests(records.read_plan().run, report, context))
+    requests = list(
+        nested_requests(
+            RunRecords.open(context.stores, report.run, context.calls()).read_plan().run,
+            report,
+            context,
+        )
+    )
     for request in requests:
         _start_newest(request, config, context)
     logger.info("nested archives", started=len(requests))
@@ -371,14 +377,18 @@ def follow_newer(
     cause = f"{report.run} {report.rounds}"  # a resumed run has more rounds: it is followed again
     if late:
         cause += " late"
-    request = Request(
-        source=report.source,
-        destination=report.destination,
-        options=report.options,
-        after_success=config.after_success,
-        route=report.route,
+    start_over_newest(
+        Request(
+            source=report.source,
+            destination=report.destination,
+            options=report.options,
+            after_success=config.after_success,
+            route=report.route,
+        ),
+        cause,
+        config,
+        context,
     )
-    start_over_newest(request, cause, config, context)
 
 
 def start_over_newest(request: Request, cause: str, config: LambdaConfig, context: Context) -> None:
@@ -395,8 +405,16 @@ def start_over_newest(request: Request, cause: str, config: LambdaConfig, contex
     """
     if not _is_extracted_again(config, request.source, request.options):
         return
-    options = replace(request.options, on_conflict=OnConflict.SKIP_UNCHANGED)
-    _start_newest(replace(request, options=options, event_time=None, again=cause), config, context)
+    _start_newest(
+        replace(
+            request,
+            options=replace(request.options, on_conflict=OnConflict.SKIP_UNCHANGED),
+            event_time=None,
+            again=cause,
+        ),
+        config,
+        context,
+    )
 
 
 def follow_later(report: Report, config: LambdaConfig, execution: str) -> None:
@@ -409,8 +427,11 @@ def follow_later(report: Report, config: LambdaConfig, execution: str) -> None:
     """
     if not _is_extracted_again(config, report.source, report.options):
         return
-    name = f"{report.run}-w{execution_number(execution)}"
-    _start(config, name, {"run": report.run, "wait": WORKER_SECONDS})
+    _start(
+        config,
+        f"{report.run}-w{execution_number(execution)}",
+        {"run": report.run, "wait": WORKER_SECONDS},
+    )
 
 
 def _is_extracted_again(config: LambdaConfig, source: Location, options: Options) -> bool:

@@ -106,10 +106,9 @@ def _redeliver_after(receipt: str, seconds: int) -> None:
     """Ask SQS to deliver a message again soon; without that it waits for the queue's timeout."""
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - few need it
 
-    queue = open_worker().queue
     try:
         open_client("sqs").change_message_visibility(
-            QueueUrl=queue, ReceiptHandle=receipt, VisibilityTimeout=seconds
+            QueueUrl=open_worker().queue, ReceiptHandle=receipt, VisibilityTimeout=seconds
         )
     except (BotoCoreError, ClientError) as error:
         logger.warning("visibility of a message not changed: %s", error)
@@ -163,8 +162,7 @@ def _find_archive(request: Request, invocation: Invocation) -> ArrivedArchive | 
     except errors.StorageError as error:  # the store would refuse each later attempt, too
         refusal = str(error)
         tail = invocation.calls.run("head", lambda: source.stat(request.source))
-    run = run_id(request, tail.pin, tail.modified)
-    return ArrivedArchive(request, run, tail, refusal)
+    return ArrivedArchive(request, run_id(request, tail.pin, tail.modified), tail, refusal)
 
 
 def _take_version(
@@ -177,8 +175,7 @@ def _take_version(
     if archive.refusal is not None:
         _report_unreadable(archive, archive.refusal, invocation)
         return
-    records = RunRecords.open(invocation.context.stores, archive.run, invocation.calls)
-    report = records.find_report()
+    report = RunRecords.open(invocation.context.stores, archive.run, invocation.calls).find_report()
     if report is None:
         _plan_here(archive, invocation)
     else:
@@ -208,15 +205,17 @@ def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invoca
         logger.info("run is known", run=run)
         return
     now = context.clock.now()
-    failed = FailedExecution(
-        run,
-        Stop(Verdict.FAILED, NOT_READABLE, refusal),
-        began=now,
-        ended=now,
-        request=archive.request,
-        pin=archive.tail.pin,
+    settled = settle_failed(
+        FailedExecution(
+            run,
+            Stop(Verdict.FAILED, NOT_READABLE, refusal),
+            began=now,
+            ended=now,
+            request=archive.request,
+            pin=archive.tail.pin,
+        ),
+        context,
     )
-    settled = settle_failed(failed, context)
     if settled is not None and settled.report is not None:
         end_run(settled.report, invocation.config, context, is_first=settled.is_first)
 
@@ -286,8 +285,7 @@ def _plan_here(archive: ArrivedArchive, invocation: Invocation) -> None:
         return
     report = left.settled.report
     if report is None:
-        state = left.settled.next
-        start_run(config, archive.run, archive.request, archive.tail.pin, state=state)
+        start_run(config, archive.run, archive.request, archive.tail.pin, state=left.settled.next)
     elif not left.is_own:
         _take_reported(report, archive, invocation)
     else:

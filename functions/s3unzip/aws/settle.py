@@ -91,20 +91,21 @@ def _end_failed(run: str, detail: dict[str, Any], config: LambdaConfig, context:
     now = context.clock.now()
     began = detail.get("startDate", now * 1_000) / 1_000
     ended = detail.get("stopDate", now * 1_000) / 1_000
-    failed_number = execution_number(detail["name"])
-    if next_execution(config, run, since=ended, failed=failed_number) is None:
+    if next_execution(config, run, since=ended, failed=execution_number(detail["name"])) is None:
         logger.info("run goes on", status=detail["status"])
         return
     archive = _read_archive(run, data, config)
-    failed = FailedExecution(
-        run=run,
-        stop=_explain(detail),
-        began=began,
-        ended=ended,
-        request=archive.request,
-        pin=archive.pin,
+    settled = settle_failed(
+        FailedExecution(
+            run=run,
+            stop=_explain(detail),
+            began=began,
+            ended=ended,
+            request=archive.request,
+            pin=archive.pin,
+        ),
+        context,
     )
-    settled = settle_failed(failed, context)
     if settled is None or settled.report is None:
         logger.warning("nothing is known of the run", status=detail["status"])
     elif began <= settled.report.finished <= ended:

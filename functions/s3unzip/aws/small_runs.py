@@ -61,8 +61,9 @@ def run_here(archive: ArrivedArchive, context: Context, calls: Calls) -> LeftRun
     if members is None:
         return None
     tuning = context.tuning
-    size = archive.tail.pin.size
-    is_small = members <= tuning.max_direct_members and size <= tuning.max_direct_bytes
+    is_small = (
+        members <= tuning.max_direct_members and archive.tail.pin.size <= tuning.max_direct_bytes
+    )
     if is_small:
         run = _MemoryRun(archive, context, _tune_for_one_worker(tuning))
         settled = run.begin(calls)
@@ -126,8 +127,12 @@ class _MemoryRun:
     def begin(self, calls: Calls) -> Settled:
         """Plan the run; `calls` has the requests of the invocation so far."""
         archive = self._archive
-        known = KnownArchive(archive.run, archive.tail.pin, archive.tail)
-        return begin(archive.request, self._context, known, calls)
+        return begin(
+            archive.request,
+            self._context,
+            KnownArchive(archive.run, archive.tail.pin, archive.tail),
+            calls,
+        )
 
     def is_small(self, settled: Settled) -> bool:
         """Return whether this function extracts the planned run."""
@@ -164,8 +169,7 @@ class _MemoryRun:
         is_completed = own is not None and own.verdict is Verdict.COMPLETED
         if not is_completed:
             recorded = look_up_run(records)
-            pin = archive.tail.pin
-            check_same_archive(archive.run, archive.request.source, pin, recorded.run)
+            check_same_archive(archive.run, archive.request.source, archive.tail.pin, recorded.run)
             earlier = recorded.report
             if earlier and not (own and may_replace(own, earlier, self._began)):
                 return LeftRun(settled._replace(report=earlier, is_first=False), is_own=False)
@@ -179,12 +183,14 @@ class _MemoryRun:
         looked_up = None
         if is_completed:  # most often there is no report, so it is written without a look
             looked_up = RecordedReport()
-        page_for = None if is_over else self._context
         written = write_verdict(
-            lambda _: own, records, self._began, looked_up=looked_up, page_for=page_for
+            lambda _: own,
+            records,
+            self._began,
+            looked_up=looked_up,
+            page_for=None if is_over else self._context,
         )
-        is_own = written.report == own
-        return LeftRun(Settled(settled.next, *written), is_own=is_own)
+        return LeftRun(Settled(settled.next, *written), is_own=written.report == own)
 
     def _write_objects(self, records: RunRecords, *, only_outcomes: bool) -> None:
         """Write the records to the run store, without the report and its page."""

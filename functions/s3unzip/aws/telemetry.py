@@ -179,7 +179,6 @@ def record_archive(report: Report, *, first: bool = True) -> None:
         size = max(report.bytes_in, report.bytes_out) / PACE_BYTES
         _add("ArchiveDuration", seconds)
         _add("ArchivePace", seconds / max(1.0, size, report.members / PACE_MEMBERS))
-    counts = {name: getattr(report, name) for name in LOGGED_COUNTS}
     logger.info(
         "archive",
         verdict=report.verdict.value,
@@ -187,7 +186,7 @@ def record_archive(report: Report, *, first: bool = True) -> None:
         source=str(report.source),
         seconds=round(report.finished - (report.event_time or report.started), 3),
         dollars=report.cost,
-        **counts,
+        **{name: getattr(report, name) for name in LOGGED_COUNTS},
     )
     for reason, members in report.reasons.items():
         logger.info("failures", reason=reason, members=members)

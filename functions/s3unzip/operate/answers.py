@@ -56,5 +56,9 @@ def run_check(name: str, check: Callable[[], Answer]) -> CheckResult:
     try:
         return CheckResult(name, *check())
     except S3UnzipError as error:
-        advice = NOT_CHECKED.get(type(error), "run the command again")
-        return CheckResult(name, WARNING, f"not checked: {error}", advice)
+        return CheckResult(
+            name,
+            WARNING,
+            f"not checked: {error}",
+            NOT_CHECKED.get(type(error), "run the command again"),
+        )

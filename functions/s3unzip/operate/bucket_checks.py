@@ -38,9 +38,13 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
         advice = "or set destination.owner to the account that owns it"
     if role == "ingest":  # EventBridge: events go to the default bus of the bucket's owner
         consequence = ": S3 sends its events to its owner's account, and no archive starts a run"
-    status = WARNING if role == "destination" else FAILURE
     return _check_place(
-        runs, bucket, owner, consequence=consequence, advice=advice, elsewhere=status
+        runs,
+        bucket,
+        owner,
+        consequence=consequence,
+        advice=advice,
+        elsewhere=WARNING if role == "destination" else FAILURE,
     )
 
 
@@ -111,13 +115,15 @@ def _check_writing(runs: DeployedRuns, defaults: RunDefaults, owner: str | None)
         for name in runs.names(FUNCTION, WRITERS)
     ]
     for role in roles:
-        results = runs.ask(
-            "iam:SimulatePrincipalPolicy",
-            PolicySourceArn=role,
-            ActionNames=actions,
-            ResourceArns=[arn],
-        )["EvaluationResults"]
-        if any(result["EvalDecision"] != "allowed" for result in results):
+        if any(
+            result["EvalDecision"] != "allowed"
+            for result in runs.ask(
+                "iam:SimulatePrincipalPolicy",
+                PolicySourceArn=role,
+                ActionNames=actions,
+                ResourceArns=[arn],
+            )["EvaluationResults"]
+        ):
             return Answer(
                 FAILURE,
                 f"{role} may not {' and '.join(actions)} on {arn}: each write is refused",
@@ -134,13 +140,15 @@ def _check_policy(runs: DeployedRuns, bucket: str, owner: str, roles: list[str])
     try:
         policy = runs.ask("s3:GetBucketPolicy", Bucket=bucket)["Policy"]
     except S3UnzipError:  # MethodNotAllowed: only the owner may
-        message = (
+        return Answer(
+            WARNING,
             f"{bucket} is of account {owner}, and only that account can read its policy; "
-            f"it must allow {len(roles)} roles"
+            f"it must allow {len(roles)} roles",
+            advice,
         )
-        return Answer(WARNING, message, advice)
-    statements = json.loads(policy)["Statement"]
-    principals = json.dumps([statement.get("Principal") for statement in statements])
+    principals = json.dumps(
+        [statement.get("Principal") for statement in json.loads(policy)["Statement"]]
+    )
     whole_account = (
         f"arn:{runs.partition}:iam::{runs.account}:root",
         f'"{runs.account}"',
@@ -169,8 +177,9 @@ def check_key(runs: DeployedRuns) -> Answer:
             return unusable
     for role in BUCKETS:
         setting = f"{role.lower()}.kms_key"
-        bucket = runs.outputs[f"{role}Bucket"]
-        answer = _compare_encryption(runs, bucket, setting, keys[role] or written)
+        answer = _compare_encryption(
+            runs, runs.outputs[f"{role}Bucket"], setting, keys[role] or written
+        )
         if answer is not None:
             return answer
     if not any((*keys.values(), written)):
@@ -214,8 +223,11 @@ def _compare_encryption(
         return None
     if key is not None and actual.rpartition("/")[2] == key.rpartition("/")[2]:
         return None
-    message = f"{bucket} is encrypted with {actual}, on which the functions have no rights"
-    return Answer(FAILURE, message, f"set {setting} to this key, and deploy again")
+    return Answer(
+        FAILURE,
+        f"{bucket} is encrypted with {actual}, on which the functions have no rights",
+        f"set {setting} to this key, and deploy again",
+    )
 
 
 def check_secret(runs: DeployedRuns) -> Answer:
@@ -223,11 +235,15 @@ def check_secret(runs: DeployedRuns) -> Answer:
     try:
         password = read_password(runs)
     except (NotFoundError, UsageError) as error:
-        advice = "put the password into the secret, or correct password_secret and deploy again"
-        return Answer(FAILURE, str(error), advice)
+        return Answer(
+            FAILURE,
+            str(error),
+            "put the password into the secret, or correct password_secret and deploy again",
+        )
     if password is None:
-        message = "password_secret is not set: encrypted members fail, others do not need it"
-        return Answer(OK, message)
+        return Answer(
+            OK, "password_secret is not set: encrypted members fail, others do not need it"
+        )
     return Answer(OK, "the secret holds a password")
 
 
@@ -250,16 +266,19 @@ def check_route(runs: DeployedRuns, number: int) -> Answer:
     bucket = defaults.destination.bucket
     route = defaults.route or Route("")
     owner = route.destination_owner
-    advice = f"or set routes.{number}.destination.owner to the account that owns it"
-    place = _check_place(runs, bucket, owner, advice=advice)
+    place = _check_place(
+        runs,
+        bucket,
+        owner,
+        advice=f"or set routes.{number}.destination.owner to the account that owns it",
+    )
     if place.status is FAILURE:
         return place
     writing = _check_writing(runs, defaults, owner)
     if writing.status is not OK:
         return writing
     key = runs.outputs.get(f"Route{number}DestinationKey") or route.destination_kms_key
-    setting = f"routes.{number}.destination.kms_key"
-    encryption = _compare_encryption(runs, bucket, setting, key)
+    encryption = _compare_encryption(runs, bucket, f"routes.{number}.destination.kms_key", key)
     if encryption is not None:
         return encryption
     secret = defaults.options.password_ref
@@ -282,8 +301,7 @@ def _find_region(runs: DeployedRuns, bucket: str) -> str | None:
     """
     with asking("s3:ListBucket"):
         try:
-            answer = runs.client("s3").head_bucket(Bucket=bucket)
-            region: str | None = answer.get("BucketRegion")
+            region: str | None = runs.client("s3").head_bucket(Bucket=bucket).get("BucketRegion")
         except ClientError as error:
             metadata = error.response["ResponseMetadata"]
             region = metadata.get("HTTPHeaders", {}).get("x-amz-bucket-region")

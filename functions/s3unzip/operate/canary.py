@@ -53,8 +53,7 @@ def try_canary(runs: DeployedRuns, seconds: float) -> Iterator[CheckResult]:
         return
     extracted = run_check("canary", partial(canary.check, seconds))
     yield extracted
-    removal = canary.remove(keep_run=extracted.status is FAILURE)
-    yield CheckResult("canary removal", *removal)
+    yield CheckResult("canary removal", *canary.remove(keep_run=extracted.status is FAILURE))
 
 
 class Canary:
@@ -75,8 +74,11 @@ class Canary:
         """Put the archive, unless its run would replace a marker that other archives share."""
         if self._request.options.marker and self._token not in self._template.prefix:
             message = "not tried: options.marker and the key template would replace a _SUCCESS "
-            advice = "put {archive_stem} into options.key_template, or pass --no-canary"
-            return Answer(WARNING, f"{message}object that other archives share", advice)
+            return Answer(
+                WARNING,
+                f"{message}object that other archives share",
+                "put {archive_stem} into options.key_template, or pass --no-canary",
+            )
         self._runs.ask(
             "s3:PutObject",
             Bucket=self._archive.bucket,
@@ -141,8 +143,7 @@ class Canary:
                 remove_versions(self._runs, bucket, key, key.__eq__) for bucket, key in objects
             )
             if not keep_run:
-                records = f"{work.key}{RUNS}{self._run}/"
-                count += remove_versions(self._runs, work.bucket, records)
+                count += remove_versions(self._runs, work.bucket, f"{work.key}{RUNS}{self._run}/")
         except S3UnzipError as error:
             return Answer(
                 WARNING,
@@ -159,21 +160,26 @@ class Canary:
         """Read every object that the run says it wrote."""
         key_of = self._template.key_of()
         contents = {key_of(path): body for path, body in canary_members(self._token).items()}
-        outcomes = self._runs.records(report.run).outcome_lines()
-        keys = [outcome.key for outcome in outcomes if outcome.status is Status.EXTRACTED]
+        keys = [
+            outcome.key
+            for outcome in self._runs.records(report.run).outcome_lines()
+            if outcome.status is Status.EXTRACTED
+        ]
         different = [key for key in keys if self._read_object(key) != contents.get(key)]
         if different:
             count = f"{len(different)} of {len(keys)}"
             message = f"{count} objects differ from their members: {different[0]}"
-            advice = "report this as a bug: the run says that it verified them"
-            return Answer(FAILURE, message, advice)
+            return Answer(
+                FAILURE, message, "report this as a bug: the run says that it verified them"
+            )
         return Answer(OK, f"{len(keys)} of 5 members extracted and verified in {took:.1f} s")
 
     def _read_object(self, key: str) -> bytes:
         """Return the content of a member's object, inflated if it was written as gzip."""
-        bucket = self._request.destination.bucket
         with asking("s3:GetObject"):
-            body: bytes = self._runs.ask("s3:GetObject", Bucket=bucket, Key=key)["Body"].read()
+            body: bytes = self._runs.ask(
+                "s3:GetObject", Bucket=self._request.destination.bucket, Key=key
+            )["Body"].read()
         if self._request.options.as_gzip is not None and body.startswith(GZIP_MAGIC):
             return gzip.decompress(body)
         return body
@@ -184,9 +190,9 @@ def _make_archive(token: str) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for path, content in canary_members(token).items():
-            is_stored = path.endswith(".bin")
-            method = zipfile.ZIP_STORED if is_stored else zipfile.ZIP_DEFLATED
-            archive.writestr(path, content, method)
+            archive.writestr(
+                path, content, zipfile.ZIP_STORED if path.endswith(".bin") else zipfile.ZIP_DEFLATED
+            )
     return out.getvalue()
 
 
@@ -211,12 +217,15 @@ def remove_versions(
     Returns:
         How many were deleted.
     """
-    pages = runs.client("s3").get_paginator("list_object_versions")
     with asking("s3:ListBucketVersions"):
-        listing = pages.paginate(Bucket=bucket, Prefix=prefix)
         versions = [
             {"Key": version["Key"], "VersionId": version["VersionId"]}
-            for page in bound_pages(listing, f"s3://{bucket}/{prefix}")
+            for page in bound_pages(
+                runs.client("s3")
+                .get_paginator("list_object_versions")
+                .paginate(Bucket=bucket, Prefix=prefix),
+                f"s3://{bucket}/{prefix}",
+            )
             for version in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
             if is_selected(version["Key"])
         ]

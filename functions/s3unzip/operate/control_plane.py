@@ -46,8 +46,9 @@ def asking(action: str) -> Iterator[None]:
         exceptions.PartialCredentialsError,
         exceptions.CredentialRetrievalError,
     ) as error:
-        text = f"{action}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID"
-        raise AccessDeniedError(text) from None
+        raise AccessDeniedError(
+            f"{action}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID"
+        ) from None
     except (exceptions.NoRegionError, exceptions.ProfileNotFound) as error:
         raise UsageError(
             f"{action}: {str(error).rstrip('.')}; give --region and --profile, or set AWS_REGION"

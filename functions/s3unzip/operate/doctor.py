@@ -52,8 +52,11 @@ def check_stack(runs: DeployedRuns) -> Answer:
     if status.endswith("IN_PROGRESS"):
         return Answer(WARNING, state, "wait until the deployment ends, then run this command again")
     if status == "UPDATE_ROLLBACK_COMPLETE":  # the state before the update is complete
-        advice = "the last update was rolled back: read the stack's events, then deploy again"
-        return Answer(WARNING, state, advice)
+        return Answer(
+            WARNING,
+            state,
+            "the last update was rolled back: read the stack's events, then deploy again",
+        )
     return Answer(FAILURE, state, "read the stack's events, fix the cause, deploy")
 
 
@@ -88,8 +91,9 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
     unreserved = limits["UnreservedConcurrentExecutions"]
     reserved = None  # for the extract function alone
     for name in runs.names(FUNCTION, "FunctionsExtract"):
-        answer = runs.ask("lambda:GetFunctionConcurrency", FunctionName=name)
-        reserved = answer.get("ReservedConcurrentExecutions")
+        reserved = runs.ask("lambda:GetFunctionConcurrency", FunctionName=name).get(
+            "ReservedConcurrentExecutions"
+        )
     max_workers = runs.defaults.tuning.max_workers
     available = unreserved
     pool = "unreserved"
@@ -121,8 +125,11 @@ def check_events(runs: DeployedRuns) -> Answer:
         notifications = runs.client("s3").get_bucket_notification_configuration(Bucket=bucket)
     if "EventBridgeConfiguration" not in notifications:  # empty if enabled
         message = f"{bucket} does not send events to EventBridge: no archive will start a run"
-        advice = "switch it on: the bucket's properties, Event notifications, Amazon EventBridge"
-        return Answer(FAILURE, message, advice)
+        return Answer(
+            FAILURE,
+            message,
+            "switch it on: the bucket's properties, Event notifications, Amazon EventBridge",
+        )
     return Answer(OK, f"{bucket} sends its events to EventBridge")
 
 
@@ -133,8 +140,11 @@ def check_rules(runs: DeployedRuns) -> Answer:
         return Answer(FAILURE, "the stack has no EventBridge rule", AGAIN)
     disabled = [rule["Name"] for rule in rules if rule.get("State") != "ENABLED"]
     if disabled:
-        message = f"{', '.join(disabled)}: not enabled, so its events go nowhere"
-        return Answer(FAILURE, message, f"aws events enable-rule --name {disabled[0]}")
+        return Answer(
+            FAILURE,
+            f"{', '.join(disabled)}: not enabled, so its events go nowhere",
+            f"aws events enable-rule --name {disabled[0]}",
+        )
     return Answer(OK, f"{len(rules)} EventBridge rules are enabled")
 
 
@@ -147,8 +157,7 @@ def check_scan(runs: DeployedRuns) -> Answer:
     advice = "docs/howto/malware.md says how to create a plan"
     if not runs.defaults.scan:
         return Answer(OK, "ingest.scan is not set: archives are opened as they arrive")
-    listed = runs.ask("guardduty:ListMalwareProtectionPlans")["MalwareProtectionPlans"]
-    for listed_plan in listed:
+    for listed_plan in runs.ask("guardduty:ListMalwareProtectionPlans")["MalwareProtectionPlans"]:
         name = listed_plan["MalwareProtectionPlanId"]
         plan = runs.ask("guardduty:GetMalwareProtectionPlan", MalwareProtectionPlanId=name)
         if plan["ProtectedResource"]["S3Bucket"]["BucketName"] != bucket:
@@ -168,23 +177,30 @@ def check_scan(runs: DeployedRuns) -> Answer:
 def check_trigger(runs: DeployedRuns) -> Answer:
     """Does the queue invoke the intake function?"""
     function = runs.outputs["IntakeFunction"]
-    answer = runs.ask("lambda:ListEventSourceMappings", FunctionName=function)
-    states = [source.get("State", "unknown") for source in answer["EventSourceMappings"]]
+    states = [
+        source.get("State", "unknown")
+        for source in runs.ask("lambda:ListEventSourceMappings", FunctionName=function)[
+            "EventSourceMappings"
+        ]
+    ]
     if not states:
         return Answer(FAILURE, f"no queue invokes {function}", AGAIN)
     if states != ["Enabled"] * len(states):
-        message = f"the queue's trigger of {function} is {', '.join(states)}"
-        return Answer(FAILURE, message, "enable it: the function's configuration, Triggers")
+        return Answer(
+            FAILURE,
+            f"the queue's trigger of {function} is {', '.join(states)}",
+            "enable it: the function's configuration, Triggers",
+        )
     return Answer(OK, f"the queue invokes {function}")
 
 
 def check_dead_letters(runs: DeployedRuns) -> Answer:
     """Are all dead-letter queues of the stack (every queue except the intake) empty?"""
-    intake = runs.outputs["QueueUrl"]
-    queues = [url for url in runs.names(QUEUE) if url != intake]
+    queues = [url for url in runs.names(QUEUE) if url != runs.outputs["QueueUrl"]]
     if not queues:
-        advice = f"{AGAIN}: a failed event would be lost"
-        return Answer(FAILURE, "the stack has no dead-letter queue", advice)
+        return Answer(
+            FAILURE, "the stack has no dead-letter queue", f"{AGAIN}: a failed event would be lost"
+        )
     depths = {url: sum(read_depth(runs, url)) for url in queues}
     names = [url.rsplit("/", 1)[-1] for url in queues if depths[url]]
     if names:
@@ -206,8 +222,11 @@ def check_alarms(runs: DeployedRuns) -> Answer:
         return Answer(WARNING, f"{count}, so nobody is notified: {', '.join(silent)}", SET_EMAIL)
     ringing = [alarm["AlarmName"] for alarm in alarms if alarm.get("StateValue") == "ALARM"]
     if ringing:
-        advice = "docs/howto/dashboard.md says what to do for each"
-        return Answer(WARNING, f"in ALARM: {', '.join(ringing)}", advice)
+        return Answer(
+            WARNING,
+            f"in ALARM: {', '.join(ringing)}",
+            "docs/howto/dashboard.md says what to do for each",
+        )
     return Answer(OK, f"{len(alarms)} alarms, each with an action, none in ALARM")
 
 
@@ -222,13 +241,12 @@ def check_notifications(runs: DeployedRuns) -> Answer:
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_DescribeAlarmHistory.html
     """
     for alarm in _read_alarms(runs):
-        history = runs.ask(
+        for action in runs.ask(
             "cloudwatch:DescribeAlarmHistory",
             AlarmName=alarm["AlarmName"],
             HistoryItemType="Action",
             MaxRecords=1,
-        )["AlarmHistoryItems"]
-        for action in history:
+        )["AlarmHistoryItems"]:
             if action["HistorySummary"].startswith("Failed"):
                 message = f"{alarm['AlarmName']}: {action['HistorySummary']}"
                 advice = "let cloudwatch.amazonaws.com publish to the topic by its policy and key"
@@ -247,12 +265,19 @@ def check_subscriptions(runs: DeployedRuns) -> Answer:
     if not topics:
         return Answer(WARNING, "the alarms publish to no topic", SET_EMAIL)
     for topic in topics:
-        answer = runs.ask("sns:ListSubscriptionsByTopic", TopicArn=topic)
-        arns = [subscription["SubscriptionArn"] for subscription in answer["Subscriptions"]]
+        arns = [
+            subscription["SubscriptionArn"]
+            for subscription in runs.ask("sns:ListSubscriptionsByTopic", TopicArn=topic)[
+                "Subscriptions"
+            ]
+        ]
         if not any(arn.startswith("arn:") for arn in arns):
             waiting = "has a subscription that is not confirmed" if arns else "has no subscription"
-            advice = "follow the link in the message of AWS Notifications, or subscribe again"
-            return Answer(WARNING, f"{topic} {waiting}: nobody is notified", advice)
+            return Answer(
+                WARNING,
+                f"{topic} {waiting}: nobody is notified",
+                "follow the link in the message of AWS Notifications, or subscribe again",
+            )
     return Answer(OK, f"confirmed for {', '.join(topics)}")
 
 

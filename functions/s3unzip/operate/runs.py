@@ -1,8 +1,8 @@
-"""The runs of a deployed environment, as its operator sees them: their records and executions.
+"""The runs of a deployed environment: their records and their executions.
 
-The stack is found by its name, and its outputs name everything else. A run's id begins with its
-archive's date, so listing one day's prefix lists that day's runs. The name of a run's execution is
-the run's id; each execution that goes on with it has a name of its own, ``-r2``, ``-r3``, ...
+The outputs of the stack name all its resources. A run's id begins with its archive's date, so a
+LIST of one day's prefix lists that day's runs. The first execution of a run is named by the run's
+id; the names of later ones end in ``-r2``, ``-r3``, ...
 """
 
 import itertools
@@ -58,7 +58,7 @@ class Resource(NamedTuple):
 
 
 class LastExecution(NamedTuple):
-    """The last execution of a run."""
+    """The execution of a run with the highest number."""
 
     name: str
     state: str | None  # None: the run never had an execution
@@ -66,7 +66,7 @@ class LastExecution(NamedTuple):
 
 
 class DeployedRuns(RunList):
-    """The runs of one stack, and what its operator asks of AWS.
+    """The runs of one stack, and the operator's clients of AWS.
 
     Args:
         environment: the name of an environment, or of a stack.
@@ -80,6 +80,7 @@ class DeployedRuns(RunList):
         self.location = f"in {environment}"
         self.nothing_yet = f"no run of {environment} has begun yet"
         self._connections = access.without_environment()
+        self.found_by = in_environment(environment, self._connections)
         self._session = AwsSession(access.profile, access.region)
         self._clients: dict[str, Any] = {}
         with asking(f"environment {environment}"):
@@ -90,11 +91,12 @@ class DeployedRuns(RunList):
         }
         self._machine = self.outputs["StateMachineArn"]
         _, self.partition, _, self.region, self.account, *_ = self._machine.split(":")
-        prefix = self.outputs.get("WorkPrefix", "")
-        self.work_location = Location("s3", self.outputs["WorkBucket"], prefix)
-        # The stores of the runs' records, and the operator's S3 session.
-        session = Session(access, self._session)
-        self.stores = open_stores(replace(access, work=self.work_location), session)
+        self.work_location = Location(
+            "s3", self.outputs["WorkBucket"], self.outputs.get("WorkPrefix", "")
+        )
+        self.stores = open_stores(
+            replace(access, work=self.work_location), Session(access, self._session)
+        )
 
     def _find_stack(self) -> Any:
         """Return the stack, as CloudFormation describes it."""
@@ -104,8 +106,9 @@ class DeployedRuns(RunList):
                 stack = self.ask("cloudformation:DescribeStacks", StackName=name)["Stacks"][0]
             except NotFoundError:
                 continue
-            outputs = {output["OutputKey"] for output in stack.get("Outputs", ())}
-            if {"StateMachineArn", "WorkBucket"} <= outputs:
+            if {"StateMachineArn", "WorkBucket"} <= {
+                output["OutputKey"] for output in stack.get("Outputs", ())
+            }:
                 return stack
             raise NotFoundError(f"stack {name} has no outputs of s3unzip; is it deployed?")
         raise NotFoundError(
@@ -126,21 +129,22 @@ class DeployedRuns(RunList):
         return self._clients[service]
 
     def ask(self, action: str, **parameters: object) -> Any:
-        """Return the answer to one request that needs the IAM action `action`.
+        """Return the answer to one request.
 
         Args:
-            action: ``service:Operation``, of an operation with that name.
-            parameters: those of the operation.
+            action: ``service:Operation``, the name of the operation and of its IAM action.
+            parameters: of the operation.
         """
         service, _, operation = action.partition(":")
         with asking(action):
-            client = self.client("stepfunctions" if service == "states" else service)
-            return getattr(client, xform_name(operation))(**parameters)
+            return getattr(
+                self.client("stepfunctions" if service == "states" else service),
+                xform_name(operation),
+            )(**parameters)
 
     @cached_property
     def resources(self) -> tuple[Resource, ...]:
         """The resources of the stack."""
-        pages = self.client("cloudformation").get_paginator("list_stack_resources")
         with asking("cloudformation:ListStackResources"):
             return tuple(
                 Resource(
@@ -148,13 +152,20 @@ class DeployedRuns(RunList):
                     kind=summary["ResourceType"],
                     physical=summary["PhysicalResourceId"],
                 )
-                for page in pages.paginate(StackName=self.stack["StackName"])
+                for page in self.client("cloudformation")
+                .get_paginator("list_stack_resources")
+                .paginate(StackName=self.stack["StackName"])
                 for summary in page["StackResourceSummaries"]
                 if "PhysicalResourceId" in summary  # missing while the resource is being created
             )
 
     def names(self, kind: str, logical: str | tuple[str, ...] = "") -> list[str]:
-        """Return the names in AWS of the resources of a kind whose logical names begin so."""
+        """Return the names in AWS of the resources of a kind whose logical names begin so.
+
+        Args:
+            kind: a type of CloudFormation.
+            logical: the beginning, or several of which one must fit.
+        """
         return [
             resource.physical
             for resource in self.resources
@@ -168,65 +179,56 @@ class DeployedRuns(RunList):
             raise UsageError(
                 f"environment {self.environment}: its stack is too old, deploy it again"
             )
-        function = self.outputs["PlanFunction"]
-        configuration = self.ask("lambda:GetFunctionConfiguration", FunctionName=function)
-        return dict(configuration.get("Environment", {}).get("Variables", {}))
+        return dict(
+            self.ask("lambda:GetFunctionConfiguration", FunctionName=self.outputs["PlanFunction"])
+            .get("Environment", {})
+            .get("Variables", {})
+        )
 
     @cached_property
     def defaults(self) -> LambdaConfig:
-        """What all runs of the environment have in common."""
+        """The settings that all runs of the environment share."""
         return read_worker(self.variables)
 
-    def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - of all runs
-        """Return how the environment is reached; its functions know how runs reach their stores."""
+    def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - the same for all runs
+        """Return how the environment is reached; the functions have the settings of runs."""
         return self._connections
 
-    @property
-    def found_by(self) -> str:
-        """The options, a space before them, by which a command finds the environment."""
-        return in_environment(self.environment, self._connections)
-
     def recent(self, limit: int) -> Iterator[RecentRun]:
-        """Yield runs, the latest archive's first; those at work that have no record yet, too.
+        """Yield runs, the latest archive's first; a run at work may have no record yet.
 
-        Each with the state of its execution, if it is at work, and its archive's time. Executions
-        that only wait for the functions of one that failed are no work of the run.
+        The time of a run is that of its archive. A run is not at work while its only execution
+        waits for the functions of one that failed.
         """
-        answer = self.ask(
-            "states:ListExecutions",
-            stateMachineArn=self._machine,
-            statusFilter=RUNNING,
-            maxResults=1_000,  # the most that one answer lists
-        )
-        names = [execution["name"] for execution in answer["executions"]]
-        running = {run_of_execution(name) for name in names if not _is_waiting(name)}
+        names = [
+            execution["name"]
+            for execution in self.ask(
+                "states:ListExecutions",
+                stateMachineArn=self._machine,
+                statusFilter=RUNNING,
+                maxResults=1_000,  # the most that one answer lists
+            )["executions"]
+        ]
+        running = {run_of_execution(name) for name in names if not re.search(r"-w\d+\Z", name)}
         recorded = (
             run for day in reversed(self._folders("")) for run in reversed(self._folders(day))
         )
-        runs = {*running, *itertools.islice(recorded, limit)}
-        for run in sorted(runs, reverse=True)[:limit]:
+        for run in sorted({*running, *itertools.islice(recorded, limit)}, reverse=True)[:limit]:
             yield RecentRun(run, RUNNING if run in running else "", _time_of(run))
 
-    def begun(self, limit: int) -> Iterator[str]:
-        """Yield the ids of runs, the latest archive's first."""
-        return (recent.run for recent in self.recent(limit))
-
-    def has(self, run: str) -> bool:
-        """Return whether a run has an execution; it may have no record yet."""
-        return self.state(run) is not None
-
     def _folders(self, day: str) -> list[str]:
-        """Return the days that have runs, or the ids of the runs of one day, in order."""
+        """Return the ids of the runs of a day, in order; without a day, the days that have runs."""
         root = f"{self.work_location.key}{RUNS}"
-        prefix = root
-        if day:
-            prefix += f"{day}/"
-        pages = self.client("s3").get_paginator("list_objects_v2")
+        prefix = f"{root}{day}/" if day else root
         with asking("s3:ListBucket"):
-            listing = pages.paginate(Bucket=self.work_location.bucket, Prefix=prefix, Delimiter="/")
             folders = [
                 folder["Prefix"]
-                for page in bound_pages(listing, prefix)
+                for page in bound_pages(
+                    self.client("s3")
+                    .get_paginator("list_objects_v2")
+                    .paginate(Bucket=self.work_location.bucket, Prefix=prefix, Delimiter="/"),
+                    prefix,
+                )
                 for folder in page.get("CommonPrefixes", ())
             ]
         return [folder.removeprefix(root).rstrip("/") for folder in folders]
@@ -234,11 +236,10 @@ class DeployedRuns(RunList):
     def of_archive(self, source: Location) -> list[str]:
         """Return the ids of the runs of the archive that is at `source` now, the earliest first.
 
-        Those of its day and of the day before are listed: a run over a replaced archive has the id
-        of the run that met the older version, and is later than the others.
+        The runs of its day and of the day before are listed. A run over a replaced archive is
+        later than the others of its time.
         """
-        modified = self.stores.source(source).stat(source).modified or 0.0
-        put = datetime.fromtimestamp(modified, UTC)
+        put = datetime.fromtimestamp(self.stores.source(source).stat(source).modified or 0.0, UTC)
         stem = f"-{run_stem(source)}"
         days = (put - timedelta(days=1), put)
         runs = [run for day in days for run in self._folders(f"{day:%Y-%m-%d}") if stem in run]
@@ -256,8 +257,9 @@ class DeployedRuns(RunList):
         maps = self.ask("states:ListMapRuns", executionArn=self._arn(execution.name))["mapRuns"]
         if not maps:
             return None
-        latest = max(maps, key=itemgetter("startDate"))
-        counts = self.ask("states:DescribeMapRun", mapRunArn=latest["mapRunArn"])["itemCounts"]
+        counts = self.ask(
+            "states:DescribeMapRun", mapRunArn=max(maps, key=itemgetter("startDate"))["mapRunArn"]
+        )["itemCounts"]
         lost = counts["failed"] + counts["timedOut"] + counts["aborted"]
         return MapCounts(counts["pending"], counts["running"], counts["succeeded"], lost)
 
@@ -270,29 +272,30 @@ class DeployedRuns(RunList):
         if execution.state == RUNNING:
             raise UsageError(f"{run}: is running; wait for its end: s3unzip watch {run}")
         recorded = look_up_run(self.records(run))
-        start = json.dumps({"run": run, "failed": failed})
+        data = json.dumps({"run": run, "failed": failed})
         if recorded.run is None:
             if execution.state is None:
                 raise NotFoundError(f"{run}: nothing is on record of it; put the archive again")
             # It ended before it had a plan, or its records cannot be read: it is planned anew.
-            start = self._request_of(execution.name, execution_name(run))
+            data = self._copy_input(execution.name, execution_name(run))
         name = execution_name(f"{run}-r{execution.number + 1}")
-        self.ask("states:StartExecution", stateMachineArn=self._machine, name=name, input=start)
+        self.ask("states:StartExecution", stateMachineArn=self._machine, name=name, input=data)
         return name
 
-    def _request_of(self, *executions: str) -> str:
-        """Return the input for a new execution: the request of the first one that has a request."""
-        start: dict[str, Any] = {}
+    def _copy_input(self, *executions: str) -> str:
+        """Return the input for an execution that plans a run: the first one with a request."""
+        earlier: dict[str, Any] = {}
         for name in executions:
-            if "request" not in start:
-                answer = self.ask("states:DescribeExecution", executionArn=self._arn(name))
-                start = json.loads(answer["input"])
+            if "request" not in earlier:
+                earlier = json.loads(
+                    self.ask("states:DescribeExecution", executionArn=self._arn(name))["input"]
+                )
         return json.dumps(
-            {name: start[name] for name in ("run", "request", "pin") if name in start}
+            {name: earlier[name] for name in ("run", "request", "pin") if name in earlier}
         )
 
     def stop(self, run: str) -> bool:
-        """Stop the run's execution; return False if it had ended."""
+        """Stop the run's execution and wait for its end; return False if it had ended."""
         execution = self._last(run)
         if execution.state != RUNNING:
             return False
@@ -300,7 +303,7 @@ class DeployedRuns(RunList):
         try:
             self.ask("states:StopExecution", executionArn=self._arn(name), cause="s3unzip abort")
         except S3UnzipError:
-            if self._describe(name) == RUNNING:  # else it ended at that moment
+            if self._describe(name) == RUNNING:  # otherwise it ended at that moment
                 raise
         deadline = time.monotonic() + STOP_SECONDS
         while (state := self._describe(name)) == RUNNING:
@@ -310,7 +313,7 @@ class DeployedRuns(RunList):
         return state == ABORTED
 
     def _last(self, run: str) -> LastExecution:
-        """Return the run's last execution: that of the run, or of the last ``-rN``."""
+        """Return the run's last execution: the one with the highest number."""
         name = execution_name(run)
         last = LastExecution(name, self._describe(name), number=1)
         while True:
@@ -333,13 +336,8 @@ class DeployedRuns(RunList):
         return state
 
 
-def _is_waiting(execution: str) -> bool:
-    """Return whether an execution waits for the functions of one that failed: ``RUN-w1``."""
-    return re.search(r"-w\d+\Z", execution) is not None
-
-
 def _time_of(run: str) -> float:
-    """Return when the archive of a run was put, in Unix seconds, as its id says it."""
+    """Return when the archive of a run was put, in Unix seconds; 0: its id does not say it."""
     try:
         return time_of_run(run)
     except ValueError:

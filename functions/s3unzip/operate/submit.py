@@ -161,11 +161,16 @@ def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) ->
         since: archives that were put earlier are left out.
         names: keys, prefixes or globs of the archives; none: all that the environment takes.
     """
-    look_up = partial(_find_unsettled, runs=runs)
     with ThreadPoolExecutor(LOOKUPS, thread_name_prefix="missing") as pool:
-        states = list(pool.map(look_up, _list_recent(runs, since, names)))
-    unsettled = tuple(state for state in states if isinstance(state, Unsettled))
-    return MissingArchives(runs.environment, len(states), states.count(RUNNING), unsettled)
+        states = list(
+            pool.map(partial(_find_unsettled, runs=runs), _list_recent(runs, since, names))
+        )
+    return MissingArchives(
+        runs.environment,
+        len(states),
+        states.count(RUNNING),
+        tuple(state for state in states if isinstance(state, Unsettled)),
+    )
 
 
 def start_missing(runs: DeployedRuns, archives: Iterable[Unsettled]) -> None:
@@ -251,8 +256,10 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
     defaults = runs.defaults
     for word in names:
         _check(word, defaults)
-    prefixes = {alternative.trigger.prefix for alternative in defaults.all_defaults}
-    whole = [_Selection(prefix, _any_key) for prefix in sorted(prefixes)]
+    whole = [
+        _Selection(prefix, _any_key)
+        for prefix in sorted({alternative.trigger.prefix for alternative in defaults.all_defaults})
+    ]
     selections = [_select(word) for word in names] or whole
     listed = set[str]()
     for selection in selections:
@@ -291,10 +298,13 @@ def _select(word: str) -> _Selection:
 def _list_prefix(runs: DeployedRuns, bucket: str, prefix: str) -> Iterator[ObjectTypeDef]:
     """Yield the objects below a prefix, with their times."""
     # A separate client, because the stores' client does not parse times.
-    pages = runs.client("s3").get_paginator("list_objects_v2")
     with asking("s3:ListBucket"):
-        listing = pages.paginate(Bucket=bucket, Prefix=prefix)
-        for page in bound_pages(listing, f"s3://{bucket}/{prefix}"):
+        for page in bound_pages(
+            runs.client("s3")
+            .get_paginator("list_objects_v2")
+            .paginate(Bucket=bucket, Prefix=prefix),
+            f"s3://{bucket}/{prefix}",
+        ):
             yield from page.get("Contents", ())
 
 
@@ -341,8 +351,11 @@ def _find_state(
     if state == RUNNING:
         return RUNNING
     recorded = look_up_run(records)
-    began = state is not None or recorded.plan is not None or recorded.begins_anew
-    problem: State = "not finished" if began else "no run"
+    problem: State = (
+        "not finished"
+        if (state is not None or recorded.plan is not None or recorded.begins_anew)
+        else "no run"
+    )
     return Unsettled(request.source, tail.pin.size, put, run=run, state=problem)
 
 
@@ -354,10 +367,14 @@ def _read_whole(runs: DeployedRuns, source: Location, stat: Tail) -> Tail:
     """
     defaults = runs.defaults
     calls = Calls(LocalClock(), defaults.tuning.retry_seconds, at_once=1)
-    store = runs.stores.source(source)
     try:
-        max_parts = defaults.limits.parts
-        return read_whole_tail(store, source, calls, length=TAIL_LENGTH, max_parts=max_parts)
+        return read_whole_tail(
+            runs.stores.source(source),
+            source,
+            calls,
+            length=TAIL_LENGTH,
+            max_parts=defaults.limits.parts,
+        )
     except NotFoundError:
         raise
     except StorageError:
@@ -382,13 +399,14 @@ def _judge_end(report: Report, unfinished: Unsettled) -> Unsettled | str | None:
 
 def _body(source: Location, put: float) -> str:
     """Return the event in the form of EventBridge's "Object Created" of S3."""
-    event = {
-        "detail-type": "Object Created",
-        "source": "s3unzip.submit",
-        "time": datetime.fromtimestamp(put, UTC).isoformat(),
-        "detail": {"bucket": {"name": source.bucket}, "object": {"key": source.key}},
-    }
-    return json.dumps(event)
+    return json.dumps(
+        {
+            "detail-type": "Object Created",
+            "source": "s3unzip.submit",
+            "time": datetime.fromtimestamp(put, UTC).isoformat(),
+            "detail": {"bucket": {"name": source.bucket}, "object": {"key": source.key}},
+        }
+    )
 
 
 def _send(

@@ -90,8 +90,7 @@ class RunWatcher:
             for task in self._records.list_outcomes()
             if task != PLAN_TASK and task not in self._finished
         ]
-        reports = map_ahead(self._find_report, tasks, READERS)
-        for task, report in zip(tasks, reports, strict=True):
+        for task, report in zip(tasks, map_ahead(self._find_report, tasks, READERS), strict=True):
             if report is None or report.unfinished:
                 continue
             self._finished[task] = report
@@ -104,8 +103,10 @@ class RunWatcher:
         recorded = self._records.find_outcomes(task)
         if recorded is None:
             return
-        failed = (outcome for outcome in recorded.outcomes if outcome.status is Status.FAILED)
-        yield from islice(failed, self._listed)
+        yield from islice(
+            (outcome for outcome in recorded.outcomes if outcome.status is Status.FAILED),
+            self._listed,
+        )
 
     def _find_report(self, task: str) -> TaskReport | None:
         try:

@@ -18,11 +18,13 @@ The rules of the records:
   the same members, so two writers of a record, late or at once, say the same. Nothing is locked.
 - A fault never replaces the record of a whole task, and `settling.verdicts` alone writes a report:
   never a worse or an older one over another.
-- A record that cannot be read counts as one that is not there. What a repeated step writes anew is
-  None: outcomes, segments, the report. What only a plan writes raises `UnreadableRecordError`:
-  run.json, the members, the rounds, the outcomes of the plan. Then the run begins anew.
-- Another version of s3unzip may have written `run.json`: its number says so, and it is unreadable.
-- An equal id is no proof: the archive of the record is compared with that of the request.
+- A damaged record counts as a missing one. Methods return None for a record that a repeated step
+  writes anew: outcomes, segments, the report. They raise `UnreadableRecordError` for a record that
+  only a plan writes: run.json, the members, the rounds, the outcomes of the plan. Then the run
+  begins anew.
+- If another version of s3unzip wrote `run.json`, which the number of its format tells, it is
+  unreadable.
+- Two archives may have equal ids: the archive of a record is compared with that of the request.
 
 `read_*` methods raise `NotFoundError` where the record is missing, `find_*` methods return None.
 All raise `ServiceFaultError` where the store does not answer.
@@ -80,7 +82,7 @@ RECORD_UNREADABLE = "record-unreadable"  # the reason of a run that begins anew 
 PLAN_TASK = "plan"  # the id of the outcomes of members that the plan refuses
 # All records, but not the lock of one machine. `RUN` is first: without it a run has no plan.
 RECORDS = (RUN, MEMBERS, FOLDERS, ROUNDS, OUTCOMES, SPLIT, STOP, NESTED, REPORT, PAGE)
-PIECE = 1024 * 1024  # bytes of lines that are gathered before they are written
+PIECE = 1024 * 1024  # bytes of lines that one write has at least
 READERS = 32  # records that are read at once
 _ROUND = re.compile(r"rounds/\d\d+\.jsonl")
 
@@ -98,16 +100,16 @@ class TaskOutcomes(Struct, frozen=True):
 
 
 class RecordsFormat(Struct, frozen=True):
-    """What every version reads of ``run.json``."""
+    """The field of ``run.json`` that every version of s3unzip can read."""
 
     format: int = 3
 
 
 class RecordedReport(NamedTuple):
-    """What is stored under the report's name: bytes, and the report if they can be read."""
+    """The record of a report."""
 
-    data: bytes | None = None
-    report: Report | None = None
+    data: bytes | None = None  # None: there is no record
+    report: Report | None = None  # None: there is no record that can be read
 
 
 class RunRecords:
@@ -125,7 +127,11 @@ class RunRecords:
     # The plan
 
     def read_plan(self) -> PlanSummary:
-        """Return what the plan found; `UnreadableRecordError` also for one of another version."""
+        """Return the summary of the plan.
+
+        Raises:
+            UnreadableRecordError: it is damaged, or another version of s3unzip wrote it.
+        """
         data = self.store.read(RUN)
         number = self._decode(RUN, data, RecordsFormat).format
         if number != RECORDS_FORMAT:
@@ -136,21 +142,25 @@ class RunRecords:
         return self._decode(RUN, data, PlanSummary)
 
     def find_plan(self) -> PlanSummary | None:
-        """Return what the plan found, None while there is no whole plan."""
+        """Return the summary of the plan; None while the plan is not whole."""
         try:
             return self.read_plan()
         except errors.NotFoundError:
             return None
 
     def require_plan(self) -> PlanSummary:
-        """Return what the plan of a run found that is at work: it has been planned."""
+        """Return the summary of the plan, which a run at work must have."""
         try:
             return self.read_plan()
         except errors.NotFoundError as error:
             raise self._unreadable(RUN, error) from error
 
     def write_plan(self, plan: PlanSummary) -> None:
-        """Write what the plan found, last of the plan; `UsageError`: it is another archive's id."""
+        """Write the summary of the plan, after all its other records.
+
+        Raises:
+            UsageError: the plan on record is of another archive, which has the same id.
+        """
         data = encode(replace(plan, format=RECORDS_FORMAT))
         try:
             self.store.create(RUN, data)
@@ -163,8 +173,9 @@ class RunRecords:
         """Return the rows in bytes [start, stop) of the member list.
 
         Args:
-            span: as a task has it.
-            key_prefix: the run's, with which a key is made that the file leaves out.
+            span: start and stop.
+            key_prefix: of the run. A key that is this prefix and the member's path is not on
+                record.
         """
         try:
             rows = decode_lines(self.store.read(MEMBERS, span), PlannedMember)
@@ -176,16 +187,14 @@ class RunRecords:
         ]
 
     def write_rows(self, pieces: Iterable[bytes]) -> None:
-        """Write the member list; its lines come encoded, for there may be millions."""
+        """Write the member list from encoded lines, because there may be millions."""
         self.store.write(MEMBERS, pieces)
 
     def folders(self) -> Iterator[str]:
-        """Yield the keys of the archive's folders; none if the destination has no folders."""
-        try:
+        """Yield the keys of the archive's folders; none if the destination is not a folder."""
+        with suppress(errors.NotFoundError):
             for line in split_lines(self.store.stream(FOLDERS)):
                 yield self._decode(FOLDERS, line, str)
-        except errors.NotFoundError:
-            return
 
     def write_folders(self, keys: Iterable[str]) -> None:
         """Write the keys of the archive's folders."""
@@ -212,7 +221,7 @@ class RunRecords:
             raise self._unreadable(name, error) from error
 
     def tasks(self) -> Iterator[Task]:
-        """Yield each task of all rounds once, as the last round has it."""
+        """Yield each task once, from the last round that has it."""
         yielded: set[str] = set()
         for number in reversed(self.list_rounds()):
             for task in self.read_round(number):
@@ -223,14 +232,11 @@ class RunRecords:
     # Outcomes
 
     def find_outcomes(self, task: str) -> TaskOutcomes | None:
-        """Return what is on record of `task`, None: nothing yet."""
-        data = self._find_bytes(outcomes_name(task))
-        if data is None:
-            return None
-        return _parse_outcomes(data)
+        """Return what is on record of `task`; None: nothing that can be read."""
+        return _parse_outcomes(self._find_bytes(outcomes_name(task)))
 
     def plan_outcomes(self) -> Iterator[Outcome]:
-        """Yield the outcomes of the members that the plan refuses; maybe one for every member."""
+        """Yield the outcomes of the members that the plan refuses; there may be millions."""
         name = outcomes_name(PLAN_TASK)
         number = 0
         try:
@@ -249,7 +255,7 @@ class RunRecords:
         self.store.write(outcomes_name(report.task), join_lines(chain((report,), outcomes)))
 
     def keep(self, name: str, data: bytes) -> None:
-        """Write a record that another invocation may have written; complete outcomes stay."""
+        """Write a record that another invocation may have written; whole outcomes stay."""
         if name == RUN:
             self.write_plan(self._decode(RUN, data, PlanSummary))
             return
@@ -259,7 +265,7 @@ class RunRecords:
         try:
             self.store.create(name, data)
         except errors.ConflictError:
-            recorded = _parse_outcomes(self._find_bytes(name) or b"")
+            recorded = _parse_outcomes(self._find_bytes(name))
             if recorded is None or not recorded.complete:
                 self.store.write(name, [data])
 
@@ -269,8 +275,10 @@ class RunRecords:
 
     def list_outcomes(self) -> list[str]:
         """Return the ids of all tasks with outcomes."""
-        names = self.store.names(OUTCOMES)
-        return [name.removeprefix(OUTCOMES).removesuffix(".jsonl") for name in names]
+        return [
+            name.removeprefix(OUTCOMES).removesuffix(".jsonl")
+            for name in self.store.names(OUTCOMES)
+        ]
 
     def read_outcomes(self, tasks: Iterable[str]) -> Iterator[tuple[str, TaskOutcomes | None]]:
         """Yield ids of tasks with what is on record of each, several read at once."""
@@ -278,12 +286,9 @@ class RunRecords:
         def find(task: str) -> tuple[str, bytes | None]:
             return task, self._find_bytes(outcomes_name(task))
 
-        # As bytes: the outcomes of tasks that wait for their turn need less memory so.
+        # Outcomes that wait for their turn stay bytes, which need less memory.
         for task, data in map_ahead(find, tasks, READERS):
-            outcomes = None
-            if data is not None:
-                outcomes = _parse_outcomes(data)
-            yield task, outcomes
+            yield task, _parse_outcomes(data)
 
     def each_outcome(self) -> Iterator[tuple[str, Outcome]]:
         """Yield the outcome of each member on record, with the id of its task."""
@@ -292,14 +297,14 @@ class RunRecords:
                 yield from ((task, outcome) for outcome in recorded.outcomes)
 
     def outcome_lines(self) -> Iterator[Outcome]:
-        """Yield the outcomes of all tasks, without the tasks' own reports in the first lines."""
+        """Yield the outcomes of all tasks, without the report in the first line of each."""
         names = list(self.store.names(OUTCOMES))
         for name, data in zip(names, map_ahead(self.store.read, names, READERS), strict=True):
             for line in filter(None, data.splitlines()[1:]):
                 yield self._decode(name, line, Outcome)
 
     def find_task_report(self, task: str) -> TaskReport | None:
-        """Return a task's report without its outcomes, None where it is being written again."""
+        """Return a task's report without its outcomes; None: it cannot be read now."""
         try:
             return decode(
                 next(split_lines(self.store.stream(outcomes_name(task))), b""), TaskReport
@@ -312,7 +317,7 @@ class RunRecords:
     def find_segment(
         self, member: int, part: int, state: Literal["scanned", "linked"]
     ) -> bytes | None:
-        """Return the record of a segment: as a scan found it, or linked, with its window."""
+        """Return the record of a segment: as a scan wrote it, or as a link did, with its window."""
         return self._find_bytes(f"{SPLIT}{member:08d}-{part:04d}-{state}.bin")
 
     def write_segment(
@@ -324,7 +329,7 @@ class RunRecords:
     # Stop and report
 
     def find_stop(self) -> Stop | None:
-        """Return why the run must end, None if it need not; a damaged record stops it, too."""
+        """Return why the run must end; None: it need not. A damaged record stops it, too."""
         data = self._find_bytes(STOP)
         if data is None:
             return None
@@ -334,11 +339,11 @@ class RunRecords:
             return Stop(Verdict.FAILED, RECORD_UNREADABLE, str(error))
 
     def write_stop(self, stop: Stop) -> None:
-        """Let no further task of the run begin."""
-        self._write(STOP, stop)
+        """Record why no further task of the run may begin."""
+        self.store.write(STOP, [encode(stop)])
 
     def delete_stop(self) -> None:
-        """Let tasks begin again."""
+        """Delete the stop, so that tasks may begin again."""
         self.store.delete([STOP])
 
     def read_report(self) -> Report:
@@ -350,7 +355,7 @@ class RunRecords:
         return self.look_up_report().report
 
     def look_up_report(self) -> RecordedReport:
-        """Return what is stored under the report's name."""
+        """Return the report with its bytes, which `put_report` compares."""
         data = self._find_bytes(REPORT)
         if data is None:
             return RecordedReport()
@@ -360,7 +365,11 @@ class RunRecords:
             return RecordedReport(data)
 
     def put_report(self, report: Report, over: RecordedReport) -> None:
-        """Replace what was looked up with a report; `ConflictError`: something else is stored."""
+        """Write a report over the one that was looked up.
+
+        Raises:
+            ConflictError: another writer has changed it since.
+        """
         if over.data is None:
             self.store.create(REPORT, encode(report))
         else:
@@ -376,8 +385,10 @@ class RunRecords:
 
     def nested(self) -> list[NestedRun]:
         """Return what became of the nested archives of the run."""
-        lines = (self._find_bytes(NESTED) or b"").splitlines()
-        return [self._decode(NESTED, line, NestedRun) for line in lines]
+        return [
+            self._decode(NESTED, line, NestedRun)
+            for line in (self._find_bytes(NESTED) or b"").splitlines()
+        ]
 
     def write_nested(self, nested: Sequence[NestedRun]) -> None:
         """Write what became of the nested archives of the run."""
@@ -385,7 +396,7 @@ class RunRecords:
             self.store.write(NESTED, join_lines(nested))
 
     def forget(self, *, keep: Sequence[str] = ()) -> None:
-        """Delete all that is on record of an earlier run of the same archive and options."""
+        """Delete all records of the run, but for those whose names are in `keep`."""
         prefixes = [prefix for prefix in RECORDS if prefix not in keep]
         names = [name for prefix in prefixes for name in self.store.names(prefix)]
         if names:
@@ -407,9 +418,6 @@ class RunRecords:
         except errors.NotFoundError:
             return None
 
-    def _write(self, name: str, value: object) -> None:
-        self.store.write(name, [encode(value)])
-
 
 def round_name(number: int) -> str:
     """Return the name of the task list of one round."""
@@ -422,7 +430,7 @@ def outcomes_name(task: str) -> str:
 
 
 def join_lines(values: Iterable[object]) -> Iterator[bytes]:
-    """Yield `values` as JSON lines, in pieces that are worth a write."""
+    """Yield `values` as JSON lines, in pieces of at least `PIECE` bytes but for the last one."""
     gathered: list[bytes] = []
     pending = 0
     for value in values:
@@ -438,7 +446,7 @@ def join_lines(values: Iterable[object]) -> Iterator[bytes]:
 
 
 def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Cut a stream of pieces into its lines, empty ones left out; memory: a piece and a line."""
+    """Yield the lines of a stream of pieces, without empty ones; memory: a piece and a line."""
     begun_line = b""
     for data in pieces:
         lines = (begun_line + data).split(b"\n")
@@ -448,9 +456,12 @@ def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield begun_line
 
 
-def _parse_outcomes(data: bytes) -> TaskOutcomes | None:
-    """Return what is on record of a task, None where it is damaged: the task is done again."""
-    first_line, *lines = data.splitlines() or [b""]
+def _parse_outcomes(data: bytes | None) -> TaskOutcomes | None:
+    """Return the outcomes in a record.
+
+    Returns None if the record is missing or damaged: then the task is done again.
+    """
+    first_line, *lines = (data or b"").splitlines() or [b""]
     try:
         report = decode(first_line, TaskReport)
         outcomes = [decode(line, Outcome) for line in lines if line]

@@ -1,6 +1,6 @@
 """The runs of one place: of this machine, or of a deployed environment.
 
-Commands on runs know a `RunList` only. `local.runs` and `operate.runs` have one each.
+Commands use a `RunList`, whose subclasses are in `local.runs` and `operate.runs`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from s3unzip.stores.config import StoreConfig
 
 RUNNING = "RUNNING"  # the state of a run that is at work
-MAX_RUNS = 1_000  # that are searched for the beginning of an id
+MAX_RUNS = 1_000  # the latest ones, which `find` compares with a name
 
 
 class RecentRun(NamedTuple):
-    """A run, as a list of runs has it."""
+    """A run in a list of runs."""
 
     run: str
     state: str  # of its execution while it is at work; else empty
@@ -31,7 +31,7 @@ class RecentRun(NamedTuple):
 
 
 class MapCounts(NamedTuple):
-    """Items of the Map that is at work, or was last."""
+    """How many items of a run's last Map are in each state."""
 
     waiting: int
     running: int
@@ -44,14 +44,10 @@ class RunList(ABC):
 
     environment: str | None  # None: this machine
     location: str  # for messages: "here", "in prod"
-    nothing_yet: str  # the message where there is no run
+    nothing_yet: str  # the message if there is no run
     work_location: Location
     stores: Stores
-
-    @property
-    def found_by(self) -> str:
-        """The options, a space before them, by which a command finds the place."""
-        return ""
+    found_by = ""  # the options with which a command finds the place, a space before them
 
     def records(self, run: str) -> RunRecords:
         """Return the records of one run."""
@@ -61,8 +57,8 @@ class RunList(ABC):
         """Return the full id of a run.
 
         Args:
-            name: ``latest``, an id, the name of an execution, the beginning of an id or of what
-                follows the time in it: the archive's stem.
+            name: ``latest``, an id, the name of an execution, or the beginning of an id or of the
+                archive's stem in it.
         """
         run = run_of_execution(name)
         if run == "latest":
@@ -80,17 +76,17 @@ class RunList(ABC):
     def recent(self, limit: int) -> Iterator[RecentRun]:
         """Yield runs, the latest first."""
 
-    @abstractmethod
     def begun(self, limit: int) -> Iterator[str]:
-        """Yield the ids of runs that a name may mean, the latest first."""
+        """Yield the ids of the runs that `find` compares with a name, the latest first."""
+        return (recent.run for recent in self.recent(limit))
 
-    @abstractmethod
     def has(self, run: str) -> bool:
-        """Return whether there is a run with this id."""
+        """Return whether there is a run with this id; it may have no record yet."""
+        return self.state(run) is not None
 
     @abstractmethod
     def state(self, run: str) -> str | None:
-        """Return `RUNNING` while a run is at work; None: it never was."""
+        """Return the state of a run, `RUNNING` while it is at work; None: it never began."""
 
     @abstractmethod
     def stop(self, run: str) -> bool:

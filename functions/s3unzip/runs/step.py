@@ -225,6 +225,7 @@ RUN_FAULTS = tuple(REASONS)
 
 def stop_for(fault: errors.StorageError) -> Stop:
     """Return why a run must end that met `fault`."""
-    changed = isinstance(fault, errors.SourceChangedError)
-    verdict = Verdict.SOURCE_CHANGED if changed else Verdict.FAILED
+    verdict = (
+        Verdict.SOURCE_CHANGED if isinstance(fault, errors.SourceChangedError) else Verdict.FAILED
+    )
     return Stop(verdict, REASONS[type(fault)], str(fault))

@@ -69,8 +69,8 @@ from s3unzip.zip import ByteRange
 
 MAX_IDLE_ROUNDS = 3  # one after the other, in which no task ended
 EXECUTION_FAILED = "execution-failed"  # the reason of a run whose execution failed
-NOTHING_DONE = -1  # tasks before a run that is resumed: its first round is never idle
-NOT_READABLE = "not-readable"  # the reason of a run whose archive the store does not give
+NOTHING_DONE = -1  # tasks that ended before a run is resumed: so its first round is never idle
+NOT_READABLE = "not-readable"  # the reason of a run whose archive the store refuses to give
 
 
 class Settled(NamedTuple):
@@ -82,9 +82,9 @@ class Settled(NamedTuple):
 
 
 class KnownArchive(Struct, frozen=True):
-    """The version of an archive that a run is of, if the caller knows it already."""
+    """What the caller knows of the archive of a run; None: it does not know that."""
 
-    run: str | None = None
+    run: str | None = None  # the id of the run
     pin: Pin | None = None
     tail: Tail | None = None
 
@@ -105,8 +105,8 @@ def begin(
         context: the stores, the clock and the limits.
         archive: what the caller knows of the archive's version.
         calls: of this step so far; None: it begins here.
-        check: gets what was read, before anything is written; it may raise.
-        planned: gets the plan, before it is written; it may raise.
+        check: receives what was read before anything is written; it may raise.
+        planned: receives the plan before it is written; it may raise.
     """
     archive = archive or KnownArchive()
     calls = calls or context.calls()
@@ -122,16 +122,26 @@ def begin(
     current = _find_current(request, archive, context, calls)
     records = RunRecords.open(context.stores, current.run, calls)
     if current.tail is None:
-        stop = Stop(Verdict.SOURCE_CHANGED, SOURCE_CHANGED, current.change)
-        refusal = _unplanned(request, records.run, archive.pin, stop, now=context.clock.now())
-        return _refuse(refusal, records, context, began, is_callers=archive.run is None)
+        return _refuse(
+            _unplanned(
+                request,
+                records.run,
+                archive.pin,
+                Stop(Verdict.SOURCE_CHANGED, SOURCE_CHANGED, current.change),
+                now=context.clock.now(),
+            ),
+            records,
+            context,
+            began,
+            returns_refusal=archive.run is None,
+        )
     if archive.run is not None and (begins_anew or records.list_outcomes()):
         records.forget(keep=(REPORT, PAGE))
     plan = make_plan(
         request, current.tail, records=records, context=context, calls=calls, check=check
     )
     if not isinstance(plan, Plan):
-        return _refuse(plan, records, context, began, is_callers=archive.run is None)
+        return _refuse(plan, records, context, began, returns_refusal=archive.run is None)
     if planned is not None:
         planned(plan)
     settled = _write_plan(plan, records, context, calls)
@@ -144,9 +154,9 @@ def begin(
 def _continue_recorded(
     recorded: RecordedRun, run: str, context: Context, calls: Calls
 ) -> Settled | None:
-    """Continue a run that was planned, or return the report of its refusal.
+    """Continue a run that was planned, or return the report of one that was refused.
 
-    Returns None if the run must be planned: it has no plan yet, or its records cannot be read.
+    Returns None if the run must be planned: it has no plan, or one that cannot be read.
     """
     if recorded.plan is not None and not recorded.begins_anew:
         return resume(run, context, calls)
@@ -157,25 +167,24 @@ def _continue_recorded(
 
 
 def _refuse(
-    refusal: Report, records: RunRecords, context: Context, began: float, *, is_callers: bool
+    refusal: Report, records: RunRecords, context: Context, began: float, *, returns_refusal: bool
 ) -> Settled:
     """End a run that has no plan.
 
     Args:
         refusal: its report.
-        records: those of the run.
+        records: of the run.
         context: the clock and the stores.
         began: when this step began, in Unix seconds.
-        is_callers: whether nobody else knows of the run. Then an earlier run's report is no answer.
+        returns_refusal: whether the caller gets the refusal even if a better report of an earlier
+            run with this id stays on record.
     """
     written = write_verdict(lambda _: refusal, records, began, page_for=context)
-    report = refusal if is_callers else written.report
+    report = refusal if returns_refusal else written.report
     return Settled(Next(refusal.run, "done"), report, is_first=written.is_first)
 
 
 class _CurrentArchive(NamedTuple):
-    """The archive that is there when its run begins."""
-
     run: str  # the id of its run
     tail: Tail | None  # None: the version that the caller knows is gone or replaced
     change: str = ""  # what happened to that version
@@ -184,10 +193,11 @@ class _CurrentArchive(NamedTuple):
 def _find_current(
     request: Request, archive: KnownArchive, context: Context, calls: Calls
 ) -> _CurrentArchive:
-    """Read the end of the archive, and compare its version with the one that the caller knows."""
-    source = context.stores.source(request.source)
+    """Read the end of the archive that is there, and compare its version with the known one."""
     try:
-        tail = archive.tail or read_tail(source, request.source, context, calls)
+        tail = archive.tail or read_tail(
+            context.stores.source(request.source), request.source, context, calls
+        )
     except NotFoundError as gone:
         if archive.run is None or archive.pin is None:
             raise
@@ -200,22 +210,22 @@ def _find_current(
 
 
 class RecordedRun(NamedTuple):
-    """What is on record of a run."""
+    """The records of a run; None: there is no such record that can be read."""
 
-    plan: PlanSummary | None  # None: there is none that can be read
-    report: Report | None  # None: there is none that can be read
-    begins_anew: bool  # whether its records cannot be read
+    plan: PlanSummary | None
+    report: Report | None
+    begins_anew: bool  # whether it must be planned anew, because its records cannot be read
 
     @property
     def run(self) -> Run | Report | None:
-        """The archive of the run, by whichever record has it."""
+        """The record that names the archive, the destination and the options."""
         if self.plan is None:
             return self.report
         return self.plan.run
 
 
 def look_up_run(records: RunRecords) -> RecordedRun:
-    """Return what is on record of a run."""
+    """Return the plan and the report of a run."""
     report = records.find_report()
     try:
         plan = records.find_plan()
@@ -226,7 +236,7 @@ def look_up_run(records: RunRecords) -> RecordedRun:
 
 
 def _unplanned(request: Request, run: str, pin: Pin | None, stop: Stop, *, now: float) -> Report:
-    """Return the report of a run that has no plan; `now` are Unix seconds."""
+    """Return the report of a run that has no plan."""
     return Report.of(
         run,
         request,
@@ -242,16 +252,15 @@ def _unplanned(request: Request, run: str, pin: Pin | None, stop: Stop, *, now: 
 def _write_plan(plan: Plan, records: RunRecords, context: Context, calls: Calls) -> Settled:
     """Write the first round and the plan; a run without tasks is settled at once.
 
-    Before, the upload of each member that is copied in slices begins. If a fault ends the run at
-    that, the stop is on record, and the copies are in the round: settling links them later.
+    Before, the upload of each member that is copied in slices is created. If a fault ends the run
+    there, the stop is recorded, and the copies stay in the round: settling links them later.
     """
     run = plan.summary.run
     tasks = list(plan.tasks)
     done = plan.summary.failed  # members that have their outcome
     try:
         for _, copies in groupby(plan.copies, key=lambda task: task.rows):
-            step = Step(run, "plan", context, calls)
-            linked = _link_copies(step, list(copies))
+            linked = _link_copies(Step(run, "plan", context, calls), list(copies))
             tasks += linked
             if not linked:  # the member has its outcome
                 done += 1
@@ -269,25 +278,26 @@ def _write_plan(plan: Plan, records: RunRecords, context: Context, calls: Calls)
 
 
 def _link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
-    """Return the tasks of a stored member that is copied in slices; none: it has its outcome."""
+    """Return the tasks of a stored member that is copied in slices; () if it has its outcome."""
     linked = link_member(step, copies)
     if not isinstance(linked, Outcome):
         return linked
     if linked.status is not Status.FAILED:
         record_member(step, linked)
         return ()
-    # One task finds the same fault, and can be done again.
+    # Give the whole member to one task: the task finds the same fault, and can be repeated.
     size = sum(task.size for task in copies)
-    whole = replace(
-        copies[0],
-        id=f"copy-{linked.index:08d}",
-        part=0,
-        parts=1,
-        span=(0, size),
-        size=size,
-        seconds=sum(task.seconds for task in copies),
-    )
-    return [whole]
+    return [
+        replace(
+            copies[0],
+            id=f"copy-{linked.index:08d}",
+            part=0,
+            parts=1,
+            span=(0, size),
+            size=size,
+            seconds=sum(task.seconds for task in copies),
+        )
+    ]
 
 
 def resume(
@@ -303,8 +313,9 @@ def resume(
     Args:
         run: the id of the run.
         calls: of this step so far; None: it begins here.
-        failed: whether to do the members again that failed.
-        after_success: what happens to the archive of a run that has no plan to say it.
+        context: the stores, the clock and the limits.
+        failed: whether to extract the members again that failed.
+        after_success: the rule for the archive, if the run has no plan with a rule.
     """
     calls = calls or context.calls()
     records = RunRecords.open(context.stores, run, calls)
@@ -312,12 +323,13 @@ def resume(
     earlier = recorded.run
     if earlier is not None and (recorded.plan is None or recorded.begins_anew):
         # The plan of a small archive was in memory, or the records cannot be read.
-        request = _request_of(earlier, after_success)
-        return begin(request, context, KnownArchive(run, earlier.pin), calls)
+        return begin(
+            _repeat_request(earlier, after_success), context, KnownArchive(run, earlier.pin), calls
+        )
     plan = recorded.plan or records.read_plan()
     step = Step(plan.run, "resume", context, calls)
     if failed:
-        step.calls.read(step.archive, ByteRange(0, 1))  # the archive is there
+        step.calls.read(step.archive, ByteRange(0, 1))  # raises if the archive is gone
     records.delete_stop()
     try:
         if failed:
@@ -331,17 +343,17 @@ def resume(
     return _go_on(step, plan, results, resumed)
 
 
-def _request_of(run: Run | Report, after_success: AfterSuccess | None) -> Request:
-    """Return the request of a run that was planned or reported."""
+def _repeat_request(run: Run | Report, after_success: AfterSuccess | None) -> Request:
     if isinstance(run, Run):
         return run.request
-    is_nested = run.options.nested_budget is not None
+    if run.options.nested_budget is not None:  # a nested archive is a member of another one
+        after_success = None
     return Request(
         run.source,
         run.destination,
         run.options,
         event_time=run.event_time,
-        after_success=None if is_nested else after_success,  # it is a member of another archive
+        after_success=after_success,
         route=run.route,
     )
 
@@ -361,20 +373,20 @@ def settle(state: Next, context: Context, calls: Calls | None = None) -> Settled
 
 
 class FailedExecution(Struct, frozen=True):
-    """How an execution, or the work of one machine, ended without a verdict."""
+    """An execution, or the work of one machine, that ended without a verdict."""
 
     run: str
-    stop: Stop  # why, where the records do not say it
+    stop: Stop  # why it ended, unless the records say it
     began: float  # Unix seconds
-    ended: float
-    request: Request | None = None  # what it was given, for a run without a plan
-    pin: Pin | None = None  # the version that it was given
+    ended: float  # Unix seconds
+    request: Request | None = None  # from its input, for a run without a plan
+    pin: Pin | None = None  # from its input
 
 
 def settle_failed(failed: FailedExecution, context: Context) -> Settled | None:
     """Report a run whose execution failed or was stopped; None: nothing is known of the run.
 
-    The report is of the moment at which the execution ended: one that is newer stays.
+    The report has the time at which the execution ended, so it replaces no newer one.
     """
     calls = context.calls()
     run = failed.run
@@ -395,7 +407,8 @@ def settle_failed(failed: FailedExecution, context: Context) -> Settled | None:
             return None
         return Settled(Next(run, "done"), recorded, is_first=False)
     report = replace(report, finished=failed.ended)
-    # If the run is complete, or ended otherwise, the report that is there stays.
+    # A FAILED report replaces one that is older than the execution. Another verdict comes from the
+    # records, and replaces only a worse one.
     since = failed.began if report.verdict is Verdict.FAILED else 0.0
     return Settled(Next(run, "done"), *_write_settled(report, plan, records, context, since=since))
 
@@ -403,13 +416,18 @@ def settle_failed(failed: FailedExecution, context: Context) -> Settled | None:
 def _report_planned(
     failed: FailedExecution, plan: PlanSummary, context: Context, calls: Calls
 ) -> Report:
-    """Return the report of a run that has a plan; a stop on record explains more than `failed`."""
+    """Return the report of a run that has a plan; a recorded stop says more than `failed.stop`."""
     if failed.request is not None:
         check_same_archive(failed.run, failed.request.source, failed.pin, plan.run)
     step = Step(plan.run, "settle", context, calls)
     results = read_results(step, plan)
-    stop = results.stop or step.records.find_stop() or failed.stop
-    return make_report(step, plan, results.tally, stop, unfinished=len(results.unfinished))
+    return make_report(
+        step,
+        plan,
+        results.tally,
+        results.stop or step.records.find_stop() or failed.stop,
+        unfinished=len(results.unfinished),
+    )
 
 
 def _write_settled(
@@ -421,7 +439,7 @@ def _write_settled(
     since: float,
     reopened: bool = False,
 ) -> WrittenVerdict:
-    """Write the verdict of a run, with what is to be done to its archive."""
+    """Write the verdict of a run; the report says what is to be done to the archive."""
 
     def compose(earlier: Report | None) -> Report:
         if plan is None:
@@ -434,8 +452,8 @@ def _write_settled(
 def _go_on(step: Step, plan: PlanSummary, results: Results, state: Next) -> Settled:
     """Write the next round if tasks remain; otherwise write the report and end the run.
 
-    The run also ends if it has a stop, or after `MAX_IDLE_ROUNDS` rounds without progress. Before,
-    split members are linked or finished: `results` gets their new tasks and outcomes.
+    Before, split members are linked or finished: `results` gets their new tasks and outcomes. The
+    run also ends if it has a stop, or after `MAX_IDLE_ROUNDS` rounds without progress.
 
     Args:
         step: settles the run.
@@ -455,7 +473,7 @@ def _go_on(step: Step, plan: PlanSummary, results: Results, state: Next) -> Sett
 
 
 def _advance_split_members(step: Step, results: Results) -> Stop | None:
-    """Link or finish split members; record and return the stop of a fault of the whole run."""
+    """Link or finish split members; if a fault ends the whole run, record and return its stop."""
     try:
         results.unfinished += do_split_members(step, results)
         results.to_link.clear()
@@ -470,10 +488,17 @@ def _advance_split_members(step: Step, results: Results) -> Stop | None:
 def _end_run(
     step: Step, plan: PlanSummary, results: Results, state: Next, *, stop: Stop | None
 ) -> Settled:
-    """Write the report of a run; `stop` is why it ended early, None if nothing stopped it.
+    """Write the report of a run.
 
-    Before, the uploads that no task needs are dropped, and a marker is written if the run is
+    Before, the uploads that no task needs are aborted, and the marker is written if the run is
     complete and has that option.
+
+    Args:
+        step: settles the run.
+        plan: of the run.
+        results: of all rounds.
+        state: the round that ended.
+        stop: why the run ends early; None: nothing stopped it.
     """
     if state.round and stop is None:  # an attempt that was repeated may have left an upload
         drop_uploads(step, results)
@@ -490,14 +515,16 @@ def _end_run(
     )
     if report.verdict is Verdict.COMPLETED and plan.run.options.marker:
         write_marker(step, report)
-    written = _write_settled(
-        report, plan, step.records, step.context, since=step.started, reopened=state.reopened
+    return Settled(
+        Next(plan.run.id, "done"),
+        *_write_settled(
+            report, plan, step.records, step.context, since=step.started, reopened=state.reopened
+        ),
     )
-    return Settled(Next(plan.run.id, "done"), *written)
 
 
 def _write_next_round(step: Step, results: Results, state: Next, idle: int) -> Next:
-    """Write the round after `state`; `idle` is how many rounds in a row made no progress."""
+    """Write the round after `state`; `idle` rounds in a row made no progress."""
     number = state.round + 1
     step.records.write_round(number, order_tasks(results.unfinished))
     return replace(
@@ -510,12 +537,15 @@ def _write_next_round(step: Step, results: Results, state: Next, idle: int) -> N
 
 
 def _find_lost(plan: PlanSummary, results: Results) -> Stop | None:
-    """Return why a run must end if some of its members are in no task that is on record."""
+    """Return why a run must end whose members are not all in a recorded task; None: all are."""
     lost = plan.failed + plan.selected - results.tally.members
     if lost <= 0:
         return None
-    message = f"{plan.run.id}: {lost:,} members are in no task: a record of a round is damaged"
-    return Stop(Verdict.FAILED, RECORD_UNREADABLE, message)
+    return Stop(
+        Verdict.FAILED,
+        RECORD_UNREADABLE,
+        f"{plan.run.id}: {lost:,} members are in no task: a record of a round is damaged",
+    )
 
 
 def _next(records: RunRecords, tasks: Sequence[Task], number: int, context: Context) -> Next:

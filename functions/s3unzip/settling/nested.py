@@ -1,10 +1,10 @@
-"""Archives inside an archive: which are extracted, below which prefix, within which budget.
+"""Nested archives: which are extracted, below which prefix, within which budget.
 
-Each archive inside an archive has a separate run after the run that extracted it. A member counts
-as an archive if its name ends in ``.zip`` and its directory can be read; the plan of its run checks
-the latter. The members of such an archive go below its key without the ``.zip``. The caller chooses
-the depth (`Options.nested_depth`). All runs below one archive share a `Budget`, so it cannot cause
-more runs or more data than the settings allow. Other modules start the runs.
+A nested archive has a run of its own after the run that extracted it; other modules start it. A
+member counts as an archive if its name ends in ``.zip``; the plan of its run finds out whether it
+is one. The members of a nested archive go below its key without the ``.zip``. `Options` has the
+depth. All runs below one archive share a `Budget`, so it cannot cause more runs or more data than
+the settings allow.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -17,7 +17,6 @@ from s3unzip.context import Context
 from s3unzip.extraction.existing_objects import is_same_object
 from s3unzip.model import (
     Budget,
-    Location,
     NestedRun,
     Options,
     Outcome,
@@ -35,33 +34,38 @@ EXTRACTED = frozenset({Verdict.COMPLETED, Verdict.COMPLETED_WITH_ERRORS})
 
 
 def has_nested(report: Report) -> bool:
-    """Return whether to look for nested archives of a settled run."""
+    """Return whether a run that ended may have nested archives to extract."""
     return report.options.nested_depth > 0 and report.verdict in EXTRACTED
 
 
 def first_budget(tuning: Tuning) -> Budget:
-    """Return the budget that all runs below one archive share."""
+    """Return the budget that all runs below one outermost archive share."""
     return Budget(tuning.nested_archives, tuning.nested_members, tuning.nested_bytes)
 
 
 def spend(budget: Budget, report: Report, context: Context) -> Budget:
-    """Return the rest of `budget` after a nested run, which counts by its plan.
+    """Return what a nested run leaves of `budget`.
 
-    So the runs below have the same options, and the same ids, when the run is repeated.
+    Its plan counts, not its outcomes: a repeated run gives the runs below it the same budget, so
+    they have the same options and ids.
     """
-    plan = RunRecords.open(context.stores, report.run).find_plan()
     archives = max(0, budget.archives - 1)
-    if plan is None:
+    plan = RunRecords.open(context.stores, report.run).find_plan()
+    if plan is None:  # it was refused
         return replace(budget, archives=archives)
-    members = max(0, budget.members - plan.selected)
-    return Budget(archives, members, max(0, budget.size - plan.bytes_out))
+    return Budget(
+        archives, max(0, budget.members - plan.selected), max(0, budget.size - plan.bytes_out)
+    )
 
 
 def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], list[NestedRun]]:
     """Return the nested archives to extract, and the refused ones with their reasons.
 
-    `limit` is the maximum number of archives to consider, the first ones of the directory; it
-    bounds the memory.
+    Args:
+        run: has extracted them.
+        context: of the step.
+        limit: how many archives are considered, the first ones of the directory. It bounds the
+            memory.
     """
     records = RunRecords.open(context.stores, run.id)
     by_prefix: dict[str, list[Outcome]] = {}
@@ -70,19 +74,22 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     def refuse(outcome: Outcome, message: str, reason: str) -> None:
         refused.append(NestedRun(outcome.key, reason=reason, message=message))
 
-    # Outcomes are in the order in which PUTs ended: only the index is the same in each run.
-    archives = nsmallest(
-        limit + 1, filter(_is_archive, records.outcome_lines()), key=attrgetter("index")
+    candidates = (
+        outcome
+        for outcome in records.outcome_lines()
+        if outcome.status is not Status.FAILED and outcome.key.lower().endswith(SUFFIX)
     )
+    # Outcomes are in the order in which PUTs ended, so they are chosen by their index, which is
+    # the same in each run. One more than the limit shows that there are too many.
+    archives = nsmallest(limit + 1, candidates, key=attrgetter("index"))
     for outcome in archives[:limit]:
         if outcome.key.rpartition("/")[2][: -len(SUFFIX)].strip("."):
-            by_prefix.setdefault(nested_prefix(outcome.key), []).append(outcome)
+            by_prefix.setdefault(_nested_prefix(outcome.key), []).append(outcome)
         else:
             message = "its members have no place: nothing is left of its name without .zip"
             refuse(outcome, message, reason="nested-no-stem")
     for outcome in archives[limit:]:
-        message = f"the budget of {limit} nested archives is spent"
-        refuse(outcome, message, reason="nested-budget")
+        refuse(outcome, f"the budget of {limit} nested archives is spent", reason="nested-budget")
     taken = _find_taken(records, by_prefix)
     calls = context.calls()
     destination = context.stores.destination(run.destination)
@@ -101,9 +108,12 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
 
 
 def _explain_taken(prefix: str, archives: int, taken: Mapping[str, bool]) -> str | None:
-    """Return why the members of `archives` archives cannot go below a prefix; None: they can.
+    """Return why the members of nested archives cannot go below a prefix; None: they can.
 
-    `taken` is the result of `_find_taken`.
+    Args:
+        prefix: of the keys of the members.
+        archives: how many nested archives have this prefix.
+        taken: the result of `_find_taken`.
     """
     if archives > 1:
         return f"{archives} archives would be extracted to {prefix}"
@@ -114,27 +124,23 @@ def _explain_taken(prefix: str, archives: int, taken: Mapping[str, bool]) -> str
     return f"members of the outer archive are below {prefix}"
 
 
-def _is_archive(outcome: Outcome) -> bool:
-    """Return whether a member is there and has the name of an archive."""
-    return outcome.status is not Status.FAILED and outcome.key.lower().endswith(SUFFIX)
-
-
-def nested_prefix(key: str) -> str:
-    """Return the prefix of the keys of a nested archive's members."""
+def _nested_prefix(key: str) -> str:
     return key[: -len(SUFFIX)] + "/"
 
 
 def nested_request(run: Run, key: str, budget: Budget) -> Request:
-    """Return the request to extract the nested archive `key` within `budget`.
+    """Return the request that extracts a nested archive.
 
-    The archive lies at the destination of `run`, which extracted it, and its members go beside it.
-    The filters and the key template of `run` do not apply to it; its password and rules do.
+    Args:
+        run: has extracted the archive. Its password and rules apply to the archive. Its filters
+            and its key template do not.
+        key: of the archive, at the destination of `run`.
+        budget: for the archive and those inside it.
     """
-    destination = run.destination
     options = run.options
     return Request(
-        source=Location(destination.scheme, destination.bucket, key),
-        destination=Location(destination.scheme, destination.bucket, nested_prefix(key)),
+        source=replace(run.destination, key=key),
+        destination=replace(run.destination, key=_nested_prefix(key)),
         options=Options(
             key_template="{member}",
             on_conflict=options.on_conflict,
@@ -151,19 +157,15 @@ def nested_request(run: Run, key: str, budget: Budget) -> Request:
 
 
 def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Request]:
-    """Yield the requests for all nested archives of a settled run, for concurrent runs.
+    """Yield the requests for the nested archives of a run that ended, and record the refused ones.
 
-    The runs share the rest of the budget equally, so they need no communication. ``nested.jsonl``
-    records the refused archives.
+    The runs of the archives may be concurrent: each gets an equal share of the budget, so they need
+    no communication.
     """
-    if not has_nested(report):
-        return
     budget = first_budget(context.tuning)
-    if run.options.nested_budget is not None:  # a nested run; its parent counted it
-        budget = replace(
-            spend(run.options.nested_budget, report, context),
-            archives=run.options.nested_budget.archives,
-        )
+    own_budget = run.options.nested_budget
+    if own_budget is not None:  # the run is nested itself, and was counted in an outer share
+        budget = replace(spend(own_budget, report, context), archives=own_budget.archives)
     archives, refused = find_nested(run, context, budget.archives)
     RunRecords.open(context.stores, run.id).write_nested(refused)
     runs = max(1, len(archives))
@@ -179,11 +181,11 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
 def _find_taken(records: RunRecords, prefixes: Collection[str]) -> dict[str, bool]:
     """Return which of `prefixes` members of the outer archive use.
 
-    The value says whether a member has the prefix, without its slash, as its own key; otherwise
-    members lie below the prefix.
+    The value is True if the prefix without its slash is the key of a member, and False if members
+    lie below the prefix.
     """
     taken: dict[str, bool] = {}
-    if not prefixes:
+    if not prefixes:  # no record is read
         return taken
     for outcome in records.outcome_lines():
         key = outcome.key

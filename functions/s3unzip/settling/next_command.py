@@ -29,8 +29,9 @@ def next_command(
     env_options = in_environment(environment, reached)
     match report.verdict:
         case Verdict.COMPLETED_WITH_ERRORS:
-            retry = _after_failures(report, environment, reached)
-            return retry or _list_failures(report, env_options)
+            return _after_failures(report, environment, reached) or _list_failures(
+                report, env_options
+            )
         case Verdict.FAILED if find_help(report.reason or "") is Help.RUN_WITH_LINK:
             return _again(report, reached, source=NEW_LINK)
         case Verdict.FAILED if find_help(report.reason or "") is not Help.RUN_OTHERWISE:

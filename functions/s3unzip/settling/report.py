@@ -72,15 +72,16 @@ class Tally(Struct):
             reason = outcome.reason or "unknown"
             self.reasons[reason] += 1
             if len(self.failures) < self.listed:
-                failure = Failure(
-                    outcome.key,
-                    reason,
-                    outcome.message or "",
-                    index=outcome.index,
-                    offset=outcome.offset,
-                    task=task,
+                self.failures.append(
+                    Failure(
+                        outcome.key,
+                        reason,
+                        outcome.message or "",
+                        index=outcome.index,
+                        offset=outcome.offset,
+                        task=task,
+                    )
                 )
-                self.failures.append(failure)
 
     @property
     def members(self) -> int:

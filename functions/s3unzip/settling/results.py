@@ -90,8 +90,7 @@ def _read_rounds(records: RunRecords, plan: PlanSummary, tally: Tally) -> Result
     tasks = {task.id: task for task in records.tasks()}
     results.large = [task for task in tasks.values() if task.kind is not TaskKind.BATCH]
     recorded_ids = [task_id for task_id in sorted(records.list_outcomes()) if task_id != PLAN_TASK]
-    absent_ids = tasks.keys() - set(recorded_ids)
-    absent = ((task_id, None) for task_id in sorted(absent_ids))
+    absent = ((task_id, None) for task_id in sorted(tasks.keys() - set(recorded_ids)))
     members: defaultdict[int | None, _Stages] = defaultdict(dict)
     for task_id, outcomes in chain(records.read_outcomes(recorded_ids), absent):
         task = tasks.get(task_id)
@@ -133,8 +132,9 @@ def _sort_member(results: Results, stages: _Stages) -> None:
             scans = stages.get(Stage.SCAN) or stages[Stage.LINK]
             results.to_link.append([task for task, _ in scans])
         case Stage.FINISH:
-            slices = stages[Stage.SLICE]
-            ended_slices = [(task, outcomes) for task, outcomes in slices if outcomes is not None]
+            ended_slices = [
+                (task, outcomes) for task, outcomes in stages[Stage.SLICE] if outcomes is not None
+            ]
             results.to_finish.append(ended_slices)
         case Stage.SCAN | Stage.SLICE | Stage.STREAM as stage:
             for task, outcomes in stages[stage]:
@@ -172,16 +172,18 @@ def _add_member(step: Step, results: Results, outcome: Outcome) -> None:
 def record_member(step: Step, outcome: Outcome) -> None:
     """Write the outcome of a split member."""
     count: dict[str, Any] = {outcome.status.value: 1}
-    report = TaskReport(
-        MEMBER_TASK.format(outcome.index),
-        TaskKind.SLICE,
-        members=1,
-        started=step.started,
-        stage=Stage.DONE,
-        member=outcome.index,
-        **count,
+    step.records.write_outcomes(
+        TaskReport(
+            MEMBER_TASK.format(outcome.index),
+            TaskKind.SLICE,
+            members=1,
+            started=step.started,
+            stage=Stage.DONE,
+            member=outcome.index,
+            **count,
+        ),
+        [outcome],
     )
-    step.records.write_outcomes(report, [outcome])
 
 
 def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
@@ -202,8 +204,7 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
         if forgotten and recorded.report.stage is Stage.DONE:
             records.delete_outcomes(task_id)
         elif forgotten:
-            members = step.read_rows(rows[task_id])
-            _write_remaining(records, recorded.report, remaining, members)
+            _write_remaining(records, recorded.report, remaining, step.read_rows(rows[task_id]))
     return count
 
 
@@ -217,13 +218,15 @@ def _write_remaining(
     indexes = {outcome.index for outcome in outcomes}
     statuses = Counter(outcome.status for outcome in outcomes)
     forgotten = report.extracted + report.unchanged + report.failed - len(outcomes)
-    remaining = replace(
-        report,
-        unfinished=report.unfinished + forgotten,
-        bytes_done=sum(row.work for row in members if row.member.index in indexes),
-        **{status.value: statuses[status] for status in Status},
+    records.write_outcomes(
+        replace(
+            report,
+            unfinished=report.unfinished + forgotten,
+            bytes_done=sum(row.work for row in members if row.member.index in indexes),
+            **{status.value: statuses[status] for status in Status},
+        ),
+        outcomes,
     )
-    records.write_outcomes(remaining, outcomes)
 
 
 def drop_slices(step: Step, results: Results) -> None:
@@ -242,5 +245,8 @@ def drop_uploads(step: Step, results: Results) -> None:
     """Abort the uploads of large members that killed workers left; those of slices stay."""
     spans = {task.rows for task in results.large}
     keys = [row.key for span in sorted(spans) for row in step.read_rows(span)]
-    active = [*results.unfinished, *results.waiting]
-    abort_uploads(step, keys, {task.slice.upload_id for task in active if task.slice})
+    abort_uploads(
+        step,
+        keys,
+        {task.slice.upload_id for task in [*results.unfinished, *results.waiting] if task.slice},
+    )

@@ -37,8 +37,9 @@ def source_result(run: Run, report: Report, earlier: Report | None) -> SourceRes
         obstacle = "no member of it was extracted"
     if run.pin.parts:
         obstacle = f"it is split into {len(run.pin.parts)} files: delete, move or tag them yourself"
-    state = SourceState.KEPT if obstacle else SourceState.PENDING
-    return SourceResult(rule.action, state, message=obstacle)
+    return SourceResult(
+        rule.action, SourceState.KEPT if obstacle else SourceState.PENDING, message=obstacle
+    )
 
 
 def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -> Report:

@@ -1,4 +1,4 @@
-"""What a page is made of, and the limits that bound it for every archive."""
+"""The contents of a page, and the limits that bound it for every archive."""
 
 from collections.abc import Mapping
 from operator import itemgetter
@@ -15,7 +15,7 @@ MAX_TEXT = 400  # characters of a message or an option
 
 
 class Shown(NamedTuple):
-    """What a page is made of."""
+    """What a page shows."""
 
     report: Report
     cost: Cost | None  # None: the run cost nothing, or its cost is not known
@@ -24,7 +24,7 @@ class Shown(NamedTuple):
 
 
 class Ranked(NamedTuple):
-    """A code with the number of its members."""
+    """A code of a failure or a warning, with the number of its members."""
 
     code: str
     members: int
@@ -33,7 +33,7 @@ class Ranked(NamedTuple):
 
 
 def rank(counts: Mapping[str, int], shown: Shown) -> list[Ranked]:
-    """Return the most frequent codes, and all others as one."""
+    """Return the most frequent codes, and all others as one line; equal counts by their codes."""
     order = sorted(sorted(counts.items()), key=itemgetter(1), reverse=True)
     ranked = [
         Ranked(
@@ -46,6 +46,7 @@ def rank(counts: Mapping[str, int], shown: Shown) -> list[Ranked]:
     ]
     unlisted = sum(count for _, count in order[MAX_CODES:])
     if unlisted:
-        title = f"{len(order) - MAX_CODES} other codes"
-        ranked.append(Ranked(title, unlisted, sentence="", advice=""))
+        ranked.append(
+            Ranked(f"{len(order) - MAX_CODES} other codes", unlisted, sentence="", advice="")
+        )
     return ranked

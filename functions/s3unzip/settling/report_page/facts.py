@@ -1,12 +1,28 @@
-"""The facts of a run, one tile each."""
+"""The sections of facts: tiles, the bill, the run's identity, its requests and its warnings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+from msgspec import structs
 
 from s3unzip.figures import choose_form, show_bytes, show_dollars, show_seconds, show_share
-from s3unzip.model import Report, Requests, Verdict
-from s3unzip.pricing import Cost
-from s3unzip.settling.report_page.contents import Shown
-from s3unzip.settling.report_page.markup import NO_BREAK_SPACE, Markup, element, figure, plain
+from s3unzip.model import Options, Report, Requests, Verdict
+from s3unzip.pricing import Cost, CostLine
+from s3unzip.settling.report_page.contents import MAX_CODES, MAX_NAME, Ranked, Shown, rank
+from s3unzip.settling.report_page.markup import (
+    NO_BREAK_SPACE,
+    NOTHING,
+    Column,
+    Markup,
+    aside,
+    bar,
+    clip,
+    element,
+    figure,
+    plain,
+    row,
+    table,
+    text,
+)
 
 REQUEST_TITLES = {
     "get": "GET",
@@ -22,24 +38,27 @@ REQUEST_TITLES = {
 
 
 def facts(shown: Shown) -> Markup:
-    """Return the tiles of a run."""
+    """Return a tile for each fact: members, times, bytes, requests and cost."""
     tiles = [*_member_tiles(shown.report), *_work_tiles(shown.report)]
     if shown.cost:
         tiles.append(_cost_tile(shown.report, shown.cost))
     columns = max(len(tiles), 3)
-    if len(tiles) > 5:  # two rows that are as equal as can be
+    if len(tiles) > 5:  # two rows, of which the second may have one tile less
         columns = (len(tiles) + 1) // 2
     return element("dl", {"id": "facts", "class": f"facts columns-{columns}"}, *tiles)
 
 
 def _tile(name: str, value: Markup, note: str = "", tone: str = "") -> Markup:
     amount = element("div", {"class": f"value {tone}".rstrip()}, value)
-    remark = element("div", {"class": "note"}, plain(note))
-    return element("div", {}, element("dt", {}, plain(name)), element("dd", {}, amount, remark))
+    return element(
+        "div",
+        {},
+        element("dt", {}, plain(name)),
+        element("dd", {}, amount, element("div", {"class": "note"}, plain(note))),
+    )
 
 
 def _member_tiles(report: Report) -> Iterator[Markup]:
-    """Yield how many members were extracted, failed, and have no outcome."""
     if report.verdict is Verdict.REJECTED:
         return
     asides: list[str] = []
@@ -48,7 +67,8 @@ def _member_tiles(report: Report) -> Iterator[Markup]:
     if report.excluded:
         asides.append(f"{report.excluded:,} not selected")
     if report.directories:
-        asides.append(_count_directories(report.directories))
+        word = choose_form(report.directories, "directory", "directories")
+        asides.append(f"{report.directories:,} {word}")
     note = ", ".join(asides) or f"of {report.members:,}"
     yield _tile("Members extracted", figure(f"{report.extracted:,}"), note)
     files = max(report.members - report.directories, report.failed + report.missing)
@@ -67,12 +87,7 @@ def _share(part: int, whole: int) -> str:
     return show_share(part, whole).replace(" ", NO_BREAK_SPACE)
 
 
-def _count_directories(count: int) -> str:
-    return f"{count:,} {choose_form(count, 'directory', 'directories')}"
-
-
 def _work_tiles(report: Report) -> Iterator[Markup]:
-    """Yield times, bytes, tasks and requests; those that are 0 are left out."""
     seconds = max(0.0, report.finished - report.started)
     plan_note = ""
     if report.plan_seconds:
@@ -80,8 +95,11 @@ def _work_tiles(report: Report) -> Iterator[Markup]:
     yield _tile("Duration", figure(show_seconds(seconds)), plan_note)
     if report.first_object is not None:
         began = report.event_time or report.started
-        origin = "after the upload" if report.event_time else "after the start"
-        yield _tile("First object", figure(show_seconds(report.first_object - began)), origin)
+        yield _tile(
+            "First object",
+            figure(show_seconds(report.first_object - began)),
+            "after the upload" if report.event_time else "after the start",
+        )
     yield from _rate_tiles(report, seconds)
     read_note = ""
     if report.bytes_in:
@@ -95,7 +113,7 @@ def _work_tiles(report: Report) -> Iterator[Markup]:
         if report.tasks_failed:
             failed_note = f"{report.tasks_failed:,} failed"
         yield _tile("Tasks", figure(f"{report.tasks:,}"), failed_note)
-    calls = sum(count for _, count in count_calls(report.requests))
+    calls = sum(count for _, count in _count_calls(report.requests))
     if calls:
         retries = "none retried"
         if report.requests.retries:
@@ -105,28 +123,133 @@ def _work_tiles(report: Report) -> Iterator[Markup]:
 
 
 def _rate_tiles(report: Report, seconds: float) -> Iterator[Markup]:
-    """Yield the rate, if there is one: not of one member, not of a run that mostly waited."""
+    """Yield the rate, unless the run had one member or mostly waited: then it says nothing."""
     members = report.extracted + report.unchanged
-    worked = report.plan_seconds + report.task_seconds > seconds / 2
-    if members > 1 and seconds and worked:
-        unit = element("small", {}, figure(" members/s"))
-        value = Markup(figure(f"{members / seconds:,.0f}") + unit)
-        yield _tile("Rate", value, f"{show_bytes(report.bytes_out / seconds)}/s written")
+    has_worked = report.plan_seconds + report.task_seconds > seconds / 2
+    if members > 1 and seconds and has_worked:
+        rate = figure(f"{members / seconds:,.0f}") + element("small", {}, figure(" members/s"))
+        yield _tile("Rate", Markup(rate), f"{show_bytes(report.bytes_out / seconds)}/s written")
 
 
-def count_calls(requests: Requests) -> list[tuple[str, int]]:
+def _count_calls(requests: Requests) -> list[tuple[str, int]]:
     """Return the title and the count of each kind of request that was sent."""
     counts = [(title, int(getattr(requests, name))) for name, title in REQUEST_TITLES.items()]
     return [(title, count) for title, count in counts if count]
 
 
 def _cost_tile(report: Report, cost: Cost) -> Markup:
-    """Return the cost of the run, and of a TB or of a million members."""
+    """Return the tile of the run's cost, with that of a TB or of a million members."""
     unit_price = ""
     if report.extracted:
-        # Small members cost by the PUT, large ones by the byte.
+        # Members below 1 MB cost by the PUT, larger ones by the byte.
         if report.bytes_out > report.extracted * 1e6:
             unit_price = f"{show_dollars(cost.total / report.bytes_out * 1e12)} a TB written"
         else:
             unit_price = f"{show_dollars(cost.total / report.extracted * 1e6)} a million members"
     return _tile("Cost", figure(show_dollars(cost.total)), unit_price)
+
+
+def bill(cost: Cost | None) -> Markup:
+    """Return what each service cost; nothing if the run cost nothing."""
+    if cost is None or not cost.lines:
+        return NOTHING
+    columns = (
+        Column("Service", is_header=True),
+        Column("", "part"),
+        Column("Dollars", "number"),
+    )
+    largest = max(line.dollars for line in cost.lines)
+    rows = [
+        row(
+            columns,
+            [
+                _service(line),
+                bar(line.dollars, largest, "segment"),
+                figure(show_dollars(line.dollars)),
+            ],
+        )
+        for line in cost.lines
+    ]
+    return table(
+        "Cost by service",
+        columns,
+        rows,
+        note="Counted requests and seconds at list prices; not a bill.",
+        foot=row(columns, [plain("Total"), NOTHING, figure(show_dollars(cost.total))]),
+    )
+
+
+def _service(line: CostLine) -> Markup:
+    unit = line.unit
+    if round(line.quantity) != 1 and not unit.endswith("s"):
+        unit += "s"
+    service = element("span", {"class": "item"}, plain(line.item))
+    return Markup(f"{plain(line.service)} {service}{aside(f'{line.quantity:,.0f} {unit}')}")
+
+
+def details(shown: Shown) -> Markup:
+    """Return the identity of the run, its requests and its warnings."""
+    report = shown.report
+    columns = (Column("Name", is_header=True), Column("Value", "mono"))
+    rows = [row(columns, [plain(name), text(value)]) for name, value in _identify(report)]
+    identity = element("div", {"id": "identity"}, table("Identity", columns, rows))
+    warnings = _warnings(rank(report.warnings, shown))
+    counts = element("div", {}, _requests(report.requests), warnings)
+    return element("div", {"class": "pair"}, identity, counts)
+
+
+def _identify(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield the run's identifying fields, and the options that differ from the defaults."""
+    yield "Run", report.run
+    if report.route is not None:
+        yield "Route", report.route.name
+    if report.pin is not None:
+        yield "Archive size", f"{report.pin.size:,} bytes"
+        if report.pin.version_id:
+            yield "Version id", clip(report.pin.version_id, MAX_NAME)
+        if report.pin.etag:
+            yield "ETag", clip(report.pin.etag, MAX_NAME)
+    defaults = Options()
+    for name, value in structs.asdict(report.options).items():
+        if value != getattr(defaults, name):
+            shown = str(value)
+            if isinstance(value, tuple):
+                shown = ", ".join(str(part) for part in value[:MAX_CODES])
+            yield f"Option {name.replace('_', '-')}", clip(shown, MAX_NAME)
+
+
+def _requests(requests: Requests) -> Markup:
+    calls = _count_calls(requests)
+    if not calls:
+        return NOTHING
+    calls += [
+        ("of these, retries", requests.retries),
+        ("of these, throttled", requests.throttled),
+    ]
+    return _counts("requests", "Requests", "Call", ((plain(name), n) for name, n in calls))
+
+
+def _warnings(warnings: list[Ranked]) -> Markup:
+    if not warnings:
+        return NOTHING
+    return _counts(
+        "warnings",
+        "Warnings",
+        "Warning",
+        ((Markup(f"{text(w.sentence)} {text(w.code)}"), w.members) for w in warnings),
+        note="Oddities that were let pass.",
+    )
+
+
+def _counts(
+    section_id: str,
+    caption: str,
+    title: str,
+    counts: Iterable[tuple[Markup, int]],
+    *,
+    note: str = "",
+) -> Markup:
+    """Return a table of names and counts, in an element with the id `section_id`."""
+    columns = (Column(title, is_header=True), Column("Count", "number"))
+    rows = [row(columns, [name, figure(f"{count:,}")]) for name, count in counts]
+    return element("div", {"id": section_id}, table(caption, columns, rows, note=note))

@@ -35,7 +35,7 @@ def failures(shown: Shown) -> Markup:
     """Return the failures; nothing if there are none."""
     report = shown.report
     counts = report.reasons
-    if report.verdict is Verdict.REJECTED:  # the header of the page says why
+    if report.verdict is Verdict.REJECTED:  # the header of the page has the one reason
         counts = {}
     reasons = rank(counts, shown)
     rows = list(_failure_rows(report))
@@ -77,13 +77,16 @@ def _reason(reason: Ranked, listed: list[str]) -> Markup:
     """Return a button that filters the listed failures, or the bare code if none is listed."""
     if reason.code not in listed:
         return element("span", {"class": "mono"}, text(reason.code))
-    attributes = {
-        "type": "button",
-        "class": "link",
-        "aria-pressed": "false",
-        "value": reason.code,
-    }
-    return element("button", attributes, text(reason.code))
+    return element(
+        "button",
+        {
+            "type": "button",
+            "class": "link",
+            "aria-pressed": "false",
+            "value": reason.code,
+        },
+        text(reason.code),
+    )
 
 
 def _filter(listed: list[str]) -> Markup:
@@ -93,14 +96,16 @@ def _filter(listed: list[str]) -> Markup:
         ' placeholder="key, reason or message"></label>'
     )
     choices = [Markup('<option value="">all</option>')]
-    for reason in sorted(set(listed)):
-        label = plain(f"{reason} ({listed.count(reason):,})")
-        choices.append(element("option", {"value": reason}, label))
+    choices += [
+        element("option", {"value": reason}, plain(f"{reason} ({listed.count(reason):,})"))
+        for reason in sorted(set(listed))
+    ]
     choice = element("select", {"id": "reason"}, *choices)
     matches = element("output", {"id": "matches", "for": "query reason", "role": "status"})
     attributes = {"id": "filter", "role": "search", "aria-label": "Failures", "hidden": "hidden"}
-    controls = (search, element("label", {}, plain("Reason "), choice), matches)
-    return element("form", attributes, *controls)
+    return element(
+        "form", attributes, *(search, element("label", {}, plain("Reason "), choice), matches)
+    )
 
 
 def _failure_rows(report: Report) -> Iterator[Markup]:
@@ -121,13 +126,16 @@ def _failure_row(failure: Failure, prefix: str) -> Markup:
     offset = NOTHING
     if failure.offset is not None:
         offset = figure(f"{failure.offset:,}")
-    cells = [
-        folded(key or f"(task {clip(failure.task or 'unknown', MAX_TEXT)})"),
-        text(reason),
-        folded(clip(failure.message, MAX_TEXT)),
-        offset,
-    ]
-    return row(FAILED_COLUMNS, cells, reason=reason)
+    return row(
+        FAILED_COLUMNS,
+        [
+            folded(key or f"(task {clip(failure.task or 'unknown', MAX_TEXT)})"),
+            text(reason),
+            folded(clip(failure.message, MAX_TEXT)),
+            offset,
+        ],
+        reason=reason,
+    )
 
 
 def _failed_members(shown: Shown, rows: list[Markup]) -> Markup:
@@ -140,5 +148,9 @@ def _failed_members(shown: Shown, rows: list[Markup]) -> Markup:
         note += f" The first {len(rows):,} of {lost:,}: {command} lists them all."
     summary = element("summary", {}, plain(f"List {show_count(len(rows), 'failed member')}"))
     is_open = "open" if len(rows) <= MAX_UNFOLDED_FAILURES else ""
-    listing = table("Failed members", FAILED_COLUMNS, rows, note=note)
-    return element("details", {"open": is_open}, summary, listing)
+    return element(
+        "details",
+        {"open": is_open},
+        summary,
+        table("Failed members", FAILED_COLUMNS, rows, note=note),
+    )

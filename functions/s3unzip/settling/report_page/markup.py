@@ -59,8 +59,12 @@ def folded(value: str) -> Markup:
         return text(value)
     start = value[: MAX_UNFOLDED - FOLDED_END]
     end = value[-FOLDED_END:]
-    summary = element("summary", {}, Markup(f"{text(start)} … {text(end)}"))
-    return element("details", {"class": "folded"}, summary, text(value))
+    return element(
+        "details",
+        {"class": "folded"},
+        element("summary", {}, Markup(f"{text(start)} … {text(end)}")),
+        text(value),
+    )
 
 
 def figure(value: str) -> Markup:
@@ -123,15 +127,21 @@ def row(columns: Sequence[Column], cells: Sequence[Markup], *, reason: str = "")
         cells: one for each column.
         reason: why a member failed, for the page's filter; empty in other tables.
     """
-    made = [_cell(column, cell) for column, cell in zip(columns, cells, strict=True)]
-    return element("tr", {"role": "row", "data-reason": reason}, *made)
+    return element(
+        "tr",
+        {"role": "row", "data-reason": reason},
+        *[_cell(column, cell) for column, cell in zip(columns, cells, strict=True)],
+    )
 
 
 def _cell(column: Column, content: Markup) -> Markup:
     if column.is_header:
         return element("th", {"scope": "row", "role": "rowheader", "class": column.style}, content)
-    label = column.title if content else ""
-    return element("td", {"role": "cell", "class": column.style, "data-label": label}, content)
+    return element(
+        "td",
+        {"role": "cell", "class": column.style, "data-label": column.title if content else ""},
+        content,
+    )
 
 
 def bar(part: float, whole: float, tone: str) -> Markup:
@@ -142,8 +152,11 @@ def bar(part: float, whole: float, tone: str) -> Markup:
     share = 0.0
     if whole:
         share = 100 * part / whole
-    rectangle = element("rect", {"width": f"{share:.2f}%", "height": "100%"})
-    return element("svg", {"class": f"bar {tone}", "aria-hidden": "true"}, rectangle)
+    return element(
+        "svg",
+        {"class": f"bar {tone}", "aria-hidden": "true"},
+        element("rect", {"width": f"{share:.2f}%", "height": "100%"}),
+    )
 
 
 def aside(note: str) -> Markup:

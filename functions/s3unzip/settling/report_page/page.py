@@ -7,29 +7,51 @@ Rules:
 - All text from an archive is escaped by `markup`.
 - The Content-Security-Policy lists the script and the style by their hashes. So injected markup
   could neither run nor load anything.
-- The constants below bound the page for every archive.
+- The constants in `contents` and `failures` bound the page for every archive.
 """
 
 import base64
 import hashlib
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from s3unzip.context import Context
-from s3unzip.model import Report
+from s3unzip.explanations import advise
+from s3unzip.figures import choose_form, show_count
+from s3unzip.model import Report, Verdict
 from s3unzip.pricing import price_run
+from s3unzip.runs.step import STOPPED
 from s3unzip.settling.next_command import in_environment, next_command
-from s3unzip.settling.report_page import details, facts, failures, header
-from s3unzip.settling.report_page.contents import MAX_NAME, Shown
-from s3unzip.settling.report_page.markup import Markup, clip, element, plain, text, title_text
+from s3unzip.settling.report_page import facts, failures
+from s3unzip.settling.report_page.contents import MAX_NAME, MAX_TEXT, Shown
+from s3unzip.settling.report_page.markup import (
+    NOTHING,
+    Markup,
+    aside,
+    clip,
+    element,
+    plain,
+    text,
+    title_text,
+)
 from s3unzip.version import __version__
+
+VERDICTS = {  # CSS class and words
+    Verdict.COMPLETED: ("good", "✓ Completed."),
+    Verdict.COMPLETED_WITH_ERRORS: ("warn", "▲ Completed with errors."),
+    Verdict.REJECTED: ("bad", "✕ Rejected."),
+    Verdict.SOURCE_CHANGED: ("bad", "✕ Source changed."),
+    Verdict.FAILED: ("bad", "✕ Failed."),
+}
+STOPPED_BANNER = ("warn", "■ Stopped.")
 
 
 class Section(NamedTuple):
-    """A section of the page."""
+    """A section of the page; it is left out if it has no content."""
 
     id: str
     title: str
@@ -38,38 +60,40 @@ class Section(NamedTuple):
 
 def render_page(report: Report, context: Context) -> bytes:
     """Return the page of a report."""
-    shown = Shown(
-        report=report,
-        cost=price_run(report, context.platform),
-        next_command=next_command(report, context.environment, context.reached),
-        environment_options=in_environment(context.environment),
+    return make_page(
+        Shown(
+            report=report,
+            cost=price_run(report, context.platform),
+            next_command=next_command(report, context.environment, context.reached),
+            environment_options=in_environment(context.environment),
+        )
     )
-    return make_page(shown)
 
 
 def make_page(shown: Shown) -> bytes:
     """Return ``report.html``: UTF-8, self-contained, the same bytes for the same report."""
     report = shown.report
     archive = clip(report.source.name.rsplit("/", 1)[-1], MAX_NAME)
-    _, verdict = header.show_verdict(report)
+    _, verdict = _show_verdict(report)
     sections = [
         Section("summary", "Summary", facts.facts(shown)),
         Section("failures", "Failures", failures.failures(shown)),
-        Section("cost", "Cost", details.bill(shown.cost)),
-        Section("details", "Details", details.details(shown)),
+        Section("cost", "Cost", facts.bill(shown.cost)),
+        Section("details", "Details", facts.details(shown)),
     ]
     present = [section for section in sections if section.content]
-    values = {
-        "TITLE": title_text(f"{archive}: {verdict[2:-1].lower()} · s3unzip"),
-        "ARCHIVE": text(archive),
-        "VERDICT": header.verdict(shown),
-        "CAUSE": header.cause(shown),
-        "ROUTE": header.route(shown),
-        "LINKS": Markup("".join(_link(section) for section in present)),
-        "SECTIONS": Markup("".join(_section(section) for section in present)),
-        "VERSION": plain(f"s3unzip {__version__}"),
-    }
-    return _fill(values).encode()
+    return _fill(
+        {
+            "TITLE": title_text(f"{archive}: {verdict[2:-1].lower()} · s3unzip"),
+            "ARCHIVE": text(archive),
+            "VERDICT": _verdict(shown),
+            "CAUSE": _cause(shown),
+            "ROUTE": _route(shown),
+            "LINKS": Markup("".join(_link(section) for section in present)),
+            "SECTIONS": Markup("".join(_section(section) for section in present)),
+            "VERSION": plain(f"s3unzip {__version__}"),
+        }
+    ).encode()
 
 
 def _link(section: Section) -> Markup:
@@ -79,19 +103,21 @@ def _link(section: Section) -> Markup:
 def _section(section: Section) -> Markup:
     title_id = f"{section.id}-title"
     title = element("h2", {"id": title_id}, plain(section.title))
-    attributes = {"id": section.id, "aria-labelledby": title_id}
-    return element("section", attributes, title, section.content)
+    return element(
+        "section", {"id": section.id, "aria-labelledby": title_id}, title, section.content
+    )
 
 
 def _fill(values: Mapping[str, Markup]) -> str:
-    """Return the template with its placeholders replaced; values are not searched for any."""
-    parts = _template()
-    return "".join(values[part] if position % 2 else part for position, part in enumerate(parts))
+    """Return the template with its placeholders replaced; those in a value stay as they are."""
+    return "".join(
+        values[part] if position % 2 else part for position, part in enumerate(_template())
+    )
 
 
 @cache
 def _template() -> tuple[str, ...]:
-    """Return text and names of placeholders in turn; style, script and policy are filled in."""
+    """Return the template, with style, script and policy, as texts and placeholders in turn."""
     script = _read_asset("page.js")
     style = _read_asset("page.css")
     policy = (
@@ -104,11 +130,117 @@ def _template() -> tuple[str, ...]:
 
 
 def _read_asset(name: str) -> str:
-    # Browsers hash the text after turning CR LF into LF.
-    path = Path(__file__).with_name("assets") / name
-    return path.read_text(encoding="utf-8").replace("\r\n", "\n")
+    asset = Path(__file__).with_name("assets") / name
+    # Browsers turn CR LF into LF before they hash the text.
+    return asset.read_text(encoding="utf-8").replace("\r\n", "\n")
 
 
 def _hash(asset: str) -> str:
     """Return the CSP source that allows exactly this text inline."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(asset.encode()).digest()).decode()}'"
+
+
+def _show_verdict(report: Report) -> tuple[str, str]:
+    """Return the CSS class and the words of a verdict."""
+    if report.verdict is Verdict.FAILED and report.reason == STOPPED:  # by a person
+        return STOPPED_BANNER
+    return VERDICTS[report.verdict]
+
+
+def _verdict(shown: Shown) -> Markup:
+    style, title = _show_verdict(shown.report)
+    return Markup(
+        element("b", {"class": style}, plain(title))
+        + plain(_describe_verdict(shown.report, shown.next_command))
+    )
+
+
+def _describe_verdict(report: Report, next_command: str | None) -> str:
+    """Return sentences that say which members are in place, and how they were checked."""
+    present = report.extracted + report.unchanged
+    proof = "checked against the archive\N{RIGHT SINGLE QUOTATION MARK}s sizes and CRC-32s"
+    if report.options.trust_crc:
+        proof = "CRC-32s trusted, not checked"
+    verb = choose_form(present, "is", "are")
+    in_place = f"{show_count(present, 'member')} {verb} in place, {proof}"
+    match report.verdict:
+        case Verdict.COMPLETED:
+            if not present:
+                return "There was nothing to extract."
+            return f"{in_place}."
+        case Verdict.COMPLETED_WITH_ERRORS:
+            files = max(report.members - report.directories, report.failed)
+            return f"{show_count(report.failed, 'member')} of {files:,} failed; {in_place}."
+        case Verdict.REJECTED:
+            return "Nothing was written."
+        case Verdict.SOURCE_CHANGED:
+            return (
+                "The archive was replaced while it was read, so the run stopped. "
+                "Start again to extract the new one."
+            )
+        case Verdict.FAILED:
+            sentence = in_place if present else "nothing is known to be in place"
+            if report.missing:
+                verb = choose_form(report.missing, "has", "have")
+                sentence = f"{show_count(report.missing, 'member')} {verb} no outcome; {sentence}"
+            if next_command is not None:
+                sentence += ". The next command continues from here"
+            return f"{sentence}."
+
+
+def _cause(shown: Shown) -> Markup:
+    """Return the reason and the message of a report; nothing if it has neither."""
+    report = shown.report
+    if not (report.reason or report.message):
+        return NOTHING
+    content = [text(clip(report.message or "", MAX_TEXT)), Markup(" ")]
+    if report.reason:
+        offset = ""
+        if report.offset is not None:
+            offset = f" at byte {report.offset:,}"
+        code = element("code", {}, text(clip(report.reason, MAX_TEXT)), plain(offset))
+        advice = advise(report.reason, report.run, shown.environment_options)
+        content += [code, aside(advice)]
+    return element("p", {"id": "cause"}, *content)
+
+
+def _route(shown: Shown) -> Markup:
+    """Return where the run read and wrote, when, and the next command."""
+    report = shown.report
+    pairs = [
+        ("Source", text(clip(str(report.source).split("?", 1)[0], 2 * MAX_NAME))),
+        ("Destination", text(clip(str(report.destination), 2 * MAX_NAME))),
+        ("Started", plain(_show_moment(report.started))),
+        ("Ended", plain(_show_moment(report.finished))),
+        ("Run", text(report.run)),
+    ]
+    if shown.next_command:
+        pairs.append(("Next", _command(shown.next_command)))
+    return Markup(
+        "".join(
+            element("dt", {}, plain(name)) + element("dd", {}, value)
+            for name, value in pairs
+            if value
+        )
+    )
+
+
+def _show_moment(seconds: float) -> str:
+    if not seconds:
+        return ""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _command(command: str) -> Markup:
+    """Return a command and a button that copies it.
+
+    The button is hidden until the page's script runs: it does nothing without the script.
+    """
+    attributes = {
+        "id": "copy",
+        "type": "button",
+        "hidden": "hidden",
+        "value": command,
+        "aria-label": "Copy the next command",
+    }
+    return Markup(text(command) + " " + element("button", attributes, plain("Copy")))
