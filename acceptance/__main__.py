@@ -152,7 +152,6 @@ def _remove(site: Site) -> bool:
 
 
 def _say(line: str) -> None:
-    """Print a line at once."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 

@@ -64,7 +64,6 @@ class Archive:
     cut: int = 0
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the archive's bytes in order."""
         layout = ArchiveLayout()
         for member in self.members():
             yield layout.open_member(member.name, member.content)
@@ -81,7 +80,6 @@ class _PieceReader:
         self._left = b""
 
     def read(self, size: int = sys.maxsize) -> bytes:
-        """Return the next bytes, fewer than `size` at the end."""
         found = [self._left]
         while sum(map(len, found)) < size and (piece := next(self._pieces, None)) is not None:
             found.append(piece)

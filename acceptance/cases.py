@@ -68,13 +68,12 @@ def expect_equal(
     found = site.verify(put, password)
     wanted = {"missing": len(but)} if but else {}
     if found.counts != wanted or found.equal != found.members - len(but):
-        raise Mismatch(differences(found))
+        raise Mismatch(_differences(found))
     if found.members != put.archive.count:
         raise Mismatch(f"the directory lists {found.members:,} of {put.archive.count:,} members")
 
 
-def differences(found: Verification) -> str:
-    """Return the result of a verify, in one line."""
+def _differences(found: Verification) -> str:
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.counts.items())
     first = f", first {found.differences[0].key}" if found.differences else ""
     return f"verify: {found.equal:,} of {found.members:,} equal; {kinds}{first}"
@@ -93,8 +92,7 @@ def small_archive(count: int, size: int = SMALL_BYTES, share: float = SHARE) -> 
     return Archive(partial(small_members, count, size, share), count)
 
 
-def one_member(member: Member) -> Archive:
-    """Return an archive of one member."""
+def _one_member(member: Member) -> Archive:
     return Archive(lambda: iter((member,)), 1)
 
 
@@ -109,43 +107,38 @@ def above_direct(tuning: Tuning) -> int:
     return min(DIRECT_MEMBER_BYTES, tuning.max_direct_bytes) if tuning.max_direct_members else 0
 
 
-def expect_kind(site: Site, put: Put, kind: TaskKind) -> None:
-    """Check the kind of task that extracted an archive's only member."""
+def _expect_kind(site: Site, put: Put, kind: TaskKind) -> None:
     kinds = site.runs.records(put.run).read_plan().kinds
     if kinds != {kind.value: 1}:
         raise Mismatch(f"the member was done as {', '.join(kinds) or 'nothing'}, not as {kind}")
 
 
-def do_small(site: Site, *, name: str, count: int) -> Done:
-    """Extract `count` small members."""
+def _do_small(site: Site, *, name: str, count: int) -> Done:
     put = site.put(name, small_archive(count))
     report = complete(site, put)
     way = "a direct run" if site.runs.state(put.run) is None else "an execution"
     return Done(f"{report.verdict}, {count:,} equal, by {way}", (report,))
 
 
-def do_stored(site: Site) -> Done:
-    """Copy one stored member server-side."""
+def _do_stored(site: Site) -> Done:
     tuning = site.defaults.tuning
     size = round(max(tuning.copy_from, tuning.small_member, above_direct(tuning)) * ABOVE)
-    put = site.put("stored", one_member(stored_member("copied.bin", size)))
+    put = site.put("stored", _one_member(stored_member("copied.bin", size)))
     report = complete(site, put)
     kind = TaskKind.STREAM if site.defaults.own.options.as_gzip else TaskKind.COPY
-    expect_kind(site, put, kind)
+    _expect_kind(site, put, kind)
     return Done(f"{report.verdict}, {kind} of {size / MIB:.1f} MiB", (report,))
 
 
-def do_split(site: Site) -> Done:
-    """Split one huge deflated member."""
-    put = site.put("split", one_member(split_member(site)))
+def _do_split(site: Site) -> Done:
+    put = site.put("split", _one_member(_split_member(site)))
     report = complete(site, put)
-    expect_kind(site, put, TaskKind.SCAN)
+    _expect_kind(site, put, TaskKind.SCAN)
     tasks = site.runs.records(put.run).read_plan().tasks
     return Done(f"{report.verdict}, {tasks} segments", (report,))
 
 
-def split_member(site: Site) -> Member:
-    """Return a deflated member that the deployed environment splits."""
+def _split_member(site: Site) -> Member:
     return large_member("huge.txt", split_size(site.defaults.tuning, SHARE * 0.85), SHARE)
 
 
@@ -216,12 +209,11 @@ def published_archive(one: Published, *, full: bool) -> Archive:
     """Return the archive: with fewer members at the small scale, or a smaller one."""
     divisor = 1 if full else one.divisor
     if one.members == 1:
-        return one_member(large_member("huge.txt", one.size // divisor, one.share))
+        return _one_member(large_member("huge.txt", one.size // divisor, one.share))
     return small_archive(one.members // divisor, one.size, one.share)
 
 
-def do_published(site: Site, *, one: Published, full: bool) -> Done:
-    """Extract a published archive."""
+def _do_published(site: Site, *, one: Published, full: bool) -> Done:
     archive = published_archive(one, full=full)
     put = site.put(f"published-{one.name}", archive)
     report = complete(site, put)
@@ -235,16 +227,16 @@ def published_cases(*, full: bool) -> list[Case]:
     """Return the cases of the published archives."""
     sizes = {one.name: "as published" if full else f"1/{one.divisor:,}" for one in PUBLISHED}
     return [
-        Case(one.name, f"COMPLETED, {sizes[one.name]}", partial(do_published, one=one, full=full))
+        Case(one.name, f"COMPLETED, {sizes[one.name]}", partial(_do_published, one=one, full=full))
         for one in PUBLISHED
     ]
 
 
 CASES = (
-    Case("tiny", "COMPLETED, 5 equal", partial(do_small, name="tiny", count=TINY)),
-    Case("members", "COMPLETED, 5,000 equal", partial(do_small, name="members", count=MANY)),
-    Case("stored", "COMPLETED, copied server-side", do_stored),
-    Case("split", "COMPLETED, in several segments", do_split),
+    Case("tiny", "COMPLETED, 5 equal", partial(_do_small, name="tiny", count=TINY)),
+    Case("members", "COMPLETED, 5,000 equal", partial(_do_small, name="members", count=MANY)),
+    Case("stored", "COMPLETED, copied server-side", _do_stored),
+    Case("split", "COMPLETED, in several segments", _do_split),
     Case("encrypted", "COMPLETED, 20 equal", do_encrypted),
     Case("corrupt", "COMPLETED_WITH_ERRORS, one member", do_corrupt),
     Case("refused", "REJECTED, nothing written", do_refused),

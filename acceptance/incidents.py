@@ -121,13 +121,12 @@ def stop_at_work(site: Site, name: str) -> tuple[Put, Report]:
         _, said = site.call("abort", put.run, "--env", site.environment)
         report = site.wait_report(put)
         if ": stopped; " in said and report.verdict is not Verdict.COMPLETED:
-            check_stopped(site, put, report)
+            _check_stopped(site, put, report)
             return put, report
     raise Mismatch(f"s3unzip abort came too late each time: {verdict_line(report)}")
 
 
-def check_stopped(site: Site, put: Put, report: Report) -> None:
-    """Check what an aborted run left."""
+def _check_stopped(site: Site, put: Put, report: Report) -> None:
     state = site.runs.state(put.run)
     if state != "ABORTED":
         raise Mismatch(f"the execution is {state} after s3unzip abort")
@@ -138,14 +137,12 @@ def check_stopped(site: Site, put: Put, report: Report) -> None:
         raise Mismatch(f"{len(uploads['Uploads'])} incomplete uploads are left")
 
 
-def do_abort(site: Site) -> Done:
-    """Stop an active run."""
+def _do_abort(site: Site) -> Done:
     _, report = stop_at_work(site, "abort")
     return Done(f"ABORTED, {report.missing:,} of {report.members:,} not done", (report,))
 
 
-def do_resume(site: Site) -> Done:
-    """Continue a stopped run with ``s3unzip resume``."""
+def _do_resume(site: Site) -> Done:
     put, stopped = stop_at_work(site, "resume")
     site.call("resume", put.run, "--env", site.environment)
     report = site.wait_report(put, after=stopped.finished)
@@ -214,7 +211,7 @@ def _names(listing: str, put: Put) -> bool:
 INCIDENTS = (
     Case("duplicate", "one run, one event, no second PUT", do_duplicate),
     Case("overwrite", "the new one complete, no mix", do_overwrite),
-    Case("abort", "ABORTED, nothing incomplete left", do_abort),
-    Case("resume", "COMPLETED after s3unzip resume", do_resume),
+    Case("abort", "ABORTED, nothing incomplete left", _do_abort),
+    Case("resume", "COMPLETED after s3unzip resume", _do_resume),
     Case("missing", "found and started", do_missing),
 )

@@ -58,8 +58,7 @@ def list_versions(s3: Any, place: Place) -> list[Any]:
     ]
 
 
-def list_uploads(s3: Any, place: Place) -> list[dict[str, str]]:
-    """Return the incomplete multipart uploads of a place."""
+def _list_uploads(s3: Any, place: Place) -> list[dict[str, str]]:
     pages = s3.get_paginator("list_multipart_uploads").paginate(
         Bucket=place.bucket, Prefix=place.prefix
     )
@@ -76,7 +75,7 @@ def take_inventory(site: Site) -> Counter[str]:
     found: Counter[str] = Counter()
     for place in list_places(site):
         found[place.name] += len(list_versions(site.s3, place))
-        if uploads := list_uploads(site.s3, place):
+        if uploads := _list_uploads(site.s3, place):
             found[f"uploads of {place.name}"] += len(uploads)
     return found
 
@@ -134,8 +133,7 @@ def _drop(site: Site, url: str) -> int:
 
 
 def _remove(site: Site, place: Place) -> None:
-    """Remove every version and every upload of a place."""
-    for upload in list_uploads(site.s3, place):
+    for upload in _list_uploads(site.s3, place):
         site.s3.abort_multipart_upload(**upload)
     remove_versions(site.runs, place.bucket, place.prefix, lambda key: place.has in key)
 

@@ -41,7 +41,6 @@ class Listener:
         remove_listener(self._site)
 
     def count(self, run: str) -> int:
-        """Return how many events of the run have arrived so far."""
         self._receive()
         return sum(event["detail"].get("run") == run for event in self._seen.values())
 
@@ -71,7 +70,6 @@ class Listener:
         raise Mismatch(f"no event came through a new rule in {PROBES * PROBE_EACH:.0f} s")
 
     def _receive(self) -> bool:
-        """Take all messages; return whether any event has arrived so far."""
         sqs, url = self._site.sqs, self._queue
         wanted = {"QueueUrl": url, "MaxNumberOfMessages": 10, "WaitTimeSeconds": 1}
         while messages := sqs.receive_message(**wanted).get("Messages", []):

@@ -56,7 +56,6 @@ class Put:
 
     @property
     def key(self) -> str:
-        """The archive's key."""
         return self.request.source.key
 
 
@@ -97,12 +96,10 @@ class Site:
         return read_password(self.runs)
 
     def key(self, name: str) -> str:
-        """Return the key of the archive `name`."""
         trigger = self.defaults.own.trigger
         return f"{trigger.prefix}{self.token}/{self.token}-{name}{trigger.suffix}"
 
     def request(self, key: str) -> Request:
-        """Return the request of an event of `key`."""
         return Request(
             Location("s3", self.ingest, key),
             self.defaults.own.destination,
@@ -110,16 +107,13 @@ class Site:
         )
 
     def member_prefix(self, name: str) -> str:
-        """Return the key prefix of the members of the archive `name`."""
         return parse_template(self.request(self.key(name))).prefix
 
     def put(self, name: str, archive: Archive) -> Put:
-        """Put an archive; return it with the id of its run."""
         upload(self.s3, self.ingest, self.key(name), archive)
         return self.find(name, archive)
 
     def find(self, name: str, archive: Archive) -> Put:
-        """Return an existing archive with the id of its run."""
         request = self.request(self.key(name))
         tail = self.runs.stores.source(request.source).tail(request.source, 1)
         return Put(name, archive, request, tail.pin, run_id(request, tail.pin, tail.modified))

@@ -60,9 +60,9 @@ def run_bench(name: str, command: list[str], silence: float = SILENCE_SECONDS) -
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         for line in _lines(process, silence):
             if line is None:
-                say(f"... {name}: at work for {time.monotonic() - began:.0f} s")
+                _say(f"... {name}: at work for {time.monotonic() - began:.0f} s")
                 continue
-            say(line)
+            _say(line)
             match line.split():
                 case [word, figure, value, unit] if word == MARK:
                     outcome.figures.append((figure, value, unit))
@@ -111,8 +111,7 @@ def make_table(outcomes: list[Outcome]) -> list[str]:
     return lines
 
 
-def say(line: str) -> None:
-    """Print a line at once."""
+def _say(line: str) -> None:
     print(line, flush=True)
 
 
@@ -128,11 +127,11 @@ def main() -> int:
         )
     outcomes = []
     for number, name in enumerate(names, 1):
-        say(f"== {name} ({number} of {len(names)}): {describe(name)}")
+        _say(f"== {name} ({number} of {len(names)}): {describe(name)}")
         outcomes.append(run_bench(name, [sys.executable, "-m", f"bench.{name}"]))
-    say("")
+    _say("")
     for line in make_table(outcomes):
-        say(line)
+        _say(line)
     return 1 if any(outcome.exit_code for outcome in outcomes) else 0
 
 

@@ -44,11 +44,9 @@ class Content:
 
     @property
     def compressed_size(self) -> int:
-        """Bytes in the archive."""
         return sum(map(len, self.chunks)) * self.rounds + len(self.end)
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the data in order."""
         for _ in range(self.rounds):
             yield from self.chunks
         yield self.end
@@ -152,7 +150,6 @@ class ArchiveFile:
         self._file.close()
 
     def add(self, name: str, content: Content) -> None:
-        """Write one member."""
         self._file.write(self._layout.open_member(name, content))
         for piece in content.pieces():
             self._file.write(piece)

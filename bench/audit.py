@@ -72,7 +72,6 @@ def judge(report: Mapping[str, Any], *, required: bool) -> tuple[int, str]:
 
 
 def _unreachable() -> str | None:
-    """Return why PyPI is unreachable, None if it is reachable."""
     try:
         with urllib.request.urlopen(ADVISORIES, timeout=SECONDS):
             return None

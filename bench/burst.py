@@ -84,7 +84,6 @@ class Alone:
         return max(0.0, self.archive - TASKS / WORKERS * self.task)
 
     def bound(self, archives: int) -> float:
-        """Return the least seconds of a burst."""
         return archives * TASKS / WORKERS * self.task + self.around
 
 
@@ -92,19 +91,18 @@ def measure_alone(pipeline: DeployedPipeline) -> Alone:
     """Run two archives one after the other; return the seconds of the second, which is warm."""
     seconds, known = 0.0, 0
     for name in ("burst-cold", "burst-warm"):
-        known = len(list_durations(pipeline))
+        known = len(_list_durations(pipeline))
         began = time.perf_counter()
         pipeline.put(f"{name}.zip", make_archive(name))
         report = pipeline.wait(f"{name}.zip")
         seconds = time.perf_counter() - began
         assert report.extracted == TASKS * MEMBERS, report
-    durations = list_durations(pipeline)[known:]
+    durations = _list_durations(pipeline)[known:]
     assert len(durations) == TASKS, durations
     return Alone(seconds, sum(durations) / TASKS)
 
 
-def list_durations(pipeline: DeployedPipeline) -> list[float]:
-    """Return the seconds of each invocation of the extract function so far."""
+def _list_durations(pipeline: DeployedPipeline) -> list[float]:
     logs = pipeline.client("logs")
     (group,) = (
         one["logGroupName"]
@@ -116,15 +114,13 @@ def list_durations(pipeline: DeployedPipeline) -> list[float]:
     return [int(found[1]) / 1_000 for text in messages if (found := DURATION.search(text))]
 
 
-def list_executions(pipeline: DeployedPipeline) -> Iterator[dict[str, Any]]:
-    """Yield all executions."""
+def _list_executions(pipeline: DeployedPipeline) -> Iterator[dict[str, Any]]:
     pages = pipeline.client("stepfunctions").get_paginator("list_executions")
     for page in pages.paginate(stateMachineArn=pipeline.outputs["StateMachineArn"]):
         yield from page["executions"]
 
 
-def list_members(pipeline: DeployedPipeline) -> Iterator[str]:
-    """Yield the keys of the members of the burst."""
+def _list_members(pipeline: DeployedPipeline) -> Iterator[str]:
     pages = pipeline.client("s3").get_paginator("list_objects_v2")
     for page in pages.paginate(Bucket=pipeline.outputs["DestinationBucket"], Prefix="burst-many-"):
         yield from (found["Key"] for found in page.get("Contents", []))
@@ -152,7 +148,7 @@ def follow_burst(
     while time.perf_counter() - began < LIMIT_SECONDS:
         ended = sum(
             one["status"] != "RUNNING" and one["name"] not in before
-            for one in list_executions(pipeline)
+            for one in _list_executions(pipeline)
         )
         if ended >= ARCHIVES:
             break
@@ -163,14 +159,13 @@ def follow_burst(
     return time.perf_counter() - began, small
 
 
-def print_burst(pipeline: DeployedPipeline, before: set[str]) -> None:
-    """Print how the runs ended."""
-    found = [one for one in list_executions(pipeline) if one["name"] not in before]
+def _print_burst(pipeline: DeployedPipeline, before: set[str]) -> None:
+    found = [one for one in _list_executions(pipeline) if one["name"] not in before]
     done = sum(one["status"] == "SUCCEEDED" for one in found)
     print_figure("burst.failed", sum(one["status"] in ENDED_BADLY for one in found), "runs")
     print_figure("burst.unfinished", ARCHIVES - done, "runs")
     print_figure("burst.redriven", sum(bool(one.get("redriveCount")) for one in found), "runs")
-    members = sum(1 for _ in list_members(pipeline))
+    members = sum(1 for _ in _list_members(pipeline))
     print_figure("burst.members_lost", done * TASKS * MEMBERS - members, "members")
 
 
@@ -182,12 +177,12 @@ def measure_burst(pipeline: DeployedPipeline) -> None:
     print_figure("burst.task_alone.s", alone.task, "s")
     print_figure("burst.around.s", alone.around, "s")
     print_step(f"{ARCHIVES} archives of {TASKS} tasks on {WORKERS} workers")
-    before = {one["name"] for one in list_executions(pipeline)}
-    earlier = len(list_durations(pipeline))
+    before = {one["name"] for one in _list_executions(pipeline)}
+    earlier = len(_list_durations(pipeline))
     began = put_archives(pipeline)
     seconds, small = follow_burst(pipeline, before, began)
-    print_burst(pipeline, before)
-    durations = list_durations(pipeline)[earlier:]
+    _print_burst(pipeline, before)
+    durations = _list_durations(pipeline)[earlier:]
     print_figure("burst.invocations", len(durations), "invocations")
     print_figure("burst.workers_busy", sum(durations) / WORKERS / seconds, "x")
     print_figure("burst.makespan.s", seconds, "s")

@@ -39,8 +39,7 @@ def make_archive(members: int) -> bytes:
     return body.getvalue()
 
 
-def measure_demo() -> None:
-    """Run the demo as a user does, with dependencies installed."""
+def _measure_demo() -> None:
     prepare_dependencies()
     print_step(f"the demo, {RUNS} times")
     seconds = [run_command([sys.executable, "-m", "embedded.demo"]).wall for _ in range(RUNS)]
@@ -54,19 +53,18 @@ def measure_runs(folder: Path) -> None:
     with start_aws() as aws:
         pipeline = DeployedPipeline.create(assembly, aws.environment)
         small = make_archive(100)
-        seconds = [time_run(pipeline, f"small-{n}.zip", small, 100) for n in range(RUNS + 1)]
+        seconds = [_time_run(pipeline, f"small-{n}.zip", small, 100) for n in range(RUNS + 1)]
         print_figure("cloud.put_to_done_100.s", median(seconds[1:]), "s")  # the first is cold
         print_figure("cloud.put_to_done_100_cold.s", seconds[0], "s")
         print_step(f"an archive of {MEMBERS:,} members")
-        large = time_run(pipeline, "large.zip", make_archive(MEMBERS), MEMBERS)
+        large = _time_run(pipeline, "large.zip", make_archive(MEMBERS), MEMBERS)
         print_figure(f"cloud.put_to_done_{MEMBERS}.s", large, "s")
         print_step(f"an archive of {TASKS:,} tasks")
         print_figure("cloud.map_tasks_survived", survive_tasks(pipeline, TASKS), "tasks")
-        print_figure("cloud.input.bytes", largest_input(pipeline), "bytes")
+        print_figure("cloud.input.bytes", _largest_input(pipeline), "bytes")
 
 
-def time_run(pipeline: DeployedPipeline, key: str, archive: bytes, members: int) -> float:
-    """Put an archive and return the seconds until its report, which must be complete."""
+def _time_run(pipeline: DeployedPipeline, key: str, archive: bytes, members: int) -> float:
     started = time.perf_counter()
     pipeline.put(key, archive)
     report = pipeline.wait(key, RUN_SECONDS)
@@ -83,7 +81,7 @@ def survive_tasks(pipeline: DeployedPipeline, tasks: int) -> int:
     """
     for function in ("IntakeFunction", "PlanFunction"):
         _change_tuning(pipeline, pipeline.outputs[function])
-    time_run(pipeline, "many-tasks.zip", make_archive(tasks), tasks)
+    _time_run(pipeline, "many-tasks.zip", make_archive(tasks), tasks)
     run = pipeline.find_run("many-tasks.zip")
     assert run is not None
     plan = pipeline.plan(run)
@@ -93,7 +91,6 @@ def survive_tasks(pipeline: DeployedPipeline, tasks: int) -> int:
 
 
 def _change_tuning(pipeline: DeployedPipeline, function: str) -> None:
-    """Let a function that plans cut one task for each member."""
     client = pipeline.client("lambda")
     told = client.get_function_configuration(FunctionName=function)["Environment"]["Variables"]
     tuning = json.loads(told.get(Variable.TUNING.value, "{}")) | ONE_EACH
@@ -101,8 +98,7 @@ def _change_tuning(pipeline: DeployedPipeline, function: str) -> None:
     client.update_function_configuration(FunctionName=function, Environment={"Variables": told})
 
 
-def largest_input(pipeline: DeployedPipeline) -> int:
-    """Return the bytes of the largest input of an execution."""
+def _largest_input(pipeline: DeployedPipeline) -> int:
     states, machine = pipeline.client("stepfunctions"), pipeline.outputs["StateMachineArn"]
     arns = [
         one["executionArn"] for one in states.list_executions(stateMachineArn=machine)["executions"]
@@ -110,8 +106,7 @@ def largest_input(pipeline: DeployedPipeline) -> int:
     return max(len(states.describe_execution(executionArn=arn)["input"]) for arn in arns)
 
 
-def measure_asset(folder: Path) -> None:
-    """Build the asset as `cdk deploy` does."""
+def _measure_asset(folder: Path) -> None:
     print_step("building the asset")
     build_bundle(folder / "lambda")
     size = sum(path.stat().st_size for path in (folder / "lambda").rglob("*") if path.is_file())
@@ -166,11 +161,11 @@ def main() -> None:
     """Print all figures."""
     with tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as scratch:
         folder = Path(scratch)
-        measure_asset(folder)
+        _measure_asset(folder)
         measure_synthesis(folder)
         measure_imports(folder)
         measure_runs(folder)
-    measure_demo()
+    _measure_demo()
 
 
 if __name__ == "__main__":

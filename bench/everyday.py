@@ -74,7 +74,6 @@ class PlainLambda:
     pipeline: DeployedPipeline
 
     def deploy(self) -> None:
-        """Make functions, queue, rule and buckets."""
         client = self.pipeline.client
         for bucket in ("plain-queued", "plain-notified", "plain-out"):
             client("s3").create_bucket(Bucket=bucket)
@@ -136,16 +135,14 @@ class PlainLambda:
         )
 
     def time(self, bucket: str, number: int) -> float:
-        """Put an archive; return the seconds until its last member is there."""
         s3, key = self.pipeline.client("s3"), f"{bucket}-{number}.zip"
         began = time.perf_counter()
         s3.put_object(Bucket=bucket, Key=key, Body=make_archive(number))
-        wait_for(s3, "plain-out", f"{key}/{MEMBERS - 1}.json")
+        _wait_for(s3, "plain-out", f"{key}/{MEMBERS - 1}.json")
         return time.perf_counter() - began
 
 
-def wait_for(s3: Any, bucket: str, key: str) -> None:
-    """Wait until an object is there."""
+def _wait_for(s3: Any, bucket: str, key: str) -> None:
     looks = {"Delay": LOOK_SECONDS, "MaxAttempts": MAX_LOOKS}
     s3.get_waiter("object_exists").wait(Bucket=bucket, Key=key, WaiterConfig=looks)
 
@@ -161,7 +158,7 @@ def time_direct_run(pipeline: DeployedPipeline, number: int) -> tuple[float, Rep
     )
     modified = s3.head_object(Bucket=bucket, Key=key)["LastModified"].timestamp()
     run = run_id(request, Pin(len(body), put["ETag"], put.get("VersionId")), modified)
-    wait_for(s3, pipeline.outputs["WorkBucket"], f"runs/{run}/report.json")
+    _wait_for(s3, pipeline.outputs["WorkBucket"], f"runs/{run}/report.json")
     seconds = time.perf_counter() - began
     report = decode(pipeline.read(f"runs/{run}/report.json") or b"", Report)
     assert (report.verdict, report.extracted) == (Verdict.COMPLETED, MEMBERS), report
@@ -182,8 +179,7 @@ def measure_left(pipeline: DeployedPipeline, report: Report) -> None:
     print_figure("everyday.objects_left", left, "objects")
 
 
-def count_invocations(pipeline: DeployedPipeline, run: str) -> int:
-    """Return how many invocations logged something of a run."""
+def _count_invocations(pipeline: DeployedPipeline, run: str) -> int:
     requests = set()
     for line in pipeline.logs().splitlines():
         if run in line and line.startswith("{"):
@@ -221,7 +217,7 @@ def main() -> None:
             print_figure("everyday.vs_plain_lambda", ours / queued, "x")
             _, report = time_direct_run(pipeline, REPEATS + 1)
             measure_left(pipeline, report)
-            print_figure("everyday.invocations", count_invocations(pipeline, report.run), "calls")
+            print_figure("everyday.invocations", _count_invocations(pipeline, report.run), "calls")
 
 
 if __name__ == "__main__":

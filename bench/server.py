@@ -75,7 +75,6 @@ def s3_server(*, in_memory: bool = False) -> Iterator[str]:
 
 
 def _takes_attributes(folder: Path) -> bool:
-    """Return whether files in `folder` support the attributes that VersityGW needs."""
     try:
         with tempfile.NamedTemporaryFile(dir=folder) as file:
             os.setxattr(file.name, "user.s3unzip", b"")

@@ -67,8 +67,7 @@ def measure_pair(members: int, turn: int, peer: Peer) -> Pair:
     return pair
 
 
-def print_ratios(members: int, peer: Peer, pairs: Sequence[Pair]) -> None:
-    """Print what the pairs of one archive show."""
+def _print_ratios(members: int, peer: Peer, pairs: Sequence[Pair]) -> None:
     name = f"sizes.{members}"
     print_figure(f"{name}.cpu", median([pair.ours.cpu for pair in pairs]), "s")
     cpu = median([pair.ours.cpu / pair.peer.cpu for pair in pairs])
@@ -113,7 +112,7 @@ def main() -> None:
             body = make_archive(members)
             client.put_object(Bucket="source", Key=f"{members}.zip", Body=body)
             pairs = [measure_pair(members, turn, peer) for turn in range(RUNS)]
-            print_ratios(members, peer, pairs)
+            _print_ratios(members, peer, pairs)
         print_step("the start of each command")
         with tempfile.TemporaryDirectory() as folder:
             measure_starts(Path(folder))

@@ -68,7 +68,6 @@ class LimitedArchive:
         self._link = link
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield a range at the speed of the link."""
         for piece in self._archive.stream(want):
             self._link.carry(len(piece))
             yield piece
@@ -82,15 +81,12 @@ class LimitedSource(ArchiveSource):
         self._link = link
 
     def tail(self, location: Location, length: int) -> Tail:
-        """Return the end of an archive."""
         return self._source.tail(location, length)
 
     def stat(self, location: Location) -> Tail:
-        """Return the current version."""
         return self._source.stat(location)
 
     def open(self, location: Location, pin: Pin) -> LimitedArchive:
-        """Return the reader."""
         return LimitedArchive(self._source.pinned(location, pin), self._link)
 
 
@@ -102,14 +98,12 @@ class LimitedFolder(FolderDestination):
         self._link = link
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
-        """Write a file after it passed the link."""
         self._link.carry(len(body))
         super().put(key, body, facts, if_absent=if_absent)
 
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
     ) -> Part:
-        """Write a part after it passed the link."""
         self._link.carry(len(body))
         return super().upload_part(upload, number, offset, body, crc32)
 
@@ -126,11 +120,9 @@ class LimitedStores:
         self._lock = threading.Lock()
 
     def source(self, location: Location) -> LimitedSource:
-        """Return the reading side."""
         return LimitedSource(self._stores.source(location), self._in)
 
     def destination(self, location: Location) -> LimitedFolder:
-        """Return the writing side."""
         with self._lock:
             if location.key not in self._folders:
                 self._folders[location.key] = LimitedFolder(location.key, self._out)
@@ -148,7 +140,6 @@ class Maker:
     def __call__(
         self, clock: Clock, progress: Progress | None = None, ask: AskForKeys | None = None
     ) -> Context:
-        """Return the context."""
         config = StoreConfig(Location("file", "", f"{self.home}/work/"))
         stores = open_stores(config, ask=ask)
         return Context(
@@ -176,7 +167,6 @@ class Case:
         )
 
     def seconds(self, workers: int | None) -> float:
-        """Extract with `workers` workers, or as one stream; return the seconds."""
         tuning = self.tuning if workers else replace(self.tuning, split_from=NEVER)
         home = tempfile.mkdtemp(dir=self.folder)
         maker = Maker(home, tuning, RATE)
@@ -229,7 +219,6 @@ def _print_speedups(split: Case, stream: Case) -> None:
 
 
 def _print_cpu(members: dict[str, bytes]) -> None:
-    """Print the CPU of all steps relative to one inflate, and of one search, in this process."""
     print_step(f"CPU of splitting members of {CPU_SIZE / MIB:.0f} MiB")
     ratios, searches = [], []
     for name, member in members.items():
@@ -254,7 +243,6 @@ def _print_cpu(members: dict[str, bytes]) -> None:
 
 
 def _split_once(data: bytes) -> int:
-    """Do all steps of splitting and discard the output; return its size."""
     layout = cut(len(data), -(-len(data) // CPU_SEGMENTS))
     read = partial(_read, data)
     scans = (scan_segment(layout, segment, read) for segment in range(layout.count))

@@ -163,7 +163,6 @@ def _environment(section: type[Section], path: str, *, many: bool = False) -> It
 
 
 def _allowed(schema: dict[str, Any]) -> str:
-    """Return in words what a JSON schema lets through."""
     options = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"]
     texts = []
     for one in options:

@@ -98,7 +98,6 @@ def _summarize(names: list[str]) -> str:
 
 
 def _first_sentences(value: object) -> str:
-    """Return a docstring's first paragraph."""
     return _marked((inspect.getdoc(value) or "").split("\n\n")[0].replace("\n", " "))
 
 

@@ -52,8 +52,7 @@ def make_archive(members: int = MEMBERS, seed: int = 1) -> bytes:
     return body.getvalue()
 
 
-def watch_run(pipeline: DeployedPipeline, key: str, display: RunDisplay) -> Report:
-    """Show the run of `key` until it has ended; return its report."""
+def _watch_run(pipeline: DeployedPipeline, key: str, display: RunDisplay) -> Report:
     deadline = time.monotonic() + RUN_SECONDS
     while time.monotonic() < deadline:
         run = pipeline.find_run(key)
@@ -100,8 +99,7 @@ def show_around(console: Console, aws: EmbeddedAws, pipeline: DeployedPipeline) 
         console.print(f"  {command}", soft_wrap=True)
 
 
-def run_demo(archive: Path | None, *, keep: bool, console: Console) -> Report:
-    """Run the demo once; return the report."""
+def _run_demo(archive: Path | None, *, keep: bool, console: Console) -> Report:
     started = time.monotonic()
 
     def step(what: str) -> None:
@@ -124,7 +122,7 @@ def run_demo(archive: Path | None, *, keep: bool, console: Console) -> Report:
         pipeline.put(key, body)
         step(f"{len(body):,} bytes put to s3://{pipeline.outputs['IngestBucket']}/{key}")
         with RunDisplay(console) as display:
-            report = watch_run(pipeline, key, display)
+            report = _watch_run(pipeline, key, display)
         step("run ended")
         console.print()
         print_report(report)
@@ -151,7 +149,7 @@ def main() -> None:
         sys.exit(f"{chosen.archive}: no such file")
     console = Console(stderr=True, highlight=False)
     try:
-        report = run_demo(chosen.archive, keep=chosen.keep, console=console)
+        report = _run_demo(chosen.archive, keep=chosen.keep, console=console)
     except (EmbeddedAwsError, BundleError) as error:
         sys.exit(str(error))
     except KeyboardInterrupt:

@@ -42,7 +42,6 @@ class Assembly:
 
     @property
     def template(self) -> Path:
-        """The template's file, untouched."""
         return self.folder / f"{self.stack}.template.json"
 
     def assets(self) -> list[tuple[Path, str, str]]:

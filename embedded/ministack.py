@@ -112,7 +112,6 @@ class EmbeddedAws:
             self._folder = None
 
     def reset(self) -> None:
-        """Delete every resource and object."""
         status = self._ask("POST", "/_ministack/reset")
         if status != 200:
             raise EmbeddedAwsError(f"reset was answered with {status}\n{self._last_words()}")

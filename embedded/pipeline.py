@@ -30,17 +30,14 @@ class DeployedPipeline:
 
     @classmethod
     def create(cls, assembly: Assembly, variables: Mapping[str, str]) -> DeployedPipeline:
-        """Deploy the stack and return it."""
         return cls(variables, deploy(assembly, variables))
 
     def client(self, service: str) -> Any:
-        """Return the boto3 client of a service."""
         if service not in self._clients:
             self._clients[service] = make_client(service, self.variables)
         return self._clients[service]
 
     def put(self, key: str, body: bytes) -> None:
-        """Put an archive into the ingest bucket."""
         self.client("s3").put_object(Bucket=self.outputs["IngestBucket"], Key=key, Body=body)
 
     def runs(self) -> list[str]:
@@ -103,7 +100,6 @@ class DeployedPipeline:
         raise EmbeddedAwsError(f"no report of {key} in {seconds:.0f} s\n{self.logs()}")
 
     def extract(self, key: str, body: bytes) -> Report:
-        """Put an archive into the ingest bucket; return the report when its run has ended."""
         self.put(key, body)
         return self.wait(key)
 
@@ -118,13 +114,11 @@ class DeployedPipeline:
         return body
 
     def members(self, prefix: str = "") -> dict[str, bytes]:
-        """Return the destination's objects below `prefix`, whole."""
         s3, bucket = self.client("s3"), self.outputs["DestinationBucket"]
         keys = self.member_keys(prefix)
         return {key: s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
 
     def member_keys(self, prefix: str = "") -> list[str]:
-        """Return the keys of the destination's objects below `prefix`."""
         pages = self.client("s3").get_paginator("list_objects_v2")
         listed = pages.paginate(Bucket=self.outputs["DestinationBucket"], Prefix=prefix)
         return [found["Key"] for page in listed for found in page.get("Contents", [])]

@@ -45,25 +45,21 @@ class House:
     places: list[str] = field(default_factory=list)
 
 
-def list_files(root: Path, folder: str) -> list[Path]:
-    """Return the Python files below a folder."""
+def _list_files(root: Path, folder: str) -> list[Path]:
     files = sorted((root / folder).rglob("*.py"))
     return [path for path in files if not SKIPPED & set(path.relative_to(root).parts)]
 
 
-def count_lines(path: Path) -> int:
-    """Return the lines of a file."""
+def _count_lines(path: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
 
 
-def parse(path: Path) -> ast.Module:
-    """Return the syntax tree of a file."""
+def _parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def count_thoughts(files: list[Path]) -> int:
-    """Return the thoughts of all files."""
-    return sum(weigh(node) for path in files for node in ast.walk(parse(path)))
+def _count_thoughts(files: list[Path]) -> int:
+    return sum(weigh(node) for path in files for node in ast.walk(_parse(path)))
 
 
 def weigh(node: ast.AST) -> int:
@@ -137,20 +133,19 @@ def find_imports(tree: ast.Module, modules: set[str]) -> Iterator[str]:
 
 def find_circles(files: list[Path], root: Path) -> list[str]:
     """Return the modules that import themselves by way of others; parent packages do not count."""
-    paths = {name_module(path, root): path for path in files}
+    paths = {_name_module(path, root): path for path in files}
     imports = {
         module: {
             target
-            for target in find_imports(parse(path), set(paths))
+            for target in find_imports(_parse(path), set(paths))
             if target in paths and target != module and not module.startswith(f"{target}.")
         }
         for module, path in paths.items()
     }
-    return sorted(module for module in imports if module in find_reachable(module, imports))
+    return sorted(module for module in imports if module in _find_reachable(module, imports))
 
 
-def find_reachable(start: str, imports: dict[str, set[str]]) -> set[str]:
-    """Return all modules that a module imports, directly or by way of others."""
+def _find_reachable(start: str, imports: dict[str, set[str]]) -> set[str]:
     reachable: set[str] = set()
     waiting = list(imports[start])
     while waiting:
@@ -161,16 +156,15 @@ def find_reachable(start: str, imports: dict[str, set[str]]) -> set[str]:
     return reachable
 
 
-def name_module(path: Path, root: Path) -> str:
-    """Return the dotted name of a module of the package."""
+def _name_module(path: Path, root: Path) -> str:
     parts = path.relative_to(root / PACKAGE).with_suffix("").parts
     return ".".join(["s3unzip", *(part for part in parts if part != "__init__")])
 
 
 def measure_package(root: Path, house: House) -> None:
     """Add the figures of the package's code to the house."""
-    files = list_files(root, PACKAGE)
-    trees = [parse(path) for path in files]
+    files = _list_files(root, PACKAGE)
+    trees = [_parse(path) for path in files]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     counts: Counter[str] = Counter()
     for path, tree in zip(files, trees, strict=True):
@@ -194,14 +188,14 @@ def measure_package(root: Path, house: House) -> None:
         "package thoughts": sum(map(weigh, nodes)),
         "package modules": len(files),
         "package classes": classes.total(),
-        "files above 450 lines": sum(count_lines(path) > MAX_FILE_LINES for path in files),
+        "files above 450 lines": sum(_count_lines(path) > MAX_FILE_LINES for path in files),
         "longest function": max(functions, default=0),
         "tuple assignments": counts["tuple assignments"],
-        "conditional expressions, per 1,000 statements": per(1000, conditionals, statements),
+        "conditional expressions, per 1,000 statements": _per(1000, conditionals, statements),
         "calls with 5 or more positional arguments": counts[
             "calls with 5 or more positional arguments"
         ],
-        "generic names, % of names stored": per(100, counts["generic names"], names),
+        "generic names, % of names stored": _per(100, counts["generic names"], names),
         "questions by scheme outside of stores/": counts["questions by scheme outside of stores/"],
         "modules in import circles": len(circles),
         "class names used twice": sum(count > 1 for count in classes.values()),
@@ -209,8 +203,7 @@ def measure_package(root: Path, house: House) -> None:
     }
 
 
-def per(scale: int, part: int, whole: int) -> float:
-    """Return a share of a whole, to one decimal."""
+def _per(scale: int, part: int, whole: int) -> float:
     return round(scale * part / max(1, whole), 1)
 
 
@@ -234,12 +227,12 @@ def measure(root: Path) -> House:
     house = House()
     measure_package(root, house)
     assets = [path for path in (root / PACKAGE).rglob("*") if path.suffix in ASSETS]
-    apparatus = [path for folder in APPARATUS for path in list_files(root, folder)]
+    apparatus = [path for folder in APPARATUS for path in _list_files(root, folder)]
     house.figures |= {
-        "infra thoughts": count_thoughts(list_files(root, "infra")),
-        "tests thoughts": count_thoughts(list_files(root, "tests")),
-        "embedded, bench, acceptance, tools, docs: thoughts": count_thoughts(apparatus),
-        "lines of js, css and html in the package": sum(map(count_lines, assets)),
+        "infra thoughts": _count_thoughts(_list_files(root, "infra")),
+        "tests thoughts": _count_thoughts(_list_files(root, "tests")),
+        "embedded, bench, acceptance, tools, docs: thoughts": _count_thoughts(apparatus),
+        "lines of js, css and html in the package": sum(map(_count_lines, assets)),
         "how-tos": len(list((root / "docs" / "howto").glob("*.md"))),
     }
     tool = root / ".venv" / "bin" / "s3unzip"

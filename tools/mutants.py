@@ -80,7 +80,6 @@ class Mutant:
     after: str
 
     def apply(self, source: bytes) -> bytes:
-        """Return the source with the fault in it."""
         return source[: self.start] + self.after.encode() + source[self.end :]
 
 
@@ -129,7 +128,6 @@ class _Finder(ast.NodeVisitor):
         self._functions = 0  # that we are in
 
     def visit(self, node: ast.AST) -> None:
-        """Add the mutants of `node`, then of what is in it."""
         if _is_skipped(node):
             return
         # What stands outside of functions are tables: a test of each value would repeat it.

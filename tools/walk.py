@@ -47,7 +47,6 @@ class Walk:
 
     @property
     def modules(self) -> set[str]:
-        """The files of the functions."""
         return {module for module, _ in self.functions}
 
 

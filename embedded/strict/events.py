@@ -95,7 +95,6 @@ def _give_up(
 
 
 def _put_message(queue_arn: str, body: str, attributes: dict[str, str]) -> None:
-    """Put a message into a queue, as a service of AWS does, over TLS."""
     message = {
         "QueueUrl": _sqs._queue_url(queue_arn.rsplit(":", 1)[-1]),
         "MessageBody": body,

@@ -198,7 +198,6 @@ def _function(reference: str) -> tuple[dict[str, Any] | None, str]:
 
 
 def _refused(name: str, queue: str, actions: tuple[str, ...]) -> list[str]:
-    """Return those of the actions that the function's role may not do on the queue."""
     role = str(((_lambda._functions.get(name) or {}).get("config") or {}).get("Role", ""))
     if not role or not rights.are_checked():
         return []

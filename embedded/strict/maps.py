@@ -50,7 +50,6 @@ class MapRun:
     children: list[dict[str, Any]] = field(default_factory=list)
 
     def move(self, child: dict[str, Any], status: str) -> None:
-        """Give a child its status, and count it."""
         for counts in (self.record["itemCounts"], self.record["executionCounts"]):
             counts[COUNTED[child["status"]]] -= 1
             counts[COUNTED[status]] += 1
@@ -215,7 +214,6 @@ class _Children:
         future.add_done_callback(lambda ended: self._done.put((child, ended)))
 
     def _settle_one(self) -> None:
-        """Wait a moment for a child's end and record it."""
         try:
             child, future = self._done.get(timeout=POLL_SECONDS)
         except queue.Empty:
