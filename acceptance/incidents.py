@@ -84,8 +84,7 @@ def send_event(site: Site, put: Put) -> None:
 
 def snapshot(site: Site, name: str) -> set[tuple[str, str, str]]:
     """Return key, version and time of every object version of an archive's members."""
-    place = member_place(site)._replace(prefix=site.member_prefix(name))
-    found = list_versions(site.s3, place)
+    found = list_versions(site.s3, member_place(site)._replace(prefix=site.member_prefix(name)))
     return {(one["Key"], one["VersionId"], str(one["LastModified"])) for one in found}
 
 

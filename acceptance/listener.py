@@ -87,5 +87,4 @@ def remove_listener(site: Site) -> None:
         events.remove_targets(Rule=site.token, Ids=["queue"], **rule)
         events.delete_rule(Name=site.token, **rule)
     with contextlib.suppress(site.sqs.exceptions.QueueDoesNotExist):
-        url = site.sqs.get_queue_url(QueueName=site.token)["QueueUrl"]
-        site.sqs.delete_queue(QueueUrl=url)
+        site.sqs.delete_queue(QueueUrl=site.sqs.get_queue_url(QueueName=site.token)["QueueUrl"])

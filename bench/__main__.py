@@ -28,7 +28,6 @@ NAMES = (
 )
 AIM_SECONDS = 600.0  # of each bench, on two cores
 SILENCE_SECONDS = 30.0
-MARK = "BENCH"
 
 
 @dataclass(slots=True)
@@ -64,7 +63,7 @@ def run_bench(name: str, command: list[str], silence: float = SILENCE_SECONDS) -
                 continue
             _say(line)
             match line.split():
-                case [word, figure, value, unit] if word == MARK:
+                case [word, figure, value, unit] if word == "BENCH":
                     outcome.figures.append((figure, value, unit))
     outcome.exit_code = process.returncode
     outcome.seconds = time.monotonic() - began

@@ -15,9 +15,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
-ADVISORIES = "https://pypi.org/pypi/pip/json"
 REQUIRE_TOOLS = "S3UNZIP_REQUIRE_TOOLS"
-SECONDS = 10.0
 
 
 def main() -> int:
@@ -73,7 +71,7 @@ def judge(report: Mapping[str, Any], *, required: bool) -> tuple[int, str]:
 
 def _unreachable() -> str | None:
     try:
-        with urllib.request.urlopen(ADVISORIES, timeout=SECONDS):
+        with urllib.request.urlopen("https://pypi.org/pypi/pip/json", timeout=10.0):
             return None
     except (urllib.error.URLError, TimeoutError, OSError) as error:
         return str(getattr(error, "reason", error))

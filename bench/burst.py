@@ -56,9 +56,8 @@ SETTINGS = {
     "tuning.batch_members": MEMBERS,
     "tuning.max_direct_members": TASKS * MEMBERS - 1,
 }
-LIMIT_SECONDS = 500.0  # of the burst, so that the bench ends within ten minutes
-LOOK_SECONDS = 2.0
 ENDED_BADLY = ("FAILED", "TIMED_OUT", "ABORTED")
+LIMIT_SECONDS = 500.0  # of the burst, so that the bench ends within ten minutes
 DURATION = re.compile(r"^REPORT RequestId: \S+\tDuration: (\d+) ms", re.MULTILINE)
 
 
@@ -155,7 +154,7 @@ def follow_burst(
         if small is None and ended >= ARCHIVES // 2:
             print_step(f"{ended} of {ARCHIVES} done, an archive of 5 members now")
             small, _ = time_direct_run(pipeline, 1_000)
-        time.sleep(LOOK_SECONDS)
+        time.sleep(2.0)
     return time.perf_counter() - began, small
 
 
@@ -179,8 +178,7 @@ def measure_burst(pipeline: DeployedPipeline) -> None:
     print_step(f"{ARCHIVES} archives of {TASKS} tasks on {WORKERS} workers")
     before = {one["name"] for one in _list_executions(pipeline)}
     earlier = len(_list_durations(pipeline))
-    began = put_archives(pipeline)
-    seconds, small = follow_burst(pipeline, before, began)
+    seconds, small = follow_burst(pipeline, before, put_archives(pipeline))
     _print_burst(pipeline, before)
     durations = _list_durations(pipeline)[earlier:]
     print_figure("burst.invocations", len(durations), "invocations")

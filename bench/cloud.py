@@ -23,10 +23,8 @@ from s3unzip.settings import PROCESS_VARIABLES, Variable
 
 MEMBERS = int(os.environ.get("S3UNZIP_BENCH_MEMBERS", "50000"))
 TASKS = int(os.environ.get("S3UNZIP_BENCH_TASKS", "10000"))  # in one Distributed Map
-RUN_SECONDS = 1_800.0
 # One task for each member, and few workers, because each worker is a cold start on this machine.
 ONE_EACH = {"batch_members": 1, "max_workers": 8, "max_direct_members": 0}
-HANDLERS = ("intake", "plan", "extract", "settle")
 
 
 def make_archive(members: int) -> bytes:
@@ -67,7 +65,7 @@ def measure_runs(folder: Path) -> None:
 def _time_run(pipeline: DeployedPipeline, key: str, archive: bytes, members: int) -> float:
     started = time.perf_counter()
     pipeline.put(key, archive)
-    report = pipeline.wait(key, RUN_SECONDS)
+    report = pipeline.wait(key, seconds=1_800.0)
     seconds = time.perf_counter() - started
     assert report.verdict is Verdict.COMPLETED, report
     assert (report.extracted, report.missing) == (members, 0), report
@@ -118,8 +116,7 @@ def measure_synthesis(folder: Path) -> None:
     words = [str(COMMAND), "synth", "--quiet", "-c", "env=dev", "--output", str(folder / "cdk.out")]
     print_step("cdk synth, once to warm up, then measured")
     run_command(words)
-    seconds = [run_command(words).wall for _ in range(RUNS)]
-    print_figure("cloud.cdk_synth.s", median(seconds), "s")
+    print_figure("cloud.cdk_synth.s", median([run_command(words).wall for _ in range(RUNS)]), "s")
 
 
 def measure_imports(folder: Path) -> None:
@@ -141,7 +138,7 @@ def measure_imports(folder: Path) -> None:
         "LAMBDA_TASK_ROOT": str(asset),
         **PROCESS_VARIABLES,
     }
-    for name in HANDLERS:
+    for name in ("intake", "plan", "extract", "settle"):
         print_step(f"importing the handler {name}")
         code = (
             "import time; "

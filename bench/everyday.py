@@ -29,9 +29,6 @@ from s3unzip.run_ids import run_id
 MEMBERS = 5
 REPEATS = 11
 PAUSE = 0.2  # seconds
-LOOK_SECONDS = 0.002
-MAX_LOOKS = 30_000
-TRUST = {"Version": "2012-10-17", "Statement": []}
 PLAIN = """
 import io, json, os, zipfile
 import boto3
@@ -78,7 +75,8 @@ class PlainLambda:
         for bucket in ("plain-queued", "plain-notified", "plain-out"):
             client("s3").create_bucket(Bucket=bucket)
         role = client("iam").create_role(
-            RoleName="plain", AssumeRolePolicyDocument=json.dumps(TRUST)
+            RoleName="plain",
+            AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": []}),
         )["Role"]["Arn"]
         self._connect_queue(self._make_function("plain-queued", role))
         self._connect_notification(self._make_function("plain-notified", role))
@@ -143,7 +141,7 @@ class PlainLambda:
 
 
 def _wait_for(s3: Any, bucket: str, key: str) -> None:
-    looks = {"Delay": LOOK_SECONDS, "MaxAttempts": MAX_LOOKS}
+    looks = {"Delay": 0.002, "MaxAttempts": 30_000}
     s3.get_waiter("object_exists").wait(Bucket=bucket, Key=key, WaiterConfig=looks)
 
 

@@ -16,10 +16,8 @@ from bench.server import s3_server
 from bench.small import make_archive
 
 SIZES = tuple(map(int, os.environ.get("S3UNZIP_BENCH_SIZES", "1,200,2000,20000").split(",")))
-UNSPOOL = os.environ.get("S3UNZIP_BENCH_UNSPOOL", "s3-unspool")
 S3UNZIP = (sys.executable, "-m", "s3unzip")
 ARCHIVE = "s3://source/{members}.zip"
-HANDLERS = ("intake", "plan", "extract", "settle")
 
 
 class Pair(NamedTuple):
@@ -38,7 +36,7 @@ class Peer(NamedTuple):
 
 def find_peer() -> Peer:
     """Return s3-unspool; where it is not installed, the program of `bench.small`."""
-    binary = shutil.which(UNSPOOL)
+    binary = shutil.which(os.environ.get("S3UNZIP_BENCH_UNSPOOL", "s3-unspool"))
     if binary is not None:
         command = (binary, "--quiet", "unzip", ARCHIVE, "s3://peer/{destination}/")
         return Peer("s3_unspool", command)
@@ -89,7 +87,7 @@ def measure_starts(folder: Path) -> None:
         "ls_s3": [*S3UNZIP, "ls", "s3://starts/200.zip"],
         "import": [sys.executable, "-c", "import s3unzip"],
     }
-    for name in HANDLERS:
+    for name in ("intake", "plan", "extract", "settle"):
         commands[f"import_{name}"] = [sys.executable, "-c", f"import s3unzip.aws.{name}"]
     client = boto3.client("s3")
     client.create_bucket(Bucket="starts")
@@ -109,8 +107,7 @@ def main() -> None:
             client.create_bucket(Bucket=bucket)
         for members in SIZES:
             print_step(f"{members:,} members, {RUNS} turns: s3unzip, then {peer.name}")
-            body = make_archive(members)
-            client.put_object(Bucket="source", Key=f"{members}.zip", Body=body)
+            client.put_object(Bucket="source", Key=f"{members}.zip", Body=make_archive(members))
             pairs = [measure_pair(members, turn, peer) for turn in range(RUNS)]
             _print_ratios(members, peer, pairs)
         print_step("the start of each command")

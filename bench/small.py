@@ -80,8 +80,7 @@ def bare() -> None:
     import obstore  # noqa: PLC0415
     from obstore.store import S3Store  # noqa: PLC0415
 
-    client = boto3.client("s3")
-    body = client.get_object(Bucket="source", Key="bench.zip")["Body"].read()
+    body = boto3.client("s3").get_object(Bucket="source", Key="bench.zip")["Body"].read()
     before = time.process_time()
     archive = zipfile.ZipFile(io.BytesIO(body))
     bodies = [(name, archive.read(name)) for name in archive.namelist()]

@@ -140,8 +140,7 @@ class Maker:
     def __call__(
         self, clock: Clock, progress: Progress | None = None, ask: AskForKeys | None = None
     ) -> Context:
-        config = StoreConfig(Location("file", "", f"{self.home}/work/"))
-        stores = open_stores(config, ask=ask)
+        stores = open_stores(StoreConfig(Location("file", "", f"{self.home}/work/")), ask=ask)
         return Context(
             LimitedStores(stores, self.rate), clock, tuning=self.tuning, progress=progress
         )
@@ -193,8 +192,7 @@ def measure_splitting(kinds: Sequence[str] = KINDS) -> None:
         for name in kinds:
             print_step(f"{name}: making a member of {SIZE / MIB:.0f} MiB, and one of an eighth")
             split = _make_case(name, members[name](SIZE), folder)
-            stream = _make_case(f"{name}-stream", members[name](STREAM_SIZE), folder)
-            _print_speedups(split, stream)
+            _print_speedups(split, _make_case(f"{name}-stream", members[name](STREAM_SIZE), folder))
     _print_cpu({name: members[name](CPU_SIZE) for name in kinds})
 
 

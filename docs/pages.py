@@ -32,7 +32,6 @@ WIDTH = 100
 OPTION = re.compile(
     r"^  -.*\n?(?:^ {4,}(?! *-).*\n?)*", re.MULTILINE
 )  # of a help text, with its lines
-MISTAKES = ROOT / "docs" / "mistakes.toml"
 PLACES = {
     "{folder}": "/data",
     "{web}": "https://example.org",
@@ -228,7 +227,9 @@ def make_errors() -> str:
             ("command", "exit code", "what it says"),
             (
                 (f"`s3unzip {_shown(one['command'])}`", str(one["exit"]), _shown(one["says"]))
-                for one in tomllib.loads(MISTAKES.read_text(encoding="utf-8"))["mistake"]
+                for one in tomllib.loads(
+                    (ROOT / "docs" / "mistakes.toml").read_text(encoding="utf-8")
+                )["mistake"]
             ),
         ),
     ]

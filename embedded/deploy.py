@@ -28,7 +28,6 @@ from infra import bundle
 from infra.bundle import ROOT, Target, compile_folder, copy_package
 
 BUILT = ROOT / "build" / "embedded"
-ACCOUNT = "000000000000"
 DEPLOY_SECONDS = 300.0
 QUALIFIER = "hnb659fds"  # CDK's default bootstrap
 
@@ -47,7 +46,7 @@ class Assembly:
     def assets(self) -> list[tuple[Path, str, str]]:
         """Return path, bucket and key of each asset; the template is one of them."""
         files = json.loads((self.folder / f"{self.stack}.assets.json").read_text())["files"]
-        places = {"${AWS::AccountId}": ACCOUNT, "${AWS::Region}": REGION}
+        places = {"${AWS::AccountId}": "000000000000", "${AWS::Region}": REGION}
         found = []
         for file in files.values():
             for destination in file["destinations"].values():

@@ -24,10 +24,7 @@ CEILINGS = ROOT / "tools" / "records" / "ceilings.json"
 PACKAGE = "functions/s3unzip"
 APPARATUS = ("embedded", "bench", "acceptance", "tools", "docs")
 SKIPPED = {"__pycache__", ".venv", "node_modules", "build"}
-ASSETS = {".js", ".css", ".html"}
 
-MAX_FILE_LINES = 450
-MAX_POSITIONAL = 4
 
 # Words that do not say what a name holds.
 GENERIC_WORDS = (
@@ -90,7 +87,7 @@ def find_places(path: Path, tree: ast.Module) -> Iterator[tuple[str, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and count_assigned(node) > 1:
             yield "tuple assignments", describe(path, node)
-        elif isinstance(node, ast.Call) and len(node.args) > MAX_POSITIONAL:
+        elif isinstance(node, ast.Call) and len(node.args) > 4:
             yield "calls with 5 or more positional arguments", describe(path, node)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             if node.id.strip("_") in GENERIC:
@@ -188,7 +185,7 @@ def measure_package(root: Path, house: House) -> None:
         "package thoughts": sum(map(weigh, nodes)),
         "package modules": len(files),
         "package classes": classes.total(),
-        "files above 450 lines": sum(_count_lines(path) > MAX_FILE_LINES for path in files),
+        "files above 450 lines": sum(_count_lines(path) > 450 for path in files),
         "longest function": max(functions, default=0),
         "tuple assignments": counts["tuple assignments"],
         "conditional expressions, per 1,000 statements": _per(1000, conditionals, statements),
@@ -226,7 +223,9 @@ def measure(root: Path) -> House:
     """Return all figures of a checkout."""
     house = House()
     measure_package(root, house)
-    assets = [path for path in (root / PACKAGE).rglob("*") if path.suffix in ASSETS]
+    assets = [
+        path for path in (root / PACKAGE).rglob("*") if path.suffix in {".js", ".css", ".html"}
+    ]
     apparatus = [path for folder in APPARATUS for path in _list_files(root, folder)]
     house.figures |= {
         "infra thoughts": _count_thoughts(_list_files(root, "infra")),

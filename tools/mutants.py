@@ -33,9 +33,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-GROUPS = Path(__file__).with_name("mutants.toml")
 PACKAGE = "s3unzip"
 SECONDS = 3_600.0
+GROUPS = Path(__file__).with_name("mutants.toml")
 MIN_KILLED = 0.9
 MAX_DATA = 6 << 30  # bytes that the tests may allocate
 MAX_SLOWER = 3.0  # times the seconds of the tests without a mutant
@@ -167,8 +167,7 @@ class _Finder(ast.NodeVisitor):
             after = f"({after})"
         where = ".".join(self._inside) or "module"
         name = f"{where}: {_one_line(before)} -> {_one_line(ast.unparse(new))}"
-        line = getattr(node, "lineno", 0)
-        self.found.append(Mutant(name, line, start, end, after))
+        self.found.append(Mutant(name, getattr(node, "lineno", 0), start, end, after))
 
     def _span(self, node: ast.AST) -> tuple[int, int]:
         line, column = node.lineno, node.col_offset  # type: ignore[attr-defined]  # an expr or stmt

@@ -33,7 +33,6 @@ IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 HEIGHT = 1_150  # CSS pixels of the report page
 COLUMNS = 96
 ARCHIVE, DESTINATION = "s3://ingest/orders.zip", "s3://extracted"
-MEMBERS = 20_000
 DONE = 0.3  # from this share on the progress is kept
 FONT_FACE = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # loads a font from another server
 
@@ -49,7 +48,7 @@ def main() -> None:
 def show_terminal(folder: Path) -> str:
     """Run commands against a local S3 server; return what they showed as SVG."""
     body = random.Random(1).randbytes(2_000)  # noqa: S311 - any bytes
-    entries = [Entry(f"2026/{n // 400:03}/order-{n:05}.csv", body, DEFLATE) for n in range(MEMBERS)]
+    entries = [Entry(f"2026/{n // 400:03}/order-{n:05}.csv", body, DEFLATE) for n in range(20_000)]
     with s3_server(in_memory=True):
         client = boto3.client("s3")
         for bucket in ("ingest", "extracted"):

@@ -24,8 +24,6 @@ _sqs: Any = import_module("ministack.services.sqs")
 _evaluator: Any = import_module("ministack.core.iam_evaluator")
 
 SERVICE = "events.amazonaws.com"
-SCANNER = "aws.guardduty"
-ACTIONS = {"sqs": "sqs:SendMessage", "lambda": "lambda:InvokeFunction"}
 _log = logging.getLogger("strict")
 
 
@@ -52,7 +50,7 @@ def _let_scans_in() -> None:
 
     def put(data: dict[str, Any], allow_aws_source: bool = False) -> Any:  # noqa: FBT001, FBT002 - of MiniStack
         sources = {entry.get("Source") for entry in data.get("Entries", [])}
-        return put_events(data, allow_aws_source or sources == {SCANNER})
+        return put_events(data, allow_aws_source or sources == {"aws.guardduty"})
 
     vars(_events)["_put_events"] = put
 
@@ -69,7 +67,7 @@ def problem_of(target: dict[str, Any], rule: str) -> tuple[str, str] | None:
         return None
     if there[service]() is None:
         return "NO_RESOURCE", f"{arn} does not exist"
-    action = ACTIONS[service]
+    action = {"sqs": "sqs:SendMessage", "lambda": "lambda:InvokeFunction"}[service]
     if rights.policy_refuses(SERVICE, action, arn, rule):
         return "NO_PERMISSIONS", f"{SERVICE} is not authorized to perform: {action} on {arn}"
     return None

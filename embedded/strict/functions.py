@@ -36,9 +36,9 @@ POLLERS = 1_000  # of an event source without a maximum, at most: services-sqs-s
 MEMORY = 10_240  # MB
 
 
+DIED = "Worker process died"
 SENT = '"error": str(e), "trace": traceback.format_exc()}'
 NAMED = '"error": str(e), "type": type(e).__name__, "trace": traceback.format_exc()}'
-DIED = "Worker process died"
 ACTIONS = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")  # of SQS
 
 
@@ -132,8 +132,7 @@ def _problem(name: str, wanted: int | None) -> str | None:
     if wanted is None or name not in _lambda._functions:
         return None
     quota: int = _lambda._ACCOUNT_CONCURRENCY_CAP
-    wanted_free = int(os.environ.get("LAMBDA_UNRESERVED_CONCURRENCY", UNRESERVED))
-    least = min(wanted_free, quota)
+    least = min(int(os.environ.get("LAMBDA_UNRESERVED_CONCURRENCY", UNRESERVED)), quota)
     others = sum(value for other, value in _reservations().items() if other != name)
     if quota - others - wanted >= least:
         return None
