@@ -1,11 +1,14 @@
-"""Relative links and pictures in README.md and docs/ lead somewhere."""
+"""What the pages name exists: links of all, tests of semantics.md, files of architecture.md."""
 
+import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.docs.commands import BLOCK, ROOT, show_page
+from tools.walk import walk_member
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -39,3 +42,48 @@ def test_every_page_is_in_the_index() -> None:
     pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]}
     assert not pages - {"index.md"} - linked
     assert not pages - set((ROOT / "mkdocs.yml").read_text(encoding="utf-8").split())
+
+
+PAGE = Path("docs/semantics.md")
+REFERENCE = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
+
+
+@cache
+def _names_in(path: str) -> set[str]:
+    tree = ast.parse(Path(path).read_text())
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def test_each_sentence_has_a_test_that_exists() -> None:
+    """No sentence stands alone, and no name is out of date."""
+    sentences = [line for line in PAGE.read_text().splitlines() if line.startswith("* ")]
+    assert len(sentences) > 40
+    for sentence in sentences:
+        references = REFERENCE.findall(sentence)
+        assert references, sentence
+        for path, name in references:
+            assert name in _names_in(path), f"{path}::{name}"
+
+
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+PLACES = (ROOT, ROOT / "functions" / "s3unzip", ROOT / "tests")
+
+
+def test_every_file_of_the_page_exists() -> None:
+    """A path in the page leads to a file or folder of the checkout, the package or the tests."""
+    named = set(re.findall(r"`([a-z_0-9/]+(?:\.py|/))`", ARCHITECTURE.read_text()))
+    assert len(named) > 30
+    assert [name for name in named if not any((place / name).exists() for place in PLACES)] == []
+
+
+def test_the_walk_is_as_long_as_the_page_says(tmp_path: Path) -> None:
+    """Modules and functions that one member passes differ from the page by a tenth at most."""
+    steps = "|".join(walks := walk_member(tmp_path))
+    row = rf"\| ({steps}) \|.*\| (\d+) modules, (\d+) functions \|$"
+    told = {
+        step: (int(modules), int(functions))
+        for step, modules, functions in re.findall(row, ARCHITECTURE.read_text(), re.MULTILINE)
+    }
+    for step, walk in walks.items():
+        found = len(walk.modules), len(walk.functions)
+        assert found == pytest.approx(told[step], rel=0.1), f"{step}: {found}; update the page"

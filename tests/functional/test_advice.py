@@ -384,7 +384,7 @@ TRIED_ELSEWHERE = {
         "test_the_report_of_a_failed_execution_replaces_no_better_and_no_newer_one",
     ),
     "not-readable": (
-        "unit/operate/test_missing.py",
+        "unit/operate/test_runs.py",
         "test_an_archive_that_must_be_restored_has_a_verdict",
     ),
     "link-refused": (

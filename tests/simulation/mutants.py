@@ -22,13 +22,13 @@ import s3unzip
 PACKAGE = Path(s3unzip.__file__).parent
 ROOT = Path(__file__).parents[2]
 TESTS = {  # of the guards in a file, beside the scenes
-    "settling/verdicts.py": ("tests/unit/settling/test_verdicts.py",),
+    "settling/verdicts.py": ("tests/unit/settling/test_loop.py",),
     "settling/loop.py": (
         "tests/unit/settling/test_loop.py",
-        "tests/functional/test_damaged_records.py",
+        "tests/functional/test_recovery.py",
     ),
-    "runs/records.py": ("tests/functional/test_damaged_records.py",),
-    "extraction/uploads.py": ("tests/unit/extraction/test_upload.py",),
+    "runs/records.py": ("tests/functional/test_recovery.py",),
+    "extraction/uploads.py": ("tests/unit/extraction/test_flow.py",),
 }
 HUNT = """
 import sys

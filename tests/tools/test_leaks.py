@@ -1,13 +1,17 @@
-"""What a test leaves behind is found and named."""
+"""The suite itself: what a test leaves behind is named, a missing tool can be a failure."""
 
 import logging
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import REQUIRE_TOOLS
+from tests.docs.commands import ROOT
 from tests.support.leaks import find_left, product_logger_kept, take_state
 
 
@@ -44,3 +48,30 @@ def test_the_products_logger_is_set_back() -> None:
         logger.setLevel(logging.CRITICAL)
         logger.addHandler(logging.NullHandler())
     assert (logger.level, logger.handlers) == before
+
+
+SUITE = """
+import pytest
+
+def test_server():
+    pytest.skip("VersityGW is not installed: go install ...")
+
+def test_other():
+    pytest.skip("a folder does not copy")
+"""
+
+
+def test_a_missing_tool_fails_where_tools_are_required(tmp_path: Path) -> None:
+    """Only the skip because of a missing tool becomes a failure."""
+    (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
+    (tmp_path / "test_suite.py").write_text(SUITE)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), REQUIRE_TOOLS: "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout
+    assert "1 failed, 1 skipped" in done.stdout

@@ -1,13 +1,15 @@
-"""`open_archive`: members and their content, from a reader, a file and a URL."""
+"""`open_archive` with readers, files and URLs, `find_archives`, and the file system of fsspec."""
 
 import csv
 import io
 import pickle
 from pathlib import Path
 
+import fsspec
 import pytest
 
 import s3unzip
+from s3unzip.api.extraction import find_archives
 from s3unzip.errors import (
     MemberError,
     NotFoundError,
@@ -18,6 +20,9 @@ from s3unzip.errors import (
     UsageError,
     VerdictError,
 )
+from s3unzip.model import Location
+from s3unzip.stores.config import StoreConfig
+from tests.support.account import Account
 from tests.support.encrypting import seal_aes
 from tests.support.servers import HttpServer, WebFiles
 from tests.support.zips import DEFLATE, Entry, build
@@ -222,3 +227,75 @@ def test_near_names_and_bytes_are_answered() -> None:
         archive.read("a/one.tx")
     with pytest.raises(UsageError, match=r"not bytes; io\.BytesIO"):
         s3unzip.open_archive(RAW)  # type: ignore[arg-type]  # a mistake of users
+
+
+def _names(found: list[Location]) -> list[str]:
+    return [one.key.rsplit("/", 1)[-1] for one in found]
+
+
+def test_prefixes_and_globs_of_a_bucket(account: Account) -> None:
+    """Keys are listed with their sizes; other objects are left out."""
+    account.client("s3").create_bucket(Bucket="arrivals")
+    for key in ("in/a.zip", "in/sub/B.ZIP", "in/c.txt", "other.zip"):
+        account.put(key, b"12345")
+    config = StoreConfig(endpoint_url=account.url)
+    assert _names(find_archives(["s3://arrivals/in/"], config)) == ["a.zip", "B.ZIP"]
+    assert _names(find_archives(["s3://arrivals"], config)) == ["a.zip", "B.ZIP", "other.zip"]
+    assert _names(find_archives(["s3://arrivals/in/*.zip"], config)) == ["a.zip"]
+    assert _names(find_archives(["s3://arrivals/*/**.ZIP"], config)) == ["B.ZIP"]
+    with pytest.raises(NotFoundError, match="s3://arrivals/none/: no archive is there"):
+        find_archives(["s3://arrivals/none/"], config)
+
+
+ROWS = b"a,b\n1,2\n"
+TREE = build(
+    Entry("logs/one.csv", ROWS, DEFLATE),
+    Entry("logs/old/two.csv", ROWS * 2),
+    Entry("../evil.csv", b"evil"),
+    Entry("readme", b"text"),
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    archive = tmp_path / "a.zip"
+    archive.write_bytes(TREE)
+    return archive
+
+
+def test_a_chained_url_opens_a_member(path: Path) -> None:
+    """A URL names the member and the archive, in whatever place fsspec can open."""
+    for archive in (str(path), f"file://{path}"):
+        with fsspec.open(f"s3unzip://logs/one.csv::{archive}", "rt") as file:
+            assert file.read() == ROWS.decode()
+    with fsspec.open("memory://place/a.zip", "wb") as file:
+        file.write(TREE)
+    with fsspec.open("s3unzip://readme::memory://place/a.zip") as file:
+        assert file.read() == b"text"
+
+
+def test_members_are_listed_as_files_and_folders(path: Path) -> None:
+    """Folders come of the names; a refused member is no file; globs and ranges work."""
+    files = fsspec.filesystem("s3unzip", fo=str(path))
+    assert files.ls("", detail=False) == ["logs", "readme"]
+    assert files.ls("logs", detail=False) == ["logs/old", "logs/one.csv"]
+    assert files.glob("**/*.csv") == ["logs/old/two.csv", "logs/one.csv"]
+    assert files.info("logs/one.csv")["size"] == len(ROWS)
+    assert files.cat_file("logs/one.csv", 2, 4) == ROWS[2:4]
+    assert files.isdir("logs/old")
+    assert not files.exists("evil.csv")
+    assert pickle.loads(pickle.dumps(files)).cat("readme") == b"text"  # noqa: S301 - its own bytes
+
+
+def test_mistakes_are_errors_that_users_of_files_know(path: Path) -> None:
+    """An absent member is FileNotFoundError; writing is refused; a broken member is not read."""
+    files = fsspec.filesystem("s3unzip", fo=str(path))
+    with pytest.raises(FileNotFoundError):
+        files.open("logs/none.csv")
+    with pytest.raises(NotImplementedError, match="can only be read"):
+        files.open("readme", "wb")
+    with pytest.raises(RejectedError):
+        fsspec.filesystem("s3unzip", fo=io.BytesIO(b"no archive"))
+    broken = fsspec.filesystem("s3unzip", fo=io.BytesIO(TREE.replace(b"text", b"tEXt")))
+    with pytest.raises(MemberError, match="crc-mismatch"):
+        broken.cat("readme")

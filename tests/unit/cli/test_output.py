@@ -1,4 +1,4 @@
-"""What commands print: names, figures, and the progress of a run on terminals and in logs."""
+"""What commands print: names, figures, estimates, and the progress of a run."""
 
 import io
 from collections.abc import Mapping
@@ -8,9 +8,11 @@ from hypothesis import given, strategies as st
 from rich.console import Console
 
 from s3unzip.cli import progress
+from s3unzip.cli.plan import override_options
 from s3unzip.cli.progress import RunDisplay
 from s3unzip.figures import show_bytes, show_count, show_seconds
-from s3unzip.model import HEADER_BYTES, Options, Outcome, Pin, PlanSummary, Run, Status
+from s3unzip.model import HEADER_BYTES, OnConflict, Options, Outcome, Pin, PlanSummary, Run, Status
+from s3unzip.object_properties import ObjectProperties
 from s3unzip.printable import printable, printable_name
 from s3unzip.stores.locations import parse_destination, parse_source
 
@@ -165,3 +167,29 @@ def test_a_terminal_of_any_width_is_enough(columns: int) -> None:
     for text in ("extracting", "50%", "500/1,000 members", "0 failed"):
         assert text in drawn
     assert "…" not in drawn
+
+
+ENVIRONMENT = Options(
+    key_template="{member}",
+    on_conflict=OnConflict.NEVER,
+    include=("*.json",),
+    exclude=("tmp/**",),
+    nested_depth=2,
+    objects=ObjectProperties(storage_class="STANDARD_IA"),
+    marker=True,
+)
+
+
+def test_an_environment_s_options_are_all_planned() -> None:
+    """Selection, nesting and properties of objects are those of the environment."""
+    assert override_options(ENVIRONMENT, Options()) == ENVIRONMENT
+
+
+@given(st.sampled_from([("*.csv",), ("a/**", "b")]), st.integers(1, 5))
+def test_typed_options_replace_those_of_the_environment(
+    include: tuple[str, ...], limit: int
+) -> None:
+    """The options that nobody typed stay."""
+    planned = override_options(ENVIRONMENT, Options(include=include, limit=limit))
+    assert (planned.include, planned.limit) == (include, limit)
+    assert (planned.exclude, planned.nested_depth) == (("tmp/**",), 2)

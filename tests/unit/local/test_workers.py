@@ -1,5 +1,6 @@
 """Worker processes: each task is done, a killed worker costs an attempt, a stopped one writes."""
 
+import multiprocessing
 import os
 import re
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 from s3unzip.context import Context, Progress
 from s3unzip.errors import InterruptedRunError
 from s3unzip.local.machine import Machine
+from s3unzip.local.process_setup import yield_to_others
 from s3unzip.local.worker_process import OpenContext, TaskCounts, open_context
 from s3unzip.local.workers import Workers, WorkerTally
 from s3unzip.model import Report, Request, Verdict
@@ -233,3 +236,27 @@ def test_attempts_that_are_on_record_add_up() -> None:
     tally.take(second, TaskCounts({"extracted": 1, "bytes_done": 20}))
     assert shown.counts == {"extracted": 7, "bytes_done": 60}
     assert shown.troubles == ["no answer from http://s3, retrying for 58 s"]
+
+
+def _schedule_threads() -> tuple[int, int]:
+    yield_to_others()
+    with ThreadPoolExecutor(1) as pool:
+        return os.sched_getscheduler(0), pool.submit(os.sched_getscheduler, 0).result()
+
+
+def schedule_the_idle() -> tuple[int, int]:
+    """Return the same of a process that was begun with ``chrt --idle``."""
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    return _schedule_threads()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these policies")
+@pytest.mark.parametrize(
+    ("question", "policy"), [(_schedule_threads, "SCHED_BATCH"), (schedule_the_idle, "SCHED_IDLE")]
+)
+def test_threads_preempt_no_other_process(
+    question: Callable[[], tuple[int, int]], policy: str
+) -> None:
+    """A process and its threads preempt no other; a policy that somebody chose stays."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        assert pool.submit(question).result() == (getattr(os, policy), getattr(os, policy))
