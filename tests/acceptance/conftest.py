@@ -19,5 +19,6 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedPipel
     with start_aws(wait_scale=0.02, slow_puts=SLOW_PUTS) as aws:
         secrets = make_client("secretsmanager", aws.environment)
         secret = secrets.create_secret(Name="archives", SecretString="correct horse")["ARN"]
-        assembly = for_embedded_aws(tmp_path_factory, "acceptance", secret)
-        yield DeployedPipeline.create(assembly, aws.environment)
+        yield DeployedPipeline.create(
+            for_embedded_aws(tmp_path_factory, "acceptance", secret), aws.environment
+        )

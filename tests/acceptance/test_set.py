@@ -188,5 +188,4 @@ def test_wrong_requests(
     pipeline: DeployedPipeline, words: tuple[str, ...], code: int, message: str
 ) -> None:
     """One line says what is wrong, and nothing is put."""
-    done = _call(pipeline, *words).ends(code, message)
-    assert done.err.count("\n") == 1
+    assert _call(pipeline, *words).ends(code, message).err.count("\n") == 1

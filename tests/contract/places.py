@@ -90,10 +90,9 @@ def memory_place() -> Place:
 
 def folder_place(scratch: Path) -> Place:
     """Return a folder."""
-    work = Location("file", "", f"{scratch}/work/")
     return Place(
         "folder",
-        open_stores(StoreConfig(work)),
+        open_stores(StoreConfig(Location("file", "", f"{scratch}/work/"))),
         Location("file", "", f"{scratch}/out/"),
         keeps_metadata=False,
         copies=False,
@@ -106,5 +105,6 @@ def s3_place(name: str, session: Session, *, takes_any_key: bool) -> Place:
     bucket = f"bucket-{next(_numbers)}"
     stores = open_stores(StoreConfig(Location("s3", bucket, "work/")), session)
     session.control.create_bucket(Bucket=bucket)
-    where = Location("s3", bucket, "out/")
-    return Place(name, stores, where, takes_any_key=takes_any_key, session=session)
+    return Place(
+        name, stores, Location("s3", bucket, "out/"), takes_any_key=takes_any_key, session=session
+    )

@@ -143,8 +143,9 @@ def sized_well() -> Archive:
 def listing(compressed_size: int) -> Member:
     """Make a directory that declares so many bytes, none of which are there."""
     failed = "dir-with-data" if compressed_size > 5 else ""
-    central = {"compressed_size": compressed_size}
-    return Member("d/", method=DEFLATE, data=b"", central=central, failed=failed)
+    return Member(
+        "d/", method=DEFLATE, data=b"", central={"compressed_size": compressed_size}, failed=failed
+    )
 
 
 def roots(name: str, attributes: int = 0, content: bytes = b"") -> Archive:

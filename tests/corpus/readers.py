@@ -64,9 +64,12 @@ def _extract(reader: str, file: Path, folder: Path, password: bytes) -> None:
         return
     values = {"password": password.decode(), "file": file, "folder": folder}
     words = [word.format(**values) for word in COMMANDS[reader].split()]
-    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
     ended = subprocess.run(
-        words, env=environment, capture_output=True, check=False, timeout=HANG_SECONDS
+        words,
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
+        capture_output=True,
+        check=False,
+        timeout=HANG_SECONDS,
     )
     if ended.returncode > 1:  # 1: with warnings
         raise ValueError(f"{words[0]}: {ended.returncode}: {ended.stdout!r} {ended.stderr!r}")

@@ -184,8 +184,9 @@ def test_the_embedded_aws_alone() -> None:
     if not PYTHON.exists():
         pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
     port = free_port()
-    command = ["make", "local-aws", f"PORT={port}"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as served:
+    with subprocess.Popen(
+        ["make", "local-aws", f"PORT={port}"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as served:
         assert served.stdout is not None
         try:
             lines = list(takewhile(lambda line: line.startswith("export "), served.stdout))

@@ -45,8 +45,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
     folder = tmp_path_factory.mktemp("json")
     for name in ("archive.zip", "damaged.zip"):
         (folder / name).write_bytes(make_archive(name))
-    inner = build(Entry("in.txt", b"in"))
-    (folder / "nested.zip").write_bytes(build(Entry("inner.zip", inner), Entry("../up", b"x")))
+    (folder / "nested.zip").write_bytes(
+        build(Entry("inner.zip", build(Entry("in.txt", b"in"))), Entry("../up", b"x"))
+    )
     (folder / "broken.zip").write_bytes(b"no archive")
     program = Program(folder)
     runs = {

@@ -81,8 +81,9 @@ def test_aborted_run_is_reported_and_goes_on(pipeline: DeployedPipeline) -> None
         report = _ended(pipeline, run)
     assert (report.verdict, report.reason, report.missing) == (Verdict.FAILED, "stopped", 10)
     assert "ABORTED" in str(report.message)
-    again = execution_name(f"{run}-r2")
-    states.start_execution(stateMachineArn=machine, name=again, input=json.dumps({"run": run}))
+    states.start_execution(
+        stateMachineArn=machine, name=execution_name(f"{run}-r2"), input=json.dumps({"run": run})
+    )
     report = _extracted(pipeline, run, 10)
     assert report.verdict is Verdict.COMPLETED
 
@@ -111,8 +112,9 @@ def test_late_news_of_a_failure_changes_no_report(
 
 def test_run_that_cannot_be_planned_is_reported(pipeline: DeployedPipeline) -> None:
     """If the state Plan fails for good, the run has a FAILED report without a plan."""
-    tuning = {Variable.TUNING.value: json.dumps({"tail_bytes": 1_000})}
-    with with_variables(pipeline, "intake", tuning):
+    with with_variables(
+        pipeline, "intake", {Variable.TUNING.value: json.dumps({"tail_bytes": 1_000})}
+    ):
         with with_handler(pipeline, "plan", "s3unzip.aws.not_there.handler"):
             report = pipeline.extract("unplanned.zip", build(*members_of(100)))
         assert (report.verdict, report.members) == (Verdict.FAILED, 0)
@@ -145,8 +147,9 @@ def test_replaced_archive(pipeline: DeployedPipeline) -> None:
 
 def test_a_message_is_retried_within_two_minutes(pipeline: DeployedPipeline) -> None:
     """The queue hides a message for minutes; after a fault it comes back much sooner."""
-    nowhere = {Variable.WORK_BUCKET.value: "no-such-bucket"}
-    with with_variables(pipeline, "intake", nowhere, idle=False):
+    with with_variables(
+        pipeline, "intake", {Variable.WORK_BUCKET.value: "no-such-bucket"}, idle=False
+    ):
         pipeline.put("fault.zip", build(Entry("a", b"a" * 500)))
         await_value(pipeline, lambda: "no-such-bucket" in pipeline.logs())
     assert pipeline.wait("fault.zip").verdict is Verdict.COMPLETED

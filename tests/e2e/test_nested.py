@@ -26,8 +26,9 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedPipel
         made = bare.client("secretsmanager").create_secret(
             Name="archives/zip", SecretString=json.dumps({"zip": SECRET})
         )
-        assembly = for_embedded_aws(tmp_path_factory, "nested", made["ARN"])
-        yield DeployedPipeline.create(assembly, aws.environment)
+        yield DeployedPipeline.create(
+            for_embedded_aws(tmp_path_factory, "nested", made["ARN"]), aws.environment
+        )
 
 
 def test_archives_inside_archives(pipeline: DeployedPipeline) -> None:

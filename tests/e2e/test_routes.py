@@ -30,8 +30,9 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedPipel
         made = bare.client("secretsmanager").create_secret(
             Name="archives/acme", SecretString=json.dumps({"zip": PASSWORD.decode()})
         )
-        assembly = for_embedded_aws(tmp_path_factory, "partners", made["ARN"])
-        yield DeployedPipeline.create(assembly, aws.environment)
+        yield DeployedPipeline.create(
+            for_embedded_aws(tmp_path_factory, "partners", made["ARN"]), aws.environment
+        )
 
 
 def _extract(pipeline: DeployedPipeline, key: str, body: bytes) -> Report:

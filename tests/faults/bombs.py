@@ -95,10 +95,9 @@ def _empty_members(members: int = 70_000) -> bytes:
 def cost_of(records: list[Record], seconds: float) -> float:
     """Return the dollars of these requests and of so many seconds of one worker, us-east-1."""
     writes = sum(record.kind in WRITES for record in records)
-    reads = len(records) - writes
     return (
         writes * rates.PRICE_S3_WRITE
-        + reads * rates.PRICE_S3_READ
+        + (len(records) - writes) * rates.PRICE_S3_READ
         + seconds * (rates.LAMBDA_VCPU_MB / 1_024) * rates.PRICE_LAMBDA_GB_SECOND
     )
 

@@ -123,8 +123,9 @@ def test_never_a_mix(world: World) -> None:
         world.clear()
         world.put_archive(first)
         # The first request is the planner's: what comes before it is just another archive.
-        moment = dice.randrange(1, requests)
-        world.proxy.set_rules(Rule(Act.HOLD, after=moment, times=1), on_hold=change)
+        world.proxy.set_rules(
+            Rule(Act.HOLD, after=dice.randrange(1, requests), times=1), on_hold=change
+        )
         try:
             verdict = world.run().verdict
         except SourceChangedError:  # the plan could not be made

@@ -35,8 +35,12 @@ class Hosts(MemoryS3):
         bucket = HOSTS.get(url.hostname or "")
         if bucket is None:
             return s3_error(403, "SecondLevelDomainForbidden")
-        path = f"/{bucket}{url.path}" + (f"?{url.query}" if url.query else "")
-        mine = Asked(asked.method, path, asked.headers, asked.body)
+        mine = Asked(
+            asked.method,
+            f"/{bucket}{url.path}" + (f"?{url.query}" if url.query else ""),
+            asked.headers,
+            asked.body,
+        )
         self.asked.append(mine)
         if "x-amz-copy-source" in mine.headers:
             source = mine.headers["x-amz-copy-source"].replace(f"{POINT}:from/object/", "from/")
@@ -80,8 +84,9 @@ def test_a_server_that_wants_buckets_in_host_names(site: Site, way: str) -> None
     site.extract().ends(6, "add --addressing-style virtual")
     words = VIRTUAL if way == "option" else ()
     if way == "configuration":
-        text = "[default]\ns3 =\n  addressing_style = virtual\n"
-        (site.program.folder / "no-config").write_text(text)
+        (site.program.folder / "no-config").write_text(
+            "[default]\ns3 =\n  addressing_style = virtual\n"
+        )
     site.extract(*words).ends(0)
     assert {key: one.body for key, one in site.out.objects.items()} == {
         f"to/a/{name}": MEMBERS[name] for name in ("small.txt", "large.bin")

@@ -202,8 +202,9 @@ def test_an_impossible_after_success_is_refused(
 
 def test_an_archive_is_tagged_after_a_selection() -> None:
     """An archive is tagged after a selection, too; a value may have an equals sign."""
-    source = Location("s3", "arrivals", "t/a.zip")
-    tagged = parse_after_success("tag=state=a=b", source, Options(limit=1))
+    tagged = parse_after_success(
+        "tag=state=a=b", Location("s3", "arrivals", "t/a.zip"), Options(limit=1)
+    )
     assert tagged == AfterSuccess(SourceAction.TAG, tags={"state": "a=b"})
 
 

@@ -148,8 +148,7 @@ def test_a_spent_budget_reaches_the_first_archives_of_the_directory() -> None:
     """Which archives are opened does not depend on the order in which their PUTs ended."""
     world = World(buckets=MemoryStores(out=Reversing(others=3)))
     world.tune(nested_archives=2)
-    tree = Tree(_many(4), ONE, world)
-    assert tree.reasons == {
+    assert Tree(_many(4), ONE, world).reasons == {
         "archive/a00.zip": None, "archive/a01.zip": None, "archive/a02.zip": "nested-budget",
     }  # fmt: skip
 
@@ -164,8 +163,9 @@ def test_the_budget_is_for_all_levels(world: World) -> None:
 def test_an_object_that_was_replaced_is_not_opened(world: World) -> None:
     """What is under the key must still be what the run wrote."""
     report = world.run_request(world.request(wrap(1), ONE))
-    stored = world.out.objects["archive/inner.zip"]
-    world.out.objects["archive/inner.zip"] = replace(stored, body=wrap(3))
+    world.out.objects["archive/inner.zip"] = replace(
+        world.out.objects["archive/inner.zip"], body=wrap(3)
+    )
     assert [one.reason for one in world.run_nested_here(report)] == ["nested-changed"]
 
 
@@ -200,8 +200,9 @@ def test_requests_for_runs_side_by_side(world: World) -> None:
     """Runs that do not know of each other get equal shares of what is left."""
     world.tune(nested_archives=10, nested_members=100, nested_bytes=1_000)
     report = world.run_request(world.request(_many(3), Options(nested_depth=2)))
-    run = world.records(report.run).read_plan().run
-    requests = list(nested_requests(run, report, world.context))
+    requests = list(
+        nested_requests(world.records(report.run).read_plan().run, report, world.context)
+    )
     assert [request.source.key for request in requests] == [
         "archive/a00.zip", "archive/a01.zip", "archive/a02.zip",
     ]  # fmt: skip

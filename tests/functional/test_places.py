@@ -314,8 +314,9 @@ def test_spaces_in_keys(places: Places) -> None:
 
 def test_an_endpoint_with_a_password_is_not_kept(places: Places) -> None:
     """The records of a run hold no credentials."""
-    secret = places.there_url.replace("://", "://user:hunter2@")
-    places.extract(*places.one, "--dest-endpoint-url", secret)
+    places.extract(
+        *places.one, "--dest-endpoint-url", places.there_url.replace("://", "://user:hunter2@")
+    )
     kept = places.program.files(".runs")
     assert kept
     assert not any(b"hunter2" in data for data in kept.values())

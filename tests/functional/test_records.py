@@ -171,8 +171,9 @@ def test_one_process_at_a_time_does_a_run(program: Program, run: str) -> None:
 def test_watch_follows_a_run_until_its_process_ends(program: Program, run: str) -> None:
     """A report of an earlier pass is not the end while a process works on the run."""
     words = [*program.command, "watch", run, "--every", "0.1", "--json"]
-    variables = os.environ | program.variables
-    with subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, text=True) as watching:
+    with subprocess.Popen(
+        words, env=os.environ | program.variables, stdout=subprocess.PIPE, text=True
+    ) as watching:
         with lock_run(str(program.home), run):
             assert watching.stdout is not None
             assert '"state":"RUNNING"' in watching.stdout.readline()

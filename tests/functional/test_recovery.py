@@ -298,8 +298,9 @@ def test_a_damaged_record_ends_in_a_verdict(
     assert world.records(report.run).find_report() == report
     world.progress = None
     if place == "aws":
-        known = KnownArchive(report.run, report.pin)
-        ended = go_on_aws(world, begin(request, world.context, known), request)
+        ended = go_on_aws(
+            world, begin(request, world.context, KnownArchive(report.run, report.pin)), request
+        )
     elif record == "run.json" and report.verdict is Verdict.FAILED:
         with pytest.raises(S3UnzipError, match=r"run\.json"):
             world.resume_here(report.run)

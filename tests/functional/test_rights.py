@@ -105,9 +105,8 @@ def mounted(program: Limited, request: pytest.FixtureRequest) -> Iterator[Path]:
     """Return a folder that is a file system of its own, mounted with options."""
     place = program.folder / "mounted"
     place.mkdir()
-    options = str(request.param)
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", options, "s3unzip-test", str(place)],
+        ["mount", "-t", "tmpfs", "-o", str(request.param), "s3unzip-test", str(place)],
         capture_output=True,
         check=False,
     )
@@ -121,8 +120,7 @@ def mounted(program: Limited, request: pytest.FixtureRequest) -> Iterator[Path]:
 @pytest.mark.parametrize("mounted", ["ro"], indirect=True)
 def test_a_file_system_that_is_read_only(program: Limited, mounted: Path) -> None:
     """It is told as such."""
-    ended = program.extract("a.zip", "mounted").ends(6)
-    assert ended.err.splitlines()[-1] == (
+    assert program.extract("a.zip", "mounted").ends(6).err.splitlines()[-1] == (
         f"s3unzip: {mounted}: the file system is read-only: use another place"
     )
 

@@ -106,8 +106,9 @@ def test_a_key_template_places_members(world: World) -> None:
 
 def test_two_members_with_one_key_reject_the_archive(world: World) -> None:
     """A template that flattens folders may not lose a member silently."""
-    archive = build(Entry("a/x", b"1"), Entry("b/x", b"2"))
-    report = world.run(archive, Options(key_template="{name}"))
+    report = world.run(
+        build(Entry("a/x", b"1"), Entry("b/x", b"2")), Options(key_template="{name}")
+    )
     assert (report.verdict, report.reason) == (Verdict.REJECTED, "duplicate-name")
 
 
@@ -305,8 +306,9 @@ def test_gaps_between_members_are_not_read(world: World) -> None:
 
 def _page_of(world: World, report: Report) -> str:
     page = world.buckets.run_store(report.run).read("report.html").decode()
-    main = page[page.index("<body>") : page.index("<script>")]
-    return html.unescape(re.sub("<[^>]*>", " ", main))
+    return html.unescape(
+        re.sub("<[^>]*>", " ", page[page.index("<body>") : page.index("<script>")])
+    )
 
 
 def test_a_run_leaves_a_page() -> None:

@@ -119,8 +119,9 @@ def test_options_of_one_archive_are_refused_for_several(
 
 def test_archives_share_the_workers(program: Program) -> None:
     """The archives inside and the warnings belong to each."""
-    inner = build(Entry("m.txt", b"inner"))
-    program.add("nested.zip", Entry("inner.zip", inner), Entry("bad.zip", b"PK"))
+    program.add(
+        "nested.zip", Entry("inner.zip", build(Entry("m.txt", b"inner"))), Entry("bad.zip", b"PK")
+    )
     words = ("damaged.zip", "nested.zip", "text.zip", "out", "-i", "*", "-i", "nothing*")
     batch = decode(program.run("run", *words, "--nested", "1", "-w", "2", "--json").out, Batch)
     assert [end.exit_code for end in batch.archives] == [1, 0, 3]

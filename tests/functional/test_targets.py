@@ -41,8 +41,9 @@ class Target:
         if not self._options:
             (self.program.folder / "out/to" / name).write_bytes(body)
             return
-        facts = ObjectFacts("application/octet-stream", {})
-        self.s3.buckets["out"].put(f"to/{name}", body, facts, if_absent=False)
+        self.s3.buckets["out"].put(
+            f"to/{name}", body, ObjectFacts("application/octet-stream", {}), if_absent=False
+        )
 
     @property
     def files(self) -> dict[str, bytes]:

@@ -125,8 +125,12 @@ def _ask_web(host: str, chance: Random) -> None:
 
 
 def _ask_s3(host: str, chance: Random) -> None:
-    work = Location("s3", "work", "")
-    access = StoreConfig(work, f"http://{host}", connect_seconds=2.0, stall_seconds=STALL_SECONDS)
+    access = StoreConfig(
+        Location("s3", "work", ""),
+        f"http://{host}",
+        connect_seconds=2.0,
+        stall_seconds=STALL_SECONDS,
+    )
     target = open_stores(access).destination(Location("s3", "bucket", ""))
     if chance.choice(("head", "list", "list")) == "head":
         found = target.head("a")

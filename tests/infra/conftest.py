@@ -15,8 +15,9 @@ def synthesized(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Syn
     def read(variant: str) -> Synthesized:
         path = synthesize_once(tmp_path_factory, variant).template
         name, settings = VARIANTS[variant]
-        environment = load_environment(name, settings=settings)
-        return Synthesized(environment, path, json.loads(path.read_text()))
+        return Synthesized(
+            load_environment(name, settings=settings), path, json.loads(path.read_text())
+        )
 
     return read
 

@@ -51,8 +51,9 @@ def metrics_of(properties: dict[str, Any]) -> Iterator[DrawnMetric]:
             continue
         given = row[:-1] if options else row
         above = [above[at] if one == "." else one for at, one in enumerate(given)]
-        pairs = zip(above[2::2], above[3::2], strict=True)
-        yield DrawnMetric(above[0], above[1], dict(pairs), options)
+        yield DrawnMetric(
+            above[0], above[1], dict(zip(above[2::2], above[3::2], strict=True)), options
+        )
 
 
 def _titled(body: dict[str, Any], title: str) -> dict[str, Any]:
@@ -150,8 +151,9 @@ def test_the_last_runs_have_what_the_functions_log(
     record_archive(replace(REPORT, cost=0.25))
     metrics.clear_metrics()
     (record,) = caplog.records
-    query = _titled(body, "Last 20 runs")["query"]
-    columns = re.search(r"fields @timestamp, correlation_id as run, (.+)", query)
+    columns = re.search(
+        r"fields @timestamp, correlation_id as run, (.+)", _titled(body, "Last 20 runs")["query"]
+    )
     assert columns is not None
     assert [name for name in columns[1].split(", ") if not hasattr(record, name)] == []
 

@@ -326,8 +326,7 @@ def test_runs_of_every_way_are_listed(account: Account) -> None:
         states.start_execution(stateMachineArn=machine, name=name)
     outputs = {"StateMachineArn": machine, "WorkBucket": "records", "WorkPrefix": "below/"}
     stack = DeployedStack("listed", outputs, protected=False, buckets=())
-    put_at = datetime(2026, 11, 23, 20, 15, 32, tzinfo=UTC)
-    assert list_runs(account, stack, put_at) == {
+    assert list_runs(account, stack, datetime(2026, 11, 23, 20, 15, 32, tzinfo=UTC)) == {
         "2026-11-23/201532-here-1",
         "2026-11-23/201532-executed-1",
     }

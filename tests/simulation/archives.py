@@ -112,8 +112,9 @@ def make_archive(recipe: Recipe, prefix: str = PREFIX) -> tuple[bytes, ArchiveFa
     for name, body, method in _members(recipe):
         packed = _many_blocks(body) if name.startswith("deflated") else None
         entries.append(Entry(name, body, method, data=packed))
-        right = not name.startswith(("damaged", ".."))
-        members.append(MemberFacts(prefix + name, body, right=right))
+        members.append(
+            MemberFacts(prefix + name, body, right=not name.startswith(("damaged", "..")))
+        )
     data = bytearray(build(*entries, shape=Shape(comment=f"version {recipe.version}".encode())))
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for info in archive.infolist():

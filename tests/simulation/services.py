@@ -94,8 +94,9 @@ class Services:
             message.receipt = f"receipt-{next(self._numbers)}"
             message.visible = scheduler.now + VISIBILITY
             for again in range(2 if self.world.faults.injects(Fault.TWICE, "delivery") else 1):
-                process = Process("event source")
-                scheduler.spawn(process, partial(self._deliver, message, attempt + again))
+                scheduler.spawn(
+                    Process("event source"), partial(self._deliver, message, attempt + again)
+                )
 
     def _deliver(self, message: Message, attempt: int) -> None:
         record = {
@@ -165,8 +166,9 @@ class Services:
                     exceptions=SimpleNamespace(**errors),
                 )
             case "events":
-                meta = SimpleNamespace(partition="aws")
-                return SimpleNamespace(put_events=self._put_events, meta=meta)
+                return SimpleNamespace(
+                    put_events=self._put_events, meta=SimpleNamespace(partition="aws")
+                )
         raise AssertionError(service)
 
     def _change_visibility(self, QueueUrl: str, ReceiptHandle: str, VisibilityTimeout: int) -> Any:  # noqa: N803 - boto3's

@@ -114,8 +114,9 @@ class SimulatedDestination(Simulated):
             key = given[0] if name == "put" else given[0].key
             stored = world.members.objects[key]
             run = stored.facts.metadata["s3unzip-run"]
-            attempt = current().process.attempt
-            world.promises.object_visible(key, stored.body, stored.etag, run, attempt)
+            world.promises.object_visible(
+                key, stored.body, stored.etag, run, current().process.attempt
+            )
 
 
 class SimulatedWork(Simulated):
@@ -143,8 +144,9 @@ class SimulatedWork(Simulated):
     def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
         world = self._world
         if name in {"write", "create", "replace"}:
-            data = world.records[self._run][given[0]]
-            world.promises.recorded(self._run, given[0], data, current().process.began)
+            world.promises.recorded(
+                self._run, given[0], world.records[self._run][given[0]], current().process.began
+            )
         for deleted in given[0] if name == "delete" else ():
             world.promises.record_deleted(self._run, deleted)
 

@@ -215,8 +215,9 @@ def test_the_next_event_goes_on_with_what_is_not_at_work(state: str, report: str
         records = stage.world.records[run]
         done = json.loads(records.pop("report.json"))
         if report != "none":
-            changed = done | {"verdict": REPORTS[report], "finished": first.began - 1}
-            records["report.json"] = json.dumps(changed).encode()
+            records["report.json"] = json.dumps(
+                done | {"verdict": REPORTS[report], "finished": first.began - 1}
+            ).encode()
         stage.runs[run].reports.clear()
         if state == "none":
             stage.services.executions.clear()
@@ -307,8 +308,9 @@ def test_a_third_round_is_in_a_distributed_map() -> None:
     with Stage(tail_bytes=WHOLE_TAIL) as stage:
         stage.at("extract", 1, "read stop.json", partial(stage.wait, NEARLY_ALL))
         for number in (1, 2):
-            again = MANY.small + number
-            stage.at("extract", again, "read stop.json", partial(stage.wait, NEARLY_ALL))
+            stage.at(
+                "extract", MANY.small + number, "read stop.json", partial(stage.wait, NEARLY_ALL)
+            )
         stage.play(partial(stage.put, MANY))
         states = [line.rpartition(": ")[2] for line in stage.world.trace if " tasks" in line]
         assert states == ["Few tasks", "Few tasks", "Many tasks", "Many tasks"]

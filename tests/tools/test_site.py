@@ -94,8 +94,9 @@ def test_links_are_placed(target: str, source: str, placed: str) -> None:
 
 def test_links_in_code_stay() -> None:
     """A code block shows what its author wrote."""
-    text = "[a](../Makefile)\n\n```md\n[a](../Makefile)\n```\n"
-    placed = place_links(text, "docs/index.md", lambda _: True)
+    placed = place_links(
+        "[a](../Makefile)\n\n```md\n[a](../Makefile)\n```\n", "docs/index.md", lambda _: True
+    )
     assert placed == f"[a]({REPOSITORY}Makefile)\n\n```md\n[a](../Makefile)\n```\n"
 
 

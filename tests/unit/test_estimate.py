@@ -95,8 +95,9 @@ def _member(index: int, offset: int, group: Group) -> Member:
 
 def _estimated(groups: list[Group], platform: Platform) -> Estimate:
     tasks = _cut(*groups)
-    workers = choose_workers(tasks, TUNING)
-    return estimate_archive(ASKED, tasks, platform, TUNING, workers=workers, sizes=())
+    return estimate_archive(
+        ASKED, tasks, platform, TUNING, workers=choose_workers(tasks, TUNING), sizes=()
+    )
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
@@ -140,8 +141,9 @@ def test_the_bill_has_the_events_of_s3_and_the_class_of_the_objects() -> None:
     plain = price(ASKED, work, aws())
     shared = price(replace(ASKED, destination=Location("s3", "in", "x/")), work, aws())
     assert shared.total - plain.total == pytest.approx(1_000 * rates.PRICE_S3_EVENT)
-    options = Options(objects=ObjectProperties("GLACIER_IR"))
-    rare = price(replace(ASKED, options=options), work, aws())
+    rare = price(
+        replace(ASKED, options=Options(objects=ObjectProperties("GLACIER_IR"))), work, aws()
+    )
     assert rare.total - plain.total == pytest.approx(1_000 * 0.015 / 1_000)
     assert plain.unavoidable == pytest.approx(0.005)
 

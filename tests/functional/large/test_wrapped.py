@@ -35,8 +35,11 @@ class SparseSource(ArchiveSource):
 
     def tail(self, location: Location, length: int) -> Tail:
         size = self._archive.size
-        data = self._archive.read(ByteRange(max(0, size - length), size))
-        return Tail(data, self.head(location), MODIFIED)
+        return Tail(
+            self._archive.read(ByteRange(max(0, size - length), size)),
+            self.head(location),
+            MODIFIED,
+        )
 
     def open(self, location: Location, pin: Pin) -> "SparseSource":
         return self
@@ -64,8 +67,9 @@ class ForgetfulBucket(MemoryBucket):
     ) -> Part:
         for start, piece in self._archive.pieces.items():
             assert span.stop <= start or span.start >= start + len(piece)
-        crc = crc_of_zeros(span.length)
-        return self._keep(upload, Part(number, f'"{number}"', span.length, crc))
+        return self._keep(
+            upload, Part(number, f'"{number}"', span.length, crc_of_zeros(span.length))
+        )
 
     def _keep(self, upload: Upload, part: Part) -> Part:
         self._pending(upload).parts[part.number] = (part, b"")
@@ -105,8 +109,9 @@ class Mac:
         self.world = World(replace(Tuning(), **tuning), self.stores)
 
     def run(self, on_conflict: OnConflict = OnConflict.OVERWRITE) -> Report:
-        options = Options("{member}", on_conflict=on_conflict)
-        return self.world.run_request(Request(IN, OUT, options))
+        return self.world.run_request(
+            Request(IN, OUT, Options("{member}", on_conflict=on_conflict))
+        )
 
     def check(self, report: Report) -> None:
         assert report.verdict == "COMPLETED", report

@@ -84,8 +84,9 @@ def test_an_archive_is_a_mapping_from_names() -> None:
 
 def test_a_member_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """`open` gives a file that can seek, which is read and checked; text readers wrap it."""
-    rows = b"name,size\r\na,1\r\nb,2\r\n"
-    archive = s3unzip.open_archive(io.BytesIO(build(Entry("t.csv", rows, DEFLATE))))
+    archive = s3unzip.open_archive(
+        io.BytesIO(build(Entry("t.csv", b"name,size\r\na,1\r\nb,2\r\n", DEFLATE)))
+    )
     with archive.open("t.csv") as file, io.TextIOWrapper(file, newline="") as text:
         assert [row["size"] for row in csv.DictReader(text)] == ["1", "2"]
     monkeypatch.setattr("s3unzip.api.archive.HELD_BYTES", 1000)  # the rest is in a temporary file

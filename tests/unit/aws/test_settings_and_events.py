@@ -240,8 +240,9 @@ def test_a_scan_names_its_version(
 def test_a_scan_without_versions_is_bound_by_the_etag() -> None:
     """Without versions the ETag alone says what was scanned; without an ETag nothing does."""
     worker = read_worker(VARIABLES)
-    event = scan_of("zips/a.zip", {"eTag": "a" * 32}, "NO_THREATS_FOUND")
-    (put,) = read_puts(json.dumps(event), worker)
+    (put,) = read_puts(
+        json.dumps(scan_of("zips/a.zip", {"eTag": "a" * 32}, "NO_THREATS_FOUND")), worker
+    )
     assert put.is_of(HERE)
     assert not put.is_of(replace(HERE, etag=f'"{"b" * 32}"'))
     unbound = scan_of("zips/a.zip", {}, "NO_THREATS_FOUND")
@@ -302,8 +303,9 @@ def test_unknown_messages_are_refused(body: str) -> None:
 )
 def test_a_key_that_s3_cannot_have_is_refused_at_once(key: str, fault: str) -> None:
     """S3 is not asked for it; the archives beside it in the message are taken."""
-    event = {"Records": [_record_of(key), _record_of("zips/b.zip")]}
-    requests = read_puts(json.dumps(event), read_worker(VARIABLES))
+    requests = read_puts(
+        json.dumps({"Records": [_record_of(key), _record_of("zips/b.zip")]}), read_worker(VARIABLES)
+    )
     assert next(requests).request.source.key == "zips/b.zip"
     with pytest.raises(UsageError, match=fault):
         next(requests)

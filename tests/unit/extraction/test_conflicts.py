@@ -75,8 +75,9 @@ class ChecksummedBucket(MemoryBucket):
 def noted(body: bytes, of: bytes) -> ChecksummedBucket:
     """Return a bucket that has `body` under ``k``, with the CRC-32 of `of` in its metadata."""
     bucket = ChecksummedBucket()
-    facts = ObjectFacts("text/plain", {"zip-crc32": f"{crc32(of):08x}"})
-    bucket.put("k", body, facts, if_absent=False)
+    bucket.put(
+        "k", body, ObjectFacts("text/plain", {"zip-crc32": f"{crc32(of):08x}"}), if_absent=False
+    )
     return bucket
 
 

@@ -77,8 +77,9 @@ FACTS = ObjectFacts("text/plain", {})
 
 
 def _check(destination: Location, options: Options, home: Path) -> None:
-    request = Request(SOURCE, destination, options)
-    check_extra(request, Location("file", "", f"{home}/"), MemoryStores())
+    check_extra(
+        Request(SOURCE, destination, options), Location("file", "", f"{home}/"), MemoryStores()
+    )
 
 
 @pytest.mark.parametrize(

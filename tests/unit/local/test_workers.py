@@ -154,9 +154,8 @@ folder = Folder(path)
 hanging = partial(note_and_hang, str(path / "started"))
 folder.run(Openings(os.getpid(), path / "never", folder.open_context, hanging))
 """
-    paths = os.pathsep.join(sys.path)
     process = subprocess.Popen(
-        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": paths}
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     )
     try:
         assert any(len(list(tmp_path.glob("started*"))) == 2 for _ in looks())

@@ -172,10 +172,8 @@ def test_a_small_run_records_the_nested_archives_that_it_refuses(
     deploy: Callable[..., Site],
 ) -> None:
     """Its other records were written before: these are written to the run store, too."""
-    options = json.dumps({"nested_depth": 1})
-    site = deploy(**{Variable.OPTIONS: options, Variable.TUNING: "{}"})
-    body = build(Entry("a.zip", GOOD), Entry("a/b.txt", b"x"))
-    assert site.begin("outer.zip", body) == ""
+    site = deploy(**{Variable.OPTIONS: json.dumps({"nested_depth": 1}), Variable.TUNING: "{}"})
+    assert site.begin("outer.zip", build(Entry("a.zip", GOOD), Entry("a/b.txt", b"x"))) == ""
     (run,) = site.runs.begun(5)
     assert [nested.reason for nested in site.runs.records(run).nested()] == ["nested-prefix-taken"]
 

@@ -148,8 +148,9 @@ def test_members_are_done_by_what_they_are() -> None:
 )
 def test_few_segments_are_shorter(members: list[int], workers: int, segments: int) -> None:
     """An archive with little to split is cut into more segments, so that it ends sooner."""
-    tuning = replace(Tuning(), max_workers=workers)
-    tasks = _cut([(size, 3 * size, 8) for size in members], tuning).tasks
+    tasks = _cut(
+        [(size, 3 * size, 8) for size in members], replace(Tuning(), max_workers=workers)
+    ).tasks
     assert len(tasks) == segments
     assert {task.kind for task in tasks} == {TaskKind.SCAN}
 

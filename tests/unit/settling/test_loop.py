@@ -42,8 +42,9 @@ ARCHIVE = build(*SMALL)
 
 
 def _name_of(world: World, request: Request) -> str:
-    source = world.buckets.source(request.source)
-    tail = read_tail(source, request.source, world.context, world.context.calls())
+    tail = read_tail(
+        world.buckets.source(request.source), request.source, world.context, world.context.calls()
+    )
     return run_id(request, tail.pin, tail.modified)
 
 
@@ -191,8 +192,9 @@ def test_a_run_that_stands_still_says_which_record_is_lost(world: World) -> None
     world.records(run.id).write_round(0, step.next.tasks[:5])
     for task in step.next.tasks[:5]:
         run_task(run, task, world.context)
-    idle = replace(step.next, done=10, idle=MAX_IDLE_ROUNDS - 1)
-    ended = world.finish(settle(idle, world.context))
+    ended = world.finish(
+        settle(replace(step.next, done=10, idle=MAX_IDLE_ROUNDS - 1), world.context)
+    )
     assert (ended.verdict, ended.reason) == (Verdict.FAILED, RECORD_UNREADABLE)
 
 
@@ -246,8 +248,9 @@ def test_records_of_another_archive_are_an_error(world: World) -> None:
 
 def test_failed_members_are_done_again_only_from_their_archive(world: World) -> None:
     """If it is gone, what is on record of them stays; a fault after that reopens the verdict."""
-    wrong = Entry("wrong", b"x", local={"crc32": 1}, central={"crc32": 1})
-    report = world.run(build(*SMALL, wrong))
+    report = world.run(
+        build(*SMALL, Entry("wrong", b"x", local={"crc32": 1}, central={"crc32": 1}))
+    )
     assert (report.verdict, report.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
     outcomes = list(world.records(report.run).each_outcome())
     objects = world.buckets.bucket("ingest").objects

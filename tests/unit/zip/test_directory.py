@@ -170,8 +170,13 @@ def test_fields() -> None:
 )
 def test_times_of_members(date: int, time: int, payload: bytes, expected: int | None) -> None:
     """DOS times are taken as UTC, if there is no extended timestamp with its flag set."""
-    central = {"date": date, "time": time}
-    index = _read_one(Entry("a", extra=extra(0x5455, payload) if payload else b"", central=central))
+    index = _read_one(
+        Entry(
+            "a",
+            extra=extra(0x5455, payload) if payload else b"",
+            central={"date": date, "time": time},
+        )
+    )
     assert index.members[0].mtime == expected
 
 
@@ -369,8 +374,10 @@ def test_a_prefix_is_read_within_a_bound(first: int, middle: int) -> None:
 def test_an_archive_at_the_end_of_a_prefix_is_found() -> None:
     """Far from the first byte; an archive that begins with its first member is not looked at."""
     raw = bytes(5 * EOCD_ROOM) + _local_header()
-    steps = inspect_prefix(b"", _location(10 * EOCD_ROOM), len(raw))
-    found = drive(steps, lambda want: raw[want.start : want.stop])
+    found = drive(
+        inspect_prefix(b"", _location(10 * EOCD_ROOM), len(raw)),
+        lambda want: raw[want.start : want.stop],
+    )
     assert found == ["prefix-adjusted", "hidden-local-header"]
     with pytest.raises(StopIteration):
         next(inspect_prefix(b"", _location(100), 0))
