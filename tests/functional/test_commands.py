@@ -123,7 +123,7 @@ def test_a_run_is_listed_and_completed_by_its_id(program: Program) -> None:
     """The report names the page, and a shell completes the id of the run."""
     ended = program.extract("a.zip", "out")
     (page,) = (line.split()[1] for line in ended.err.splitlines() if line.startswith("  page "))
-    assert Path(page).is_file()
+    assert f"{program.folder}/out/a/</bdi>" in Path(page).read_text()
     run = page.split("/runs/")[1].removesuffix("/report.html")
     program.variables |= {"_S3UNZIP_COMPLETE": "bash_complete", "COMP_CWORD": "2"}
     program.variables["COMP_WORDS"] = f"s3unzip show {run[:7]}"
@@ -136,7 +136,10 @@ def test_run_extracts_and_reports(program: Program) -> None:
     ended = program.extract("app.jar", "out")
     assert (ended.code, ended.out) == (0, "")
     assert ended.err.startswith("COMPLETED")
-    assert ended.err.splitlines()[0].endswith(f"-> {program.folder}/out/app/")
+    folder = f"-> {program.folder}/out/app/\n"
+    ended.says(folder)
+    for words in (["runs"], ["show", "latest"], ["verify", "app.jar", "out"]):
+        program.run(*words).prints(folder)
     assert "3 members: 3 extracted" in ended.err
     assert "PUT" not in ended.err  # files alone
     assert program.files("out/app") == CONTENTS

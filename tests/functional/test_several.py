@@ -94,7 +94,7 @@ def test_one_failure_stops_no_other(program: Program) -> None:
     assert batch.archives[3].error is not None
     assert "no such file" in batch.archives[3].error
     assert ended.lines[0]["archives"][0]["report"]["verdict"] == "COMPLETED"
-    assert "2 of 5 archives are extracted" in ended.err
+    ended.says("2 of 5 archives are extracted: 3 members", "COMPLETED_WITH_ERRORS  2        1   ")
     assert program.files("out").keys() == {"a/m.txt", "damaged/good", "b/m.txt"}
     assert [(program.folder / name).exists() for name in words] == [False, True, True, False, False]
 

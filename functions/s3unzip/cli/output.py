@@ -11,8 +11,8 @@ from s3unzip.cli.progress import RunDisplay
 from s3unzip.cli.terminal import print_json
 from s3unzip.explanations import advise, describe, explain
 from s3unzip.figures import choose_form, show_bytes, show_count, show_seconds
-from s3unzip.model import Location, Report, Request, Verdict
-from s3unzip.planning.select import parse_template
+from s3unzip.model import Report, Verdict
+from s3unzip.planning.select import members_folder
 from s3unzip.printable import printable, printable_name
 from s3unzip.runs.records import PAGE
 from s3unzip.settling.next_command import FAILURES_SHOWN, in_environment, next_command
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from s3unzip.context import Reached
     from s3unzip.errors import Finding
-    from s3unzip.model import NestedRun
+    from s3unzip.model import Location, NestedRun
     from s3unzip.stores.config import StoreConfig
 
 FOREIGN = re.compile(r"the first bytes look like (?!a ZIP archive|text|no format)(.+)")
@@ -69,15 +69,7 @@ def print_report(
 
 
 def _title(report: Report) -> str:
-    """Return the verdict, the archive, and the folder or prefix of its members.
-
-    The members of a rejected archive have none, so the title names the destination.
-    """
-    folder = report.destination
-    if report.verdict is not Verdict.REJECTED:
-        prefix = parse_template(Request(report.source, folder, report.options)).prefix
-        folder = Location(folder.scheme, folder.bucket, prefix[: prefix.rfind("/") + 1])
-    return f"{report.verdict}  {report.source} -> {folder}"
+    return f"{report.verdict}  {report.source} -> {members_folder(report)}"
 
 
 def print_test(report: Report, out: TextIO) -> None:

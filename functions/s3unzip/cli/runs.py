@@ -24,6 +24,7 @@ from s3unzip.figures import show_count, show_seconds, show_time
 from s3unzip.local.runs import ENDED, LocalRuns
 from s3unzip.model import Outcome, PlanSummary, Report, Route, Status, Verdict
 from s3unzip.options import read_options
+from s3unzip.planning.select import members_folder
 from s3unzip.printable import printable
 from s3unzip.runs.progress import RunSnapshot, RunWatcher
 from s3unzip.runs.records import PAGE
@@ -86,7 +87,8 @@ class ListedRun(Struct, frozen=True, omit_defaults=True):
     started: float  # Unix seconds
     seconds: float | None = None
     source: str = ""
-    destination: str = ""
+    destination: str = ""  # DEST, as it was typed
+    folder: str = ""  # below it, where the members are
     members: int = 0
     extracted: int = 0
     unchanged: int = 0
@@ -205,6 +207,7 @@ def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
         listed,
         source=str(plan.run.source),
         destination=str(plan.run.destination),
+        folder=str(members_folder(plan.run.request)),
         route=_route_name(plan.run.route),
     )
 
@@ -220,6 +223,7 @@ def _list_ended_run(run: str, report: Report) -> ListedRun:
         seconds=round(report.finished - report.started, 3),
         source=str(report.source),
         destination=str(report.destination),
+        folder=str(members_folder(report)),
         members=report.members,
         extracted=report.extracted,
         unchanged=report.unchanged,
@@ -241,7 +245,7 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
         figures = (show_seconds(run.seconds), f"{run.members:,}", f"{run.failed:,}")
     places = ""
     if run.source:
-        places = f"{run.source} -> {run.destination}"
+        places = f"{run.source} -> {run.folder}"
     if run.route:
         places += f"  route {run.route}"
     return (show_time(run.started), run.state, *figures, run.run, printable(places))

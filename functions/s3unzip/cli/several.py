@@ -204,7 +204,7 @@ def _cells(end: ArchiveEnd) -> tuple[str, ...]:
     report = end.report
     if report is None:
         return ("ERROR", "", "", "", printable(_error_line(end)))
-    count = f"{report.extracted + report.unchanged:,}"
+    count = f"{report.members:,}"
     failed = f"{report.failed + report.missing:,}"
     source = printable(end.source)
     if report.message:

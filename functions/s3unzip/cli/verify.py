@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
+from msgspec.structs import replace
+
 import s3unzip
 from s3unzip.cli.arguments import Arguments
 from s3unzip.cli.commands import MEMBER_OPTIONS, ODD, PLACES, WHERE, command
@@ -107,7 +109,9 @@ def print_verification(verification: Verification, out: TextIO) -> None:
     """Print the verdict, the counts and the listed differences."""
     counts = verification.counts
     differing = "".join(f", {count:,} {DIFFERENCES[kind]}" for kind, count in counts.items())
-    places = f"{verification.source} -> {verification.destination}"
+    prefix = verification.prefix
+    folder = replace(verification.destination, key=prefix[: prefix.rfind("/") + 1])
+    places = f"{verification.source} -> {folder}"
     out.write(
         f"{verification.verdict}  {printable(places)}\n"
         f"  {show_count(verification.members, 'member')}: {verification.equal:,} equal{differing}\n"

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from s3unzip.errors import NothingSelectedError, UsageError
 from s3unzip.globs import compile_glob, compile_name, has_wildcards
@@ -18,7 +19,9 @@ from s3unzip.model import (
     GzipForm,
     Location,
     Options,
+    Report,
     Request,
+    Verdict,
 )
 from s3unzip.run_ids import archive_stem
 
@@ -107,6 +110,15 @@ def parse_template(request: Request) -> KeyTemplate:
         ending=GZIP_ENDING if request.options.as_gzip is GzipForm.SUFFIX else "",
         strip=request.options.strip_components,
     )
+
+
+def members_folder(run: Request | Report) -> Location:
+    """Return the folder or the prefix of a run's members; DEST if the archive was refused."""
+    destination = run.destination
+    if isinstance(run, Report) and run.verdict is Verdict.REJECTED:
+        return destination
+    prefix = parse_template(Request(run.source, destination, run.options)).prefix
+    return replace(destination, key=prefix[: prefix.rfind("/") + 1])
 
 
 def _archive_fields(source: Location) -> dict[str, str]:

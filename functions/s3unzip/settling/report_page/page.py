@@ -23,6 +23,7 @@ from s3unzip.context import Context
 from s3unzip.explanations import advise
 from s3unzip.figures import choose_form, show_count
 from s3unzip.model import Report, Verdict
+from s3unzip.planning.select import members_folder
 from s3unzip.pricing import price_run
 from s3unzip.runs.step import STOPPED
 from s3unzip.settling.next_command import in_environment, next_command
@@ -209,7 +210,7 @@ def _route(shown: Shown) -> Markup:
     report = shown.report
     pairs = [
         ("Source", text(clip(str(report.source).split("?", 1)[0], 2 * MAX_NAME))),
-        ("Destination", text(clip(str(report.destination), 2 * MAX_NAME))),
+        ("Destination", text(clip(str(members_folder(report)), 2 * MAX_NAME))),
         ("Started", plain(_show_moment(report.started))),
         ("Ended", plain(_show_moment(report.finished))),
         ("Run", text(report.run)),
