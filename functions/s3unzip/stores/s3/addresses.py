@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 from s3unzip.errors import UsageError
@@ -54,15 +54,8 @@ def bills_for(location: Location, config: StoreConfig) -> bool:
         return True
 
 
-class Endpoint(NamedTuple):
-    """The server that gets the requests about a bucket."""
-
-    url: str
-    has_bucket: bool  # whether the host name begins with the bucket
-
-
 class Addresses:
-    """The endpoints of buckets.
+    """The servers that get the requests about buckets, and the regions of buckets.
 
     Args:
         make_client: returns a client of botocore for a purpose and a region.
@@ -96,14 +89,14 @@ class Addresses:
             return bucket.split(":")[3]
         return self.regions.get(bucket) or self._aws.region or DEFAULT_REGION
 
-    def endpoint(self, bucket: str) -> Endpoint:
-        """Return where obstore sends requests.
+    def endpoint(self, bucket: str) -> tuple[str, bool]:
+        """Return the URL of the server for obstore, and whether its host name has the bucket.
 
         Raises:
             UsageError: the bucket must be in the host name, and the host is an IP address.
         """
         if bucket.startswith(ARN):
-            return Endpoint(self._access_point_url(bucket), has_bucket=True)
+            return self._access_point_url(bucket), True
         url = (
             self._access.endpoint_url
             or self._aws.compatible_endpoint
@@ -116,10 +109,9 @@ class Addresses:
         # AWS's wildcard certificate does not cover a bucket with a dot.
         is_in_path = self.style == "path" or (self.style == "auto" and "." in bucket)
         if is_in_path or not _DNS_NAME.fullmatch(bucket):
-            return Endpoint(server.geturl(), has_bucket=False)
+            return server.geturl(), False
         _refuse_ip_address(server, "--addressing-style path reaches the bucket")
-        host = server._replace(netloc=f"{bucket}.{server.netloc}")
-        return Endpoint(host.geturl(), has_bucket=True)
+        return server._replace(netloc=f"{bucket}.{server.netloc}").geturl(), True
 
     def _access_point_url(self, arn: str) -> str:
         """Return the URL of an access point, which only botocore derives from an ARN."""

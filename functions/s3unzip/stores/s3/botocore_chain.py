@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable
 from getpass import GetPassWarning
 
-import botocore.session
 from botocore import exceptions
 from botocore.config import Config
 from botocore.configprovider import ConfiguredEndpointProvider
@@ -67,10 +66,8 @@ class SharedCredentials(Credentials):
 
 def open_session(profile: str | None, region: str | None) -> Session:
     """Return a session of botocore. None leaves profile or region to variables and files."""
-    session = botocore.session.get_session()
+    session = Session(profile=profile)
     session.set_default_client_config(PATIENCE)
-    if profile is not None:
-        session.set_config_variable("profile", profile)
     if region is not None:
         session.set_config_variable("region", region)
     return session

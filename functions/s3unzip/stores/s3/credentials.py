@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 # worker keeps the program's answer for 4 minutes.
 CREDENTIALS_LAST = timedelta(minutes=10)
 ANSWER_SECONDS = 240.0
-RENEWAL_SECONDS = 90.0  # a PUT over a slow link may take so long
-RELOOK_SECONDS = 2.0  # between two looks that find the same keys
+RENEWAL_SECONDS = 90.0  # between two renewals: a PUT over a slow link may take so long
+RELOOK_SECONDS = 2.0  # until the next look, if a look finds the same keys
 MAX_PROFILES = 8  # whose keys a program keeps
 # The exceptions that the files and programs of a profile cause.
 CHAIN_ERRORS = (

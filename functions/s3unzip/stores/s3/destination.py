@@ -143,8 +143,7 @@ class S3Destination:
         if_absent: bool,
         etag: str | None = None,
     ) -> str | None:
-        request = self._object_request(key, facts)
-        request["Body"] = bytes(body)
+        request = self._object_request(key, facts) | {"Body": bytes(body)}
         if self._session.sends_checksums:
             request["ChecksumCRC32"] = _encode_checksum(zlib.crc32(body))
         if if_absent:
@@ -211,8 +210,7 @@ class S3Destination:
     def _head_by_obstore(self, key: str) -> StoredObject:
         """Return an object without the store's checksum, faster than botocore does."""
         self._session.confirm_owner(self._bucket, self._owner_id)
-        store = self._session.reader(self._bucket)
-        answer = obstore.get(store, key, options={"head": True})
+        answer = obstore.get(self._session.reader(self._bucket), key, options={"head": True})
         return StoredObject(
             key,
             answer.meta["size"],
@@ -352,8 +350,13 @@ class S3Destination:
                 checksum = _encode_checksum(crc32)
                 request["ChecksumCRC32"] = checksum
             answer = self._session.bodies.upload_part(**request)
-            etag = _field(answer, "ETag", upload.key)
-            return Part(number, etag, len(content), crc32=crc32, checksum_crc32=checksum)
+            return Part(
+                number,
+                _field(answer, "ETag", upload.key),
+                len(content),
+                crc32=crc32,
+                checksum_crc32=checksum,
+            )
 
         return self._write("part", send, lambda: self._write_call(upload.key))
 
@@ -416,9 +419,8 @@ class S3Destination:
 
         def complete() -> str | None:
             with_checksums = self._session.sends_checksums
-            request = self._upload_request(upload)
-            request["MultipartUpload"] = {
-                "Parts": _list_parts(parts, with_checksums=with_checksums)
+            request = self._upload_request(upload) | {
+                "MultipartUpload": {"Parts": _list_parts(parts, with_checksums=with_checksums)}
             }
             if with_checksums:
                 request["MpuObjectSize"] = sum(part.size for part in parts)
@@ -445,8 +447,12 @@ class S3Destination:
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
         """Yield the incomplete uploads below `prefix`."""
-        request: dict[str, Any] = {"Bucket": self._bucket, "Prefix": prefix, **self._owner}
-        request["EncodingType"] = "url"  # XML has no control characters
+        request: dict[str, Any] = {
+            "Bucket": self._bucket,
+            "Prefix": prefix,
+            "EncodingType": "url",  # XML cannot have all control characters of keys
+            **self._owner,
+        }
         for number in range(MAX_PAGES):
             if number:
                 count_request("list")
@@ -505,9 +511,11 @@ class S3Destination:
         if facts.tags:
             request["Tagging"] = urlencode(facts.tags, quote_via=quote)
         if self._kms_key is not None:
-            request["ServerSideEncryption"] = "aws:kms"
-            request["SSEKMSKeyId"] = self._kms_key
-            request["BucketKeyEnabled"] = True
+            request |= {
+                "ServerSideEncryption": "aws:kms",
+                "SSEKMSKeyId": self._kms_key,
+                "BucketKeyEnabled": True,
+            }
         return {name: value for name, value in request.items() if value is not None}
 
 

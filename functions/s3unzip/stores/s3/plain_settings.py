@@ -60,7 +60,7 @@ _PLAIN_SETTINGS = frozenset(
 )
 _SETTING = re.compile(r"([^=:\s]+)\s*=\s*(.*)")
 _ALIAS = re.compile(r"^profile default$|[\"'\\]")  # it may have a second name
-_INDENTED = "\n"  # the name of indented lines, which no setting has
+_INDENTED = "\n"  # the name for indented lines. Only botocore can read a profile that has some.
 _URL = re.compile(r"https?://[^/?#\s]+/?")
 
 Profile = dict[str, str]
@@ -89,20 +89,20 @@ def read_plain_settings(profile: str | None) -> PlainSettings | None:
         return None
     named = profile or variables.get("AWS_DEFAULT_PROFILE") or variables.get("AWS_PROFILE")
     values = _read_files(named or "default")
-    if values is None or (named is not None and not values):
+    if values is None or (named is not None and not values):  # the profile may not exist
         return None
     endpoint_url = variables.get("AWS_ENDPOINT_URL_S3") or variables.get("AWS_ENDPOINT_URL")
     if endpoint_url and not _URL.fullmatch(endpoint_url):
         return None
     method = SHARED_FILE
     key_values = values
-    if profile is None and "AWS_ACCESS_KEY_ID" in variables:
+    if profile is None and "AWS_ACCESS_KEY_ID" in variables:  # an option wins over variables
         method = ENVIRONMENT
-        token = variables.get("AWS_SECURITY_TOKEN") or variables.get("AWS_SESSION_TOKEN", "")
         key_values = {
             "aws_access_key_id": variables["AWS_ACCESS_KEY_ID"],
             "aws_secret_access_key": variables.get("AWS_SECRET_ACCESS_KEY", ""),
-            "aws_session_token": token,
+            "aws_session_token": variables.get("AWS_SECURITY_TOKEN")
+            or variables.get("AWS_SESSION_TOKEN", ""),
         }
     keys = None
     if _has_keys(key_values):
@@ -157,7 +157,7 @@ def advise(method: str, profile: str) -> str:
     """Return how a person gets new keys.
 
     Args:
-        method: botocore's name of the way by which it found the old keys.
+        method: botocore's name for the source of the old keys.
         profile: the profile that has them, or "" if none is named.
     """
     option = profile_option(profile)
@@ -218,7 +218,7 @@ def _read_sections(path: str) -> dict[str, Profile] | None:
             if name in sections or _ALIAS.search(name):
                 return None
             values = sections[name] = {}
-        elif values is None:
+        elif values is None:  # a setting before the first section
             return None
         elif line[0].isspace():
             values[_INDENTED] = content

@@ -131,9 +131,11 @@ class Session:
         store = self._stores.get(key)  # reading a dict is atomic; `_open` needs a lock
         if store is not None:
             return store
-        stall = timedelta(seconds=self.access.stall_seconds)
-        # obstore's timeout of the whole request must not end a long stream.
-        return self._open(key, {}, {"read_timeout": stall, "timeout": timedelta(hours=12)})
+        limits: ClientConfig = {
+            "read_timeout": timedelta(seconds=self.access.stall_seconds),
+            "timeout": timedelta(hours=12),  # of the whole request: it must not end a long stream
+        }
+        return self._open(key, {}, limits)
 
     def writer(self, bucket: str, kms_key: str | None) -> S3Store:
         """Return the obstore client that writes to `bucket`.
@@ -148,34 +150,38 @@ class Session:
         store = self._stores.get(key)
         if store is not None:
             return store
-        config: S3Config = {"unsigned_payload": self.sends_checksums}
+        config: S3Config = {
+            "unsigned_payload": self.sends_checksums,
+            "disable_tagging": False,  # else AWS_DISABLE_TAGGING would win
+        }
         if self.sends_checksums:
             config["checksum_algorithm"] = "CRC64NVME"
-        config["disable_tagging"] = False  # else AWS_DISABLE_TAGGING would win
         if kms_key is not None:
-            config["server_side_encryption"] = "aws:kms"
-            config["sse_kms_key_id"] = kms_key
-            config["sse_bucket_key_enabled"] = True
+            config |= {
+                "server_side_encryption": "aws:kms",
+                "sse_kms_key_id": kms_key,
+                "sse_bucket_key_enabled": True,
+            }
         return self._open(key, config, {"timeout": timedelta(seconds=self.access.put_seconds)})
 
     def _open(
         self, key: tuple[str, bool, str | None], config: S3Config, limits: ClientConfig
     ) -> S3Store:
-        """Make the obstore client of `key`, unless another thread has made it meanwhile."""
+        """Return the obstore client of `key`. Make it, unless another thread has been faster."""
         bucket = key[0]
         self._check_keys(bucket)
-        endpoint = self._addresses.endpoint(bucket)
+        url, has_bucket = self._addresses.endpoint(bucket)
         # Settings that are not named here would come from variables of the environment.
         settings: S3Config = {
             "region": self._addresses.region(bucket),
-            "endpoint": endpoint.url,
-            "aws_endpoint_url_s3": endpoint.url,  # else AWS_ENDPOINT_URL_S3 would win
-            "virtual_hosted_style_request": endpoint.has_bucket,
+            "endpoint": url,
+            "aws_endpoint_url_s3": url,  # else AWS_ENDPOINT_URL_S3 would win
+            "virtual_hosted_style_request": has_bucket,
             "skip_signature": self.access.unsigned,
             "request_payer": self.access.request_payer,
             **config,
         }
-        options = self._http_options(endpoint.url) | limits
+        options = self._http_options(url) | limits
         provider = None
         if not self.access.unsigned:
             provider = self._aws.keys.obstore_credential
@@ -370,7 +376,7 @@ class Session:
         self, fault: errors.ServiceFaultError, error: Exception, call: Call
     ) -> errors.S3UnzipError:
         """Return a fault that names the server, or a final error if nobody can reach the server."""
-        url = self._addresses.endpoint(call.bucket).url
+        url, _ = self._addresses.endpoint(call.bucket)
         answer = read_answer(error)
         if answer.status is not None:
             code = answer.code or f"HTTP {answer.status}"
@@ -399,7 +405,7 @@ class Session:
 
         With a proxy, nobody knows whether the proxy or the endpoint cannot be reached.
         """
-        url = self._addresses.endpoint(bucket).url
+        url, _ = self._addresses.endpoint(bucket)
         cause = why_unreachable(error)
         if cause is None or _find_proxy(url) is not None:
             return None

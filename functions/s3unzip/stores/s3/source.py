@@ -55,12 +55,12 @@ def is_odd(key: str) -> bool:
 
 
 def _chunks_of(answer: GetResult) -> Iterator[Buffer]:
-    """Return the chunks of a body as they arrive: in a fault, obstore loses an unfinished chunk."""
+    """Return the chunks of a body as they arrive. In a fault, obstore loses an unfinished one."""
     return map(memoryview, answer.stream(min_chunk_size=1))
 
 
 def _until_break(chunks: Iterator[Buffer], call: Call) -> Iterator[Buffer]:
-    """Yield the chunks of a body. After the first byte, an exception is a `ServiceFaultError`."""
+    """Yield the chunks of a body; raise `ServiceFaultError` if it breaks after its first byte."""
     size = 0
     try:
         for chunk in chunks:
@@ -87,15 +87,18 @@ class S3Source(ArchiveSource):
             return super().tail(location, length)
         call = Call("GetObject", location.bucket, location.key)
         try:
-            store = self._session.reader(location.bucket)
-            answer = obstore.get(store, location.key, options={"range": {"suffix": length}})
+            answer = obstore.get(
+                self._session.reader(location.bucket),
+                location.key,
+                options={"range": {"suffix": length}},
+            )
             data = read_until_fault(_until_break(_chunks_of(answer), call))
         except s3_errors() as error:
             if read_answer(error).status not in {416, 501} and not NO_SUFFIX.search(str(error)):
                 raise self._session.explain(error, call) from None
             tail = super().tail(location, length)
             if tail.pin.size:
-                count_request("get")  # of the last bytes, which the size made possible
+                count_request("get")  # of the range; the refused request is counted already
             return tail
         tail = self._describe(call, answer.meta)
         missing = min(length, tail.pin.size) - len(data)
@@ -108,8 +111,8 @@ class S3Source(ArchiveSource):
         call = Call("GetObject", location.bucket, location.key)
         with self._session.explaining(call):
             if not is_odd(location.key):
-                store = self._session.reader(location.bucket)
-                meta = obstore.get(store, location.key, options={"head": True}).meta
+                reader = self._session.reader(location.bucket)
+                meta = obstore.get(reader, location.key, options={"head": True}).meta
                 return self._describe(call, meta)
             answer = self._session.control.head_object(Bucket=location.bucket, Key=location.key)
         headers = answer["ResponseMetadata"]["HTTPHeaders"]
@@ -123,9 +126,8 @@ class S3Source(ArchiveSource):
 
     def _describe(self, call: Call, meta: ObjectMeta) -> Tail:
         """Return the size, the pin and the date of the object that obstore describes."""
-        date: datetime | None = meta["last_modified"]
-        if not meta["last_modified"].timestamp():  # obstore says 1970 if there is no date
-            date = None
+        modified = meta["last_modified"]
+        date = modified if modified.timestamp() else None  # obstore says 1970 if there is no date
         return self._make_tail(
             call, meta["size"], meta["e_tag"], date=date, version=meta["version"]
         )
@@ -167,7 +169,7 @@ class S3Source(ArchiveSource):
 
     def delete(self, location: Location, pin: Pin) -> None:
         """Delete the version; nothing happens if it is gone."""
-        version, request = _identify(location, pin)
+        version, request = _version_request(location, pin)
         if version is None and (pin.etag is None or date_of(pin) is not None):
             raise errors.StorageError(
                 f"{location}: the store gives neither versions nor ETags, so a newer archive could "
@@ -195,7 +197,7 @@ class S3Source(ArchiveSource):
 
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
         """Add `tags` to those of the version."""
-        version, request = _identify(location, pin)
+        version, request = _version_request(location, pin)
         if version is None:
             raise errors.StorageError(
                 f"{location}: S3 cannot tag one version in a bucket without versioning: turn "
@@ -220,7 +222,7 @@ class S3Source(ArchiveSource):
 
     def tags(self, location: Location, pin: Pin) -> dict[str, str]:
         """Return the tags of the version."""
-        version, request = _identify(location, pin)
+        version, request = _version_request(location, pin)
         action = "GetObjectTagging" if version is None else "GetObjectVersionTagging"
         call = Call(action, location.bucket, location.key, pinned=True)
         with self._session.explaining(call):
@@ -269,8 +271,11 @@ class S3Archive:
     def _read_by_botocore(
         self, want: ByteRange, version: str | None, call: Call
     ) -> Iterator[Buffer]:
-        request: dict[str, Any] = {"Bucket": call.bucket, "Key": call.key}
-        request["Range"] = f"bytes={want.start}-{want.stop - 1}"
+        request: dict[str, Any] = {
+            "Bucket": call.bucket,
+            "Key": call.key,
+            "Range": f"bytes={want.start}-{want.stop - 1}",
+        }
         if self._pin.etag is not None and date_of(self._pin) is None:
             request["IfMatch"] = self._pin.etag
         if version is not None:
@@ -329,7 +334,7 @@ def content_length(call: Call, headers: Mapping[str, str]) -> int:
     return int(length)
 
 
-def _identify(location: Location, pin: Pin) -> tuple[str | None, dict[str, Any]]:
+def _version_request(location: Location, pin: Pin) -> tuple[str | None, dict[str, Any]]:
     """Return the version id, and the parameters of a request about that version.
 
     The id is None in a bucket without versioning: a later PUT replaces the object.
