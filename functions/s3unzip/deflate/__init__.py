@@ -1,9 +1,10 @@
 """The deflate core: split one raw deflate stream over workers. Bytes in, values out, no I/O.
 
-``docs/deflate-splitting.md`` explains the method. `splitting` composes the steps: `segmentation`
-says where segments are searched for, `boundary` finds where they begin, to the bit (it needs numpy,
-which other workers never load), `scan` inflates one without the bytes before it, `link` joins the
-scans. `crc32_combine` (isal) makes the checksum of the whole from those of the parts.
+``docs/deflate-splitting.md`` explains the method. `segmentation` says where segments are searched
+for. `boundary` finds the bit where a segment begins; it needs numpy, which other workers never
+load. `scan` inflates a segment without the bytes before it. `splitting` links the scans and
+inflates the linked segments. `crc32_combine` (isal) computes the CRC-32 of the whole from those of
+the parts.
 
 >>> import zlib
 >>> from s3unzip import deflate
@@ -25,19 +26,31 @@ if TYPE_CHECKING:
     from isal.isal_zlib import crc32_combine
 
     from s3unzip.deflate.inflater import WINDOW_SIZE, Arrival, SegmentInflater
-    from s3unzip.deflate.link import LinkedSegment, inflate_segment, link_segments
     from s3unzip.deflate.scan import ScannedSegment, SegmentScan
     from s3unzip.deflate.segmentation import Segmentation, Span, cut, segment_span
-    from s3unzip.deflate.splitting import locate, scan_segment, split_inflate
+    from s3unzip.deflate.splitting import (
+        LinkedSegment,
+        inflate_segment,
+        link_segments,
+        locate,
+        scan_segment,
+        split_inflate,
+    )
 else:  # few members are split
     __getattr__, *_ = lazy_names(
         __name__,
         {
             "isal.isal_zlib": ("crc32_combine",),
             "s3unzip.deflate.inflater": ("WINDOW_SIZE", "Arrival", "SegmentInflater"),
-            "s3unzip.deflate.link": ("LinkedSegment", "inflate_segment", "link_segments"),
             "s3unzip.deflate.scan": ("ScannedSegment", "SegmentScan"),
             "s3unzip.deflate.segmentation": ("Segmentation", "Span", "cut", "segment_span"),
-            "s3unzip.deflate.splitting": ("locate", "scan_segment", "split_inflate"),
+            "s3unzip.deflate.splitting": (
+                "LinkedSegment",
+                "inflate_segment",
+                "link_segments",
+                "locate",
+                "scan_segment",
+                "split_inflate",
+            ),
         },
     )

@@ -1,64 +1,48 @@
-"""Where a segment begins: the first dynamic-Huffman block header after a position.
+"""Find where a segment begins: the first header of a dynamic Huffman block after a position.
 
-The only module with numpy. The rule depends on the compressed data alone, so
-two workers that look for the same boundary find the same one:
+This is the only module with numpy. The rule depends on the compressed data alone, so two workers
+that search for the same boundary find the same one:
 
-1. Test every bit offset at once: BFINAL 0, BTYPE 2, at most 286 literal and
-   30 distance codes, and a code-length code that is complete. About 3,400
-   candidates a MiB of random data pass.
-2. Inflate 16 KiB, then 128 KiB, from each candidate in order, after an
-   arbitrary window. zlib is used, because ISA-L accepts incomplete literal codes, which most false
-   headers have.
+1. Test every bit offset at once: BFINAL 0, BTYPE 2, at most 286 literal and 30 distance codes, and
+   a complete code-length code. In a MiB of random data about 3,400 candidates pass.
+2. Inflate 16 KiB, then 128 KiB, from each candidate in order, after an arbitrary window. zlib is
+   used, because ISA-L accepts incomplete literal codes, which most false headers have.
 3. Inflate 1 MiB from the remaining candidates, with ISA-L for speed: one false candidate survived
    64 KiB. This also rejects real headers of a deflate stream that is stored inside the stream:
-   a stored block has at most 64 KiB, and the bytes after it do not fit.
+   a stored block has at most 64 KiB, and the bytes after it are not valid there.
 
 Final blocks are ignored: little work remains after one.
 """
 
 import zlib
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from s3unzip.deflate.alignment import align
-from s3unzip.deflate.inflater import InflateError
+from s3unzip.deflate.inflater import InflateError, align
 from s3unzip.deflate.scan import FIRST_WINDOW
 from s3unzip.deflate.segmentation import Read, Segmentation, Span
 
+# Bytes that must follow a candidate's first byte, unless the member ends before them.
 LOOKAHEAD: Final = 1 << 20
-"""Bytes that must follow a candidate's first byte, unless the member ends before them."""
-
-READ_BYTES: Final = 1 << 19
-"""Bytes that `locate_boundary` searches at a time."""
+READ_BYTES: Final = 1 << 19  # bytes that `locate_boundary` searches at a time
 
 _MAX_TRIAL_OUTPUT: Final = 64 << 20  # stop a trial after this much output: the header is real
-_TRIAL_PIECE: Final = 1 << 20  # most bytes of output of one call
-_BLOCK_BYTES: Final = 32 << 10  # tested at once: about 6 MB of arrays
+_TRIAL_PIECE: Final = 1 << 20  # maximum number of bytes of output of one call
+_BLOCK_BYTES: Final = 32 << 10  # tested at once, with about 6 MB of arrays
 
 _HEADER_BITS: Final = 17  # BFINAL, BTYPE, HLIT, HDIST, HCLEN (RFC 1951, 3.2.7)
 _WORD_BYTES: Final = 8
 
-
-class _Trial(NamedTuple):
-    """One inflate from a candidate."""
-
-    size: int  # bytes of input
-    is_strict: bool  # with zlib, not with ISA-L
-
-
-_TRIALS: Final = (
-    _Trial(16 << 10, is_strict=True),
-    _Trial(128 << 10, is_strict=True),
-    _Trial(LOOKAHEAD, is_strict=False),
-)
+# The trial inflates from a candidate: bytes of input, and whether zlib inflates them, not ISA-L.
+_TRIALS: Final = ((16 << 10, True), (128 << 10, True), (LOOKAHEAD, False))
 
 
 def _header_table() -> NDArray[np.bool_]:
-    """Return, for each value of 13 bits, whether a header may begin with them."""
+    """Return for each value of 13 bits whether a header may begin with them."""
     values = np.arange(1 << 13)
     table: NDArray[np.bool_] = (
         (values & 7 == 0b100) & (values >> 3 & 31 <= 29) & (values >> 8 & 31 <= 29)
@@ -67,7 +51,10 @@ def _header_table() -> NDArray[np.bool_]:
 
 
 def _kraft_table() -> NDArray[np.uint16]:
-    """Return, for each four code lengths of 3 bits, the sum of 128 / 2**length."""
+    """Return the sum of 128 / 2**length for each value of four code lengths of 3 bits.
+
+    A length of 0 stands for no code, and counts as 0.
+    """
     values = np.arange(1 << 12)
     total = np.zeros(1 << 12, np.uint16)
     for shift in (0, 3, 6, 9):
@@ -76,8 +63,8 @@ def _kraft_table() -> NDArray[np.uint16]:
     return total
 
 
-_LENGTH_BITS: Final = (1 << 3 * np.arange(4, 20)) - 1
-"""For each HCLEN, the bits of the code lengths: 3 to a length, HCLEN + 4 lengths."""
+# For each HCLEN a mask of its HCLEN + 4 code lengths, which have 3 bits each.
+_LENGTH_MASKS: Final = (1 << 3 * np.arange(4, 20)) - 1
 _IS_HEADER: Final = _header_table()
 _KRAFT: Final = _kraft_table()
 
@@ -85,19 +72,22 @@ _KRAFT: Final = _kraft_table()
 def find_boundary(data: bytes, start_bit: int, stop_bit: int, *, at_end: bool) -> int | None:
     """Return the first boundary from `start_bit` up to, not including, `stop_bit` of `data`.
 
-    `at_end` says that `data` ends with the member's data. If not, `LOOKAHEAD` bytes must follow the
-    last byte to try.
+    `at_end` says whether `data` ends with the member's data. If it is False, `LOOKAHEAD` bytes must
+    follow the last byte to try.
     """
-    for bit in _candidates(data, start_bit, stop_bit):
-        if all(_inflates(data, bit, trial, at_end=at_end) for trial in _TRIALS):
+    for bit in _find_candidates(data, start_bit, stop_bit):
+        if all(
+            _inflates(data, bit, size, is_strict=is_strict, at_end=at_end)
+            for size, is_strict in _TRIALS
+        ):
             return bit
     return None
 
 
 def locate_boundary(layout: Segmentation, segment: int, read: Read) -> int | None:
-    """Return the bit where `segment` (from 1) begins, or None: it joins the one before it.
+    """Return the bit where `segment` (from 1) begins, or None if it joins the previous segment.
 
-    At most 1.5 MiB are read at a time.
+    Reads at most 1.5 MiB at a time.
     """
     search = layout.search_span(segment)
     for start in range(search.start, search.stop, READ_BYTES):
@@ -110,50 +100,52 @@ def locate_boundary(layout: Segmentation, segment: int, read: Read) -> int | Non
     return None
 
 
-def _candidates(data: bytes, start_bit: int, stop_bit: int) -> Iterator[int]:
-    """Yield the bits in range where the header's fields make sense, in order."""
-    for start in range(start_bit // 8, -(-stop_bit // 8), _BLOCK_BYTES):
-        stop = min(start + _BLOCK_BYTES, -(-stop_bit // 8))
+def _find_candidates(data: bytes, start_bit: int, stop_bit: int) -> Iterator[int]:
+    """Yield the bits in range where a header has valid fields, in order."""
+    last_stop = -(-stop_bit // 8)
+    for start in range(start_bit // 8, last_stop, _BLOCK_BYTES):
+        stop = min(start + _BLOCK_BYTES, last_stop)
+        # Three more words, so that the longest header in the last byte can be read.
         block = data[start : stop + 3 * _WORD_BYTES].ljust(stop - start + 3 * _WORD_BYTES, b"\0")
-        for offset in _headers(block, stop - start):
+        for offset in _find_headers(block, stop - start):
             bit = 8 * start + int(offset)
             if start_bit <= bit < stop_bit:
                 yield bit
 
 
-def _headers(block: bytes, size: int) -> NDArray[np.int64]:
+def _find_headers(block: bytes, size: int) -> NDArray[np.int64]:
     """Return the bit offsets of possible headers in the first `size` bytes of `block`."""
     octets = np.frombuffer(block, np.uint8)
     windows = np.lib.stride_tricks.sliding_window_view(octets, _WORD_BYTES)
-    words64 = np.ascontiguousarray(windows).view("<u8")[:, 0]  # 64 bits from each byte on
+    words64 = np.ascontiguousarray(windows).view("<u8")[:, 0]  # the 64 bits from each byte on
     words32 = words64[:size].astype(np.uint32)
-    by_bit = [np.flatnonzero(_IS_HEADER[words32 >> bit & 0x1FFF]) * 8 + bit for bit in range(8)]
-    offsets = np.concatenate(by_bit)
+    offsets = np.concatenate(
+        [np.flatnonzero(_IS_HEADER[words32 >> bit & 0x1FFF]) * 8 + bit for bit in range(8)]
+    )
     # The code-length code is complete if the sum of 128 / 2**length is 128.
-    count = _bits_at(words64, offsets + _HEADER_BITS - 4) & 15  # HCLEN
-    lengths = _bits_at(words64, offsets + _HEADER_BITS) & _LENGTH_BITS[count]
+    hclen = _read_bits(words64, offsets + _HEADER_BITS - 4) & 15
+    lengths = _read_bits(words64, offsets + _HEADER_BITS) & _LENGTH_MASKS[hclen]
     total = np.zeros(len(offsets), np.uint16)
     for shift in range(0, 60, 12):
         total += _KRAFT[lengths >> shift & 0xFFF]
-    # Few offsets have a complete code. To sort all of them takes almost half of the time.
+    # Few offsets have a complete code. Sorting all offsets would take almost half of the time.
     complete: NDArray[np.int64] = np.sort(offsets[total == 128])
     return complete
 
 
-def _bits_at(words64: NDArray[np.uint64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return 57 bits from each bit offset on, and up to 6 more."""
+def _read_bits(words64: NDArray[np.uint64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return at least 57 bits from each bit offset on, as many as the longest code lengths have."""
     shifts = (offsets & 7).view(np.uint64)
     values: NDArray[np.int64] = (words64[offsets >> 3] >> shifts).view(np.int64)
     return values
 
 
-def _inflates(data: bytes, bit: int, trial: _Trial, *, at_end: bool) -> bool:
-    """Return whether the trial's bytes inflate, or all up to the end of the member."""
+def _inflates(data: bytes, bit: int, size: int, *, is_strict: bool, at_end: bool) -> bool:
+    """Return whether the `size` bytes from `bit` on inflate, or all up to the member's end."""
     start = bit // 8
-    stop = start + trial.size
-    chunk = align(data[start:stop], bit % 8)
-    must_end = at_end and stop >= len(data)
-    decompressobj = zlib.decompressobj if trial.is_strict else isal_zlib.decompressobj
+    chunk = align(data[start : start + size], bit % 8)
+    must_end = at_end and start + size >= len(data)
+    decompressobj = zlib.decompressobj if is_strict else isal_zlib.decompressobj
     inflate = decompressobj(-zlib.MAX_WBITS, zdict=FIRST_WINDOW)
     length = 0
     try:

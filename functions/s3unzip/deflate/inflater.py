@@ -1,6 +1,9 @@
 """Inflate from one bit of a member's data to another, with a given window.
 
-`SegmentInflater` never raises for bad data: its `Arrival` says where it ended.
+zlib and ISA-L begin at bit 0 of a byte and report no bit position. Extra deflate blocks before and
+after the segment's bits remove both limits (RFC 1951, section 3.2). In the code of these blocks
+bits are texts of 0 and 1, the first bit first. Within a byte, bit 0 is the lowest. Huffman codes
+are written from their highest bit.
 
 Rules of a `SegmentInflater`:
 
@@ -8,6 +11,7 @@ Rules of a `SegmentInflater`:
 * Exhaust the iterator of one `feed` before the next call.
 * Call `finish` once, last. It has the end of the output.
 * One thread uses it.
+* It never raises for bad data: its `Arrival` says where it ended.
 """
 
 from collections.abc import Iterator
@@ -17,18 +21,107 @@ from isal import isal_zlib
 from isal.igzip_lib import IgzipDecompressor
 from msgspec import Struct
 
-from s3unzip.deflate.alignment import SENTINEL_TEXT, align, seal
 from s3unzip.deflate.segmentation import Buffer
 from s3unzip.finding import Finding
 
-WINDOW_SIZE: Final = 1 << 15
-"""Bytes that deflate can look back (RFC 1951, 2)."""
+WINDOW_SIZE: Final = 1 << 15  # bytes that deflate can look back (RFC 1951, 2)
+PIECE_SIZE: Final = 1 << 18  # maximum number of bytes of one piece of output
 
-PIECE_SIZE: Final = 1 << 18
-"""Most bytes of one piece of output."""
+# The error of ISA-L, which is not a subclass of `zlib.error`. The stubs declare an instance.
+InflateError: Final = cast("type[Exception]", isal_zlib.error)
+_SENTINEL_TEXT: Final = b"s3unzip!"  # the output of the sentinel block
 
-InflateError: Final = cast("type[Exception]", isal_zlib.error)  # the stubs declare an instance
-"""The error of ISA-L. It is not a subclass of `zlib.error`."""
+
+def _huffman_code(value: int, length: int) -> str:
+    return f"{value:0{length}b}"
+
+
+def _header_field(value: int, length: int) -> str:
+    """Return a field of a block header, lowest bit first (RFC 1951, 3.1.1)."""
+    return _huffman_code(value, length)[::-1]
+
+
+_END_OF_FIXED_BLOCK = _huffman_code(0, 7)
+_EMPTY_FIXED_BLOCK = _header_field(0b010, 3) + _END_OF_FIXED_BLOCK
+
+
+def _empty_dynamic_block() -> str:
+    """Return an empty non-final dynamic block: 91 bits, an odd number.
+
+    The code-length code has two symbols of one bit each, 1 (code 0) and 18 (code 1). With them the
+    block declares two literal/length codes of one bit, for symbol 0 and for the end of the block,
+    and one distance code of one bit. Every inflate accepts this code although it is incomplete.
+    """
+    lengths = [0] * 18  # 16 17 18 0 8 7 9 6 10 5 11 4 12 3 13 2 14 1, the order of 3.2.7
+    lengths[2] = lengths[17] = 1
+    bits = (
+        _header_field(0b100, 3)  # not final, dynamic
+        + _header_field(0, 5)  # 257 literal/length codes
+        + _header_field(0, 5)  # 1 distance code
+        + _header_field(len(lengths) - 4, 4)
+    )
+    bits += "".join(_header_field(length, 3) for length in lengths)
+    bits += "0"  # symbol 0 has a code
+    # Symbols 1 to 255 have none: 138 lengths of 0, then 117.
+    bits += "1" + _header_field(138 - 11, 7) + "1" + _header_field(117 - 11, 7)
+    bits += "0"  # symbol 256, the end of the block, has a code
+    bits += "0"  # distance 0 has a code
+    return bits + "1"  # end of block: the second code of the two
+
+
+def _lead_in(bit: int) -> tuple[int, int]:
+    """Return the fewest empty blocks whose number of bits is `bit` modulo 8, and this number.
+
+    The blocks are one integer, whose lowest bit is their first bit.
+    """
+    blocks = ""
+    if bit % 2:
+        blocks = _empty_dynamic_block()
+    while len(blocks) % 8 != bit:
+        blocks += _EMPTY_FIXED_BLOCK  # 10 bits: two more, modulo 8
+    return int(f"0{blocks[::-1]}", 2), len(blocks)
+
+
+_LEAD_INS: Final = tuple(map(_lead_in, range(8)))
+# A final fixed block that contains `_SENTINEL_TEXT`: 74 bits. Its literals have codes of 8 bits,
+# from 0x30 on (3.2.6).
+_SENTINEL: Final = (
+    _header_field(0b011, 3)
+    + "".join(_huffman_code(0x30 + byte, 8) for byte in _SENTINEL_TEXT)
+    + _END_OF_FIXED_BLOCK
+)
+
+
+def align(data: bytes, bit: int) -> bytes:
+    """Return a stream from bit 0 for a stream that begins at bit `bit` of ``data[0]``.
+
+    Empty blocks precede it. Their number of bits is `bit` modulo 8, so no later bit changes its
+    place in its byte. A shift would break stored blocks, whose data begins at a whole byte. The
+    last bits of the empty blocks replace the low bits of ``data[0]``, which belong to the previous
+    segment. At most 15 bytes are added.
+    """
+    if not bit:
+        return data
+    blocks, length = _LEAD_INS[bit]
+    shared_bits = data[0] >> bit << length  # of ``data[0]``, after the empty blocks
+    return (blocks | shared_bits).to_bytes(length // 8 + 1, "little") + data[1:]
+
+
+def seal(last: bytes, bit: int) -> bytes:
+    """Return the end of a stream that is cut at a bit, with the sentinel block after the cut.
+
+    If a block ends at the cut, an inflate reads the sentinel block as the next one, and its output
+    ends with `_SENTINEL_TEXT`. Inside a block it reads the same bits with another meaning, which in
+    practice never gives that text.
+
+    Args:
+        last: the byte that contains the cut; empty if the cut lies between two bytes.
+        bit: number of low bits of that byte before the cut.
+    """
+    low_bits = int.from_bytes(last, "little") & (1 << bit) - 1
+    sealed = low_bits | int(_SENTINEL[::-1], 2) << bit
+    return sealed.to_bytes((bit + len(_SENTINEL) + 7) // 8, "little")
+
 
 Ending = Literal["boundary", "final", "missed", "broken"]
 
@@ -36,25 +129,26 @@ Ending = Literal["boundary", "final", "missed", "broken"]
 class Arrival(Struct, frozen=True):
     """How a segment's inflate ended.
 
-    "boundary": at a block header, exactly at the segment's stop bit. "final": at the end of the
-    stream, after its final block. "missed": past the stop bit, which lies inside a block, so it is
-    a false boundary. "broken": nowhere, because the data is corrupt or ends.
+    * "boundary": at a block header, exactly at the segment's stop bit.
+    * "final": at the end of the stream, after its final block.
+    * "missed": past the stop bit, which lies inside a block, so it is a false boundary.
+    * "broken": in corrupt data, or because the data ends.
     """
 
     ending: Ending
-    length: int  # bytes of output in all
-    used: int = 0  # of "final": bytes of the member's data up to and with the stream's last byte
-    fault: Finding | None = None  # of "broken"
+    length: int  # total bytes of output
+    used: int = 0  # if "final": bytes of the member's data up to the end of the stream
+    fault: Finding | None = None  # if "broken"
 
 
 class SegmentInflater:
-    """An inflate of the bits from `start_bit` to `stop_bit` of a member's compressed data.
+    """Inflates the bits from `start_bit` to `stop_bit` of a member's compressed data.
 
-    Memory: two buffers of some hundred KiB, whatever the ratio.
+    It needs two buffers of some hundred KiB, at any compression ratio.
 
     Args:
-        start_bit: of a block header.
-        stop_bit: of a block header; None: to the end of the stream.
+        start_bit: where a block header begins.
+        stop_bit: where a later block header begins, or None for the end of the stream.
         window: the output before the segment, at most the last 32 KiB.
     """
 
@@ -64,28 +158,24 @@ class SegmentInflater:
         self._inflate = IgzipDecompressor(zdict=window)
         self._first_bit = start_bit % 8
         self._start = start_bit // 8
-        self._position = self._start  # byte after those that were fed
-        self._stop: int | None = None  # byte after the last one to feed
-        self._last_bit = 0  # bits of the last byte that belong to the segment; 0: all
+        self._position = self._start  # of the next byte to feed
+        self._stop: int | None = None  # position after the last byte to feed
+        self._last_bit = 0  # number of bits of the last byte in the segment; 0 means all
         if stop_bit is not None:
             self._stop = -(-stop_bit // 8)
             self._last_bit = stop_bit % 8
-        self._last_byte = b""
-        self._used = 0
+        self._last_byte = b""  # kept for `finish` if only some of its bits are in the segment
+        self._used = 0  # position after the last byte that the library has used
         self._fault: Finding | None = None
         self.length = 0  # bytes of output so far
 
     @property
     def ended(self) -> bool:
-        """Whether more input is useless: the stream has ended or is broken."""
+        """Whether the stream has ended or is broken, so that more input changes nothing."""
         return self._fault is not None or self._inflate.eof
 
     def feed(self, chunk: Buffer) -> Iterator[bytes]:
-        """Yield the output of the next bytes.
-
-        The segment may begin and end inside a byte. Its first chunk is aligned. A last byte that
-        belongs to the segment only in part is held back: `finish` seals the stream with it.
-        """
+        """Yield the output of the next bytes."""
         is_first = self._position == self._start
         self._position += len(chunk)
         if self.ended or not chunk:
@@ -96,11 +186,10 @@ class SegmentInflater:
         if is_first and chunk:
             chunk = align(bytes(chunk), self._first_bit)
         yield from self._drain(chunk)
-        # Where a stream that has ended ends: the library has not used the bytes behind it.
         self._used = self._position - len(self._last_byte) - len(self._inflate.unused_data)
 
     def finish(self) -> tuple[bytes, Arrival]:
-        """Return the last output, a few KiB at most, and where the inflate arrived."""
+        """Return the last output, at most a few KiB, and how the inflate ended."""
         if not self.ended and self._position == self._stop:
             return self._seal()
         if self._fault is None and self._inflate.eof:
@@ -111,18 +200,18 @@ class SegmentInflater:
         return b"", Arrival("broken", self.length, fault=fault)
 
     def _seal(self) -> tuple[bytes, Arrival]:
-        """End the stream at the stop bit with the sentinel block; check that it is read."""
+        """Append the sentinel block at the stop bit; return its result as `finish` does."""
         length = self.length
         output = b"".join(self._drain(seal(self._last_byte, self._last_bit)))
-        is_sealed = self._inflate.eof and not self._inflate.unused_data
-        if self._fault is None and is_sealed and output.endswith(SENTINEL_TEXT):
-            output = output[: -len(SENTINEL_TEXT)]
+        has_ended = self._inflate.eof and not self._inflate.unused_data
+        if self._fault is None and has_ended and output.endswith(_SENTINEL_TEXT):
+            output = output[: -len(_SENTINEL_TEXT)]
             self.length = length + len(output)
             return output, Arrival("boundary", self.length)
         return b"", Arrival("missed", length)
 
     def _drain(self, data: Buffer) -> Iterator[bytes]:
-        """Yield all output of `data`."""
+        """Yield all output of `data`; note a fault."""
         while not self._inflate.eof:
             try:
                 output = self._inflate.decompress(data, PIECE_SIZE)

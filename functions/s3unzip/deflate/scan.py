@@ -1,44 +1,39 @@
-"""Scan a segment while the output before it, its window, is not known.
+"""Scan a segment while its window, the output before it, is not known.
 
-A segment may copy from the 32 KiB before it. Its worker does not have them, so `SegmentScan`
-inflates the segment twice, after two invented windows that differ at every position. A byte is
-known if it is equal in both outputs. Two different bytes give, together, the position in the window
-that the byte was copied from. The second inflate stops as soon as both outputs agree over a whole
-window, because they cannot differ after that. Segment 0 has no output before it, so one inflate is
-enough there.
+A segment may copy from the last 32 KiB of its window. Its worker does not have them, so
+`SegmentScan` inflates the segment twice, after two invented windows that differ at every position.
+A byte is known if it is equal in both outputs. Two different bytes together give the position in
+the window from which the byte was copied. The second inflate stops as soon as both outputs are
+equal for 32 KiB, because they cannot differ after that. Segment 0 has no window, so it is inflated
+once.
 """
 
 import zlib
 from typing import Final, Self
 
 from msgspec import DecodeError, Struct, msgpack
+from msgspec.structs import replace
 
 from s3unzip.deflate.inflater import WINDOW_SIZE, Arrival, SegmentInflater
 from s3unzip.deflate.segmentation import Buffer
 from s3unzip.finding import SegmentRecordError
 
+# The first invented window has the low byte of each position, the second one the high seven bits.
+# The top bit makes each byte of the second window differ from that of the first.
 FIRST_WINDOW: Final = bytes(range(256)) * 128
-"""The first invented window: the low byte of each position."""
-
 SECOND_WINDOW: Final = b"".join(
     bytes([high | 0x80]) * 128 + bytes([high]) * 128 for high in range(128)
 )
-"""The second invented window: the high seven bits of each position.
-
-The top bit makes each byte differ from that of the first window.
-"""
 
 _LEAD_BYTES = 1 << 16  # of input, by which the first inflate may be ahead of the second
-
-
-_MAX_RECORD = 2 * WINDOW_SIZE + 4_096  # bytes of a record before they are deflated
+_MAX_RECORD = 2 * WINDOW_SIZE + 4_096  # bytes of an inflated record
 
 
 class Record(Struct, frozen=True):
     """A value that one worker writes for another: deflated MessagePack, 100 bytes to 65 KiB."""
 
     def to_bytes(self) -> bytes:
-        """Return the record's bytes."""
+        """Return the deflated bytes of the record."""
         return zlib.compress(msgpack.encode(self), 1)
 
     @classmethod
@@ -52,7 +47,7 @@ class Record(Struct, frozen=True):
             inflate = zlib.decompressobj()
             plain = inflate.decompress(data, _MAX_RECORD)
             if not inflate.eof or inflate.unused_data:
-                raise SegmentRecordError(f"a {cls.__name__} of more or fewer bytes")
+                raise SegmentRecordError(f"a {cls.__name__} with too many or too few bytes")
             return msgpack.decode(plain, type=cls)
         except (zlib.error, DecodeError) as error:
             raise SegmentRecordError(f"no {cls.__name__} of this version: {error}") from error
@@ -61,9 +56,9 @@ class Record(Struct, frozen=True):
 class ScannedSegment(Record, frozen=True, tag="scanned 3"):
     """A segment from bit to bit of the member's compressed data, and its last bytes of output.
 
-    `first` and `second` are the last bytes after the first and after the second window. Both have
-    32 KiB, even if the segment wrote less: the invented window counts as output before it, so parts
-    of an older window go on as positions. Only segment 0 may have less.
+    `first` and `second` are the last 32 KiB after the first and after the second invented window.
+    If the segment has less output, they begin with the end of the invented window, so the positions
+    of these bytes are known, too. Only in segment 0 they may be shorter.
     """
 
     start_bit: int
@@ -77,7 +72,8 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
 
         Args:
             window: the output before the segment, at most the last 32 KiB.
-            history: bytes of output from the beginning of the stream to the end of the segment.
+            history: number of bytes of output from the beginning of the stream to the end of the
+                segment.
 
         Raises:
             IndexError: A byte was copied from before the beginning of the stream.
@@ -98,7 +94,7 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
 
 
 class _TailInflater:
-    """An inflate after an invented window; keeps only the last 32 KiB of window and output."""
+    """Inflates after an invented window; keeps only the last 32 KiB of window and output."""
 
     def __init__(self, start_bit: int, stop_bit: int | None, window: bytes) -> None:
         self._inflater = SegmentInflater(start_bit, stop_bit, window)
@@ -138,22 +134,21 @@ class SegmentScan:
     def feed(self, chunk: Buffer) -> None:
         """Take the next bytes."""
         for start in range(0, len(chunk), _LEAD_BYTES):
-            stretch = chunk[start : start + _LEAD_BYTES]
-            self._first.feed(stretch)
+            data = chunk[start : start + _LEAD_BYTES]
+            self._first.feed(data)
             if self._second is not None:
-                self._second.feed(stretch)
+                self._second.feed(data)
                 if self._second.tail == self._first.tail:
                     self._second = None
 
     def finish(self) -> ScannedSegment:
-        """Return the scanned segment; bad data is a value, too."""
+        """Return the scanned segment; its `arrival` tells of bad data."""
         arrival = self._first.finish()
         if arrival.ending in {"missed", "broken"}:
             return ScannedSegment(self._start_bit, self._stop_bit, arrival, b"")
-        first = self._first.tail
-        second = None
+        scanned = ScannedSegment(self._start_bit, self._stop_bit, arrival, self._first.tail)
         if self._second is not None:
             self._second.finish()
-            if self._second.tail != first:
-                second = self._second.tail
-        return ScannedSegment(self._start_bit, self._stop_bit, arrival, first, second=second)
+            if self._second.tail != scanned.first:
+                return replace(scanned, second=self._second.tail)
+        return scanned

@@ -1,4 +1,4 @@
-"""The segmentation of a member: in which bytes the boundary of each segment is searched for.
+"""The segmentation of a member: the bytes in which the boundary of each segment is searched for.
 
 All positions count from the first byte of the member's compressed data, not of the archive.
 Segment 0 begins at bit 0. Each other segment begins at a boundary, which `boundary` finds. If it
@@ -14,10 +14,10 @@ from s3unzip.finding import DeflateError, Finding
 
 Buffer = bytes | memoryview
 
+# Bytes in which a boundary is searched for. Blocks are shorter: zlib's have at most 32,767
+# symbols, libdeflate's about 300 KB and zopfli's 1 MB of output. The limit is for data without
+# dynamic blocks, where the search takes 0.2 s for each MiB and finds nothing.
 SEARCH_BYTES: Final = 2 << 20
-"""Bytes in which a boundary is searched for. Blocks are shorter: zlib's have at most 32,767
-symbols, libdeflate's about 300 KB and zopfli's 1 MB of output. The limit is for stretches without
-a dynamic block, where the search costs 0.2 s for each MiB and finds nothing."""
 
 
 class Span(NamedTuple):
@@ -27,14 +27,14 @@ class Span(NamedTuple):
     stop: int
 
 
-Read = Callable[[Span], Iterable[Buffer]]
-"""Reads a span of the member's compressed data, in chunks."""
+Read = Callable[[Span], Iterable[Buffer]]  # returns a span of compressed data, in chunks
 
 
 class Segmentation(Struct, frozen=True):
-    """A member's compressed size and the distance of its segments, both in bytes.
+    """A member's compressed size and the distance between its segments, both in bytes.
 
-    Two workers with equal segmentations find equal boundaries.
+    Workers with equal segmentations find equal boundaries. `search` is the maximum number of bytes
+    in which the boundary of one segment is searched for.
     """
 
     size: int
@@ -43,7 +43,7 @@ class Segmentation(Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """Number of segments that are searched for; joined ones make it fewer."""
+        """The number of segments. If segments join, fewer are inflated."""
         return -(-self.size // self.distance)
 
     def search_span(self, segment: int) -> Span:

@@ -6,36 +6,35 @@ Rules:
 * All workers must use equal segmentations. They then find the same boundaries.
 * A call may be repeated: the same bytes give the same value.
 * `link_segments` needs all scans. If it refuses them, inflate the member as one stream.
-
-``read(span)`` gives the bytes of a span of the member's compressed data, in chunks.
+* No function checks a CRC-32: the directory declares one for the whole member.
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from threading import Thread
 from typing import Final
 
 from isal.isal_zlib import crc32_combine
 
-from s3unzip.deflate.link import inflate_segment, link_segments
-from s3unzip.deflate.scan import ScannedSegment, SegmentScan
-from s3unzip.deflate.segmentation import Read, Segmentation, Span, cut, segment_span
+from s3unzip.deflate.inflater import Ending, SegmentInflater
+from s3unzip.deflate.scan import Record, ScannedSegment, SegmentScan
+from s3unzip.deflate.segmentation import Buffer, Read, Segmentation, Span, cut, segment_span
+from s3unzip.finding import DeflateError, Finding
 
-MAX_SCANS: Final = 3
-"""Boundaries at which a scan tries to stop; each false one costs a scan."""
+_MAX_SCANS: Final = 3  # of one segment; each false boundary costs a scan
 
 
 def preload() -> None:
-    """Begin to import `boundary`, and with it numpy, in a thread; `locate` waits for it."""
+    """Import `boundary`, and with it numpy, in a thread; `locate` waits for it."""
     Thread(target=import_module, args=["s3unzip.deflate.boundary"], daemon=True).start()
 
 
 def locate(layout: Segmentation, segment: int, read: Read) -> int | None:
-    """Return the bit where `segment` begins, or None: it joins the one before it."""
-    if segment == 0:  # with any first block
+    """Return the bit where `segment` begins, or None if it joins the previous segment."""
+    if segment == 0:
         return 0
-    # numpy takes 60 ms to import; `preload` does it while the caller waits for its first bytes.
+    # numpy takes 60 ms to import; `preload` imports it while the caller waits for its first bytes.
     from s3unzip.deflate.boundary import locate_boundary  # noqa: PLC0415
 
     return locate_boundary(layout, segment, read)
@@ -44,26 +43,28 @@ def locate(layout: Segmentation, segment: int, read: Read) -> int | None:
 def scan_segment(
     layout: Segmentation, segment: int, read: Read, longest: int | None = None
 ) -> ScannedSegment | None:
-    """Scan `segment` up to the next boundary, or return None: it joins the one before it.
+    """Scan `segment` up to the next boundary, or return None if it joins the previous segment.
 
-    Reads about 1.5 MiB to find each boundary, and the segment once. After `MAX_SCANS` false
-    boundaries the scan is returned as it is, and `link_segments` refuses it.
+    Reads about 1.5 MiB to find each boundary, and the segment once for each scan. A scan that
+    missed a false boundary is repeated up to the next boundary. The last of `_MAX_SCANS` scans is
+    returned even if it missed, and `link_segments` refuses it.
 
     Args:
-        longest: number of segments that may join this one; None: any. If more would join, the
-            function returns None, and `link_segments` refuses the other scans.
+        longest: number of segments that may join this one, or None for any. If more would join,
+            the function returns None, and `link_segments` refuses the other scans.
     """
     start_bit = locate(layout, segment, read)
     if start_bit is None:
         return None
     if longest is None:
         longest = layout.count
-    is_limited = segment + longest < layout.count  # before the last segment
-    last = min(layout.count - 1, segment + longest)
-    stop_bits = _locate_each(layout, range(segment + 1, last + 1), read)
-    for _ in range(MAX_SCANS):
-        stop_bit = next(stop_bits, None)
-        if stop_bit is None and is_limited:  # more segments would join
+    next_segments = range(segment + 1, min(layout.count, segment + longest + 1))
+    stop_bits = (locate(layout, next_segment, read) for next_segment in next_segments)
+    boundaries = (bit for bit in stop_bits if bit is not None)
+    for _ in range(_MAX_SCANS):
+        stop_bit = next(boundaries, None)
+        # Without a boundary the segment goes to the end of the stream, if so many may join.
+        if stop_bit is None and segment + longest < layout.count:
             return None
         scan = SegmentScan(start_bit, stop_bit)
         for chunk in read(segment_span(start_bit, stop_bit, layout.size)):
@@ -74,18 +75,120 @@ def scan_segment(
     return scanned
 
 
-def _locate_each(layout: Segmentation, segments: range, read: Read) -> Iterator[int]:
-    """Yield the bits where these segments begin, but not of joined ones."""
-    for segment in segments:
-        bit = locate(layout, segment, read)
-        if bit is not None:
-            yield bit
+class LinkedSegment(Record, frozen=True, tag="linked 3"):
+    """A segment that can be inflated alone."""
+
+    start_bit: int
+    stop_bit: int | None  # None: to the end of the stream
+    span: Span  # the compressed bytes that its inflate needs
+    window: bytes  # the output before the segment, at most the last 32 KiB
+    offset: int  # of the output in the member
+    length: int  # of the output
+
+
+def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iterator[LinkedSegment]:
+    """Yield the segments of the stream in order, each with its window.
+
+    The chain begins at bit 0. It goes from a segment's stop bit to the scan that starts there. A
+    scan that starts at no stop bit is ignored: either its boundary was false, or the previous
+    segment continued through its bytes. The function holds one window and one scan at a time, and
+    takes a few ms for each segment.
+
+    Args:
+        scans: by rising `start_bit`, the first from bit 0.
+        compressed_size: the stream must use all these bytes of the member.
+
+    Raises:
+        DeflateError: The scans make no whole stream: the data is corrupt, or a boundary is false.
+            Inflate the stream from its beginning to learn which.
+    """
+    window = b""
+    offset = 0
+    next_bit = 0
+    for scan in scans:
+        if scan.start_bit < next_bit:
+            continue
+        if scan.start_bit > next_bit:
+            break
+        _check_arrival(scan, compressed_size)
+        yield LinkedSegment(
+            start_bit=scan.start_bit,
+            stop_bit=scan.stop_bit,
+            span=segment_span(scan.start_bit, scan.stop_bit, compressed_size),
+            window=window,
+            offset=offset,
+            length=scan.arrival.length,
+        )
+        if scan.stop_bit is None:
+            return
+        next_bit = scan.stop_bit
+        offset += scan.arrival.length
+        try:
+            window = scan.resolve(window, offset)
+        except IndexError as error:
+            raise _not_joined(f"segment from bit {scan.start_bit}: {error}") from error
+    raise _not_joined(f"no scan starts at bit {next_bit}")
+
+
+def _check_arrival(scan: ScannedSegment, compressed_size: int) -> None:
+    arrival = scan.arrival
+    if arrival.fault is not None:
+        raise DeflateError(arrival.fault)
+    if arrival.ending == "final" and arrival.used != compressed_size:
+        raise DeflateError(
+            Finding(
+                "compressed-trailing-bytes",
+                f"the stream ends after {arrival.used} of {compressed_size} compressed bytes",
+            )
+        )
+    if arrival.ending != _expected_ending(scan.stop_bit):
+        raise _not_joined(f"segment from bit {scan.start_bit} ended as {arrival.ending}")
+
+
+def _expected_ending(stop_bit: int | None) -> Ending:
+    return "final" if stop_bit is None else "boundary"
+
+
+def _not_joined(fact: str, code: str = "corrupt-stream") -> DeflateError:
+    return DeflateError(Finding(code, f"segments do not join: {fact}; fall back to one stream"))
+
+
+def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterator[bytes]:
+    """Yield the segment's output in pieces of at most `PIECE_SIZE` bytes.
+
+    Args:
+        chunks: the bytes of ``segment.span``, in chunks of any length.
+
+    Raises:
+        DeflateError: The bytes are corrupt, or not the scanned ones. Some output may have been
+            yielded before.
+    """
+    inflater = SegmentInflater(segment.start_bit, segment.stop_bit, segment.window)
+    for chunk in chunks:
+        for output in inflater.feed(chunk):
+            if inflater.length > segment.length:
+                raise _unlike_scan(segment, f"more than {segment.length} bytes")
+            yield output
+    last_output, arrival = inflater.finish()
+    if arrival.fault is not None:
+        raise DeflateError(arrival.fault)
+    if (arrival.ending, arrival.length) != (_expected_ending(segment.stop_bit), segment.length):
+        raise _unlike_scan(segment, f"{arrival.length} bytes and ending {arrival.ending}")
+    if last_output:
+        yield last_output
+
+
+def _unlike_scan(segment: LinkedSegment, output: str) -> DeflateError:
+    return _not_joined(
+        f"from bit {segment.start_bit} came {output}, in its scan {segment.length} bytes",
+        "size-mismatch",
+    )
 
 
 def split_inflate(data: bytes, segments: int) -> tuple[bytes, int]:
-    """Return the output of the raw deflate stream `data`, and its CRC-32, by way of `segments`.
+    """Inflate a raw deflate stream in `segments`; return the output and its CRC-32.
 
-    This is the reference for the order of the calls.
+    This function shows the order of the calls.
 
     Raises:
         DeflateError: The stream is corrupt, or its segments do not join. The caller must
@@ -99,7 +202,7 @@ def split_inflate(data: bytes, segments: int) -> tuple[bytes, int]:
     scans = (scan_segment(layout, segment, read) for segment in range(layout.count))
     output = bytearray()
     crc = 0
-    for segment in link_segments((scan for scan in scans if scan is not None), layout.size):
+    for segment in link_segments(filter(None, scans), layout.size):
         part = b"".join(inflate_segment(segment, read(segment.span)))
         crc = crc32_combine(crc, zlib.crc32(part), len(part))
         output += part

@@ -30,6 +30,7 @@ FOLDER = 3
 PLACELESS = 4  # a folder that is not made: the destination itself, or its name is too long for keys
 UNSELECTED = 5  # can be read, and the options do not select it
 DROPPED = 6  # failed and is not selected, or a later member has its key
+_FILE_KINDS = (SELECTED, FAILED, NAMELESS, UNSELECTED, DROPPED)
 
 _NO_TIME = -(1 << 63)
 _CIPHERS = (None, Cipher(), *(Cipher(version, key) for version in (1, 2) for key in (1, 2, 3)))
@@ -306,7 +307,7 @@ class Index(Struct, frozen=True):
     @property
     def paths(self) -> Iterator[str]:
         """The names of all members, also of those that failed or are not selected."""
-        return self.table.paths(SELECTED, FAILED, NAMELESS, UNSELECTED, DROPPED)
+        return self.table.paths(*_FILE_KINDS)
 
     @property
     def folders(self) -> Iterator[str]:
