@@ -66,11 +66,11 @@ class GzipMember(MemberDecoder):
         elif self._trust:
             yield from self._copy_unchecked(pieces)
         else:
-            yield from self._copy(pieces)
+            yield from self._copy_checked(pieces)
         yield _TRAILER.pack(self.crc32, self._member.size & 0xFFFF_FFFF)
 
-    def _copy(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-        """Yield the stream, and inflate it only to check it."""
+    def _copy_checked(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+        """Yield the stream; inflate it only to check it."""
         for data in pieces:
             for _ in self.feed(data):
                 pass
@@ -80,7 +80,6 @@ class GzipMember(MemberDecoder):
             self._member.fail("compressed-trailing-bytes", SPARE_MESSAGE)
 
     def _copy_unchecked(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-        """Yield the stream; compare only its length."""
         length = 0
         for data in pieces:
             length += len(data)

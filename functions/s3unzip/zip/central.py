@@ -21,18 +21,6 @@ from s3unzip.finding import Finding, RejectedError
 from s3unzip.zip import records, wrapped
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.directory import DirectoryLocation
-from s3unzip.zip.extras import (
-    NO_EXTRAS,
-    UNICODE_PATH,
-    ZIP64,
-    Extras,
-    Sizes,
-    read_aes,
-    read_extended_time,
-    read_unicode_path,
-    resolve_zip64,
-    walk_extras,
-)
 from s3unzip.zip.keys import KeyChecker, Selection
 from s3unzip.zip.members import (
     FAILED,
@@ -50,9 +38,19 @@ from s3unzip.zip.records import (
     CENTRAL_LENGTH,
     CENTRAL_SIGNATURE,
     LOCAL_LENGTH,
+    NO_EXTRAS,
     SENTINEL_16,
     SENTINEL_32,
+    UNICODE_PATH,
+    ZIP64,
+    Extras,
+    Sizes,
+    read_aes,
     read_dos_time,
+    read_extended_time,
+    read_unicode_path,
+    resolve_zip64,
+    walk_extras,
 )
 from s3unzip.zip.values import FLAG_WRAPPED, WRAP, Cipher, Member, Reads, reject
 
@@ -124,8 +122,6 @@ def _read_form(raw: bytes) -> _HeaderForm:
 
 
 class _FixedFields(Struct, frozen=True, gc=False):
-    """The fixed fields of a header (4.3.12)."""
-
     form: bytes  # signature, versions, flags, method
     dos_time: int  # time and date
     crc32: int
@@ -280,7 +276,7 @@ class DirectoryReader:
         if not member.path:
             self._judge("name-empty", f"it is {show_name(self._raw)!r}")
         if form.findings or form.is_encrypted:
-            member = self._read_coding(form, extras, member)
+            member = self._read_encryption(form, extras, member)
         if member.compressed_size > self._max_unwrapped and _can_wrap(form, extras, member):
             self._wrapped += member.compressed_size
             size = wrapped.guess_size(member.size, member.compressed_size)
@@ -312,7 +308,6 @@ class DirectoryReader:
         self._warnings[code] += 1
 
     def _set_absolute_offset(self, sizes: Sizes) -> None:
-        """Set the offset of a member of several disks, or of an archive that `is_wrapped`."""
         if self._location.is_wrapped and self._table.stops:
             self._offset = wrapped.place_after(sizes.offset, self._table.stops[-1])
             return
@@ -386,7 +381,7 @@ class DirectoryReader:
         return self._raw, True
 
     def _judge_folder(self, name: Name, sizes: Sizes, *, is_empty: bool) -> bool:
-        """Return whether the header of a directory is treated as one; judge its size.
+        """Judge the size of a directory; return whether it is a folder.
 
         A directory by its attributes alone is a file if it has content, so that nothing is lost.
         """
@@ -403,8 +398,8 @@ class DirectoryReader:
             )
         return is_empty or name.is_directory
 
-    def _read_coding(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
-        """Apply the form's findings; return the member with its cipher and inner method."""
+    def _read_encryption(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
+        """Apply the form's findings; return the member with its cipher and compression method."""
         for code, message in form.findings:
             self._judge(code, message)
         if not form.is_encrypted:

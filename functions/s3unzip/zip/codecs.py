@@ -41,7 +41,6 @@ _STREAM_ERRORS = (OSError, EOFError, ValueError, lzma.LZMAError, IGZIP_ERROR)
 _DEFLATE64_SLICE = 256
 # A zstd block of 4 bytes yields up to 128 KiB: a slice yields at most 16 MiB.
 _ZSTD_SLICE = 512
-_MIN_ZSTD_WINDOW = 1024  # bytes; the library accepts no smaller limit
 
 # The texts of ISA-L begin with these numbers, which tell a reader nothing.
 _IGZIP_FAULTS = {
@@ -55,9 +54,9 @@ _IGZIP_FAULTS = {
 _SLICE = 16 * 1024
 _ONLY_STREAM_SLICE = 64 * 1024  # for a member that can have only one stream
 
-# The ZIP's header before an LZMA stream (5.8.8): version, length of the properties, properties.
+# The ZIP's header before an LZMA stream (5.8.8): version, length of the properties (always 5),
+# properties.
 _LZMA_HEADER_LENGTH = 9
-_LZMA_PROPERTIES_LENGTH = 5
 _UNKNOWN_SIZE = (1 << 64) - 1
 _LZMA_OVERHEAD = 16 << 20  # memory besides the dictionary: probability tables and buffers
 _MIN_DICTIONARY = 4096  # bytes; liblzma accepts no smaller one
@@ -279,7 +278,6 @@ class _StreamChain:
 
 
 def _fail(member: Member, error: Exception) -> NoReturn:
-    """Fail a member for an error of a decompressor."""
     if isinstance(error, IGZIP_ERROR):
         member.fail("corrupt-stream", explain_igzip(error))
     code = "corrupt-stream"
@@ -363,7 +361,7 @@ class _Lzma:
         if len(self._input) < _LZMA_HEADER_LENGTH:
             return None
         header = bytes(self._input[:_LZMA_HEADER_LENGTH])
-        if int.from_bytes(header[2:4], "little") != _LZMA_PROPERTIES_LENGTH:
+        if int.from_bytes(header[2:4], "little") != 5:
             self._member.fail("corrupt-stream", f"lzma: odd properties {header.hex()}")
         max_dictionary = max(self._member.size, _MIN_DICTIONARY)
         dictionary = min(int.from_bytes(header[5:9], "little"), max_dictionary)
@@ -379,8 +377,11 @@ class _Lzma:
 
 
 def _open_xz(member: Member, policy: Policy) -> _StreamChain:
-    limit = policy.limits.decoder_memory + _LZMA_OVERHEAD
-    start = partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=limit)
+    start = partial(
+        lzma.LZMADecompressor,
+        lzma.FORMAT_XZ,
+        memlimit=policy.limits.decoder_memory + _LZMA_OVERHEAD,
+    )
     return _StreamChain(member, start, magics=(b"\xfd7zXZ\0",), padding=bytes(4))
 
 
@@ -392,7 +393,7 @@ def _open_zstd(member: Member, policy: Policy) -> _StreamChain:
     """
     import zstandard  # noqa: PLC0415 - few archives need it
 
-    max_window = max(_MIN_ZSTD_WINDOW, policy.limits.decoder_memory)
+    max_window = max(1024, policy.limits.decoder_memory)  # the library accepts no smaller limit
     decoder = zstandard.ZstdDecompressor(max_window_size=max_window)
     return _StreamChain(
         member,

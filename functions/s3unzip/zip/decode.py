@@ -36,10 +36,8 @@ PIECE_LENGTH = 1 << 20
 _LINK_TAGS = (b"\x0c\0\0\xa0", b"\x03\0\0\xa0")
 _LINK_TAG_LENGTH = 4
 
-_ZIPCRYPTO_HEADER = 12  # random bytes, the last one a check of the password (6.1.5, 6.1.6)
 _AES_VERIFIER = 2
 _AES_MAC = 10
-_AES_ITERATIONS = 1000  # of PBKDF2, as WinZip defines them
 
 SPARE_MESSAGE = "bytes after the end of the compressed stream"
 
@@ -267,7 +265,7 @@ class _ZipCrypto:
 
         self._member = member
         self._decrypt = StandardZipDecrypter(password)
-        self._header_left = _ZIPCRYPTO_HEADER
+        self._header_left = 12  # bytes (6.1.5)
         # Allowed values of the last byte of the header. It is the high byte of the CRC-32 (6.1.6).
         # A streaming writer does not know the CRC-32 yet: Info-ZIP uses the high byte of the time
         # in the local header.
@@ -333,7 +331,7 @@ class _WinZipAes:
             "sha1",
             self._password,
             salt=bytes(self._preamble[:-_AES_VERIFIER]),
-            iterations=_AES_ITERATIONS,
+            iterations=1000,  # as WinZip defines them
             dklen=2 * length + _AES_VERIFIER,
         )
         if not hmac.compare_digest(keys[2 * length :], bytes(self._preamble[-_AES_VERIFIER:])):
@@ -352,10 +350,10 @@ class _WinZipAes:
 def _open_cipher(
     member: Member, policy: Policy, opened: OpenedMember | None
 ) -> _ZipCrypto | _WinZipAes | None:
-    """Return the member's cipher, None if its data is not encrypted.
+    """Return the member's cipher, or None if its data is not encrypted.
 
-    A cipher decrypts the data in order, in pieces of any size. Its `doubt` is text for findings
-    about the decrypted data. It says that the password may be wrong, if no check has proved it.
+    A cipher decrypts the data in order, in pieces of any size. Its `doubt` is added to messages
+    about the decrypted data: it says that the password may be wrong, unless a check has proved it.
 
     Raises:
         MemberError: the member is encrypted, and there is no password.

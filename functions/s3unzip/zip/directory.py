@@ -300,7 +300,7 @@ def _has_directory(data: bytes, at: int) -> bool:
 
 
 def _find_record(data: bytes, base: int, stop: int) -> int | None:
-    """Return the offset of the first local header or end record in `data`, None without one.
+    """Return the offset of the first local header or end record in `data`, or None.
 
     `data` begins at offset `base` of a prefix that ends at `stop`. A signature alone is not enough:
     programs that read ZIPs contain it as a constant.

@@ -36,16 +36,14 @@ _ZIP64_EOCD = Struct("<16xIIQQQQ")
 # 4.3.15: disk and offset of the ZIP64 end record, number of disks.
 _ZIP64_LOCATOR = Struct("<4xIQI")
 ZIP64_LEAD = 12  # bytes of a ZIP64 end record that its length does not count (4.3.14.1)
-# 7.3.4: the ZIP64 end record of an encrypted directory has the directory's offset and, among at
-# least 28 bytes beyond a plain record, the algorithm.
+# 7.3.4: the ZIP64 end record of an encrypted directory has the directory's offset and, in at least
+# 28 bytes after those of a plain record, the algorithm.
 _ENCRYPTED_EOCD = Struct("<48xQ18xH")
-_MIN_ENCRYPTION_LENGTH = 28
 _ALGORITHMS = range(0x6601, 0x6802)  # 7.2.3.2
 
 _MAX_PADDING = MIB  # NULs after an archive, up to which an end record is searched for
 _LOCATOR_SEARCH = 4_096  # bytes before the end record that are searched for a misplaced locator
 
-_TAR_MARK = 257
 _FORMAT_LENGTH = 264  # first bytes that identify tar and the formats below
 
 # First bytes of files that people mistake for a ZIP archive. Text is in lower case here, and may
@@ -192,8 +190,7 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
     padding_at = _find_padding(window)
     exact_stops = [stop for stop in stops.values() if padding_at <= stop <= len(window)]
     if not exact_stops:
-        position = yield from _find_eocd_before(archive, window, stops)
-        return base + position
+        return base + (yield from _find_eocd_before(archive, window, stops))
     last_stop = max(exact_stops)
     positions = [at for at, stop in stops.items() if stop == last_stop]
     offset = base + positions[0]
@@ -216,7 +213,7 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
 
 
 def _find_eocd_before(archive: ArchiveBytes, window: bytes, stops: dict[int, int]) -> Reads[int]:
-    """Return the position of the last end record that ends before other bytes of `window`."""
+    """Return the position of the last end record that bytes of `window` follow; judge these."""
     base = archive.size - len(window)
     if not stops:
         reject("no-eocd", f"no end record in the last {len(window)} bytes")
@@ -298,8 +295,9 @@ def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
         reject(code, f"{record.disk_entries} of {record.entries} members on disk {disk}", at)
     if lack := disks.find_lack(record.directory_disk, record.directory_offset):
         reject("multi-disk", f"the directory begins on {lack}", at)
-    offset = disks.absolute(record.directory_disk, record.directory_offset)
-    return record._replace(directory_offset=offset)
+    return record._replace(
+        directory_offset=disks.absolute(record.directory_disk, record.directory_offset)
+    )
 
 
 def _refuse_ambiguous(archive: ArchiveBytes, declared: int, locator_at: int) -> Reads[None]:
@@ -396,7 +394,7 @@ def _refuse_encrypted(archive: ArchiveBytes, record_at: int, plain_at: int) -> R
     The extensible data of other records may look like that of an encrypted directory. So a
     directory that begins with the signature of a header is not encrypted.
     """
-    if plain_at - record_at < _MIN_ENCRYPTION_LENGTH:
+    if plain_at - record_at < 28:
         return
     raw = yield from archive.read(record_at, record_at + _ENCRYPTED_EOCD.size)
     offset, algorithm = _ENCRYPTED_EOCD.unpack(raw)
@@ -421,7 +419,7 @@ def _compare_zip64(disks: Disks, eocd: EndRecord, record: EndRecord, at: int) ->
 
 
 def _describe_foreign(first_bytes: bytes, size: int, searched: int) -> str:
-    """Return what a file of `size` bytes is, whose last `searched` bytes have no end record."""
+    """Describe a file of `size` bytes that has no end record in its last `searched` bytes."""
     if size == 0:
         return "the file is empty"
     range_holds = f"its last {searched:,} bytes hold"
@@ -431,8 +429,7 @@ def _describe_foreign(first_bytes: bytes, size: int, searched: int) -> str:
 
 
 def _guess_format(first_bytes: bytes) -> str:
-    """Return the name of the format that a file with these first bytes seems to have."""
-    if first_bytes[_TAR_MARK:].startswith(b"ustar"):
+    if first_bytes[257:].startswith(b"ustar"):
         return "tar"
     text = first_bytes.lstrip()[:15].lower()
     for signature, name in _SIGNATURES:

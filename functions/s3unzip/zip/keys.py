@@ -18,7 +18,6 @@ from s3unzip.zip.values import reject
 
 _HASH_BYTES = 100  # memory of a hash in a set, with room for growing
 _FOLDERS_AT_ONCE = 8192
-_S3_SPECIAL = "soap"  # some S3 clients cannot address this key
 
 
 class Selection(NamedTuple):
@@ -38,8 +37,8 @@ def _hash_folders(
 ) -> Iterator[int]:
     """Yield the hashes of the folders and of all their parents.
 
-    Each is usually yielded once. After `memory` bytes of hashes all are forgotten, and hashes may
-    be yielded again.
+    Usually each hash is yielded once. When the yielded hashes take `memory` bytes, all of them are
+    forgotten and may be yielded again.
     """
     max_hashes = max(1, memory // _HASH_BYTES)
     hashes = set[int]()
@@ -65,13 +64,11 @@ class KeyChecker:
 
     def __init__(self, table: HeaderTable, policy: Policy, selection: Selection) -> None:
         self._table = table
+        self._policy = policy
         self._limits = policy.limits
-        self._is_lenient = policy.lenient
         self._selection = selection
         self._key_of = selection.key_of
-        self._reserved = None
-        if selection.reserved is not None:
-            self._reserved = fold_key(selection.reserved)
+        self._reserved = fold_key(selection.reserved or "")
         self._selected_count = 0
         self._names_size = 0
         self._directories: set[int] = set()  # hashes of their paths
@@ -205,10 +202,11 @@ class KeyChecker:
                 break
 
     def _resolve_duplicate(self, earlier: int, number: int, key: str) -> None:
-        if not self._is_lenient:
+        if not self._policy.lenient:
             message = f"members {earlier} and {number} are {key!r}"
-            offset = self._table.offsets[number]
-            raise RejectedError(Finding("duplicate-name", message, offset, key))
+            raise RejectedError(
+                Finding("duplicate-name", message, self._table.offsets[number], key)
+            )
         self.warnings["duplicate-name"] += 1
         self._table.drop(earlier)
 
@@ -218,20 +216,19 @@ class KeyChecker:
         Warn of these keys, and of a key that S3 treats specially.
         """
         parents = (key.rpartition("/")[0] for key in self._keys(SELECTED, FAILED))
-        folders = chain(parents, map(self._key_of, self._listed_folders()))
+        folders = chain(parents, map(self._key_of, self._selected_folders()))
         folder_hashes = _hash_folders(folders, self._limits.folder_memory, fold_key)
         clashes = {key_hash for key_hash in folder_hashes if key_hash in self._hashes}
         if clashes:
             self.warnings["file-dir-prefix-conflict"] += len(clashes)
-        if hash(_S3_SPECIAL) in self._hashes:
+        if hash("soap") in self._hashes:  # some S3 clients cannot address this key
             self.warnings["name-s3-special"] += 1
         return clashes
 
     def _keys(self, *kinds: int) -> Iterator[str]:
         return map(self._key_of, self._table.paths(*kinds))
 
-    def _listed_folders(self) -> Iterator[str]:
-        """Yield the paths of the selected folders."""
+    def _selected_folders(self) -> Iterator[str]:
         selects = self._selection.selects
         for path in self._table.paths(FOLDER):
             if selects is None or selects(f"{path}/"):
@@ -253,7 +250,7 @@ class KeyChecker:
         memory = self._limits.folder_memory
         parents = (key.rpartition("/")[0] for key in self._keys(SELECTED))
         used_folders = set(clashing).intersection(_hash_folders(parents, memory))
-        listed_folders = filter(None, map(folder_key, self._listed_folders()))
+        listed_folders = filter(None, map(folder_key, self._selected_folders()))
         folders = used_folders.union(_hash_folders(listed_folders, memory))
         for key_hash, number in clashing.items():
             if not table.sizes[number] and key_hash in folders:

@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
-from s3unzip.zip.extras import (
+from s3unzip.zip.names import check_name, cut_name, decode_name, show_name
+from s3unzip.zip.records import (
     UNICODE_PATH,
     ZIP64,
     Extras,
@@ -21,7 +22,6 @@ from s3unzip.zip.extras import (
     resolve_zip64,
     walk_extras,
 )
-from s3unzip.zip.names import check_name, cut_name, decode_name, show_name
 from s3unzip.zip.values import WRAP, Buffer, Member
 
 HEAD_LENGTH = 1024  # bytes that contain nearly every local header
@@ -241,7 +241,7 @@ def _check_extras(member: Member, extras: Extras, policy: Policy) -> Iterator[st
 def _read_local_path(member: Member, payload: bytes, policy: Policy) -> str:
     """Return the member's path by one Unicode path field of its local header.
 
-    A field that does not fit the name is ignored, as a header's only field is.
+    A field with the checksum of another name is ignored.
     """
     raw, _ = read_unicode_path(Extras({UNICODE_PATH: [payload]}), member.name_bytes)
     is_utf8 = raw is not None or bool(member.flags & records.FLAG_UTF8)

@@ -148,8 +148,11 @@ class HeaderTable:
         raw_names = self._raw_names[start:]
         size = sum(map(len, paths))
         if any(raw_names):
-            pairs = zip(paths, raw_names, strict=True)
-            size += sum(len(raw) for path, raw in pairs if raw is not None and raw is not path)
+            size += sum(
+                len(raw)
+                for path, raw in zip(paths, raw_names, strict=True)
+                if raw is not None and raw is not path
+            )
         return size
 
     def member(self, number: int) -> Member:

@@ -1,11 +1,18 @@
-"""The records of a ZIP file (APPNOTE 4.3): signatures, lengths, flags, methods, times (4.4.6).
+"""The records of a ZIP file (APPNOTE 4.3): signatures, flags, methods, times, extra fields (4.5).
 
-All numbers are little-endian. The module of each record interprets its fields.
+All numbers are little-endian. The modules that read the records interpret their other fields.
 """
 
+import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from s3unzip.zip.values import Cipher
 
 LOCAL_SIGNATURE = b"PK\x03\x04"
 CENTRAL_SIGNATURE = b"PK\x01\x02"
@@ -14,7 +21,7 @@ ZIP64_EOCD_SIGNATURE = b"PK\x06\x06"
 ZIP64_LOCATOR_SIGNATURE = b"PK\x06\x07"
 DESCRIPTOR_SIGNATURE = b"PK\x07\x08"
 
-# 4.4.1.4: the value is in a ZIP64 record or field.
+# 4.4.1.4: these values say that the value is in a ZIP64 record or field.
 SENTINEL_16 = 0xFFFF
 SENTINEL_32 = 0xFFFF_FFFF
 
@@ -26,7 +33,7 @@ FLAG_STRONG_ENCRYPTION = 1 << 6
 FLAG_UTF8 = 1 << 11
 FLAG_MASKED_HEADER = 1 << 13
 ENCRYPTION_FLAGS = FLAG_ENCRYPTED | FLAG_STRONG_ENCRYPTION | FLAG_MASKED_HEADER
-# Not a flag of APPNOTE, which has 16: the external attributes have the bit of a reparse point.
+# None of APPNOTE's 16 flags: the external attributes have the bit of a reparse point.
 FLAG_REPARSE = 1 << 16
 
 METHOD_STORED = 0
@@ -47,8 +54,10 @@ _UNSUPPORTED_METHODS = {
 
 MAX_DEFLATE_RATIO = 1_032  # two bits stand for at most 258 bytes (RFC 1951)
 
-UNIX_HOSTS = (3, 19)  # Unix and Darwin: their external attributes hold a mode (4.4.2)
-DOS_HOSTS = (0, 6, 10, 14)  # MS-DOS, OS/2, Windows NTFS, VFAT: they hold DOS attributes
+# 4.4.2: the external attributes of the first two hosts, Unix and Darwin, have a mode. Those of
+# MS-DOS, OS/2, Windows NTFS and VFAT have DOS attributes.
+UNIX_HOSTS = (3, 19)
+DOS_HOSTS = (0, 6, 10, 14)
 
 # 4.4.3: the lower byte of "version needed to extract", ten times the version of APPNOTE.
 MAX_VERSION = 63
@@ -64,6 +73,15 @@ ZIP64_EOCD_LENGTH = 56
 ZIP64_LOCATOR_LENGTH = 20
 MAX_COMMENT = 0xFFFF
 
+# The ids of extra fields.
+ZIP64 = 0x0001
+EXTENDED_TIMESTAMP = 0x5455
+UNICODE_PATH = 0x7075
+AES = 0x9901
+
+_FIELD_HEADER = 4  # id and length
+_AES_PAYLOAD = 7  # version, "AE", strength, method
+
 
 def find_all(data: bytes, signature: bytes) -> Iterator[int]:
     """Yield the position of each signature in `data`."""
@@ -76,7 +94,7 @@ def find_all(data: bytes, signature: bytes) -> Iterator[int]:
 def is_encrypted(flags: int) -> bool:
     """Return whether the flags say that the data is encrypted.
 
-    Bits 6 and 13 say how (4.4.4). Without bit 0 they do not count.
+    Bits 6 and 13 give the kind of encryption (4.4.4). They mean nothing without bit 0.
     """
     return bool(flags & FLAG_ENCRYPTED)
 
@@ -88,9 +106,9 @@ def describe_method(method: int) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def read_dos_time(stamp: int) -> int | None:
-    """Return Unix seconds of a DOS date (high 16 bits) and time (low 16), taken as UTC.
+    """Return the Unix seconds of a DOS date (high 16 bits) and time (low 16 bits) in UTC.
 
-    None for an invalid date: many writers leave zeros.
+    Returns None for an invalid date: many writers leave zeros.
     """
     day = stamp >> 16
     time = stamp & 0xFFFF
@@ -107,3 +125,123 @@ def read_dos_time(stamp: int) -> int | None:
     except ValueError:
         return None
     return int(moment.timestamp())
+
+
+class Extras(NamedTuple):
+    """The payloads of one extra block by the ids of their fields, in order.
+
+    `overrun` says that a field is longer than the rest of the block. `stray` says that 1 to 3 bytes
+    follow the last field.
+    """
+
+    fields: dict[int, list[bytes]]
+    overrun: bool = False
+    stray: bool = False
+
+    def of(self, field_id: int) -> list[bytes]:
+        """Return the payloads of every field with this id."""
+        return self.fields.get(field_id, [])
+
+
+NO_EXTRAS = Extras({})
+
+
+def walk_extras(block: bytes) -> Extras:
+    """Split an extra block into fields; any bytes are accepted."""
+    fields: dict[int, list[bytes]] = {}
+    at = 0
+    while len(block) - at >= _FIELD_HEADER:
+        field_id = int.from_bytes(block[at : at + 2], "little")
+        start = at + _FIELD_HEADER
+        at = start + int.from_bytes(block[at + 2 : start], "little")
+        if at > len(block):
+            return Extras(fields, overrun=True)
+        fields.setdefault(field_id, []).append(block[start:at])
+    return Extras(fields, stray=at < len(block))
+
+
+class Sizes(Struct, frozen=True, gc=False):
+    """The values of a header that a ZIP64 field can replace (4.5.3): bytes, and a disk's number.
+
+    `lacks_value` says that one of them is a sentinel, and the ZIP64 field does not have its value.
+    """
+
+    size: int
+    compressed: int
+    offset: int = 0
+    disk: int = 0
+    lacks_value: bool = False
+
+
+# The order of the values in a ZIP64 field, their sentinels, their lengths in bytes.
+_ZIP64_VALUES = (
+    ("size", SENTINEL_32, 8),
+    ("compressed", SENTINEL_32, 8),
+    ("offset", SENTINEL_32, 8),
+    ("disk", SENTINEL_16, 4),
+)
+
+
+def resolve_zip64(extras: Extras, declared: Sizes) -> Sizes:
+    """Replace each sentinel by its value from the ZIP64 field.
+
+    The field has only the values whose sentinels are declared. Some writers always write all of
+    them, so the bytes after the last value are ignored.
+    """
+    payload = next(iter(extras.of(ZIP64)), b"")
+    wide_values: dict[str, Any] = {}
+    for name, sentinel, length in _ZIP64_VALUES:
+        if getattr(declared, name) != sentinel:
+            continue
+        if len(payload) < length:
+            wide_values["lacks_value"] = True
+            break
+        wide_values[name] = int.from_bytes(payload[:length], "little")
+        payload = payload[length:]
+    return replace(declared, **wide_values)
+
+
+def read_extended_time(extras: Extras) -> int | None:
+    """Return the modification time in Unix seconds of the extended timestamp (0x5455)."""
+    for payload in extras.of(EXTENDED_TIMESTAMP):
+        if len(payload) >= 5 and payload[0] & 1:
+            return int.from_bytes(payload[1:5], "little", signed=True)
+    return None
+
+
+def read_aes(extras: Extras) -> tuple[int, Cipher] | None:
+    """Return the compression method and the cipher of the AES field; None without one valid field.
+
+    A member with WinZip AES declares method 99. The field has the method of its compression.
+    """
+    payloads = extras.of(AES)
+    if len(payloads) != 1:
+        return None
+    payload = payloads[0]
+    if len(payload) < _AES_PAYLOAD or payload[2:4] != b"AE":
+        return None
+    cipher = Cipher(version=int.from_bytes(payload[:2], "little"), strength=payload[4])
+    if cipher.version not in (1, 2) or cipher.strength not in (1, 2, 3):
+        return None
+    return int.from_bytes(payload[5:7], "little"), cipher
+
+
+def read_unicode_path(extras: Extras, raw_name: bytes) -> tuple[bytes | None, str | None]:
+    """Return the UTF-8 name of the Unicode path field (0x7075, 4.6.9), and the code of a finding.
+
+    A valid field has version 1 and the CRC-32 of the raw name. Backslashes become slashes if the
+    raw name has as many slashes as this name has backslashes and slashes.
+    """
+    payloads = extras.of(UNICODE_PATH)
+    if not payloads:
+        return None, None
+    if len(payloads) > 1:
+        return None, "unicode-path-duplicate"
+    payload = payloads[0]
+    checksum = int.from_bytes(payload[1:5], "little")
+    if len(payload) < 5 or payload[0] != 1 or checksum != zlib.crc32(raw_name):
+        return None, "unicode-path-stale"
+    name = payload[5:]
+    if b"\\" in name and name.count(b"\\") + name.count(b"/") == raw_name.count(b"/"):
+        return name.replace(b"\\", b"/"), "unicode-path-backslash"
+    return name, None

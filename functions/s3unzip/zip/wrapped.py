@@ -28,7 +28,6 @@ from s3unzip.zip.values import WRAP, ByteRange, Reads, reject
 
 UNPROVEN = "offsets-unproven"
 MAX_PROBES = 4_096  # offsets at which local headers are searched for
-_EXPANSION = 1_000  # deflate adds at most a thousandth to data that it cannot compress
 
 
 def place_after(offset: int, stop: int) -> int:
@@ -50,7 +49,7 @@ def guess_size(size: int, compressed: int) -> int:
     """
     least_size = compressed // 2
     if compressed >= WRAP:
-        least_size = compressed - min(compressed // _EXPANSION, WRAP - 1)
+        least_size = compressed - min(compressed // 1_000, WRAP - 1)
     return place_after(size, least_size)
 
 
@@ -125,7 +124,7 @@ class _Probes:
         self._probes_left = MAX_PROBES
 
     def find(self, number: int, times: range) -> Reads[int]:
-        """Return the one of `times` by which a local header lies 4 GiB after its least offset."""
+        """Return how many `times` 4 GiB the local header lies after its least offset."""
         member = self._table.member(number)
         name = self._table.raw_name(number)
         self._probes_left -= len(times)
@@ -156,5 +155,4 @@ def lengthen_members(table: HeaderTable, long_members: dict[int, int]) -> None:
         table.stops[number] += shift
         if length:
             table.lengthen(number, length)
-            compressed = table.compressed_sizes[number]
-            table.sizes[number] = guess_size(table.sizes[number], compressed)
+            table.sizes[number] = guess_size(table.sizes[number], table.compressed_sizes[number])
