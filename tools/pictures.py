@@ -22,8 +22,8 @@ from rich.text import Text
 
 import s3unzip
 from bench.server import s3_server
+from s3unzip.cli.look import print_verification
 from s3unzip.cli.output import RunOutput, print_report
-from s3unzip.cli.verify import print_verification
 from s3unzip.settings import make_tuning
 from tests.browser.chromium import Screen, find_chromium
 from tests.support.reports import failing, page, plain_failures

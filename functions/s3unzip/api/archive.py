@@ -50,13 +50,13 @@ from s3unzip.zip import AFTER_LENGTH, METHODS, ByteRange, Limits, Member, close_
 
 T = TypeVar("T")
 WHOLE_BYTES = 1024**2  # a member up to this size is read with one request
-HELD_BYTES = 64 * 1024**2  # of a member that `open` keeps in memory; beyond, in a temporary file
+HELD_BYTES = 64 * 1024**2  # `open` writes a larger member to a temporary file
 
 
 class NoSuchMemberError(NotFoundError, KeyError):
-    """No selected member has that name; a `KeyError`, as of any mapping."""
+    """No selected member has that name. It is a `KeyError`, because an archive is a mapping."""
 
-    __str__ = Exception.__str__
+    __str__ = Exception.__str__  # `KeyError` would put the message in quotes
 
 
 class ArchiveMember:
@@ -105,7 +105,7 @@ class ArchiveMember:
 
     @property
     def index(self) -> int:
-        """Place in the central directory, from 0."""
+        """Position in the central directory, from 0."""
         return self._entry.index
 
     @property
@@ -117,8 +117,8 @@ class ArchiveMember:
     def size(self) -> int:
         """Size of the content in bytes, as the directory declares it.
 
-        In archives that macOS wrote it may be known modulo 4 GiB only: then this is the least one
-        that the compressed data can have.
+        Archives from macOS may declare it modulo 4 GiB. Then this is the smallest size that fits
+        the compressed data.
         """
         return self._entry.size
 
@@ -154,66 +154,75 @@ class ArchiveMember:
 
     @property
     def problem(self) -> Finding | None:
-        """Why the member cannot be read, by the directory alone; None: nothing is wrong so far."""
+        """Why the directory alone refuses the member; None: it can be read as far as is known."""
         return self._problem
 
     def _unless_refused(self, value: T | None) -> T | None:
-        """Return a value of the directory; None if the member is refused."""
         if self._problem is not None:
             return None
         return value
 
 
 class OpenArguments(Struct, frozen=True):
-    """The arguments of `open_archive`, with which another process opens the same archive."""
+    """The arguments of `open_archive`; with them another process can open the same archive."""
 
-    source: str | None  # None: an open file of this process
+    source: str | None  # None: an open file of this process, which no other process has
     options: Options
     password: bytes | str | None
     limits: Limits | None
     stores: StoreConfig
 
-    def open(self, pin: Pin | None = None, warn: Callable[[str], object] | None = None) -> Archive:
-        """Open the archive; `SourceChangedError`: it is no longer the version `pin`."""
-        context = self.make_context()
-        location = parse_source(self.source or "")
-        source = context.stores.source(location)
-        return open_in(context, source, location, self, pin=pin, warn=warn)
+    def open(
+        self,
+        pin: Pin | None = None,
+        warn: Callable[[str], object] | None = None,
+        reader: ReaderSource | None = None,
+    ) -> Archive:
+        """Open the archive at `source`, or the archive in an open file.
 
-    def make_context(self) -> Context:
-        """Return what reading needs: stores, clock, policy."""
-        return Context(
-            stores=open_stores(self.stores),
-            clock=LocalClock(),
-            policy=make_policy(self.options, self.password, limits=self.limits),
-        )
+        Raises:
+            SourceChangedError: the archive is no longer the version `pin`.
+        """
+        policy = make_policy(self.options, self.password, limits=self.limits)
+        context = Context(open_stores(self.stores), LocalClock(), policy)
+        location = reader.location if reader else parse_source(self.source or "")
+        source: Source = reader or context.stores.source(location)
+        calls = context.calls()
+        tail = read_tail(source, location, context, calls)
+        if pin is not None and tail.pin != pin:
+            raise SourceChangedError(f"{location.public}: it was overwritten since it was opened")
+        request = Request(location, NOWHERE, self.options)
+        reading = read_directory(source, tail, request, context, calls=calls, template=PATHS)
+        judge_selection(self.options, warn)(reading)
+        read = partial(calls.read, source.pinned(location, tail.pin))
+        return Archive(location, reading, read, context, arguments=self)
 
 
 class _MemberFile(io.RawIOBase):
-    """The content of a member as a stream; the end of the file is its check."""
+    """The content of a member as a stream; reading its end raises the error of a failed check."""
 
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces = pieces
-        self._rest = memoryview(b"")
+    def __init__(self, content: Iterator[bytes]) -> None:
+        self._content = content
+        self._unread = memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        if not self._rest:
-            self._rest = memoryview(next(self._pieces, b""))
-        size = min(len(buffer), len(self._rest))
-        buffer[:size] = self._rest[:size]
-        self._rest = self._rest[size:]
+        if not self._unread:
+            self._unread = memoryview(next(self._content, b""))
+        size = min(len(buffer), len(self._unread))
+        buffer[:size] = self._unread[:size]
+        self._unread = self._unread[size:]
         return size
 
 
 class Archive(Mapping[str, ArchiveMember]):
     """The members of one version of an archive: a mapping from their names.
 
-    Iteration yields the names, as `namelist` of `zipfile` does; ``values()`` yields the members.
-    Looking into it reads nothing more. If the archive is overwritten before a member is read,
-    reading raises `SourceChangedError`. Nothing stays open between two reads; ``with`` is accepted.
+    Iteration yields the names; ``values()`` yields the members. The directory is not read again.
+    If the archive is overwritten before a member is read, reading raises `SourceChangedError`.
+    Nothing stays open between two reads; ``with`` is accepted.
     """
 
     def __init__(
@@ -230,7 +239,7 @@ class Archive(Mapping[str, ArchiveMember]):
         self._refused = reading.failures
         self._read = read
         self._context = context
-        self._indexes: dict[str, int] | None = None  # of `_index_names`, once it is needed
+        self._indexes: dict[str, int] | None = None  # made by the first look-up of a name
 
     def __repr__(self) -> str:
         return f"<Archive {self.source}: {len(self)} members>"
@@ -242,7 +251,7 @@ class Archive(Mapping[str, ArchiveMember]):
         pass
 
     def __reduce__(self) -> tuple[Callable[[Pin], Archive], tuple[Pin]]:
-        """Let another process open the same version again. A password is in the pickle."""
+        """Let another process open the same version again. The pickle contains the password."""
         if self._arguments.source is None:
             raise TypeError(f"{self!r} cannot be pickled: it reads an open file of this process")
         return self._arguments.open, (self._reading.pin,)
@@ -276,19 +285,17 @@ class Archive(Mapping[str, ArchiveMember]):
         return ArchiveMember(self._stream, *self._refused[index - good])
 
     def _index_names(self) -> dict[str, int]:
-        """Return the index of each name: the good members count first, then the refused ones.
+        """Return an index for each name: of the good members, then of the refused ones after them.
 
-        Where a good and a refused member have the same name, the name is that of the good one.
+        If a good and a refused member have the same name, the name finds the good one.
         """
         good = self._reading.selected
-        refused = enumerate((member.path for member, _ in self._refused), len(good))
-        indexes = {path: index for index, path in refused}
-        return indexes | {member.path: index for index, member in enumerate(good)}
+        refused = {member.path: len(good) + n for n, (member, _) in enumerate(self._refused)}
+        return refused | {member.path: index for index, member in enumerate(good)}
 
     def members(self) -> Iterator[ArchiveMember]:
         """Yield the selected members, refused ones too, in the order of the directory."""
-        selected = self._reading.selected.in_order()
-        good = (ArchiveMember(self._stream, member) for member in selected)
+        good = (ArchiveMember(self._stream, row) for row in self._reading.selected.in_order())
         refused = (ArchiveMember(self._stream, *failure) for failure in self._refused)
         return merge(good, refused, key=attrgetter("index"))
 
@@ -355,12 +362,13 @@ class Archive(Mapping[str, ArchiveMember]):
     ) -> IO[bytes]:
         """Read a whole member, check it, and return it as a binary file that can seek.
 
-        Above 64 MiB the file is a temporary one. With ``check="last"`` the file is a stream: it
-        reads as far as the caller does, cannot seek, and its end raises the errors of `read`.
+        A member above 64 MiB is in a temporary file. With ``check="last"`` the file is a stream
+        that cannot seek. It reads no further than the caller, and its end raises the errors of
+        `read`.
 
         Args:
-            name: of the member.
-            mode: ``"r"`` or ``"rb"``, as `zipfile` has it.
+            name: the name of the member.
+            mode: ``"r"`` or ``"rb"``, as in `zipfile`.
             check: when the size and the CRC-32 are compared.
         """
         if mode not in {"r", "rb"}:
@@ -370,13 +378,13 @@ class Archive(Mapping[str, ArchiveMember]):
         with ExitStack() as stack:
             file = stack.enter_context(tempfile.SpooledTemporaryFile(HELD_BYTES))
             file.writelines(self[name].stream())
-            stack.pop_all()  # it is whole, so the caller closes it
+            stack.pop_all()  # no error, so the caller gets the file and closes it
         file.seek(0)
         return file
 
     @property
     def source(self) -> str:
-        """Where the archive is, without secrets."""
+        """The location of the archive, without secrets."""
         return str(self._location.public)
 
     @property
@@ -391,15 +399,16 @@ class Archive(Mapping[str, ArchiveMember]):
 
     @property
     def warnings(self) -> Mapping[str, int]:
-        """What is odd but tolerated: code of the check to number of findings.
+        """Tolerated findings: their number by the code of the check.
 
-        In the directory, and in the members that were read so far.
+        They are from the directory, and from the members that were read so far.
         """
         return dict(self._reading.index.warnings)
 
     def _stream(self, member: Member) -> Iterator[bytes]:
-        """Yield the content of a member, check it, and count its warnings as the archive's."""
-        policy, tuning = self._context.policy, self._context.tuning
+        """Yield the content of a member and check it; add its warnings to those of the archive."""
+        policy = self._context.policy
+        tuning = self._context.tuning
         read = self._reader(member)
         opened = open_local(member, read, policy)
         warnings = self._reading.index.warnings
@@ -409,23 +418,23 @@ class Archive(Mapping[str, ArchiveMember]):
         from s3unzip.zip import MemberDecoder  # noqa: PLC0415 - it loads the decompressors
 
         decoder = MemberDecoder(member, policy, opened)
-        pieces = read_ahead(read, ByteRange(start, stop), tuning.read_piece, tuning.reads_ahead)
-        for piece in decoder.decode(pieces):
-            yield bytes(piece)  # no copy of bytes
+        raw = read_ahead(read, ByteRange(start, stop), tuning.read_piece, tuning.reads_ahead)
+        for data in decoder.decode(raw):
+            yield bytes(data)  # copies other buffers than bytes
         warnings.update(decoder.warnings)
-        end = min(member.stop, stop + AFTER_LENGTH)
-        after = b""
-        if end > stop:
-            after = read(ByteRange(stop, end))
-        warnings.update(close_member(member, opened, after))
+        descriptor = b""  # may follow the data, up to the next member
+        descriptor_stop = min(member.stop, stop + AFTER_LENGTH)
+        if descriptor_stop > stop:
+            descriptor = read(ByteRange(stop, descriptor_stop))
+        warnings.update(close_member(member, opened, descriptor))
 
     def _reader(self, member: Member) -> Callable[[ByteRange], bytes]:
-        """Return what reads the member's ranges; a small member is read with one request."""
+        """Return a function that reads ranges of a member; a small member takes one request."""
         whole = ByteRange(member.offset, member.stop)
         if whole.length > WHOLE_BYTES:
             return self._read
-        held = self._read(whole)
-        return lambda want: held[want.start - whole.start : want.stop - whole.start]
+        data = self._read(whole)
+        return lambda span: data[span.start - whole.start : span.stop - whole.start]
 
 
 def open_archive(  # noqa: PLR0913 - options of a public function
@@ -445,12 +454,12 @@ def open_archive(  # noqa: PLR0913 - options of a public function
             that can seek. A reader stays open and belongs to the caller.
         options: `include`, `exclude`, `names` and `limit` select members. `lenient` and
             `encoding` say how the directory is read. The others are for `extract`.
-        password: opens encrypted members. A string is used as UTF-8.
-        limits: bounds on what an archive may ask for. None: the defaults, with what the variable
-            ``S3UNZIP_LIMITS`` changes.
+        password: opens encrypted members. A string is encoded as UTF-8.
+        limits: bounds on the demands of an archive. None: the defaults, with the changes in the
+            variable ``S3UNZIP_LIMITS``.
         endpoint_url: URL of the S3 server. None: AWS, or the variable ``AWS_ENDPOINT_URL``.
         stores: how S3 and web servers are reached. None: the defaults of boto3.
-        warn: takes a sentence for each glob that matches no member.
+        warn: gets a sentence for each glob that matches no member.
 
     Raises:
         RejectedError: the archive is not a ZIP, is broken, or has two meanings.
@@ -474,26 +483,4 @@ def open_archive(  # noqa: PLR0913 - options of a public function
             f"open_archive takes a path, a URL or a binary file that can seek, not {kind}; "
             "io.BytesIO makes a file of bytes"
         )
-    reader = ReaderSource(source)
-    return open_in(arguments.make_context(), reader, reader.location, arguments, warn=warn)
-
-
-def open_in(
-    context: Context,
-    source: Source,
-    location: Location,
-    arguments: OpenArguments,
-    *,
-    pin: Pin | None = None,
-    warn: Callable[[str], object] | None = None,
-) -> Archive:
-    """Return the archive at `location` of `source`; `SourceChangedError`: it is not `pin`."""
-    calls = context.calls()
-    tail = read_tail(source, location, context, calls)
-    if pin is not None and tail.pin != pin:
-        raise SourceChangedError(f"{location.public}: it was overwritten since it was opened")
-    request = Request(location, NOWHERE, arguments.options)
-    reading = read_directory(source, tail, request, context, calls=calls, template=PATHS)
-    read = partial(calls.read, source.pinned(location, tail.pin))
-    judge_selection(arguments.options, warn)(reading)
-    return Archive(location, reading, read, context, arguments)
+    return arguments.open(warn=warn, reader=ReaderSource(source))

@@ -43,6 +43,8 @@ from s3unzip.stores.locations import parse_destination, parse_source, split_buck
 from s3unzip.stores.open import open_stores
 from s3unzip.stores.ports import ListedObject
 
+SUFFIX = ".zip"
+
 
 def extract(  # noqa: PLR0913 - options of a public function
     source: str | os.PathLike[str],
@@ -62,22 +64,23 @@ def extract(  # noqa: PLR0913 - options of a public function
 ) -> Report:
     """Extract an archive with worker processes of this machine; return the run's report.
 
-    Failed members are in the report; nothing is written before all options are checked.
+    A failed member raises no error; it is in the report. All options are checked before anything
+    is written.
 
     Args:
         source: ``s3://bucket/key``, a path, or an ``http://`` or ``https://`` URL.
         destination: ``s3://bucket/prefix`` or a folder.
         options: which members, under which keys, and what to do where a key exists.
-        password: opens encrypted members. A string is used as UTF-8. It is not recorded.
+        password: opens encrypted members. A string is encoded as UTF-8. It is not recorded.
         workers: processes at most, with this one. None: one for each processor.
-        tuning: how the work is cut. None: the defaults, for so many workers.
-        max_cost: dollars. A run whose estimate is above it writes nothing.
+        tuning: how the work is cut. None: the defaults for this number of workers.
+        max_cost: dollars. A run with a higher estimate writes nothing.
         after_success: ``delete`` or ``tag=NAME=VALUE``, done to the archive of a complete run.
         endpoint_url: URL of the S3 server. None: AWS, or the variable ``AWS_ENDPOINT_URL``.
         stores: how S3 and web servers are reached, and where records are kept.
-        progress: its methods are called as the run goes on.
-        warn: takes a sentence for each glob that matches no member.
-        delete_extra: given the objects below the prefix that are no members; True deletes them.
+        progress: its methods are called during the run.
+        warn: gets a sentence for each glob that matches no member.
+        delete_extra: gets the objects below the prefix that are no members; True deletes them.
 
     Raises:
         UsageError: a location or an option is wrong, nothing is selected, the cost is too high.
@@ -86,29 +89,25 @@ def extract(  # noqa: PLR0913 - options of a public function
     """
     archive = parse_source(_as_text(source))
     target = parse_destination(_as_text(destination))
-    request = make_request(archive, target, _note_password(options, password), after_success)
-    reached = at_endpoint(stores, endpoint_url)
-    policy = make_policy(request.options, password, target)
-    shown = progress or Progress()
-    if delete_extra is not None:
-        check_extra(request, reached.work, open_stores(reached))
-    with open_machine(reached, policy, tuning, workers, shown) as machine:
-        return extract_one(machine, request, shown, warn, delete_extra, max_cost)
-
-
-def _note_password(options: Options | None, password: bytes | str | None) -> Options:
-    """Return the options; the record of the run shows that the password was an argument."""
     options = options or Options()
-    if password is None or options.password_ref:
-        return options
-    place = "argument"
-    return replace(options, password_ref=place)
+    if password is not None and not options.password_ref:
+        options = replace(options, password_ref="argument")  # noqa: S106 - the record shows it
+    request = make_request(archive, target, options, after_success)
+    config = at_endpoint(stores, endpoint_url)
+    policy = make_policy(options, password, target)
+    progress = progress or Progress()
+    if delete_extra is not None:
+        check_extra(request, config.work, open_stores(config))
+    with open_machine(config, policy, tuning, workers, progress=progress) as machine:
+        return extract_one(
+            machine, request, progress, warn, confirm=delete_extra, max_cost=max_cost
+        )
 
 
 def make_request(
     source: Location, destination: Location, options: Options, after_success: str | None
 ) -> Request:
-    """Return the request of a run, with a rule for its archive as `extract` takes it."""
+    """Return the request of a run; `after_success` is as in `extract`."""
     rule = None
     if after_success:
         rule = parse_after_success(after_success, source, options)
@@ -130,7 +129,11 @@ def extract_one(
     confirm: Callable[[Sequence[ListedObject]], bool] | None = None,
     max_cost: float | None = None,
 ) -> Report:
-    """Extract an archive, and the archives inside it."""
+    """Extract an archive, delete extra objects if `confirm` agrees, and extract nested archives.
+
+    Returns:
+        the report of the archive. `progress` gets the results of the nested archives.
+    """
 
     def planned(plan: Plan) -> None:
         if max_cost is not None:
@@ -146,31 +149,27 @@ def extract_one(
     return report
 
 
-SUFFIX = ".zip"
-
-
 def names_several(word: str) -> bool:
-    """Return whether `word` is a folder, a prefix or a glob; nothing is asked of a store."""
-    scheme, _, rest = word.partition("://")
-    if not word:
-        return False
-    if not rest:
-        return (has_wildcards(word) and not Path(word).exists()) or Path(word).is_dir()
-    key = split_bucket(rest)[1]
+    """Return whether `word` looks like a folder, a prefix or a glob; no store is asked."""
+    scheme, _, path = word.partition("://")
+    if not path:
+        is_glob = has_wildcards(word) and not Path(word).exists()
+        return bool(word) and (is_glob or Path(word).is_dir())
+    key = split_bucket(path)[1]
     return scheme.lower() == "s3" and (not key or key.endswith("/") or has_wildcards(key))
 
 
 def names_one(word: str, config: StoreConfig) -> bool:
-    """Return whether `word` is the name of one archive, also if it looks like a glob."""
-    return not names_several(word) or names_object(word, _open_reading(config))
+    """Return whether `word` names one archive, perhaps an object whose key looks like a glob."""
+    return not names_several(word) or names_object(word, _open_sources(config))
 
 
 def names_object(word: str, stores: Stores) -> bool:
-    """Return whether `word`, which looks like a glob, is the key of an object.
+    """Return whether `word` looks like a glob, but is the key of an object.
 
-    One page of a listing shows it. Without the right to list, a HEAD of the object shows it.
+    The first page of a listing shows it. Without the right to list, a HEAD request shows it.
     """
-    bucket, key = split_bucket(word.partition("://")[2])
+    bucket, key = _split_url(word)
     if not has_wildcards(key):
         return False
     try:
@@ -187,20 +186,22 @@ def names_object(word: str, stores: Stores) -> bool:
 def find_archives(
     words: Sequence[str], config: StoreConfig, *, is_listed: bool = False
 ) -> list[Location]:
-    """Return the archives that `words` name, in their order. A name wins over a glob.
+    """Return the archives that `words` name, in their order, each of them once.
 
-    A folder or a prefix names all archives in it whose names end in ``.zip`` in any case, however
-    deep. In a glob ``*`` does not cross a slash, ``**`` does.
+    A folder or a prefix names all archives below it: in any depth, with names that end in
+    ``.zip`` in upper or lower case. In a glob, ``**`` matches slashes and ``*`` does not. An object
+    whose key looks like a glob is taken as the object.
 
     Args:
-        words: names of archives, folders, prefixes and globs.
+        words: archives, folders, prefixes and globs.
         config: how the stores are reached.
-        is_listed: whether a listing has shown that no word is the name of an object.
+        is_listed: whether a listing has shown that no word is the key of an object.
 
-    `NotFoundError`: a folder, a prefix or a glob has no archive.
+    Raises:
+        NotFoundError: a folder, a prefix or a glob has no archive.
     """
-    archives: dict[Location, None] = {}
-    stores = _open_reading(config)
+    archives: dict[Location, None] = {}  # the keys are a set that keeps its order
+    stores = _open_sources(config)
     for word in words:
         if not names_several(word) or (not is_listed and names_object(word, stores)):
             archives[parse_source(word)] = None
@@ -212,7 +213,12 @@ def find_archives(
 def _list_archives(word: str, stores: Stores) -> list[Location]:
     """Return the archives of a folder, a prefix or a glob; `NotFoundError`: there are none."""
     if "://" in word:
-        archives = list(_list_bucket(word, stores))
+        bucket, key = _split_url(word)
+        archives = [
+            Location("s3", bucket, listed.key)
+            for listed in list_objects(word, stores)
+            if has_wildcards(key) or listed.key.lower().endswith(SUFFIX)
+        ]
         container = "prefix"
     else:
         archives = [parse_source(str(path)) for path in sorted(_list_files(word))]
@@ -228,16 +234,19 @@ def _list_archives(word: str, stores: Stores) -> list[Location]:
 
 
 def check_apart(requests: Sequence[Request]) -> None:
-    """Refuse archives that would be extracted to the same keys, if the template is not for that."""
+    """Refuse archives that would be extracted to the same prefix.
+
+    If the key template names no part of the archive, all archives are meant for one prefix.
+    """
     sources: dict[str, Location] = {}  # by the prefix that they are extracted to
     for request in requests:
-        template = parse_template(request)
+        prefix = parse_template(request).prefix
         if "{archive" not in request.options.key_template:
             return
-        earlier = sources.setdefault(template.prefix, request.source)
+        earlier = sources.setdefault(prefix, request.source)
         if earlier != request.source:
             raise UsageError(
-                f"{earlier} and {request.source} would both be extracted to {template.prefix}: "
+                f"{earlier} and {request.source} would both be extracted to {prefix}: "
                 "give --key-template '{archive_key}/{member}', or run them one by one"
             )
 
@@ -252,38 +261,38 @@ def _list_files(word: str) -> Iterator[Path]:
         yield from (path for path in map(Path, paths) if path.is_file())
 
 
-def _open_reading(config: StoreConfig) -> Stores:
-    """Return stores whose destination is where archives are: it can be listed."""
-    reading = replace(
-        config,
-        destination_endpoint_url=None,
-        destination_region=None,
-        destination_profile=None,
-        destination_unsigned=config.unsigned,
-        destination_owner=None,
-        destination_kms_key=None,
+def _open_sources(config: StoreConfig) -> Stores:
+    """Return stores that list archives: only destinations can be listed.
+
+    So the connection of the archives becomes the connection of the destination, too.
+    """
+    return open_stores(
+        replace(
+            config,
+            destination_endpoint_url=None,
+            destination_region=None,
+            destination_profile=None,
+            destination_unsigned=config.unsigned,
+            destination_owner=None,
+            destination_kms_key=None,
+        )
     )
-    return open_stores(reading)
 
 
-def _list_bucket(word: str, stores: Stores) -> Iterator[Location]:
-    """Yield archives of a bucket."""
-    bucket, key = split_bucket(word.partition("://")[2])
-    for listed in list_objects(word, stores):
-        if has_wildcards(key) or listed.key.lower().endswith(SUFFIX):
-            yield Location("s3", bucket, listed.key)
+def _split_url(url: str) -> tuple[str, str]:
+    """Return the bucket and the key in the URL of an object."""
+    return split_bucket(url.partition("://")[2])
 
 
 def list_objects(word: str, stores: Stores) -> Iterator[ListedObject]:
     """Yield the objects that a prefix or a glob of a bucket names."""
-    bucket, key = split_bucket(word.partition("://")[2])
-    start = fixed_part(key)
-    is_prefix = start == key
-    pattern = compile_glob(key)
-    for page in _list_pages(bucket, start, stores):
+    bucket, key = _split_url(word)
+    prefix = fixed_part(key)
+    glob = compile_glob(key)
+    for page in _list_pages(bucket, prefix, stores):
         for listed in page.objects:
-            is_meant = is_prefix or pattern.match(listed.key)
-            if is_meant and not listed.key.endswith("/"):  # such objects stand for folders
+            is_named = prefix == key or glob.match(listed.key)
+            if is_named and not listed.key.endswith("/"):  # such objects stand for folders
                 yield listed
 
 
@@ -294,6 +303,6 @@ def _list_pages(bucket: str, prefix: str, stores: Stores) -> Iterator[Page]:
 
 
 def fixed_part(key: str) -> str:
-    """Return the beginning that all keys have that match a glob."""
+    """Return the part of a glob before its first wildcard: all matching keys begin with it."""
     wildcards = (key.find(sign) for sign in WILDCARDS if sign in key)
     return key[: min(wildcards, default=len(key))]

@@ -11,8 +11,8 @@
 b'Buy milk.'
 >>> folder.cleanup()
 
-pandas, Dask and DuckDB take such URLs or file systems. Each member is read by ranges of the
-archive, checked, and then passed on.
+pandas, Dask and DuckDB take such URLs or file systems. A member is read by ranges of the archive
+and checked before the caller gets it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fsspec.archive import AbstractArchiveFileSystem
 
 from s3unzip.api.archive import ArchiveMember, open_archive
 
-SCHEMES = ("s3://", "http://", "https://")  # s3unzip reads them itself
+SCHEMES = ("s3://", "http://", "https://")  # read without fsspec
 
 
 class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -34,11 +34,11 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
     Refused members are no files.
 
     Args:
-        fo: where the archive is: a path, ``s3://``, ``http://`` or ``https://``; any other URL that
-            fsspec can open; or a binary file that can seek.
+        fo: the archive: a path, ``s3://``, ``http://`` or ``https://``; any other URL that fsspec
+            can open; or a binary file that can seek.
         target_protocol: the file system of `fo` in a chained URL.
-        target_options: its options. Those of S3 and the web are options of `open_archive`.
-        arguments: of `open_archive`: options, password, limits, endpoint_url, stores.
+        target_options: options of this file system; for S3 and the web, those of `open_archive`.
+        arguments: arguments of `open_archive`: options, password, limits, endpoint_url, stores.
 
     Raises:
         UsageError, RejectedError, StorageError, ServiceFaultError: as `open_archive`.
@@ -76,7 +76,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         return stripped.lstrip("/")
 
     def _get_dirs(self) -> None:
-        """Fill the cache of fsspec, by the names of files and folders."""
+        """Fill the cache that the base class reads, if it is still empty."""
         if self.dir_cache is not None:
             return
         files = [member for member in self.archive.members() if member.problem is None]

@@ -1,4 +1,4 @@
-"""What options come to: the policy, the stores, the rule for the archive after its run."""
+"""Turn options into the policy, the stores, and the rule for the archive after its run."""
 
 import os
 from collections.abc import Callable
@@ -16,17 +16,17 @@ from s3unzip.planning.select import check_selection
 from s3unzip.stores.config import StoreConfig
 from s3unzip.zip import Limits, Policy
 
-FORMS = "delete or tag=NAME=VALUE"
 LIMITS_VARIABLE = "S3UNZIP_LIMITS"
 
 
 def at_endpoint(
     stores: StoreConfig | None, endpoint_url: str | None, at_once: int = 0
 ) -> StoreConfig:
-    """Return how stores are reached, with at least `at_once` connections to S3.
+    """Return `stores` with the URL of an S3 server, and with at least `at_once` connections.
 
     Args:
-        endpoint_url: of S3; None: as `stores` says.
+        stores: None: the defaults of boto3.
+        endpoint_url: None: the URL in `stores`.
     """
     config = stores or StoreConfig()
     return replace(
@@ -39,9 +39,10 @@ def at_endpoint(
 def judge_selection(
     options: Options, warn: Callable[[str], object] | None
 ) -> Callable[[Reading], None]:
-    """Return a function that checks what was selected, and passes sentences to `warn`.
+    """Return a function that checks which members `options` selected.
 
-    The function raises `NothingSelectedError` if a name is no member's or nothing is selected.
+    For a glob that matches no member, the function calls `warn` with a sentence. It raises
+    `NothingSelectedError` if a name is no member's, or if nothing is selected.
     """
 
     def judge(reading: Reading) -> None:
@@ -59,9 +60,9 @@ def make_policy(
     destination: Location | None = None,
     limits: Limits | None = None,
 ) -> Policy:
-    """Return the policy that `options` ask for.
+    """Return the policy for reading an archive.
 
-    If the destination is a folder, its own path does not count in the limit of keys.
+    The limit of keys is for the part below the destination, so the path of a folder adds to it.
     """
     limits = limits or read_limits()
     if destination is not None and destination.store.has_folders:
@@ -75,7 +76,7 @@ def make_policy(
 
 
 def read_limits() -> Limits:
-    """Return the limits that the environment variable changes, or the defaults."""
+    """Return the default limits, with the changes in the variable `LIMITS_VARIABLE`."""
     text = os.environ.get(LIMITS_VARIABLE) or "{}"
     try:
         changes = msgspec.json.decode(text, type=dict[str, Annotated[int, Meta(gt=0)]])
@@ -89,10 +90,16 @@ def read_limits() -> Limits:
 
 
 def parse_after_success(text: str, source: Location, options: Options) -> AfterSuccess:
-    """Return the rule for the archive `source`: `text` is ``delete`` or ``tag=NAME=VALUE``.
+    """Return the rule for the archive `source`.
 
-    `UsageError`: `text` is neither, the store cannot do it to an archive, or the archive would be
-    deleted after only some of its members are extracted.
+    Args:
+        text: ``delete`` or ``tag=NAME=VALUE``.
+        source: the archive.
+        options: the options of the run.
+
+    Raises:
+        UsageError: `text` has another form, the store cannot delete or tag archives, or the
+            archive would be deleted although the options select only some of its members.
     """
     action, _, tag = text.partition("=")
     if not source.store.deletes_archives:
@@ -113,4 +120,4 @@ def parse_after_success(text: str, source: Location, options: Options) -> AfterS
                 raise UsageError(f"after success: {source} is a file, which has no tags: delete it")
             return AfterSuccess(SourceAction.TAG, tags={name: value})
         case _:
-            raise UsageError(f"after success: {text!r} is none of {FORMS}")
+            raise UsageError(f"after success: {text!r} is none of delete or tag=NAME=VALUE")

@@ -25,19 +25,11 @@ from s3unzip.context import Context, Progress
 from s3unzip.local.run_folders import runs_of_archive
 from s3unzip.model import Options, Request
 from s3unzip.runs.records import RunRecords
-from s3unzip.stores import Stores
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.stores.open import open_stores
-from s3unzip.verification import (
-    ComparedObject,
-    Effort,
-    Verification,
-    WrittenObjects,
-    read_written,
-    verify_objects,
-)
+from s3unzip.verification import ComparedObject, Effort, Verification, read_written, verify_objects
 
 
 def verify(  # noqa: PLR0913 - options of a public function
@@ -61,19 +53,19 @@ def verify(  # noqa: PLR0913 - options of a public function
     Args:
         source: the archive, as `extract` takes it.
         destination: where `extract` wrote its members.
-        options: as `extract` had them; they say which keys to compare.
-        deep: read every object and compute its CRC-32. Else the CRC-32 that the writer
-            stored, or S3's own without one, is compared; for a folder, every file is read.
-        records: of the runs that wrote the objects, the earliest first. An object that is still
-            what a run wrote is not asked for. None: the runs of this machine.
+        options: the options of `extract`; they decide which keys are compared.
+        deep: read every object and compute its CRC-32. Without it, the CRC-32 from the writer is
+            compared, or else S3's own. In a folder every file is read.
+        records: the records of the runs that wrote the objects, the earliest first. No request is
+            sent for an object that a run wrote and nobody changed. None: the runs of this machine.
         at_once: requests in flight.
         max_listed: differences of each kind to list; all are counted.
-        each: takes every object and its result, one call at a time.
-        password: opens encrypted members. A string is used as UTF-8.
+        each: gets every object and its result, one call at a time.
+        password: opens encrypted members. A string is encoded as UTF-8.
         endpoint_url: URL of the S3 server. None: AWS, or the variable ``AWS_ENDPOINT_URL``.
         stores: how S3 and web servers are reached. None: the defaults of boto3.
         progress: gets ``extracted`` (equal), ``failed`` (different) and ``bytes_read``.
-        warn: takes a sentence for each glob that matches no member.
+        warn: gets a sentence for each glob that matches no member.
 
     Raises:
         RejectedError: the archive is refused; there is nothing to compare with.
@@ -86,17 +78,12 @@ def verify(  # noqa: PLR0913 - options of a public function
     config = at_endpoint(stores, endpoint_url, at_once)
     policy = make_policy(request.options, password, target)
     context = Context(open_stores(config), LocalClock(), policy, progress=progress)
-    written = None if deep else _read_written(records, request, config, context.stores)
+    written = None
+    if not deep:
+        if records is None:
+            runs = runs_of_archive(config.work, archive)
+            records = map(partial(RunRecords.open, context.stores), runs)
+        written = read_written(records, target)
     effort = Effort(at_once, max_listed, deep=deep)
     judge = judge_selection(request.options, warn)
     return verify_objects(request, context, effort, written, each=each, check=judge)
-
-
-def _read_written(
-    records: Iterable[RunRecords] | None, request: Request, config: StoreConfig, stores: Stores
-) -> WrittenObjects:
-    """Return what runs wrote, by `records`; None: by those of the runs of this machine."""
-    if records is None:
-        runs = runs_of_archive(config.work, request.source)
-        records = map(partial(RunRecords.open, stores), runs)
-    return read_written(records, request.destination)

@@ -25,7 +25,7 @@ COMMANDS = {
     "ls": ("look", "List an archive's members; reads only its directory."),
     "cat": ("look", "Write members to stdout, checked; reads only their ranges."),
     "test": ("look", "Decode every member and check its CRC-32; nothing is written."),
-    "verify": ("verify", "Compare the objects in DEST with the archive."),
+    "verify": ("look", "Compare the objects in DEST with the archive."),
     "watch": ("runs", "Follow a run until it ends; the exit code is its verdict's."),
     "runs": ("runs", "List runs, the latest first."),
     "show": ("runs", "Print the report of a run; the exit code is its verdict's."),

@@ -100,15 +100,25 @@ def _print_verdict(report: Report, title: str, out: TextIO) -> None:
 
 def _print_advice(report: Report, out: TextIO, env_options: str | None) -> None:
     if report.reason:
-        advice = _advise_foreign(report.message)
-        out.write(f"  help: {advice or _advise(report.reason, report.run, env_options)}\n")
+        advice = _advise(report.reason, report.run, env_options, message=report.message)
+        out.write(f"  help: {advice}\n")
 
 
-def _advise(code: str, run: str = "", env_options: str | None = None) -> str:
+def _advise(
+    code: str, run: str = "", env_options: str | None = None, *, message: str | None = None
+) -> str:
     """Return the advice about a code.
 
-    If `env_options` is None, there is no run to continue, and the advice leaves out that command.
+    Args:
+        code: the code of a check or a fault.
+        run: the id of the run.
+        env_options: the options that find the run's environment. None: there is no run, so the
+            advice leaves out the command that continues it.
+        message: the message of a finding; it may name the format of a file that is no archive.
     """
+    match = FOREIGN.search(message or "")
+    if match is not None:
+        return f"This looks like {match[1]}; s3unzip reads ZIP archives only. Check what SRC names."
     if env_options is None:
         return re.sub(r": s3unzip resume RUN( --failed)?", "", explain(code).advice)
     return advise(code, run, env_options)
@@ -130,16 +140,8 @@ def describe_finding(finding: Finding) -> str:
     if finding.member is not None:
         member = f"{printable_name(finding.member)}: "
     text = printable(describe(finding.code, finding.message))
-    advice = _advise_foreign(finding.message) or _advise(finding.code)
+    advice = _advise(finding.code, message=finding.message)
     return f"{member}{text}{_in_brackets(finding.code, finding.offset)}\n  help: {advice}"
-
-
-def _advise_foreign(message: str | None) -> str | None:
-    """Return the advice about a file of another format, or None if `message` names no format."""
-    match = FOREIGN.search(message or "")
-    if match is None:
-        return None
-    return f"This looks like {match[1]}; s3unzip reads ZIP archives only. Check what SRC names."
 
 
 def _in_brackets(code: str | None, offset: int | None = None) -> str:

@@ -80,10 +80,10 @@ def make_requests(arguments: Arguments, stores: StoreConfig) -> list[Request]:
     options = arguments.options()
     for word in arguments.sources:
         # Of a folder, a prefix or a glob, only the scheme is known before it is listed.
-        place = Location("s3" if "://" in word else "file", "", word)
+        location = Location("s3" if "://" in word else "file", "", word)
         if not names_several(word):
-            place = parse_source(word)
-        arguments.check_places(place, destination)
+            location = parse_source(word)
+        arguments.check_places(location, destination)
     requests = [
         make_request(source, destination, options, arguments.after_success)
         for source in _find_sources(arguments, stores)
