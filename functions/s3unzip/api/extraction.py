@@ -64,8 +64,7 @@ def extract(  # noqa: PLR0913 - options of a public function
 ) -> Report:
     """Extract an archive with worker processes of this machine; return the run's report.
 
-    A failed member raises no error; it is in the report. All options are checked before anything
-    is written.
+    Failed members are in the report. All options are checked before anything is written.
 
     Args:
         source: ``s3://bucket/key``, a path, or an ``http://`` or ``https://`` URL.
@@ -87,21 +86,23 @@ def extract(  # noqa: PLR0913 - options of a public function
         StorageError, ServiceFaultError: a store refused, or failed while the run was planned.
         InterruptedRunError: Ctrl-C; finished members are on record.
     """
-    archive = parse_source(_as_text(source))
     target = parse_destination(_as_text(destination))
-    options = options or Options()
-    if password is not None and not options.password_ref:
-        options = replace(options, password_ref="argument")  # noqa: S106 - the record shows it
-    request = make_request(archive, target, options, after_success)
+    options = _note_password(options or Options(), password)
+    request = make_request(parse_source(_as_text(source)), target, options, after_success)
     config = at_endpoint(stores, endpoint_url)
     policy = make_policy(options, password, target)
     progress = progress or Progress()
     if delete_extra is not None:
         check_extra(request, config.work, open_stores(config))
     with open_machine(config, policy, tuning, workers, progress=progress) as machine:
-        return extract_one(
-            machine, request, progress, warn, confirm=delete_extra, max_cost=max_cost
-        )
+        return extract_one(machine, request, progress, warn, delete_extra, max_cost=max_cost)
+
+
+def _note_password(options: Options, password: bytes | str | None) -> Options:
+    """Return the options; the record of the run shows that the password was an argument."""
+    if password is None or options.password_ref:
+        return options
+    return replace(options, password_ref="argument")  # noqa: S106 - it is no password
 
 
 def make_request(

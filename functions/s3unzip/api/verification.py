@@ -17,14 +17,14 @@
 """
 
 import os
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 
 from s3unzip.api.options import at_endpoint, judge_selection, make_policy
 from s3unzip.context import Context, Progress
 from s3unzip.local.run_folders import runs_of_archive
-from s3unzip.model import Options, Request
+from s3unzip.model import Location, Options, Request
 from s3unzip.runs.records import RunRecords
+from s3unzip.stores import Stores
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
@@ -54,10 +54,9 @@ def verify(  # noqa: PLR0913 - options of a public function
         source: the archive, as `extract` takes it.
         destination: where `extract` wrote its members.
         options: the options of `extract`; they decide which keys are compared.
-        deep: read every object and compute its CRC-32. Without it, the CRC-32 from the writer is
-            compared, or else S3's own. In a folder every file is read.
-        records: the records of the runs that wrote the objects, the earliest first. No request is
-            sent for an object that a run wrote and nobody changed. None: the runs of this machine.
+        deep: read every object. False: compare the CRC-32 of the writer or of S3; read only files.
+        records: of the runs that wrote the objects, the earliest first. None: of this machine. No
+            request is sent for an object that nobody changed since its run.
         at_once: requests in flight.
         max_listed: differences of each kind to list; all are counted.
         each: gets every object and its result, one call at a time.
@@ -68,22 +67,24 @@ def verify(  # noqa: PLR0913 - options of a public function
         warn: gets a sentence for each glob that matches no member.
 
     Raises:
-        RejectedError: the archive is refused; there is nothing to compare with.
+        RejectedError: the archive is refused.
         UsageError: a location or an option is wrong, or nothing is selected.
         StorageError, ServiceFaultError: a store refused, or failed beyond the retries.
     """
-    archive = parse_source(os.fspath(source))
     target = parse_destination(os.fspath(destination))
-    request = Request(archive, target, options or Options())
+    request = Request(parse_source(os.fspath(source)), target, options or Options())
     config = at_endpoint(stores, endpoint_url, at_once)
     policy = make_policy(request.options, password, target)
     context = Context(open_stores(config), LocalClock(), policy, progress=progress)
-    written = None
-    if not deep:
-        if records is None:
-            runs = runs_of_archive(config.work, archive)
-            records = map(partial(RunRecords.open, context.stores), runs)
-        written = read_written(records, target)
+    if records is None:
+        records = _records_here(context.stores, config.work, request.source)
+    written = None if deep else read_written(records, target)
+    check = judge_selection(request.options, warn)
     effort = Effort(at_once, max_listed, deep=deep)
-    judge = judge_selection(request.options, warn)
-    return verify_objects(request, context, effort, written, each=each, check=judge)
+    return verify_objects(request, context, effort, written, each=each, check=check)
+
+
+def _records_here(stores: Stores, work: Location, archive: Location) -> Iterator[RunRecords]:
+    """Yield the records of the runs of an archive on this machine."""
+    for run in runs_of_archive(work, archive):
+        yield RunRecords.open(stores, run)

@@ -134,13 +134,7 @@ class Machine:
             self._lock(run)
             if self._home is not None:
                 note_start(self._home, run)
-            drop_calls = context.calls()
-            records = RunRecords.open(context.stores, run, drop_calls)
-            with suppress(UnreadableRecordError):
-                plan = records.find_plan()
-                if plan is not None:
-                    drop_uploads(Step(plan.run, "plan", context, drop_calls))
-            records.forget()
+            self._forget(run)
 
         def accept(plan: Plan) -> None:
             """Show the plan to the caller, and refuse it if the destination has too little room."""
@@ -154,6 +148,16 @@ class Machine:
         archive = loop.KnownArchive(tail=tail)
         settled = loop.begin(request, context, archive, calls, check=prepare, planned=accept)
         return self._do_rounds(settled)
+
+    def _forget(self, run: str) -> None:
+        """Drop the uploads, the files and the records that an earlier run of this id left."""
+        calls = self.context.calls()
+        records = RunRecords.open(self.context.stores, run, calls)
+        with suppress(UnreadableRecordError):
+            plan = records.find_plan()
+            if plan is not None:
+                drop_uploads(Step(plan.run, "plan", self.context, calls))
+        records.forget()
 
     def check_cost(self, plan: Plan, max_cost: float) -> None:
         """Refuse a plan whose cost is above `max_cost` dollars (`BudgetError`)."""

@@ -122,19 +122,9 @@ def begin(
     current = _find_current(request, archive, context, calls)
     records = RunRecords.open(context.stores, current.run, calls)
     if current.tail is None:
-        return _refuse(
-            _unplanned(
-                request,
-                records.run,
-                archive.pin,
-                Stop(Verdict.SOURCE_CHANGED, SOURCE_CHANGED, current.change),
-                now=context.clock.now(),
-            ),
-            records,
-            context,
-            began,
-            returns_refusal=archive.run is None,
-        )
+        stop = Stop(Verdict.SOURCE_CHANGED, SOURCE_CHANGED, current.change)
+        refusal = _unplanned(request, records.run, archive.pin, stop, now=context.clock.now())
+        return _refuse(refusal, records, context, began, returns_refusal=archive.run is None)
     if archive.run is not None and (begins_anew or records.list_outcomes()):
         records.forget(keep=(REPORT, PAGE))
     plan = make_plan(
