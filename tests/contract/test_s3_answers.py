@@ -154,7 +154,7 @@ def test_a_listing_without_progress_is_a_fault(token: str) -> None:
     """A server that says that there is more, and not where it begins, or where it began before."""
     page = f"<ListBucketResult {XMLNS}><IsTruncated>true</IsTruncated>{token}</ListBucketResult>"
     with HttpServer(lambda asked: Reply(200, page.encode())) as server:
-        with pytest.raises(ServiceFaultError, match="the list does not go on"):
+        with pytest.raises(ServiceFaultError, match="the list names no new page"):
             list_all(stores_at(server.url).destination(WHERE), "")
         assert len(server.asked) <= 2
 

@@ -1,4 +1,4 @@
-"""Which server gets the requests about a bucket, both from obstore and from botocore.
+"""Find the server that gets the requests about a bucket. obstore and botocore ask the same one.
 
 A URL has the bucket in its path, or at the beginning of its host name. An access point is always in
 the host name. AWS has buckets in the host name. Other servers have them in the path, unless an
@@ -32,7 +32,7 @@ def reaches_aws(access: StoreConfig, aws: AwsSession | None = None) -> bool:
     """Return whether requests go to AWS, and not to another server that speaks S3.
 
     Args:
-        aws: the session of this profile and region. To make another one takes time.
+        aws: the session of this profile and region. Making another one takes time.
     """
     aws = aws or AwsSession(access.profile, access.region)
     url = access.endpoint_url or aws.compatible_endpoint
@@ -50,7 +50,7 @@ def bills_for(location: Location, config: StoreConfig) -> bool:
         return False
     try:
         return reaches_aws(config)
-    except UsageError:  # the profile does not exist, which the first request reports
+    except UsageError:  # the profile does not exist; the first request will report that
         return True
 
 
@@ -70,7 +70,7 @@ class Addresses:
         self._access = access
         self._aws = aws
         self._make_client = make_client
-        self.regions: dict[str, str] = {}  # of buckets that are not in the default region
+        self.regions: dict[str, str] = {}  # by bucket, if it is not in the default region
 
     @cached_property
     def style(self) -> str:
@@ -103,7 +103,7 @@ class Addresses:
             or self._aws.aws_endpoint(self.region(bucket))
         )
         if not url:
-            # Only botocore knows all partitions and settings. To make its client takes 80 ms.
+            # Only botocore knows all partitions and settings. Making its client takes 80 ms.
             url = self._make_client("control", self.regions.get(bucket)).meta.endpoint_url
         server = urlsplit(url.rstrip("/"))
         # AWS's wildcard certificate does not cover a bucket with a dot.

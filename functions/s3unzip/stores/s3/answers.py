@@ -1,4 +1,4 @@
-"""What a server answered: the status, code and message in exceptions of obstore and botocore.
+"""Read the status, code and message of a server from exceptions of obstore and botocore.
 
 This module imports botocore only where another module has imported it: before that, no exception
 can be one of botocore's.
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from obstore.exceptions import BaseError
 
-UNTRUSTED = "UntrustedCertificate"  # a code of ours: the client refused the certificate
+UNTRUSTED = "UntrustedCertificate"  # our own code: the client refused the certificate
 NOT_S3 = "the answer is not one of S3"  # the message for a server that breaks the protocol
 # The field that `clients` adds to the answer to ListObjectsV2. It holds a `ListPage`; the fields
 # that botocore parses from a list are absent.

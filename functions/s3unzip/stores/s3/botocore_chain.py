@@ -27,7 +27,7 @@ from s3unzip.stores.s3.plain_settings import (
     profile_option,
 )
 
-# The default settings of clients. The clients of services that give keys have no other ones. With
+# The default settings of clients. The clients of services that issue keys have only these. With
 # botocore's own defaults, a service that does not answer would cost minutes.
 PATIENCE = Config(
     connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 2, "mode": "standard"}
@@ -36,7 +36,7 @@ NO_URL = "it must begin with http:// or https://"
 
 
 class SharedCredentials(Credentials):
-    """The credentials of a botocore session, which are also the provider of themselves.
+    """The credentials of a botocore session, and its credential provider in the same object.
 
     Args:
         find: returns the current keys, or None if there are none.
@@ -54,7 +54,7 @@ class SharedCredentials(Credentials):
         return None if self._find() is None else self
 
     def get_frozen_credentials(self) -> ReadOnlyCredentials:
-        """Return the current keys, with which a client signs one request."""
+        """Return the current keys, for the signature of one request."""
         keys = self._require()
         return ReadOnlyCredentials(keys.access_key, keys.secret_key, keys.token, keys.account)
 
@@ -89,7 +89,7 @@ def refuse_code(session: Session) -> None:
     """Raise an error if the profile, or one that it builds on, needs a code from a person."""
     profiles = session.full_config.get("profiles", {})
     name = session.get_config_variable("profile") or "default"
-    for _ in profiles:  # no more often: two profiles may build on each other
+    for _ in profiles:  # at most once for each: profiles may form a circle
         profile = profiles.get(name, {})
         if "mfa_serial" in profile:
             raise exceptions.RefreshWithMFAUnsupportedError

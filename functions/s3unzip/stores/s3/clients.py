@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.config import StoreConfig
     from s3unzip.stores.s3.credentials import AwsSession
 
-BODY_PIECE = 64 * 1024  # in one read; if it fails, botocore loses the bytes of this read
+BODY_PIECE = 64 * 1024  # bytes of one read; if a read fails, botocore loses them
 
 
 def create_client(
@@ -60,7 +60,7 @@ def create_client(
         retries={"total_max_attempts": 1, "mode": "standard"},
         tcp_keepalive=True,
         signature_version=UNSIGNED if access.unsigned else "s3v4",
-        # Our requests name their checksums. Bytes that are read have the CRC-32 of the archive.
+        # Our requests name their checksums. The CRC-32 in the archive verifies what is read.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         s3={
@@ -106,7 +106,7 @@ def _parse_page(body: bytes) -> ListPage:
     (`decode_list_object_v2`).
     """
     try:
-        root = ET.fromstring(body)  # noqa: S314 - expat bounds what entities grow to
+        root = ET.fromstring(body)  # noqa: S314 - expat limits the expansion of entities
     except ET.ParseError as error:
         raise ResponseParserError(f"the list is not XML: {error}") from None
     namespace, _, name = root.tag.rpartition("}")

@@ -46,7 +46,7 @@ CREDENTIALS_LAST = timedelta(minutes=10)
 ANSWER_SECONDS = 240.0
 RENEWAL_SECONDS = 90.0  # between two renewals: a PUT over a slow link may take so long
 RELOOK_SECONDS = 2.0  # until the next look, if a look finds the same keys
-MAX_PROFILES = 8  # whose keys a program keeps
+MAX_PROFILES = 8  # the most profiles whose keys a process keeps
 # The exceptions that the files and programs of a profile cause.
 CHAIN_ERRORS = (
     AttributeError,
@@ -77,8 +77,8 @@ class ProfileKeys:
         self._profile = profile
         self._ask = ask
         self._lock = threading.RLock()
-        self._session: Session | None = None  # the one of botocore whose chain gives the keys
-        self._region: str | None = None  # where new sessions look
+        self._session: Session | None = None  # botocore's session, whose chain gives the keys
+        self._region: str | None = None  # the region of new sessions
         self._source: Callable[[], Keys] | None = None  # returns the current keys
         self._keys: Keys | None = None
         self._answered = -math.inf  # when the program answered
@@ -93,7 +93,7 @@ class ProfileKeys:
         """Use the chain of a session that is open already, if any; a new one takes 10 ms.
 
         Args:
-            region: where new sessions look: the service that gives keys may be there.
+            region: the region of new sessions, where a service that issues keys may be.
         """
         with self._lock:
             if self._session is None:
@@ -121,7 +121,7 @@ class ProfileKeys:
         """Return the keys to sign with now, or None if there are none.
 
         Raises:
-            AccessDeniedError: the keys are refused to us; the message says what to do.
+            AccessDeniedError: there is a source of keys, and it refuses to give any.
             ServiceFaultError: a service that gives them does not answer.
         """
         with self._lock, self._explaining():
@@ -136,9 +136,9 @@ class ProfileKeys:
             return self._keys
 
     def renew(self, renewals: int) -> bool:
-        """Look again for keys that a store refuses; return whether there are other ones.
+        """Look for other keys than those that a store refused; return whether there are some.
 
-        Soon after a look, its answer or its error is repeated.
+        Within `RENEWAL_SECONDS` or `RELOOK_SECONDS` of a look, its result or error is repeated.
 
         Args:
             renewals: `self.renewals` when the caller began to use the refused keys.
@@ -177,7 +177,7 @@ class ProfileKeys:
         if source is None:
             return None
         keys = source()
-        self._source = source  # only now: a source that raises is not used again
+        self._source = source  # after its first success: a source that raises is not kept
         return keys
 
     def _open_source(self, *, again: bool = False) -> Callable[[], Keys] | None:
@@ -215,7 +215,7 @@ class ProfileKeys:
                 # The service has never given keys, so its address is likely wrong.
                 self.failure = errors.StorageError(f"{self.failure}; check the network")
             raise self.failure from None
-        except errors.S3UnzipError as error:  # the program had this error
+        except errors.S3UnzipError as error:  # `ask` raises those of the program
             self.failure = error
             raise
 

@@ -164,7 +164,7 @@ class S3Destination:
             return send()
         except s3_errors() as error:
             answer = read_answer(error)
-            # MalformedXML: Complete names checksums in its body.
+            # Complete has checksums in its XML, which a server may call malformed.
             is_refused = is_unsupported(answer) or answer.code == "MalformedXML"
             if not (has_checksums and is_refused):
                 raise self._session.explain(error, make_call()) from None
@@ -208,7 +208,7 @@ class S3Destination:
         return stored
 
     def _head_by_obstore(self, key: str) -> StoredObject:
-        """Return an object without the store's checksum, faster than botocore does."""
+        """Return an object by a faster request, which gives no checksum of the store."""
         self._session.confirm_owner(self._bucket, self._owner_id)
         answer = obstore.get(self._session.reader(self._bucket), key, options={"head": True})
         return StoredObject(
@@ -257,14 +257,14 @@ class S3Destination:
         with self._explaining("ListBucket", prefix):
             answer: Mapping[str, Any] = self._session.control.list_objects_v2(**request)
         if PAGE_FIELD not in answer:
-            raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the answer is no list")
+            raise ServiceFaultError(
+                f"s3://{self._bucket}/{prefix}: the answer is not a list of objects"
+            )
         page: ListPage = answer[PAGE_FIELD]
         _, next_token = page
-        if next_token is not None and next_token in {
-            "",
-            token,
-        }:  # no token, or the one of this page
-            raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the list does not go on")
+        # The server says that there is a next page. It must give a token, and not this page's.
+        if next_token is not None and next_token in {"", token}:
+            raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the list names no new page")
         return page
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
@@ -340,7 +340,7 @@ class S3Destination:
     ) -> Part:
         """Upload one part; S3 verifies that its CRC-32 is `crc32`."""
         content: Any = body
-        if not isinstance(body, bytes | bytearray):
+        if not isinstance(body, bytes | bytearray):  # botocore takes no memoryview
             content = bytes(body)
 
         def send() -> Part:
@@ -431,7 +431,7 @@ class S3Destination:
             except s3_errors() as error:
                 if read_answer(error).code not in BEGIN_ANEW:
                     raise
-                self.abort_upload(upload)
+                self.abort_upload(upload)  # the caller begins another one
                 raise NotFoundError(str(translate_error(error, call))) from None
             return unquoted(answer.get("ETag"))
 
@@ -450,7 +450,7 @@ class S3Destination:
         request: dict[str, Any] = {
             "Bucket": self._bucket,
             "Prefix": prefix,
-            "EncodingType": "url",  # XML cannot have all control characters of keys
+            "EncodingType": "url",  # XML cannot represent some control characters
             **self._owner,
         }
         for number in range(MAX_PAGES):
@@ -572,4 +572,4 @@ def _just_before(key: str) -> str:
     previous = ord(key[-1]) - 1
     if previous < 0x20 or 0xD800 <= previous < 0xE000:  # a control character or a surrogate
         return key[:-1]
-    return f"{key[:-1]}{chr(previous)}\U0010fffd"
+    return f"{key[:-1]}{chr(previous)}\U0010fffd"  # sorts after all other characters of keys

@@ -41,9 +41,9 @@ class MisplacedError(ServiceFaultError):
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
 # A profile may have other keys than those that were refused.
 REFUSED_KEYS = EXPIRED | {"InvalidAccessKeyId", "InvalidToken", "InvalidTokenId"}
-# The class of an error: that of the first row with the code, or the status of HTTP, of the answer.
+# The first row that has the code or the HTTP status of an answer gives the class of its error.
 # https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html has the codes. S3 can send an
-# error after the status 200, so codes are here whose usual status would be enough.
+# error after the status 200, so the rows also have codes whose usual status would be enough.
 _ERROR_CLASSES: tuple[tuple[type[S3UnzipError], Collection[str], Collection[int]], ...] = (
     (
         MisplacedError,
@@ -112,7 +112,7 @@ ADVICE = {
     "XAdminUserNotFound": "check the credentials (AWS_ACCESS_KEY_ID)",
     "XMinioParentIsObject": IN_THE_WAY,
 }
-# The options by which a request has a header that not every server implements.
+# Headers that not every server implements, and the options that add them.
 HEADER_OPTIONS = {
     "if-none-match": "--on-conflict never",
     "x-amz-acl": "--acl",
@@ -166,7 +166,7 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
 
 
 def _explain_setting(error: Exception, call: Call) -> S3UnzipError | None:
-    """Return the error of settings, or None if botocore sent a request."""
+    """Return the error of a wrong setting, or None if botocore has sent a request."""
     from botocore import exceptions
 
     if isinstance(error, exceptions.ProfileNotFound):
@@ -191,7 +191,7 @@ def is_provider_error(error: Exception) -> bool:
 
 
 def is_missing_right(answer: ServerAnswer) -> bool:
-    """Return whether a right of S3 seems to be missing, and not one of KMS."""
+    """Return whether a right of S3, as opposed to one of KMS, seems to be missing."""
     is_denied = answer.status == 403 and answer.code in {"", "AccessDenied"}
     return is_denied and "kms" not in answer.message.lower()
 
@@ -245,7 +245,7 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
         )
     if _CUSTOMER_KEY in answer.message:
         return (
-            "objects that are encrypted with a customer's key (SSE-C) are not supported: copy it "
+            "an object that is encrypted with a customer's key (SSE-C) is not supported: copy it "
             "with another encryption"
         )
     if answer.status == 412 and call.pinned:

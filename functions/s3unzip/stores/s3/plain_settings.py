@@ -33,7 +33,7 @@ _UNREAD = (
     "AWS_USE_DUALSTACK_ENDPOINT",
     "AWS_USE_FIPS_ENDPOINT",
 )
-# Variables that are read here. botocore takes an empty one for a value, so botocore reads it.
+# Variables that are read here. An empty one is a value for botocore, so it is left to botocore.
 _READ = (
     "AWS_ACCESS_KEY_ID",
     "AWS_CA_BUNDLE",
@@ -59,7 +59,7 @@ _PLAIN_SETTINGS = frozenset(
     }
 )
 _SETTING = re.compile(r"([^=:\s]+)\s*=\s*(.*)")
-_ALIAS = re.compile(r"^profile default$|[\"'\\]")  # it may have a second name
+_ALIAS = re.compile(r"^profile default$|[\"'\\]")  # botocore may give such a section another name
 _INDENTED = "\n"  # the name for indented lines. Only botocore can read a profile that has some.
 _URL = re.compile(r"https?://[^/?#\s]+/?")
 

@@ -1,4 +1,4 @@
-"""The process's clients of S3, and why an endpoint does not answer.
+"""Make the process's clients of S3, and explain why an endpoint does not answer.
 
 obstore reads and writes objects, botocore does all else. One `Session` per process: its clients are
 shared by all threads, and cannot cross a fork (obstore runs threads of its own). Retries are off in
@@ -67,11 +67,11 @@ class Session:
         # The clients of obstore, by bucket, whether they write, and the KMS key to write with.
         self._stores: dict[tuple[str, bool, str | None], S3Store] = {}
         self._addresses = Addresses(access, self._aws, self._client)
-        # Until when the check holds that an account owns a bucket.
+        # By bucket and account: until when the account counts as the owner of the bucket.
         self._owned: dict[tuple[str, str], float] = {}
-        self._checked: set[str] = set()  # buckets
+        self._checked: set[str] = set()  # buckets that need no further check
         self._unversioned: set[str] = set()  # buckets whose versions the credentials may not read
-        self._renewals = 0  # how often the keys had been renewed that `_stores` use
+        self._renewals = 0  # `ProfileKeys.renewals` for the keys that `_stores` use
         self._beginning_ends = access.beginning_ends()
         self.copies = True  # False once the server has refused UploadPartCopy
 
@@ -118,7 +118,7 @@ class Session:
         return self._aws.sends_checksums
 
     def stop_checksums(self) -> None:
-        """Send no such checksums from now on: the server does not implement them."""
+        """Send no checksums in headers from now on: the server does not implement them."""
         with self._lock:
             self.sends_checksums = False
             self._clients.clear()
@@ -128,7 +128,7 @@ class Session:
     def reader(self, bucket: str) -> S3Store:
         """Return the obstore client that reads `bucket`."""
         key = (bucket, False, None)
-        store = self._stores.get(key)  # reading a dict is atomic; `_open` needs a lock
+        store = self._stores.get(key)  # reading a dict needs no lock
         if store is not None:
             return store
         limits: ClientConfig = {
@@ -201,7 +201,7 @@ class Session:
             return self._stores[key]
 
     def _check_keys(self, bucket: str) -> None:
-        """Refuse to send requests that must be signed if there are no keys."""
+        """Raise an error if requests need a signature and there are no keys."""
         if not self.access.unsigned and self._aws.find_keys() is None:
             raise errors.AccessDeniedError(f"s3://{bucket}: {NO_KEYS}")
 
@@ -296,7 +296,7 @@ class Session:
         if keys.failure is not None and is_provider_error(error):
             return keys.failure
         answer = read_answer(error)
-        # The answer to a HEAD has no body and no code: expired keys are a 400 without a reason.
+        # The answer to a HEAD has no body, so it has no code. A GET gets the code.
         has_no_code = answer.status in {400, 403} and not answer.code
         if call.action == "GetObject" and not call.pinned and has_no_code:
             error = self._ask_why(call) or error
@@ -347,6 +347,7 @@ class Session:
             return errors.ServiceFaultError(str(refusal))
         if code not in EXPIRED or current is None:
             return refusal
+        # Keys in variables do not change while a process runs.
         is_final = current.is_fixed or self._is_beginning
         error_class = errors.ExpiredKeysError if is_final else errors.ServiceFaultError
         return error_class(f"{refusal}; {current.advice}")
@@ -417,7 +418,7 @@ class Session:
         return time.monotonic() < self._beginning_ends
 
     def end_beginning(self) -> None:
-        """Retry a server that cannot be reached, from now on."""
+        """Let requests to a server that cannot be reached be retried from now on."""
         self._beginning_ends = 0.0
 
 
