@@ -22,6 +22,7 @@ from s3unzip.operate.submit import (
     Submission,
     count_routes,
     find_archives,
+    find_ended,
     find_missing,
     send_events,
     start_missing,
@@ -71,12 +72,21 @@ def submit(arguments: Arguments) -> int:
 def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
     """Ask, then queue the archives that the arguments name; return the exit code."""
     sizes, outside = find_archives(arguments.sources, runs)
+    ended = find_ended(runs, list(sizes))
+    for key in ended:
+        del sizes[key]
     count = len(sizes)
     size = sum(sizes.values())
     dollars = price_archives(count, size)
     routes = count_routes(runs, sizes)
     submission = Submission(
-        runs.environment, count, size, outside=outside, dollars=dollars, routes=routes
+        runs.environment,
+        count,
+        size,
+        outside=outside,
+        ended=len(ended),
+        dollars=dollars,
+        routes=routes,
     )
     if not arguments.json:
         _print_submission(submission)
@@ -86,7 +96,9 @@ def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
         submission = replace(submission, queued=_queue(runs, list(sizes)))
     else:
         explanation = ""
-        if not count:
+        if ended and not count:
+            explanation = f": each archive has its verdict: s3unzip runs{runs.found_by}"
+        elif not count:
             explanation = f": there is no archive that {runs.environment} takes"
         sys.stderr.write(f"nothing is queued{explanation}\n")
     if arguments.json:
@@ -102,6 +114,8 @@ def _print_submission(submission: Submission) -> None:
     if submission.routes:
         counts = (f"{name} {count:,}" for name, count in sorted(submission.routes.items()))
         text += f"; by route: {', '.join(counts)}"
+    if submission.ended:
+        text += f"; left out: {submission.ended:,} with a verdict"
     if submission.outside:
         text += f"; left out: {submission.outside:,} that {submission.environment} does not take"
     sys.stdout.write(f"{text}\n")

@@ -25,7 +25,7 @@ from s3unzip.errors import (
     ServiceFaultError,
     UsageError,
 )
-from s3unzip.model import Location, Report
+from s3unzip.model import Location, Report, Verdict
 from s3unzip.operate.control_plane import asking
 from s3unzip.run_ids import (
     FOLLOW_UP_SUFFIX,
@@ -272,6 +272,11 @@ class DeployedRuns(RunList):
         if execution.state == RUNNING:
             raise UsageError(f"{run}: is running; wait for its end: s3unzip watch {run}")
         recorded = look_up_run(self.records(run))
+        if recorded.report is not None and recorded.report.verdict is Verdict.REJECTED:
+            raise NotFoundError(
+                f"{run}: the archive was refused ({recorded.report.reason}), so nothing remains to "
+                "be done; put a sound archive under its key"
+            )
         data = json.dumps({"run": run, "failed": failed})
         if recorded.run is None:
             if execution.state is None:

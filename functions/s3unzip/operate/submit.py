@@ -34,6 +34,7 @@ from s3unzip.api.extraction import (
 )
 from s3unzip.errors import (
     NotFoundError,
+    S3UnzipError,
     ServiceFaultError,
     StorageError,
     UnreadableRecordError,
@@ -69,6 +70,9 @@ SENDERS = 8  # requests to the queue at once
 ATTEMPTS = 8
 LONGEST_WAIT = 10.0  # seconds
 LOOKUPS = 32  # archives that are looked up at once
+MAX_LOOKED_UP = 1_000  # archives of a submission; larger ones are queued without a look
+# With these an event of the archive starts nothing; of a FAILED run it continues the run.
+FINAL = {Verdict.COMPLETED, Verdict.COMPLETED_WITH_ERRORS, Verdict.REJECTED}
 # The longest time of a function: an action that is pending for longer was cut off.
 ACTION_SECONDS = 900.0
 
@@ -82,6 +86,7 @@ class Submission(Struct, frozen=True):
     archives: int
     size: int  # bytes
     outside: int  # archives the environment does not accept; they are skipped
+    ended: int  # archives that have a verdict; they are skipped
     dollars: float  # expected, estimated by the sizes
     queued: int = 0
     routes: dict[str, int] = {}  # archives by the route that takes them
@@ -138,6 +143,33 @@ def find_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, i
         sizes |= taken
         outside |= left_out
     return sizes, len(outside)
+
+
+def find_ended(runs: DeployedRuns, keys: Sequence[str]) -> list[str]:
+    """Return which archives have a verdict, so that their events would start nothing.
+
+    Sends a HEAD and a GET for each archive, and none for more than `MAX_LOOKED_UP`. Archives that
+    cannot be looked up are left to their events.
+    """
+    if len(keys) > MAX_LOOKED_UP:
+        return []
+    with ThreadPoolExecutor(LOOKUPS, thread_name_prefix="ended") as pool:
+        verdicts = list(pool.map(partial(_find_verdict, runs=runs), keys))
+    return [key for key, verdict in zip(keys, verdicts, strict=True) if verdict in FINAL]
+
+
+def _find_verdict(key: str, runs: DeployedRuns) -> Verdict | None:
+    """Return the verdict of an archive; None: it has none, or something is left to be done."""
+    request = runs.defaults.request(key)
+    source = request.source
+    with contextlib.suppress(S3UnzipError):
+        stat = runs.stores.source(source).stat(source)
+        run = run_id(request, stat.pin, stat.modified)
+        report = runs.records(run).find_report()
+        check_same_archive(run, source, stat.pin, report)
+        if report is not None and not report.archive_left:
+            return report.verdict
+    return None
 
 
 def count_routes(runs: DeployedRuns, keys: Iterable[str]) -> dict[str, int]:

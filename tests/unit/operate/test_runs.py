@@ -149,6 +149,9 @@ def test_a_run_without_records(site: Site) -> None:
     assert {name: first[name] for name in ("run", "request", "pin")} == second
     with pytest.raises(NotFoundError, match="nothing is on record of it"):
         site.runs.resume("2026-01-01/000000-nothing-0")
+    site.begin("bad.zip", b"no archive")
+    with pytest.raises(NotFoundError, match=r"the archive was refused \(no-eocd\), so nothing rem"):
+        site.runs.resume(site.runs.find("bad"))
 
 
 def test_stacks_that_are_not_as_they_should_be(account: Account) -> None:

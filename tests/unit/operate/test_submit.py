@@ -14,6 +14,7 @@ from s3unzip.cli import deployed
 from s3unzip.cli.main import main
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Route, Verdict
+from s3unzip.operate import submit
 from s3unzip.operate.answers import FAILURE, OK
 from s3unzip.operate.bucket_checks import check_route
 from s3unzip.operate.doctor import diagnose
@@ -133,6 +134,23 @@ def test_archives_that_are_not_queued(shell: Shell, more: str) -> None:
     assert shell.out.startswith("2 archives to extract, 1.2 KiB, about $0.0000")
     assert shell.err == "nothing is queued\n"
     assert shell.queued() == []
+
+
+def test_archives_that_have_a_verdict(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their events would start nothing, so they are left out; many archives are not looked up."""
+    shell.site.work(shell.site.begin("a.zip"))
+    shell.site.begin("bad.zip", b"no archive")
+    shell.site.begin("running.zip")
+    shell.put("new.zip")
+    assert shell(BUCKET, "--dry-run") == 0
+    assert shell.out.startswith("2 archives to extract, ")
+    assert shell.out.endswith("; left out: 2 with a verdict\n")
+    assert shell(f"{BUCKET}*a*.zip", "--yes", "--json") == 0
+    assert check_lines("submit", shell.out)[0]["ended"] == 2
+    assert shell.err == "nothing is queued: each archive has its verdict: s3unzip runs --env dev\n"
+    monkeypatch.setattr(submit, "MAX_LOOKED_UP", 3)
+    assert shell(BUCKET, "--yes") == 0
+    assert shell.queued() == ["a.zip", "bad.zip", "new.zip", "running.zip"]
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("yes\n", 0), ("n\n", 1), ("", 1)])
@@ -370,8 +388,8 @@ def test_commands_name_the_route(routed: Site, typed: Callable[..., str]) -> Non
     for key in ("globex/b.zipx", "acme/b.zip", "c.zip"):
         routed.account.put(key, b"archive")
     found = typed("submit", "s3://arrivals/", "--dry-run")
-    assert "4 archives to extract" in found
-    assert "by route: acme 2, globex 1" in found
+    assert "3 archives to extract" in found
+    assert "by route: acme 1, globex 1" in found
     refused = typed("submit", "s3://arrivals/a.zipx", "--dry-run")
     assert "takes only s3://arrivals/acme/*.zip and s3://arrivals/globex/*.zipx and" in refused
 
