@@ -105,7 +105,7 @@ def frozen_keys(credentials: Credentials, profile: str) -> Keys:
     frozen = credentials.get_frozen_credentials()
     for name, value in (
         ("access key id", frozen.access_key),
-        ("session token", frozen.token or "-"),
+        ("session token", frozen.token or "-"),  # "-": there may be no token
     ):
         if not isinstance(value, str) or not SENDABLE.fullmatch(value):
             raise exceptions.InvalidConfigError(

@@ -367,10 +367,11 @@ class AwsSession:
 
     def find_keys(self) -> Keys | None:
         """Return the keys to sign with now, or None if there are none."""
-        if self._plain is None:
+        if self._plain is not None:
+            self.keys.use_session(None, self._region)  # plain keys need no session of botocore
+        else:
             with self._lock:
                 self._core  # noqa: B018 - from now on `keys` uses its chain
-        self.keys.use_session(None, self._region)
         return self.keys.current()
 
     def client(
