@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from s3unzip.model import NestedRun, Outcome, PlanSummary, Report
-    from s3unzip.platforms import Platform
+    from s3unzip.pricing import Platform
     from s3unzip.stores import Stores
     from s3unzip.stores.clock import Clock
 

@@ -1,9 +1,10 @@
 """About how long a run will take, and what it will cost, before it begins.
 
-The cost is that of counted requests (`pricing`). The duration is the largest of three bounds, with
-fixed times on top: the longest task, all tasks divided by the workers, and the writes that S3 takes
-below one prefix. The fixed times are those of event, cold starts, plan, rounds and report. `rates`
-has every number, with its source. Nobody has compared the durations with AWS yet.
+The cost follows from counted requests (`pricing`). The duration is the largest of three lower
+bounds, with fixed times on top. The bounds are the longest task, all tasks divided by the workers,
+and the writes that S3 accepts below one prefix. The fixed times are those of event, cold starts,
+plan, rounds and report. `rates` has every number, with its source. Nobody has compared the
+durations with AWS yet.
 
 This module makes no call and reads no file and no clock.
 """
@@ -21,18 +22,19 @@ from s3unzip import rates
 from s3unzip.errors import BudgetError, UsageError
 from s3unzip.figures import show_dollars
 from s3unzip.model import Request, Requests, Task, TaskKind
-from s3unzip.platforms import Platform, aws
-from s3unzip.pricing import Cost, Job, Work, price
+from s3unzip.pricing import Cost, Job, Platform, Work, aws, price
 from s3unzip.settings import Tuning
 
-TASK_GETS = 3  # the task's rows, and earlier outcomes and stop.json, which normally do not exist
-TASK_CALLS = 4  # of these, the first range and the outcomes: one after the other
-LARGE_CALLS = 5  # create, header, last part, complete, records: of a member that is one task
-PLAN_CALLS = 9  # around a plan, one after the other
+# Requests of one kind of step that wait for each other.
+TASK_CALLS = 4  # for the records of the task, its first range and its outcomes
+LARGE_CALLS = 5  # further ones of a large member: create, header, last part, complete, records
+PLAN_CALLS = 9
 REPORT_CALLS = 3
-DIRECT_CALLS = 5  # of a function that does all, one after the other
+DIRECT_CALLS = 5  # of the function that extracts a small archive itself
 LINK_CALLS = 16  # to link the segments of split members
-SPLIT_GETS = 4  # records of a split member, read once more
+# Requests for records.
+TASK_GETS = 3  # rows of the task; earlier outcomes and stop.json, which normally do not exist
+SPLIT_GETS = 4  # of a split member
 SPLIT_PUTS = 2
 PLAN_PUTS = 9
 MAX_PARTS = 10_000  # of a multipart upload: AmazonS3/latest/userguide/qfacts.html
@@ -59,14 +61,14 @@ class Estimate(Struct, frozen=True):
     tasks: int
     workers: int  # tasks at once
     seconds: float  # about, from the event or the command to the report
-    bound: str  # what the duration is determined by
+    bound: str  # what determines the duration
     requests: Requests
     cost: Cost
     warnings: tuple[str, ...] = ()
 
 
 class _Bound(NamedTuple):
-    """A lower bound of the tasks' time."""
+    """A lower bound of the time of all tasks."""
 
     seconds: float
     name: str
@@ -85,7 +87,7 @@ def estimate(
     """Return the estimate of a run that does `tasks` on `platform`.
 
     Args:
-        job: the run, or what is asked for.
+        job: has the source, the destination and the options of the run.
         tasks: all tasks of the plan.
         platform: where the run works.
         tuning: the settings with which the tasks were cut.
@@ -94,15 +96,20 @@ def estimate(
     """
     kinds: Counter[TaskKind] = Counter()
     for task in tasks:
-        kinds[task.kind] += _members(task)
+        if task.part == 0:  # a split member counts once
+            kinds[task.kind] += task.members
     members = kinds.total()
     at_once = max(1, min(workers or platform.workers, platform.workers, len(tasks)))
     seconds = [_task_seconds(task, platform, tuning, at_once) for task in tasks]
     requests = _count_requests(tasks, members, platform, tuning)
     bound = _find_bound(seconds, at_once, requests, platform)
     overhead = _overhead_seconds(tasks, members, platform, tuning)
-    billed = _billed_seconds(seconds, bound, overhead, at_once=at_once, platform=platform)
-    work = Work(members=members, requests=requests, seconds=billed, tasks=len(tasks))
+    work = Work(
+        members=members,
+        requests=requests,
+        seconds=_billed_seconds(seconds, bound, overhead, at_once=at_once, platform=platform),
+        tasks=len(tasks),
+    )
     return Estimate(
         title=str(job.source),
         platform=platform.name,
@@ -134,48 +141,41 @@ def estimate_archive(
 
     On AWS a small archive is extracted by the function that gets its event.
     """
-    made = estimate(request, tasks, platform, tuning, workers=workers, sizes=sizes)
-    if platform.name != "aws" or not _is_direct(made, tasks, tuning):
-        return made
+    expected = estimate(request, tasks, platform, tuning, workers=workers, sizes=sizes)
+    if platform.name != "aws" or not _is_direct(expected, tasks, tuning):
+        return expected
     memory = rates.DIRECT_MEMORY_MB
     function = replace(
         aws(workers=1, memory_mb=memory),
         direct=True,
         processor=min(1.0, memory / rates.LAMBDA_VCPU_MB),
     )
-    whole = Task(
+    task = Task(
         "batch-0000000",
         TaskKind.BATCH,
         rows=(0, 0),
-        members=made.members,
-        span=(0, made.bytes_in),
-        size=made.bytes_out,
+        members=expected.members,
+        span=(0, expected.bytes_in),
+        size=expected.bytes_out,
         seconds=0.0,
     )
-    return estimate(request, [whole], function, tuning, sizes=sizes)
+    return estimate(request, [task], function, tuning, sizes=sizes)
 
 
-def check_budget(made: Estimate, max_cost: float | None) -> None:
+def check_budget(expected: Estimate, max_cost: float | None) -> None:
     """Refuse a run whose cost would be above `max_cost` dollars; None: no limit."""
     if max_cost is None:
         return
-    if not max_cost >= 0:
+    if not max_cost >= 0:  # also true for NaN
         raise UsageError(f"the cost limit must be 0 or more dollars, not {max_cost}")
-    cost = made.cost.total
+    cost = expected.cost.total
     if cost > max_cost:
         raise BudgetError(
-            f"the estimate is {show_dollars(cost, max_cost)} for {made.members:,} members, "
+            f"the estimate is {show_dollars(cost, max_cost)} for {expected.members:,} members, "
             f"above the limit of {show_dollars(max_cost, cost)}; "
-            f"{show_dollars(made.cost.unavoidable)} of it is one PUT a member. "
+            f"{show_dollars(expected.cost.unavoidable)} of it is one PUT a member. "
             "Raise --max-cost, or extract fewer members with --include, --exclude or --limit"
         )
-
-
-def _members(task: Task) -> int:
-    """Return the members of a task; a split member counts once."""
-    if task.part > 0:
-        return 0
-    return task.members
 
 
 def _bytes_read(task: Task) -> int:
@@ -183,12 +183,12 @@ def _bytes_read(task: Task) -> int:
     return stop - start
 
 
-def _is_direct(made: Estimate, tasks: Sequence[Task], tuning: Tuning) -> bool:
+def _is_direct(expected: Estimate, tasks: Sequence[Task], tuning: Tuning) -> bool:
     """Return whether the function that gets the event extracts the archive itself."""
     return (
-        0 < made.members <= tuning.max_direct_members
-        and made.members * rates.DIRECTORY_ENTRY <= tuning.tail_bytes
-        and max(made.bytes_in, made.bytes_out) <= tuning.max_direct_bytes
+        0 < expected.members <= tuning.max_direct_members
+        and expected.members * rates.DIRECTORY_ENTRY <= tuning.tail_bytes
+        and max(expected.bytes_in, expected.bytes_out) <= tuning.max_direct_bytes
         and all(
             task.kind is TaskKind.BATCH
             or max(task.size, _bytes_read(task)) <= rates.DIRECT_MEMBER_BYTES
@@ -205,33 +205,28 @@ def _count_sizes(sizes: Iterable[int]) -> tuple[Bin, ...]:
 
 def _warn(seconds: Sequence[float], platform: Platform) -> tuple[str, ...]:
     """Return the warning that a task may take longer than a Lambda function may run."""
-    longest = max(seconds, default=0.0)
+    slow = max(seconds, default=0.0) * rates.SLOW_DAY
     limit = rates.LAMBDA_SECONDS
-    if not platform.memory_gb or longest * rates.SLOW_DAY <= limit:
+    if not platform.memory_gb or slow <= limit:
         return ()
-    slow = longest * rates.SLOW_DAY
     return (f"the longest task may take {slow:.0f} s; a function ends after {limit:.0f}",)
-
-
-# Seconds
 
 
 def _find_bound(
     seconds: Sequence[float], at_once: int, requests: Requests, platform: Platform
 ) -> _Bound:
-    """Return the largest lower bound of the tasks' time."""
     bounds = [
         _Bound(max(seconds, default=0.0), "the longest task"),
         _Bound(sum(seconds) / at_once, f"all tasks by {at_once:,} workers"),
     ]
-    if platform.priced_writes:
+    if platform.priced_writes:  # the destination is in S3
         name = f"{requests.writes:,} writes below one prefix"
         bounds.append(_Bound(_write_seconds(requests.writes), name, throttled=True))
     return max(bounds, key=attrgetter("seconds"))
 
 
 def _write_seconds(writes: int) -> float:
-    """Return the seconds of `writes` below one prefix, whose rate S3 raises while it throttles."""
+    """Return the seconds of `writes` below one prefix; S3 doubles its rate again and again."""
     rate = rates.S3_PREFIX_WRITES
     growth = rates.S3_GROWTH_SECONDS
     seconds = 0.0
@@ -249,7 +244,7 @@ def _task_seconds(task: Task, platform: Platform, tuning: Tuning, at_once: int) 
     inflating = task.size / (rates.INFLATE_RATE * platform.processor)
     moving = max(_bytes_read(task), task.size) / bandwidth
     calls = 0 if platform.direct else TASK_CALLS
-    if task.kind is TaskKind.BATCH:
+    if task.kind is TaskKind.BATCH:  # reads, PUTs and inflates members at the same time
         putting = _put_seconds(task, platform, tuning)
         cpu = task.members * tuning.member_seconds / platform.processor + inflating
         return calls * platform.latency + max(moving, putting, cpu)
@@ -258,7 +253,7 @@ def _task_seconds(task: Task, platform: Platform, tuning: Tuning, at_once: int) 
     if task.kind is TaskKind.COPY:
         rate = rates.S3_REQUEST_COPY * tuning.parts_in_flight
         return calls * platform.latency + task.size / rate
-    last_part = min(tuning.part_bytes, task.size) / platform.upload_rate
+    last_part = min(tuning.part_bytes, task.size) / platform.upload_rate  # after all is inflated
     seconds = calls * platform.latency + last_part + max(moving, inflating)
     if task.kind is TaskKind.SCAN:  # a segment is read twice: to scan it, then to extract it
         seconds += _scan_seconds(task, platform, bandwidth)
@@ -267,14 +262,14 @@ def _task_seconds(task: Task, platform: Platform, tuning: Tuning, at_once: int) 
 
 def _put_seconds(task: Task, platform: Platform, tuning: Tuning) -> float:
     """Return the seconds that the PUTs of a batch take, as many at once as the settings allow."""
-    mean = task.size / task.members
-    lanes = min(tuning.puts_in_flight, max(1, tuning.bytes_in_flight // max(1.0, mean)))
-    turns = max(1.0, task.members / lanes)
-    return (platform.latency + mean / platform.upload_rate) * turns
+    mean_size = task.size / task.members
+    at_once = min(tuning.puts_in_flight, max(1, tuning.bytes_in_flight // max(1.0, mean_size)))
+    turns = max(1.0, task.members / at_once)
+    return (platform.latency + mean_size / platform.upload_rate) * turns
 
 
 def _scan_seconds(task: Task, platform: Platform, bandwidth: float) -> float:
-    """Return the seconds to find the blocks of a segment, and the window that it leaves."""
+    """Return the seconds to find both boundaries of a segment, and its last bytes of output."""
     reading = _bytes_read(task) / bandwidth
     cpu = rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
     return (TASK_CALLS + 1) * platform.latency + max(reading, cpu)
@@ -288,18 +283,18 @@ def _overhead_seconds(
     plan = members * rates.PLAN_MEMBER_SECONDS / platform.processor
     report = members * rates.REPORT_MEMBER_SECONDS
     if platform.direct:
-        fixed = rates.EVENT_SECONDS + rates.COLD_START_P50 + rates.DIRECT_SECONDS
-        return fixed + DIRECT_CALLS * latency + plan + report
+        start = rates.EVENT_SECONDS + rates.COLD_START_P50
+        return start + rates.DIRECT_SECONDS + DIRECT_CALLS * latency + plan + report
     plan += rates.PLAN_SECONDS + PLAN_CALLS * latency
     plan += members * rates.MEMBER_ROW / platform.bandwidth
     report = max(report, len(tasks) / rates.OUTCOMES_AT_ONCE * latency)
     report += rates.REPORT_FIXED_SECONDS + REPORT_CALLS * latency
-    if not platform.memory_gb:
+    if not platform.memory_gb:  # one machine
         return rates.LOCAL_START_SECONDS + plan + report
     cold = rates.COLD_START_P50
     if len(tasks) > 1:
         cold += rates.COLD_START_P99  # the slowest of many
-    if _directory_beyond_tail(members, tuning):
+    if _directory_beyond_tail(members, tuning):  # the function `plan` starts, too
         cold += rates.COLD_START_P50 + rates.EXECUTION_START_SECONDS
     scans = sum(task.kind is TaskKind.SCAN for task in tasks)
     rounds = _round_seconds(len(tasks))
@@ -312,8 +307,8 @@ def _round_seconds(tasks: int) -> float:
     """Return the seconds to start and to end a round of the state machine."""
     if tasks <= rates.MAP_INLINE_AT_ONCE:
         return (rates.INLINE_START_STATES + rates.INLINE_END_STATES) * rates.STATE_SECONDS
-    starts = tasks / rates.MAP_STARTS
-    return rates.EXECUTION_START_SECONDS + rates.MAP_START_SECONDS + starts + rates.MAP_END_SECONDS
+    map_seconds = rates.MAP_START_SECONDS + tasks / rates.MAP_STARTS + rates.MAP_END_SECONDS
+    return rates.EXECUTION_START_SECONDS + map_seconds
 
 
 def _billed_seconds(
@@ -338,9 +333,6 @@ def _billed_seconds(
     return working + starts * rates.COLD_START_P50
 
 
-# Requests
-
-
 def _directory_beyond_tail(members: int, tuning: Tuning) -> int:
     """Return the bytes of the directory that the first read of an archive does not have."""
     return max(0, members * rates.DIRECTORY_ENTRY - tuning.tail_bytes)
@@ -349,9 +341,9 @@ def _directory_beyond_tail(members: int, tuning: Tuning) -> int:
 def _count_requests(
     tasks: Sequence[Task], members: int, platform: Platform, tuning: Tuning
 ) -> Requests:
-    """Return the requests of a run; on one machine its records are files and need none."""
+    """Return the requests of a run; on one machine its records are files, without requests."""
     beyond = _directory_beyond_tail(members, tuning)
-    if platform.direct:  # all tasks are in memory
+    if platform.direct:  # the records are in memory
         gets = 1  # the tail of the archive, which may have all members in it
         if sum(map(_bytes_read, tasks)) > beyond:
             gets = 2
@@ -370,8 +362,8 @@ def _count_requests(
 
 
 def _record_puts(task: Task) -> int:
-    """Return the records that a task writes."""
-    if task.kind is TaskKind.SCAN:  # with those of its slice
+    """Return the number of records that a task writes."""
+    if task.kind is TaskKind.SCAN:  # scanned and linked segment, outcomes of scan and slice
         return 4
     if task.kind is TaskKind.BATCH or task.parts > 1:
         return 1
@@ -390,6 +382,6 @@ def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
     part_bytes = max(tuning.part_bytes, math.ceil(task.size * task.parts / MAX_PARTS))
     parts = max(1, math.ceil(task.size / part_bytes))
     gets = 2 + max(1, math.ceil(_bytes_read(task) / tuning.read_piece))
-    if task.kind is TaskKind.SCAN:  # it is read and linked before its slice is
+    if task.kind is TaskKind.SCAN:  # the scan and its slice read the same bytes
         gets *= 2
     return requests | {"get": gets, "part": parts}

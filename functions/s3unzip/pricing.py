@@ -1,9 +1,11 @@
-"""Dollars from counted requests: of a run that ended, and of an estimate.
+"""What a run costs where it works: Lambda functions on AWS, or processes of one machine.
 
-`rates` has every price, with its source. The cost does not include (see docs/cost.md) storage, KMS,
-transfer between Regions, free tiers, X-Ray, and the cost of the idle stack.
+The cost of a run that ended follows from its counted requests, that of an estimate from expected
+ones. `rates` has every price, with its source. The cost does not include (see docs/cost.md)
+storage, KMS, transfer between Regions, free tiers, X-Ray, and the cost of the idle stack.
 """
 
+import math
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -11,9 +13,65 @@ from msgspec.structs import replace
 
 from s3unzip import rates
 from s3unzip.model import Report, Request, Requests, Run
-from s3unzip.platforms import Platform
 
 Job = Request | Run | Report  # source, destination and options of a run
+
+
+class Platform(Struct, frozen=True):
+    """Where a run works, AWS or one machine: rates in bytes a second, times in seconds."""
+
+    name: str
+    workers: int  # tasks at once
+    latency: float  # mean of one small request
+    bandwidth: float  # of one worker, each way
+    total_bandwidth: float = math.inf  # of all workers together, each way
+    upload_rate: float = math.inf  # of one request
+    memory_gb: float = 0.0  # of a Lambda function; 0: one machine, where only S3 costs money
+    priced_reads: bool = False  # the archive is in S3
+    priced_writes: bool = False  # the destination is in S3
+    direct: bool = False  # the function that takes the event extracts all: no state machine
+    processor: float = 1.0  # share of a core that a worker has
+
+    @property
+    def costs_money(self) -> bool:
+        """Whether a run on this platform costs money by use."""
+        return self.priced_reads or self.priced_writes or self.memory_gb > 0
+
+
+def aws(
+    *, workers: int = rates.LAMBDA_CONCURRENCY, memory_mb: int = rates.LAMBDA_VCPU_MB
+) -> Platform:
+    """Return Lambda workers of a state machine, in one Region with both buckets."""
+    return Platform(
+        name="aws",
+        workers=workers,
+        latency=rates.S3_LATENCY,
+        bandwidth=rates.LAMBDA_BANDWIDTH,
+        upload_rate=rates.S3_REQUEST_UPLOAD,
+        memory_gb=memory_mb / 1024,
+        priced_reads=True,
+        priced_writes=True,
+    )
+
+
+def local(*, workers: int, priced_reads: bool = False, priced_writes: bool = False) -> Platform:
+    """Return worker processes of one machine.
+
+    Args:
+        workers: processes.
+        priced_reads: whether the archive is in S3: its requests cost money and take S3's time.
+        priced_writes: whether the destination is in S3.
+    """
+    return Platform(
+        name="local",
+        workers=workers,
+        latency=rates.S3_LATENCY if priced_reads or priced_writes else rates.LOCAL_LATENCY,
+        bandwidth=rates.LOCAL_BANDWIDTH,
+        total_bandwidth=rates.LOCAL_BANDWIDTH,
+        upload_rate=rates.S3_REQUEST_UPLOAD if priced_writes else math.inf,
+        priced_reads=priced_reads,
+        priced_writes=priced_writes,
+    )
 
 
 class CostLine(Struct, frozen=True):
@@ -74,7 +132,7 @@ class Work(Struct, frozen=True):
 
 
 def price_run(report: Report, platform: Platform | None) -> Cost | None:
-    """Return the cost of a run from its counts, None if the platform has no prices."""
+    """Return the cost of a run from its counts; None if it costs nothing by use."""
     if platform is None or not platform.costs_money:
         return None
     requests = report.requests
@@ -90,7 +148,7 @@ def price_run(report: Report, platform: Platform | None) -> Cost | None:
 
 
 def price_archives(count: int, size: int) -> float:
-    """Return about the dollars of extracting `count` archives of `size` bytes together."""
+    """Return about the dollars of extracting `count` archives, which together have `size` bytes."""
     members = size / rates.USUAL_MEMBER_BYTES
     return members * rates.PRICE_S3_WRITE + count * rates.USUAL_ARCHIVE_DOLLARS
 
@@ -114,7 +172,6 @@ def _storage_class(job: Job) -> str:
 
 
 def _price_requests(job: Job, work: Work, platform: Platform) -> list[CostLine]:
-    """Return the lines of the requests to S3."""
     requests = work.requests
     lines = []
     if platform.priced_writes:
@@ -124,7 +181,7 @@ def _price_requests(job: Job, work: Work, platform: Platform) -> list[CostLine]:
     storage_class = _storage_class(job)
     surcharge = rates.PRICES_S3_WRITE[storage_class] - rates.PRICE_S3_WRITE
     if platform.priced_writes and surcharge > 0:
-        # The records of a run are STANDARD, so at most one PUT a member counts.
+        # Other PUTs write the records of the run, which are STANDARD.
         count = min(requests.put, work.members) + requests.complete
         if storage_class not in rates.PARTS_AS_STANDARD:
             count += requests.create + requests.part + requests.copy

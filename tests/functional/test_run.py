@@ -11,7 +11,7 @@ from s3unzip.cli.output import print_report
 from s3unzip.errors import AccessDeniedError, S3UnzipError, StorageError, ThrottledError
 from s3unzip.extraction.batch import MAX_REFUSALS
 from s3unzip.model import OnConflict, Options, Report, Requests, Verdict, decode
-from s3unzip.platforms import local
+from s3unzip.pricing import local
 from s3unzip.settling.loop import begin
 from s3unzip.stores.ports import Buffer, ObjectFacts
 from tests.support.memory import MemoryBucket, MemoryStores

@@ -3,8 +3,7 @@
 from msgspec.structs import replace
 
 from s3unzip.model import Failure, Location, Options, Pin, Report, Requests, Verdict
-from s3unzip.platforms import aws
-from s3unzip.pricing import price_run
+from s3unzip.pricing import aws, price_run
 from s3unzip.settling.report_page.contents import Shown
 from s3unzip.settling.report_page.page import make_page
 

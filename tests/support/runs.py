@@ -23,7 +23,7 @@ from s3unzip.model import (
     Verdict,
 )
 from s3unzip.planning.plan import Plan
-from s3unzip.platforms import Platform
+from s3unzip.pricing import Platform
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import KIB, Tuning
 from s3unzip.settling.loop import KnownArchive, Settled, begin, resume, settle

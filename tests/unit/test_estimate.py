@@ -14,8 +14,7 @@ from s3unzip.figures import show_dollars
 from s3unzip.model import Location, Options, Request, Requests, Task, TaskKind
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.planning.cut import Load, TaskCutter, choose_workers, order_tasks
-from s3unzip.platforms import Platform, aws, local
-from s3unzip.pricing import Work, price
+from s3unzip.pricing import Platform, Work, aws, local, price
 from s3unzip.settings import MIB, Tuning
 from s3unzip.zip import Member
 

@@ -28,7 +28,7 @@ from s3unzip.model import (
     Run,
     decode,
 )
-from s3unzip.platforms import Platform, aws
+from s3unzip.pricing import Platform, aws
 from s3unzip.rates import LAMBDA_VCPU_MB
 from s3unzip.settings import Tuning, Variable, make_tuning, spellings
 from s3unzip.stores import Stores

@@ -29,7 +29,7 @@ from s3unzip.local.process_setup import available_processors
 from s3unzip.model import Location, Options
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.options import HelpSection, OptionRow, read_options
-from s3unzip.platforms import Platform
+from s3unzip.pricing import Platform
 from s3unzip.settings import Tuning, machine_tuning, make_tuning
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import runs_home

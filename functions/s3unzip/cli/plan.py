@@ -21,8 +21,7 @@ from s3unzip.local.machine import describe_machine
 from s3unzip.model import Location, Options, Request
 from s3unzip.planning.cut import choose_workers
 from s3unzip.planning.plan import preview_plan
-from s3unzip.platforms import Platform, aws
-from s3unzip.pricing import Cost
+from s3unzip.pricing import Cost, Platform, aws
 from s3unzip.printable import printable
 from s3unzip.settings import Tuning
 from s3unzip.stores.clock import LocalClock

@@ -42,8 +42,7 @@ from s3unzip.model import (
 )
 from s3unzip.planning.plan import Plan
 from s3unzip.planning.reading import Reading, read_tail
-from s3unzip.platforms import Platform, local
-from s3unzip.pricing import Job
+from s3unzip.pricing import Job, Platform, local
 from s3unzip.run_ids import run_id
 from s3unzip.runs.progress import count_progress
 from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords
@@ -127,14 +126,10 @@ class Machine:
         run = run_id(request, tail.pin, tail.modified)
 
         def prepare(reading: Reading) -> None:
-            """Check the archive, lock its run, and drop what an earlier run of the id left."""
             if check is not None:
                 check(reading)
             context.stores.destination(request.destination).check_reachable()
-            self._lock(run)
-            if self._home is not None:
-                note_start(self._home, run)
-            self._forget(run)
+            self._begin_anew(run)
 
         def accept(plan: Plan) -> None:
             """Show the plan to the caller, and refuse it if the destination has too little room."""
@@ -146,11 +141,15 @@ class Machine:
             context.stores.destination(request.destination).check_ready(size)
 
         archive = loop.KnownArchive(tail=tail)
-        settled = loop.begin(request, context, archive, calls, check=prepare, planned=accept)
-        return self._do_rounds(settled)
+        return self._do_rounds(
+            loop.begin(request, context, archive, calls, check=prepare, planned=accept)
+        )
 
-    def _forget(self, run: str) -> None:
-        """Drop the uploads, the files and the records that an earlier run of this id left."""
+    def _begin_anew(self, run: str) -> None:
+        """Lock a run, and drop the records and uploads of an earlier run with the same id."""
+        self._lock(run)
+        if self._home is not None:
+            note_start(self._home, run)
         calls = self.context.calls()
         records = RunRecords.open(self.context.stores, run, calls)
         with suppress(UnreadableRecordError):
@@ -165,9 +164,14 @@ class Machine:
 
         summary = plan.summary
         platform = describe_machine(summary.run, self._stores, self._workers.processes)
-        tasks = [*plan.tasks, *plan.copies]
-        made = estimate(summary.run, tasks, platform, self.context.tuning, workers=summary.workers)
-        check_budget(made, max_cost)
+        expected = estimate(
+            summary.run,
+            [*plan.tasks, *plan.copies],
+            platform,
+            self.context.tuning,
+            workers=summary.workers,
+        )
+        check_budget(expected, max_cost)
 
     def resume(
         self,
@@ -184,11 +188,12 @@ class Machine:
         plan = RunRecords.open(self.context.stores, run).read_plan()
         if show is not None:
             show(plan)
-        step = Step(plan.run, "resume", self.context, self.context.calls())
+        run_step = Step(plan.run, "resume", self.context, self.context.calls())
         with suppress(UnreadableRecordError):  # then the run begins anew
-            remove_left(step)
+            remove_left(run_step)
             if self._home is not None:
-                forget_lost(step, restarted=may_have_lost(self._home, run, step.destination))
+                may_lose = may_have_lost(self._home, run, run_step.destination)
+                forget_lost(run_step, restarted=may_lose)
                 note_start(self._home, run)
         return self._do_rounds(loop.resume(run, self.context, failed=failed))
 
