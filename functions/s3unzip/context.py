@@ -59,11 +59,9 @@ class Reached(Protocol):
 
     def words(self) -> list[str]:
         """Return the options of a command that reaches the same stores."""
-        ...
 
     def recorded(self) -> Reached:
         """Return what a run's record keeps."""
-        ...
 
 
 class UploadNotes(Protocol):
@@ -71,15 +69,12 @@ class UploadNotes(Protocol):
 
     def note(self, upload_id: str, run: str) -> None:
         """Note that `run` began an upload."""
-        ...
 
     def forget(self, upload_id: str) -> None:
         """Forget an upload that is complete or dropped."""
-        ...
 
     def is_of_another(self, upload_id: str, run: str) -> bool:
         """Return whether an upload belongs to a run other than `run` that is still at work."""
-        ...
 
 
 class Context(Struct, frozen=True):

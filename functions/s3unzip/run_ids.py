@@ -52,12 +52,10 @@ class OfArchive(Protocol):
     @property
     def source(self) -> Location:
         """Where the archive is."""
-        ...
 
     @property
     def pin(self) -> Pin | None:
         """Its version; None: not known."""
-        ...
 
 
 def check_same_archive(

@@ -1,9 +1,8 @@
 """Cut the work: choose how each member is extracted, and which members share a task.
 
-Members come sorted by their offset in the archive. Small ones are gathered
-into batches, balanced by bytes read, bytes written, member count and estimated
-seconds, whichever is reached first; each larger one is a task of its own, or
-several. Nothing here reads or writes.
+Members come sorted by their offset in the archive. Small ones are gathered into batches. A batch
+has bounds of bytes read, bytes written, members and estimated seconds, and ends at the first bound
+that it reaches. A large member has one task, or several. Nothing here reads or writes.
 """
 
 import math
@@ -14,13 +13,11 @@ from typing import NamedTuple
 from s3unzip.model import Task, TaskKind
 from s3unzip.settings import MIB, Tuning
 from s3unzip.zip import Member
+from s3unzip.zip.records import METHOD_DEFLATE, METHOD_STORED, is_encrypted
 
-STORED = 0  # methods, APPNOTE 4.4.5
-DEFLATED = 8
-ENCRYPTED = 0x1  # general purpose bit 0, APPNOTE 4.4.4
 MAX_SEGMENTS = 1_000  # of one member; a multipart upload has 10,000 parts for them
 FEW_SEGMENTS = 16  # scans and slices of so many fit into inline Maps, beside 40 other tasks
-# For a short list. Below this size the search for boundaries takes the longest.
+# Of an archive with few segments. In a smaller one the search for boundaries takes the longest.
 MIN_SEGMENT = 16 * MIB
 TASK_OVERHEAD = 0.15  # seconds: dispatch, outcomes, the first byte
 MAP_SECONDS = 7.0  # start and end of a Distributed Map; an assumption
@@ -36,7 +33,7 @@ class Load(NamedTuple):
 
 
 def small_seconds(load: Load, tuning: Tuning) -> float:
-    """Return the seconds that one worker needs for small members, about."""
+    """Return about how many seconds one worker needs for small members: its slowest resource."""
     return max(
         load.members * tuning.put_seconds / tuning.puts_in_flight,
         load.members * tuning.member_seconds,
@@ -45,18 +42,11 @@ def small_seconds(load: Load, tuning: Tuning) -> float:
     )
 
 
-def _paid_workers(seconds: float, tuning: Tuning) -> int:
-    """Return how many workers have enough work by the estimate to pay for their starts."""
-    if not tuning.min_worker_seconds:
-        return tuning.max_workers
-    return max(1, min(tuning.max_workers, int(seconds / tuning.min_worker_seconds)))
-
-
 def _inline_share(seconds: float, tuning: Tuning) -> float:
     """Return the seconds of a batch if an inline Map is to do all batches at once.
 
-    Returns 0 if an inline Map cannot: there are fewer workers, or a Distributed Map would do
-    smaller batches sooner.
+    Returns 0 if it should not: there are fewer workers, or a Distributed Map would end smaller
+    batches sooner.
     """
     if not 0 < tuning.max_few_tasks <= tuning.max_workers:
         return 0.0
@@ -67,9 +57,9 @@ def _inline_share(seconds: float, tuning: Tuning) -> float:
 
 
 def _segment_length(bytes_in: int, tuning: Tuning) -> int:
-    """Return the compressed bytes of a segment; it is shorter if the archive has few of them.
+    """Return the compressed bytes of a segment; it is shorter if the archive has few segments.
 
-    Each worker begins with the search for boundaries, so with few workers it stays long.
+    Each segment begins with the search for a boundary, so few workers get few and long segments.
     """
     share = math.ceil(bytes_in / min(FEW_SEGMENTS, tuning.max_workers))
     return min(tuning.segment_bytes, max(MIN_SEGMENT, share))
@@ -80,7 +70,7 @@ class TaskCutter:
 
     Args:
         tuning: the sizes to cut by.
-        work: of all members, because a small archive is spread over the workers, too.
+        work: of all members. A small archive has smaller batches, so that all workers have one.
         copies: whether the destination can copy from the source.
         inflates: whether members are inflated; False keeps them compressed.
     """
@@ -105,6 +95,7 @@ class TaskCutter:
         """Take the next members.
 
         Args:
+            added: the members, in archive order.
             starts: where the row of each begins in members.jsonl, and where the last one ends.
         """
         large = self._tuning.small_member
@@ -140,7 +131,7 @@ class TaskCutter:
         self._batch = Load(members, bytes_in, bytes_out)
 
     def finish(self, row_stop: int) -> None:
-        """Close the batch, the last one at the end; `row_stop` is where its rows end."""
+        """Make the task of the batch, unless it is empty; `row_stop` is where its rows end."""
         batch = self._batch
         if not batch.members:
             return
@@ -159,7 +150,6 @@ class TaskCutter:
         self.members_by_kind[TaskKind.BATCH] += batch.members
 
     def _add_large(self, member: Member, rows: tuple[int, int]) -> None:
-        """Cut a large member into one task or several."""
         kind, slices = self._choose_kind(member)
         self.members_by_kind[kind] += 1
         is_sliced = len(slices) > 1
@@ -171,8 +161,8 @@ class TaskCutter:
             if is_sliced:
                 task_id += f"-{part:04d}"
             length = stop - start
-            share = member.size * length // max(1, member.compressed_size)
-            moved = max(length, share)
+            size = member.size * length // max(1, member.compressed_size)
+            moved = max(length, size)
             if kind is TaskKind.COPY:  # S3 copies parts at about the rate of uploads, in parallel
                 moved = length // self._tuning.parts_in_flight
             tasks.append(
@@ -182,7 +172,7 @@ class TaskCutter:
                     rows=rows,
                     members=1,
                     span=(start, stop),
-                    size=share,
+                    size=size,
                     seconds=round(TASK_OVERHEAD + moved / self._tuning.worker_bandwidth, 3),
                     part=part,
                     parts=len(slices),
@@ -194,13 +184,11 @@ class TaskCutter:
         """Return how a large member is extracted, and the slices of its compressed data."""
         tuning = self._tuning
         compressed = member.compressed_size
-        is_whole = not self._inflates or member.flags & ENCRYPTED  # one worker reads all of it
-        if is_whole:
-            return TaskKind.STREAM, [(0, compressed)]
-        is_plain = member.method == STORED and member.size == compressed
-        if is_plain and self._copies and member.size >= tuning.copy_from:
+        can_divide = self._inflates and not is_encrypted(member.flags)
+        is_plain = member.method == METHOD_STORED and member.size == compressed
+        if can_divide and is_plain and self._copies and member.size >= tuning.copy_from:
             return TaskKind.COPY, _slices(compressed, tuning.copy_task_bytes)
-        if member.method == DEFLATED and compressed >= tuning.split_from:
+        if can_divide and member.method == METHOD_DEFLATE and compressed >= tuning.split_from:
             max_length = max(self._segment, math.ceil(compressed / MAX_SEGMENTS))
             slices = _slices(compressed, max_length)
             if len(slices) > 1:
@@ -209,7 +197,7 @@ class TaskCutter:
 
 
 def _choose_max_batch(work: Load, tuning: Tuning) -> Load:
-    """Return the bounds of a batch: each sum of its members has its own."""
+    """Return the bounds of a batch, so that each worker gets about four of a small archive."""
     whole = small_seconds(work, tuning)
     share = max(whole / (4 * tuning.max_workers), _inline_share(whole, tuning))
     seconds = min(tuning.batch_seconds, max(tuning.batch_min_seconds, share))
@@ -236,29 +224,30 @@ def _slices(length: int, max_length: int) -> list[tuple[int, int]]:
 def order_tasks(tasks: Iterable[Task]) -> list[Task]:
     """Return the order in which tasks start.
 
-    Longest first: they determine when the run ends. Batches spread, because neighbours in the
-    archive are siblings in the bucket: at once they would all use one partition of the destination.
+    The longest tasks are first, because they determine when the run ends. The batches are spread,
+    because neighbours in the archive have similar keys: at once they would all use one partition of
+    the destination.
     """
     large = [task for task in tasks if task.kind is not TaskKind.BATCH]
     batches = [task for task in tasks if task.kind is TaskKind.BATCH]
     large.sort(key=lambda task: -task.seconds)
     width = max(1, math.isqrt(len(batches)))
-    spread = [batch for first in range(width) for batch in batches[first::width]]
-    return large + spread
+    return large + [batch for first in range(width) for batch in batches[first::width]]
 
 
 def choose_workers(tasks: Sequence[Task], tuning: Tuning) -> int:
     """Return how many tasks run at once.
 
-    The destination takes the PUTs of so many workers, and each has enough to do to pay for its
-    start.
+    The destination accepts the PUTs of so many workers, and each worker has enough work to pay for
+    its start.
     """
-    if not tasks:
-        return 1
     puts = sum(task.members for task in tasks if task.kind is TaskKind.BATCH)
     seconds = sum(task.seconds for task in tasks)
-    by_rate = tuning.max_workers
+    workers = min(tuning.max_workers, len(tasks))
     if puts and seconds:
         worker_rate = puts / seconds  # PUTs a second, over the whole run
-        by_rate = math.ceil(tuning.prefix_put_rate * tuning.rate_headroom / worker_rate)
-    return max(1, min(_paid_workers(seconds, tuning), len(tasks), by_rate))
+        max_rate = tuning.prefix_put_rate * tuning.rate_headroom
+        workers = min(workers, math.ceil(max_rate / worker_rate))
+    if tuning.min_worker_seconds:
+        workers = min(workers, int(seconds / tuning.min_worker_seconds))
+    return max(1, workers)

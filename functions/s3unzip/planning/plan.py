@@ -18,7 +18,6 @@ from s3unzip.contradictions import check_options
 from s3unzip.errors import RejectedError
 from s3unzip.explanations import describe
 from s3unzip.figures import show_dollars
-from s3unzip.finding import Finding
 from s3unzip.model import (
     Outcome,
     Pin,
@@ -38,13 +37,13 @@ from s3unzip.runs.records import PLAN_TASK, RunRecords
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import CopiesParts, Tail
 
-# Rows that are made at a time. From 700 new tuples on, Python's collector would visit them.
+# Python's garbage collector runs after 700 new tuples, so fewer rows are made at a time.
 ROWS_AT_ONCE = 512
 OVER_BUDGET = "budget"  # reason of a run that would cost too much
 
 
 class Plan(NamedTuple):
-    """A plan that is not whole yet: without ``run.json`` and its first round."""
+    """A plan before ``run.json`` and its first round are written."""
 
     summary: PlanSummary
     tasks: list[Task]  # in the order in which they start
@@ -68,34 +67,34 @@ def make_plan(
         records: of the run; they know its id.
         context: of this process.
         calls: counts and retries the requests.
-        check: gets what was read before anything is written; it may raise to end the plan there.
+        check: gets the directory before anything is written; it may raise to end the plan there.
     """
-    planned = _make_run(request, records.run, tail.pin, context.clock.now())
+    run = _make_run(request, records.run, tail.pin, context.clock.now())
     check_request(request)
     source = context.stores.source(request.source)
     try:
         reading = read_directory(source, tail, request, context, calls=calls)
     except RejectedError as refusal:
-        report = _reject_archive(planned, refusal.finding, context)
-        return replace(report, requests=calls.requests)
+        finding = refusal.finding
+        report = _reject(run, finding.code, describe(finding.code, finding.message), context)
+        return replace(report, offset=finding.offset, requests=calls.requests)
     if check is not None:
         check(reading)
-    planned = replace(planned, inflation=reading.index.inflation)
-    cutter = make_cutter(planned, reading, context)
+    run = replace(run, inflation=reading.index.inflation)
+    cutter = make_cutter(run, reading, context)
     _write_members(request, reading, cutter, records)
     tasks = order_tasks(cutter.tasks)
     plan = Plan(
-        _summarize(planned, reading, cutter, [*tasks, *cutter.copies], context=context),
+        _summarize(run, reading, cutter, [*tasks, *cutter.copies], context=context),
         tasks,
         cutter.copies,
     )
     return _refuse_cost(plan, context) or plan
 
 
-def _make_run(request: Request, run: str, pin: Pin, created: float) -> Run:
-    """Return the run of a request; `run` is its id, `created` is in Unix seconds."""
+def _make_run(request: Request, run_id: str, pin: Pin, created: float) -> Run:
     return Run(
-        id=run,
+        id=run_id,
         source=request.source,
         pin=pin,
         destination=request.destination,
@@ -111,7 +110,7 @@ def _make_run(request: Request, run: str, pin: Pin, created: float) -> Run:
 def _write_members(
     request: Request, reading: Reading, cutter: TaskCutter, records: RunRecords
 ) -> None:
-    """Write the member list, cutting tasks on the way, and what the directory alone decides."""
+    """Write the member list while the tasks are cut, the refused members and the folders."""
     records.write_rows(member_lines(reading, cutter))
     if reading.failures:
         count = len(reading.failures)
@@ -121,14 +120,7 @@ def _write_members(
         records.write_folders(folder_keys(reading, request.options))
 
 
-def _reject_archive(run: Run, finding: Finding, context: Context) -> Report:
-    """Return the report of a run whose archive is refused for `finding`."""
-    report = _reject(run, finding.code, describe(finding.code, finding.message), context)
-    return replace(report, offset=finding.offset)
-
-
 def _reject(run: Run, reason: str, message: str, context: Context) -> Report:
-    """Return the REJECTED report of a run that is not begun."""
     now = context.clock.now()
     return Report.of(
         run.id,
@@ -153,10 +145,9 @@ def _refuse_cost(plan: Plan, context: Context) -> Report | None:
 
     summary = plan.summary
     tasks = [*plan.tasks, *plan.copies]
-    expected = estimate(
+    cost = estimate(
         summary.run, tasks, context.platform, context.tuning, workers=summary.workers
-    )
-    cost = expected.cost.total
+    ).cost.total
     if cost <= limit:
         return None
     message = (
@@ -171,7 +162,7 @@ def _refuse_cost(plan: Plan, context: Context) -> Report | None:
 def _summarize(
     run: Run, reading: Reading, cutter: TaskCutter, tasks: list[Task], *, context: Context
 ) -> PlanSummary:
-    """Return the recorded form of a plan; `tasks` includes the slices of copies."""
+    """Return the recorded form of a plan; `tasks` has the slices of copies, too."""
     index = reading.index
     return PlanSummary(
         run=run,
@@ -195,15 +186,14 @@ def _summarize(
 
 def check_request(request: Request) -> None:
     """Refuse options that contradict each other, or that the destination cannot hold."""
-    destination = request.destination
     folder = None
-    if not destination.store.keeps_properties:
-        folder = str(destination)
+    if not request.destination.store.keeps_properties:
+        folder = str(request.destination)
     check_options(request.options, folder)
 
 
 def preview_plan(request: Request, context: Context) -> tuple[Reading, list[Task]]:
-    """Read the directory and cut the tasks of what a run would do; write nothing."""
+    """Read the directory and cut the tasks that a run would do; write nothing."""
     reading = read_archive(request, context, context.calls())
     cutter = make_cutter(request, reading, context)
     for _ in member_lines(reading, cutter):
@@ -224,7 +214,6 @@ def make_cutter(request: Request | Run, reading: Reading, context: Context) -> T
 
 
 def _refused_members(reading: Reading) -> Iterator[Outcome]:
-    """Yield the outcomes of the members that the plan refuses."""
     key_of = reading.template.key_of()
     for member, finding in reading.failures:
         # A name that cannot be a key may begin with slashes.
@@ -232,10 +221,10 @@ def _refused_members(reading: Reading) -> Iterator[Outcome]:
 
 
 def member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
-    """Yield the rows of the selected members, some at a time, cutting tasks on the way.
+    """Yield the rows of the selected members, some at a time, and pass the members to the cutter.
 
-    A row is a plain tuple with the fields of a `PlannedMember`: of a million members each
-    microsecond is a second.
+    A row is a plain tuple with the fields of a `PlannedMember`, because with a million members
+    each microsecond costs a second.
     """
     members = iter(reading.selected)
     key_of = reading.template.key_of()
@@ -243,7 +232,7 @@ def member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
     encode_rows = msgspec.json.Encoder().encode_lines
     position = 0
     while chunk := list(itertools.islice(members, ROWS_AT_ONCE)):
-        # A key that follows from the path is left out.
+        # If each key is the prefix and the path, the rows leave the keys out.
         rows: Iterator[tuple[object, ...]] = zip(chunk)
         if not has_plain_keys:
             rows = ((member, key_of(member.path)) for member in chunk)

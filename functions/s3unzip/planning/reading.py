@@ -40,7 +40,6 @@ from s3unzip.zip import (
     drive,
     inspect_prefix,
 )
-from s3unzip.zip.directory import DirectoryLocation
 
 
 class Reading(Struct, frozen=True):
@@ -50,7 +49,7 @@ class Reading(Struct, frozen=True):
     index: Index
     template: KeyTemplate
     bytes_read: int
-    unmatched: tuple[Unmatched, ...] = ()  # what the options ask for in vain
+    unmatched: tuple[Unmatched, ...] = ()  # names and globs of the options without a member
 
     @property
     def selected(self) -> Members[Member]:
@@ -59,35 +58,36 @@ class Reading(Struct, frozen=True):
 
     @property
     def failures(self) -> Members[RefusedMember]:
-        """The members that the options ask for, and that fail by the directory alone."""
+        """The selected members that fail by the directory alone."""
         return self.index.failures
 
     @property
     def excluded(self) -> int:
-        """How many members are left out: by the options, or because a later one has their key."""
+        """The number of members that the options exclude, or whose key a later member has."""
         return self.index.excluded
 
 
 class _CountedReader:
-    """Reads ranges of an archive, and counts their bytes."""
-
     def __init__(self, archive: PinnedArchive, calls: Calls, bytes_read: int) -> None:
         self._archive = archive
         self._calls = calls
         self.bytes_read = bytes_read
 
-    def read(self, want: ByteRange) -> bytes:
-        """Return the bytes of `want`."""
-        data = self._calls.read(self._archive, want)
+    def read(self, byte_range: ByteRange) -> bytes:
+        data = self._calls.read(self._archive, byte_range)
         self.bytes_read += len(data)
         return data
 
 
 def read_tail(source: Source, location: Location, context: Context, calls: Calls) -> Tail:
-    """Read the end of an archive, and learn which version it is."""
-    length = context.tuning.tail_bytes
-    max_parts = context.policy.limits.parts
-    return read_whole_tail(source, location, calls, length=length, max_parts=max_parts)
+    """Read the end of an archive, and pin its version."""
+    return read_whole_tail(
+        source,
+        location,
+        calls,
+        length=context.tuning.tail_bytes,
+        max_parts=context.policy.limits.parts,
+    )
 
 
 def read_archive(request: Request, context: Context, calls: Calls) -> Reading:
@@ -126,7 +126,10 @@ def read_directory(
     missing = read_ahead(
         reader.read, location.missing, tuning.directory_piece, tuning.directory_readers
     )
-    index = _read_index(directory, location, missing, reader)
+    with blaming_parts(location.disks):
+        for data in chain(missing, (location.held,)):  # the tail holds the end of the directory
+            directory.feed(data)
+        index = drive(directory.finish(), reader.read)
     check_parts(index.members, location.disks, reader.read, request.source)
     index.warnings.update(drive(inspect_prefix(tail.data, location, index.first), reader.read))
     return Reading(
@@ -138,45 +141,34 @@ def read_directory(
     )
 
 
-def _read_index(
-    directory: DirectoryReader,
-    location: DirectoryLocation,
-    missing: Iterator[bytes],
-    reader: _CountedReader,
-) -> Index:
-    """Return the members of a directory whose end is in memory and whose beginning is `missing`."""
-    with blaming_parts(location.disks):
-        for data in chain(missing, (location.held,)):
-            directory.feed(data)
-        return drive(directory.finish(), reader.read)
-
-
 def _select(request: Request, template: KeyTemplate) -> Selection:
-    """Return which members are extracted, and to which keys."""
     options = request.options
     selection = Selection(template.key_of(), selects=selector(options), limit=options.limit)
     if options.marker:
         selection = selection._replace(reserved=template.marker)
     if not request.destination.store.has_folders:
         return selection
-    folder_key = template.folder_key if makes_folders(options) else lambda _: None
-    return selection._replace(folder_key=folder_key)
+    if makes_folders(options):
+        return selection._replace(folder_key=template.folder_key)
+    return selection._replace(folder_key=lambda _: None)
 
 
 def _narrow(policy: Policy, budget: Budget | None) -> Policy:
     """Return the policy for an archive that must stay within `budget`."""
     if budget is None:
         return policy
-    members = min(policy.limits.members, budget.members)
-    total_size = min(policy.limits.total_size, budget.size)
-    limits = replace(policy.limits, members=members, total_size=total_size)
+    limits = replace(
+        policy.limits,
+        members=min(policy.limits.members, budget.members),
+        total_size=min(policy.limits.total_size, budget.size),
+    )
     return replace(policy, limits=limits)
 
 
 def folder_keys(reading: Reading, options: Options) -> Iterator[str]:
     """Yield the keys of the folders that the archive lists and the options select.
 
-    Globs are compared with the name as the archive has it, with a slash at its end.
+    Globs are compared with the full path of a folder, which ends in a slash.
     """
     if not makes_folders(options):
         return

@@ -1,4 +1,4 @@
-"""Which members are wanted, by globs and names, and which key each of them has."""
+"""Select members by globs and names, and make the key of each."""
 
 import posixpath
 import re
@@ -17,7 +17,6 @@ from s3unzip.model import (
     MEMBER_FIELDS,
     NO_NAMES,
     GzipForm,
-    Location,
     Options,
     Report,
     Request,
@@ -25,35 +24,34 @@ from s3unzip.model import (
 )
 from s3unzip.run_ids import archive_stem
 
-GZIP_ENDING = ".gz"
-MARKER = "_SUCCESS"  # below the run's prefix, where the option `marker` asks for it
-MAX_COMPARED = 20_000  # names that are looked through for near ones
+MARKER = "_SUCCESS"  # name of the object that the option `marker` writes below the run's prefix
+MAX_COMPARED = 20_000  # names that are searched for similar ones
 MAX_PAIRS = 25_000_000  # of characters that difflib compares: about a second
 MAX_NEAR = 3
 
 
 class KeyTemplate(Struct, frozen=True):
-    """How keys are made: a constant prefix, then what depends on the member.
+    """How keys are made: a constant prefix, then text and fields that depend on the member.
 
-    Fields: ``{member}`` the path, ``{dir}`` its folder, ``{name}`` its last
-    part, ``{stem}`` and ``{suffix}`` of that; ``{archive_stem}``,
-    ``{archive_dir}``, ``{archive_key}``, ``{bucket}`` of the source.
+    The fields of the member are its path ``{member}``, its folder ``{dir}``, its last part
+    ``{name}``, and the ``{stem}`` and ``{suffix}`` of the name. The fields of the archive are
+    ``{archive_stem}``, ``{archive_dir}``, ``{archive_key}`` and ``{bucket}``.
     """
 
     prefix: str
     fields: str  # "{member}" in nearly every run
     archive: dict[str, str]  # values of the archive's fields
-    ending: str = ""  # ".gz" where members are kept compressed
-    strip: int = 0  # leading folders of the path that are left out
+    ending: str = ""  # ".gz" if members stay compressed
+    strip: int = 0  # leading folders of the path that the key leaves out
 
     @property
     def plain(self) -> bool:
-        """Whether a key is just the prefix and the path."""
+        """Whether each key is the prefix and the path."""
         return self.fields == "{member}" and not self.ending and not self.strip
 
     @property
     def marker(self) -> str:
-        """The key that says that the run was completed."""
+        """The key of the object that marks a completed run."""
         return self.prefix + MARKER
 
     def key_of(self) -> Callable[[str], str]:
@@ -65,8 +63,8 @@ class KeyTemplate(Struct, frozen=True):
     def folder_key(self, path: str) -> str | None:
         """Return the key of the folder `path`, without a slash at its end.
 
-        None: members of this folder do not have keys below it (``{name}``), or
-        all of its path is left out.
+        None: the keys of its members do not contain their folders (``{name}``), or `strip` leaves
+        out the whole path.
         """
         parts = path.strip("/").split("/", self.strip)
         if self.fields != "{member}" or len(parts) <= self.strip:
@@ -75,14 +73,14 @@ class KeyTemplate(Struct, frozen=True):
 
     def _render(self, path: str) -> str:
         """Return the key of a member; its fields may be empty, so double slashes are merged."""
-        if path.count("/") < self.strip:  # not extracted: a key that no other member has
+        if path.count("/") < self.strip:  # it is not extracted, and its key must equal no other
             return f"{self.prefix}/{path}"
         path = path.split("/", self.strip)[-1]
         folder, name = posixpath.split(path)
         stem, suffix = posixpath.splitext(name)
         member = {"member": path, "dir": folder, "name": name, "stem": stem, "suffix": suffix}
-        suffix_key = _fill(self.fields, self.archive | member)
-        return self.prefix + re.sub(r"/{2,}", "/", suffix_key).lstrip("/") + self.ending
+        after_prefix = _fill(self.fields, self.archive | member)
+        return self.prefix + re.sub(r"/{2,}", "/", after_prefix).lstrip("/") + self.ending
 
 
 PATHS = KeyTemplate("", "{member}", {})  # each member's key is its path
@@ -95,19 +93,25 @@ def parse_template(request: Request) -> KeyTemplate:
         UsageError: keys would lie outside of the destination's prefix.
     """
     text = request.options.key_template
-    archive = _archive_fields(request.source)
+    source = request.source
+    archive = {
+        "archive_stem": archive_stem(source),
+        "archive_dir": _escape_dots(posixpath.dirname(source.name)),
+        "archive_key": _escape_dots(source.name),
+        "bucket": source.public.bucket,
+    }
     if text.startswith("/") or ".." in _fill(text, archive).split("/"):
         raise UsageError(f"key template {text!r} leaves the destination's prefix")
-    # Up to the first field of a member all keys of the run are equal.
+    # All keys of the run are equal up to the first field of the member.
     first_field = min(
         field.start() for field in KEY_FIELD.finditer(text) if field[1] in MEMBER_FIELDS
     )
     return KeyTemplate(
-        # In a folder the key of the destination is the folder's path.
+        # If the destination is a folder, its key is the folder's path.
         request.destination.key + _fill(text[:first_field], archive).lstrip("/"),
         text[first_field:],
         archive,
-        ending=GZIP_ENDING if request.options.as_gzip is GzipForm.SUFFIX else "",
+        ending=".gz" if request.options.as_gzip is GzipForm.SUFFIX else "",
         strip=request.options.strip_components,
     )
 
@@ -121,18 +125,11 @@ def members_folder(run: Request | Report) -> Location:
     return replace(destination, key=prefix[: prefix.rfind("/") + 1])
 
 
-def _archive_fields(source: Location) -> dict[str, str]:
-    """Return the values of the fields that depend on the archive alone."""
-    return {
-        "archive_stem": archive_stem(source),
-        "archive_dir": _no_way_out(posixpath.dirname(source.name)),
-        "archive_key": _no_way_out(source.name),
-        "bucket": source.public.bucket,
-    }
+def _escape_dots(path: str) -> str:
+    """Return an archive's path with each part ``..`` escaped: S3 allows such a part in a key.
 
-
-def _no_way_out(path: str) -> str:
-    """Return an archive's path as a part of keys; in S3 its sender may call a part ``..``."""
+    So a sender cannot name an archive that is extracted outside of the destination.
+    """
     parts = path.strip("/").split("/")
     return "/".join(part.replace(".", "%2E") if part in NO_NAMES else part for part in parts)
 
@@ -142,19 +139,16 @@ def _fill(text: str, values: dict[str, str]) -> str:
     return KEY_FIELD.sub(lambda match: values.get(match[1], match[0]), text)
 
 
-# Globs and names
-
-
 class Unmatched(NamedTuple):
-    """A name or a glob that was asked for and fits no member."""
+    """A name or a glob of the options that matches no member."""
 
     option: str  # --member or --include
     pattern: str
-    near: tuple[str, ...] = ()  # names of members that may be meant
+    near: tuple[str, ...] = ()  # names of members that the user may mean
 
     @property
     def is_name(self) -> bool:
-        """Whether exactly one member was meant."""
+        """Whether the user means exactly one member."""
         is_rooted_name = self.pattern.startswith("/") and not has_wildcards(self.pattern)
         return self.option == "--member" or is_rooted_name
 
@@ -168,7 +162,7 @@ class Unmatched(NamedTuple):
 
 
 def selector(options: Options) -> Callable[[str], bool] | None:
-    """Return the function that says whether a path is selected; None: all paths are."""
+    """Return the function that says whether a path is selected; None: all paths are selected."""
     strip = options.strip_components
     if not (options.include or options.exclude or options.names or strip):
         return None
@@ -187,9 +181,9 @@ def selector(options: Options) -> Callable[[str], bool] | None:
 
 
 def makes_folders(options: Options) -> bool:
-    """Return whether a run into a folder makes the folders that the archive lists.
+    """Return whether a run into a folder makes the folders that the archive lists, even empty ones.
 
-    Names and a limit select members, so no folder is made for its own sake.
+    If the options name members, or limit their number, only the folders of these are made.
     """
     return not options.names and options.limit is None
 
@@ -197,10 +191,10 @@ def makes_folders(options: Options) -> bool:
 def find_unmatched(
     options: Options, paths: Callable[[], Iterable[str]], selected: int
 ) -> tuple[Unmatched, ...]:
-    """Return the names and globs of `options` that no member fits, each with near names.
+    """Return the names and globs of `options` that match no member, each with similar names.
 
     Args:
-        paths: gives the names of all members, as often as it is called.
+        paths: returns the names of all members, at each call.
         selected: members that were selected.
     """
     missing = set(options.names)
@@ -211,7 +205,7 @@ def find_unmatched(
         for name in options.names
         if name in missing
     ]
-    if selected == 0 or len(options.include) > 1:
+    if selected == 0 or len(options.include) > 1:  # with one glob, a selected member matches it
         for pattern in options.include:
             fits = compile_name(pattern).match
             if not any(map(fits, paths())):
@@ -238,19 +232,23 @@ def check_selection(
     if refused:
         raise NothingSelectedError("; ".join(map(str, refused)) + "; s3unzip ls lists them all")
     if not selected and excluded:
-        globs = " ".join(f"--exclude {pattern}" for pattern in options.exclude)
-        why = f"all {excluded:,} members are excluded by {globs or 'the options'}"
-        raise NothingSelectedError(f"nothing is selected: {why}")
+        globs = " ".join(f"--exclude {pattern}" for pattern in options.exclude) or "the options"
+        raise NothingSelectedError(
+            f"nothing is selected: all {excluded:,} members are excluded by {globs}"
+        )
     return list(map(str, unmatched))
 
 
 def near_names(name: str, paths: Iterable[str]) -> tuple[str, ...]:
-    """Return names that `name` may stand for: by upper and lower case, or by few letters."""
+    """Return the names most similar to `name`, without regard to case.
+
+    Names that equal it, or end in it after a slash, come first. Without any, misspelled ones count.
+    """
     import difflib  # noqa: PLC0415 - only a mistake needs it
 
     compared = list(islice(paths, MAX_COMPARED))
     low = name.lower()
-    ends = [path for path in compared if path.lower() == low or path.lower().endswith("/" + low)]
+    ends = [path for path in compared if f"/{path.lower()}".endswith(f"/{low}")]
     if ends:
         return tuple(ends[:MAX_NEAR])
     by_low = {path.lower(): path for path in compared[: MAX_PAIRS // max(1, len(low) ** 2)]}
@@ -258,11 +256,10 @@ def near_names(name: str, paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def _near_glob(pattern: str, paths: Callable[[], Iterable[str]]) -> tuple[str, ...]:
-    """Return names that `pattern` may stand for."""
-    fits = compile_glob(pattern, any_case=True).match
-    near = tuple(islice(filter(fits, paths()), MAX_NEAR))
+    """Return names that match in another case, or else are similar, or have a similar suffix."""
+    matches = compile_glob(pattern, any_case=True).match
     return (
-        near
+        tuple(islice(filter(matches, paths()), MAX_NEAR))
         or near_names(pattern.strip("*?").lstrip("/"), paths())
         or _near_suffix(pattern, paths())
     )
