@@ -34,8 +34,8 @@ class Progress:
     def finished(self, counts: Mapping[str, int]) -> None:
         """Add increments: extracted, unchanged, failed, and bytes read, copied, written and done.
 
-        `bytes_done` goes up to `PlanSummary.work`. No increment is negative: work that is repeated
-        counts once.
+        `bytes_done` grows up to `PlanSummary.work`. No increment is negative: repeated work counts
+        once.
         """
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:
@@ -45,7 +45,7 @@ class Progress:
         """Receive the name of a phase that begins: plan, scan, link, extract or report."""
 
     def trouble(self, message: str) -> None:
-        """Receive one line about a store that does not answer and is tried again."""
+        """Receive one line about a store that does not answer; its request is tried again."""
 
     def reported(self, report: Report) -> None:
         """Receive the report, before the archives inside the archive begin."""
@@ -61,7 +61,7 @@ class Reached(Protocol):
         """Return the options of a command that reaches the same stores."""
 
     def recorded(self) -> Reached:
-        """Return what a run's record keeps."""
+        """Return the connections in the form in which a run records them."""
 
 
 class UploadNotes(Protocol):
@@ -71,7 +71,7 @@ class UploadNotes(Protocol):
         """Note that `run` began an upload."""
 
     def forget(self, upload_id: str) -> None:
-        """Forget an upload that is complete or dropped."""
+        """Forget an upload that is complete or aborted."""
 
     def is_of_another(self, upload_id: str, run: str) -> bool:
         """Return whether an upload belongs to a run other than `run` that is still at work."""
@@ -87,14 +87,13 @@ class Context(Struct, frozen=True):
     progress: Progress | None = None
     platform: Platform | None = None  # for estimates and costs; None: neither is computed
     environment: str = ""  # the deployed environment; empty: this machine
-    reached: Reached | None = None  # how its stores are, for records and commands
+    reached: Reached | None = None  # the options that reach its stores, for records and commands
     max_cost: float | None = None  # dollars that a run may cost by its estimate
-    faults: FaultBudget | None = None  # of all its calls; None: one is made
+    faults: FaultBudget | None = None  # of all its calls; None: a new one
     first_calls: int = FIRST_CALLS  # paced requests at once, at the beginning of a step
     uploads: UploadNotes | None = None  # None: uploads are identified by their keys, as on AWS
 
     def __post_init__(self) -> None:
-        """Make the budget that all calls of this process share."""
         if self.faults is None:
             budget = FaultBudget(self.tuning.retry_seconds)
             if self.progress is not None:

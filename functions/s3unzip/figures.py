@@ -33,9 +33,7 @@ def show_time(seconds: float) -> str:
 
 def show_count(count: int, noun: str) -> str:
     """Return a count and what is counted: ``1 member``, ``2,000 members``."""
-    if count == 1:
-        return f"1 {noun}"
-    return f"{count:,} {noun}s"
+    return f"{count:,} {choose_form(count, noun, f'{noun}s')}"
 
 
 def choose_form(count: int, singular: str, plural: str) -> str:
@@ -46,7 +44,7 @@ def choose_form(count: int, singular: str, plural: str) -> str:
 
 
 def show_share(part: float, whole: float) -> str:
-    """Return a share in percent with two digits, with four where it is nearly all."""
+    """Return a share in percent with two digits, with four if it is above 99 %."""
     if not whole:
         return "0 %"
     percent = 100 * part / whole
@@ -63,6 +61,7 @@ def show_dollars(dollars: float, beside: float | None = None) -> str:
     """Return dollars with enough digits to be precise: ``$50.45``, ``$0.00003``.
 
     Args:
+        dollars: the amount.
         beside: another amount in the same sentence. If the two differ and would look the same, the
             amount gets more digits.
     """
@@ -77,9 +76,8 @@ def show_dollars(dollars: float, beside: float | None = None) -> str:
 
 
 def _choose_decimals(dollars: float) -> int:
-    """Return the decimals that show cents of large amounts, and two digits of small ones."""
     if dollars >= MANY_DOLLARS:
         return 2
     if dollars >= FEW_DOLLARS or dollars <= 0:
         return 4
-    return 1 - math.floor(math.log10(dollars))
+    return 1 - math.floor(math.log10(dollars))  # two digits

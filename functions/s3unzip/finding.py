@@ -1,7 +1,7 @@
 """The finding of a check, and the roots of the error tree.
 
-The ZIP and deflate cores raise these errors, and depend on no other module of the package but
-`lazy`. `errors` shows the whole tree.
+The ZIP and deflate cores raise these errors. They import only this module and `lazy` from the rest
+of the package. `errors` shows the whole tree.
 """
 
 from typing import ClassVar, Self
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class Finding(Struct, frozen=True):
-    """The finding of a check: its reason code, and the fact in words.
+    """The finding of a check: its reason code, and a sentence about this case.
 
     `offset` is the byte offset in the archive, `member` the member's printable name. Both are None
     if the finding is about the whole archive.

@@ -1,7 +1,7 @@
 """The identity of the functions' code: its version, and a hash of its source files.
 
-The stack has both as outputs, and `s3unzip doctor` compares them with its own package. So a user
-sees whether the deployed code is the checked-out code.
+Both are outputs of the stack, and `s3unzip doctor` compares them with its own package. So a user
+sees whether the deployed code equals the checked-out code.
 """
 
 import hashlib
@@ -13,9 +13,9 @@ NOT_DEPLOYED = {"__main__.py", "cli", "local", "operate", "api/filesystem.py"}
 
 
 def source_fingerprint(package: Path = PACKAGE) -> str:
-    """Return 16 hexadecimal digits that change when a file changes that the functions use.
+    """Return 16 hexadecimal digits that change with the path or the content of a deployed file.
 
-    Paths and contents count; times, compiled files and what is `NOT_DEPLOYED` do not.
+    Times, compiled files and the files of `NOT_DEPLOYED` do not count.
     """
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*")):

@@ -1,7 +1,7 @@
 """The CloudWatch metrics that the functions emit: their names and units.
 
-The telemetry of the functions emits them. The dashboard and the alarms of the
-stack read them. Both take namespace, names and units from here.
+The telemetry of the functions emits the metrics. The dashboard and the alarms of the stack read
+them. Both take namespace, names and units from here.
 """
 
 from enum import StrEnum
@@ -23,15 +23,15 @@ METRICS = {
     "ArchivesCompleted": Unit.COUNT,  # runs that ended COMPLETED
     "ArchivesWithErrors": Unit.COUNT,  # runs that ended COMPLETED_WITH_ERRORS
     "ArchivesRejected": Unit.COUNT,  # archives that were REJECTED; nothing was written
-    "ArchivesChanged": Unit.COUNT,  # runs that ended SOURCE_CHANGED; the newer archive has its own
+    "ArchivesChanged": Unit.COUNT,  # runs that ended SOURCE_CHANGED; the newer archive has a run
     "ArchivesFailed": Unit.COUNT,  # runs that ended FAILED, timed-out runs included
     "ArchivesStopped": Unit.COUNT,  # runs that somebody stopped
-    "ArchivesWithheld": Unit.COUNT,  # not opened, because no scan says that they are clean
+    "ArchivesWithheld": Unit.COUNT,  # archives not opened, because no scan says that they are clean
     "DirectHandovers": Unit.COUNT,  # small archives that the state machine had to finish
     "SourcesFinished": Unit.COUNT,  # archives deleted or tagged after success
     "SourcesNotFinished": Unit.COUNT,  # archives for which that failed, or that were replaced
     "ArchiveDuration": Unit.SECONDS,  # from the S3 event's time to the report
-    "ArchivePace": Unit.SECONDS,  # the same, for each 10 GB or 100,000 members of a large one
+    "ArchivePace": Unit.SECONDS,  # ArchiveDuration for each 10 GB or 100,000 members of a large one
     "RunDuration": Unit.SECONDS,  # from the start of the plan to the report
     "QueueDelay": Unit.SECONDS,  # from the S3 event's time to the plan's start
     "PlanDuration": Unit.SECONDS,  # one plan

@@ -30,7 +30,7 @@ STORAGE_CLASSES = (
     "DEEP_ARCHIVE",
     "REDUCED_REDUNDANCY",
 )
-# An object of these classes must be restored before it can be read.
+# Objects of these classes must be restored before they can be read.
 ARCHIVED_CLASSES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/acl-overview.html#canned-acl
@@ -56,7 +56,7 @@ MTIME_KEY = "mtime"  # Unix seconds
 MODE_KEY = "mode"  # Unix permission bits, octal
 RESERVED_METADATA = frozenset({RUN_KEY, CRC_KEY, MTIME_KEY, MODE_KEY})
 OWN_METADATA_BYTES = 128  # of these names and their longest values
-# Headers of HTTP. Clients of S3 do not take them as metadata.
+# Headers of HTTP. Clients of S3 do not accept them as metadata.
 HTTP_HEADERS = frozenset(
     {
         "cache-control",
@@ -104,7 +104,7 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
             "Type of members that match, instead of their suffix's; the first match counts.",
             HelpSection.OBJECTS,
         ),
-    ] = {}  # type by glob of the member's path; the first that fits
+    ] = {}  # type by glob of the member's path; the first match counts
     metadata: Annotated[
         dict[str, str],
         RunOption(
@@ -145,7 +145,6 @@ def _check_name(noun: str, name: str | None, names: Sequence[str]) -> None:
 
 
 def _check_header(noun: str, value: str) -> None:
-    """Check the value of a header; `noun` begins the message."""
     if not _PRINTABLE.fullmatch(value) or len(value) > MAX_HEADER_VALUE:
         raise UsageError(
             f"{noun} {value[:80]!r}: must be 1 to {MAX_HEADER_VALUE:,} printable ASCII characters, "
@@ -154,17 +153,16 @@ def _check_header(noun: str, value: str) -> None:
 
 
 def _check_type(glob: str, kind: str) -> None:
-    """Check a media type, and the glob of the members that get it."""
     _check_header(f"content type of {glob!r}:", kind)
     if not glob:
         raise UsageError(f"content type {kind!r}: its glob is empty; '**' fits all members")
-    compile_glob(glob)
+    compile_glob(glob)  # `UsageError`: it is not a glob
     if not _TYPE.fullmatch(kind):
         raise UsageError(f"content type {kind!r}: not a media type; they look like text/csv")
 
 
 def _check_metadata(metadata: Mapping[str, str]) -> None:
-    """Check names, values and the total size: S3 also counts what s3unzip writes itself."""
+    """Check names, values and the total size, which includes the metadata of s3unzip itself."""
     for name, value in metadata.items():
         if name.lower() in RESERVED_METADATA:
             raise UsageError(f"metadata {name!r}: s3unzip writes it itself; choose another name")

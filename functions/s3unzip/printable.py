@@ -1,4 +1,4 @@
-r"""Make text from archives, keys and servers safe to show: it can hold sequences for a terminal.
+r"""Make text from archives, keys and servers safe to show: it may contain terminal sequences.
 
 Each character that is not printable becomes Python's escape: U+001B is ``\x1b``, U+202E is
 ``\u202e``.
@@ -10,7 +10,7 @@ _IN_LINES = re.compile(r"[^\n\t]+")
 
 
 def printable(text: str) -> str:
-    """Return one line of text that is fit for a terminal."""
+    """Return one line of text that is safe in a terminal."""
     if text.isprintable():
         return text
     return "".join(
@@ -19,22 +19,22 @@ def printable(text: str) -> str:
 
 
 def printable_name(name: str) -> str:
-    r"""Return a name fit for a terminal, so that no other name looks the same.
+    r"""Return a name that is safe in a terminal, and that differs from every other name.
 
-    A backslash is written twice, or the characters ``\u202e`` could not be told from U+202E.
+    A backslash is doubled. Otherwise the six characters ``\u202e`` would look like U+202E.
     """
     return printable(name.replace("\\", "\\\\"))
 
 
 def printable_lines(text: str) -> str:
-    """Return lines of text that are fit for a terminal; tabs stay."""
+    """Return lines of text that are safe in a terminal; tabs stay."""
     if text[:-1].isprintable() and text[-1:] in {"\n", ""}:
         return text
     return _IN_LINES.sub(lambda match: printable(match[0]), text)
 
 
 def printable_json(text: str) -> str:
-    """Return JSON of the same value whose texts are fit for a terminal."""
+    """Return JSON of the same value whose texts are safe in a terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else _escape_in_json(c) for c in text)

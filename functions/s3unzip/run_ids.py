@@ -21,20 +21,17 @@ from s3unzip.model import NO_NAMES, Location, Pin, Request, encode
 STEM_AT = len("2026-11-23/201532-")  # where the stem begins in the id of a run
 STEM_CHARACTERS = 32  # at most; the name of an execution has 80 characters
 DIGEST_DIGITS = 16  # hexadecimal: 64 bits
-# Ends the id of the run that follows one whose archive was replaced meanwhile.
+# Ends the id of the run of a newer version, if the archive was replaced during the run before.
 FOLLOW_UP_SUFFIX = "-again"
 
 
 def run_id(request: Request, pin: Pin, modified: float | None) -> str:
     """Return the run's id: day, time and stem of the archive, and a hash; ids sort by time.
 
-    The same version gives the same id, so a repeated event starts nothing. Two archives may have
-    equal hashes: see `check_same_archive`.
-
     Args:
         request: the archive, the destination and the options.
         pin: the version of the archive.
-        modified: the archive's Last-Modified in Unix seconds, which in S3 is when it was put.
+        modified: the archive's Last-Modified in Unix seconds, which in S3 is the time of its PUT.
     """
     import hashlib  # noqa: PLC0415 - it loads OpenSSL, which few need
 
@@ -55,7 +52,7 @@ class OfArchive(Protocol):
 
     @property
     def pin(self) -> Pin | None:
-        """Its version; None: not known."""
+        """Its version; None if it is not known."""
 
 
 def check_same_archive(
@@ -80,7 +77,8 @@ def execution_name(run: str) -> str:
 def run_of_execution(name: str) -> str:
     """Return the run of an execution by its name.
 
-    Executions that continue a run end in -r2, -r3, ...; those that watch its end in -w1, ...
+    The names of executions that continue a run end in -r2, -r3, ...; of those that watch its end,
+    in -w1, ...
     """
     return re.sub(r"^(\d{4}-\d\d-\d\d)-", r"\1/", re.sub(r"-[rw]\d+$", "", name))
 
@@ -94,7 +92,7 @@ def run_stem(source: Location) -> str:
 def archive_stem(source: Location) -> str:
     """Return the archive's last path part without its suffix, ``.zip`` or another one.
 
-    The stem is always the name of a folder: it has its suffix if it were empty, ``.`` or ``..``.
+    The stem can always name a folder: if it would be empty, ``.`` or ``..``, it keeps the suffix.
     """
     name = source.name.rstrip("/").rsplit("/", 1)[-1]
     stem = re.sub(r"(\.zip(\.0{2,}1)?|(?<=.)\.[a-z][a-z0-9]{0,9})$", "", name, flags=re.IGNORECASE)
@@ -104,6 +102,6 @@ def archive_stem(source: Location) -> str:
 def time_of_run(run: str) -> float:
     """Return the time in a run's id, in Unix seconds: when the archive was put.
 
-    `ValueError`: it is no id.
+    `ValueError`: the text is not an id.
     """
     return datetime.strptime(f"{run[: STEM_AT - 1]}+0000", "%Y-%m-%d/%H%M%S%z").timestamp()

@@ -1,4 +1,4 @@
-"""Every size, count and time that can be set, and the names they are set under.
+"""Every size, count and time that can be set, and the names of these settings.
 
 Lambda functions get their settings as environment variables (`Variable`), local runs from the
 command line. This module reads no file and does not know AWS.
@@ -25,8 +25,8 @@ TIB = 1 << 40
 
 # Variables that libraries read when a function's process starts.
 PROCESS_VARIABLES = {
-    # From this size on, glibc returns freed buffers to the system. Otherwise it would keep them,
-    # with holes between, and a worker would hold twice the memory that it uses.
+    # glibc returns freed buffers of at least this size to the system. Otherwise it would keep them
+    # with holes between them, and a worker would hold twice the memory that it uses.
     "MALLOC_MMAP_THRESHOLD_": str(4 * MIB),
     # Otherwise numpy's OpenBLAS starts a thread for each processor at import, which takes 30 ms of
     # CPU. The scan uses no linear algebra.
@@ -34,8 +34,9 @@ PROCESS_VARIABLES = {
 }
 
 
-# Kinds of buckets by the ends of their names, which S3 reserves (bucketnamingrules.html in its user
-# guide). Listings of directory buckets are not sorted; the other kinds have other signatures.
+# Kinds of buckets that s3unzip does not support, by the ends of their names, which S3 reserves
+# (bucketnamingrules.html in its user guide). Listings of directory buckets are not sorted, and the
+# other kinds need other signatures.
 OTHER_BUCKETS = {
     "--x-s3": "a directory bucket (S3 Express One Zone)",
     "--xa-s3": "an access point of a directory bucket",
@@ -57,7 +58,7 @@ class Variable(StrEnum):
     TRIGGER_BUCKET = "S3UNZIP_TRIGGER_BUCKET"
     TRIGGER_PREFIX = "S3UNZIP_TRIGGER_PREFIX"
     TRIGGER_SUFFIX = "S3UNZIP_TRIGGER_SUFFIX"
-    ROUTES = "S3UNZIP_ROUTES"  # a JSON array, in their order; or empty
+    ROUTES = "S3UNZIP_ROUTES"  # a JSON array of the routes in their order, or empty
     SCAN = "S3UNZIP_SCAN"  # "guardduty": archives are opened after their scan; or empty
     REQUEST_PAYER = "S3UNZIP_REQUEST_PAYER"  # "requester": pay for reading archives; or empty
     STATE_MACHINE = "S3UNZIP_STATE_MACHINE_ARN"
@@ -66,7 +67,7 @@ class Variable(StrEnum):
     OPTIONS = "S3UNZIP_OPTIONS"  # model.Options as JSON
     AFTER_SUCCESS = "S3UNZIP_AFTER_SUCCESS"  # model.AfterSuccess as JSON, or empty
     TUNING = "S3UNZIP_TUNING"  # Tuning as a JSON object, only what differs from the defaults
-    LIMITS = "S3UNZIP_LIMITS"  # zip.Limits as a JSON object, likewise
+    LIMITS = "S3UNZIP_LIMITS"  # zip.Limits as a JSON object, only what differs from the defaults
     # ARN or ARN#field of the password of encrypted members; only where members are read.
     PASSWORD_SECRET = "S3UNZIP_PASSWORD_SECRET"  # noqa: S105 - a name
     WORKER_MEMORY = "S3UNZIP_WORKER_MEMORY"  # MB of the extract function: an estimate prices it
@@ -82,7 +83,7 @@ class Tuning(Struct, frozen=True):
     """How the work is cut and how much is in flight; sizes in bytes, times in seconds."""
 
     # plan
-    tail_bytes: int = 256 * KIB  # the first suffix GET; holds the whole index of a small archive
+    tail_bytes: int = 256 * KIB  # the first suffix GET; has the whole directory of a small archive
     directory_piece: int = 8 * MIB  # one range of a large directory
     directory_readers: int = 4  # such ranges in flight
     small_member: int = 8 * MIB  # uncompressed; above it a member is a task of its own
@@ -94,18 +95,18 @@ class Tuning(Struct, frozen=True):
     batch_members: int = 4_000
     batch_seconds: float = 20.0  # by the estimate, at most
     batch_min_seconds: float = 1.0  # below this a task is not worth its dispatch
-    gap_bytes: int = 1 * MIB  # a batch reads over unwanted bytes up to here; beyond, a new range
+    gap_bytes: int = 1 * MIB  # a batch also reads gaps of so many bytes; a longer one ends a range
     copy_task_bytes: int = 4 * GIB  # one copy task: about ten seconds
     # the basis of the estimate of a task; `rates` has its other figures and their sources
     worker_bandwidth: int = 75_000_000  # bytes a second, in or out
     put_seconds: float = 0.030  # latency of one PUT
     member_seconds: float = 0.000_3  # CPU of one small member
     prefix_put_rate: int = 3_500  # PUTs a second on one partitioned prefix
-    rate_headroom: float = 2.5  # workers for this many times the rate: partitions grow, calls pace
+    rate_headroom: float = 2.5  # workers for this many times the rate: S3 raises it, calls adapt
     max_workers: int = 1_000  # tasks of one run at once
     min_worker_seconds: float = 0.0  # estimated work that pays for the start of a worker; 0: any
-    max_few_tasks: int = 40  # a run with more tasks needs a Distributed Map; 0: always one
-    # direct runs: what the function that takes the event may do itself
+    max_few_tasks: int = 40  # a run with more tasks has a Distributed Map; 0: each run has one
+    # direct runs: limits of an archive that the function that takes the event extracts itself
     max_direct_members: int = 2_500  # 0: every archive is done by the state machine
     max_direct_bytes: int = 256 * MIB  # read; the same limit for what is written
     # extract
@@ -117,8 +118,8 @@ class Tuning(Struct, frozen=True):
     parts_in_flight: int = 4
     copy_part_bytes: int = 512 * MIB
     retry_seconds: float = 60.0  # one call's budget for retries
-    margin_seconds: float = 30.0  # of the worker's time limit, kept for writing outcomes
-    # nested archives: all of one archive together
+    margin_seconds: float = 30.0  # of the worker's time limit, reserved for writing outcomes
+    # limits of all archives inside one archive together
     nested_archives: int = 1_000
     nested_members: int = 1_000_000
     nested_bytes: int = 1 * TIB
@@ -130,7 +131,7 @@ class Tuning(Struct, frozen=True):
 # small members (`put_seconds`) is five times their CPU.
 PROCESS_PAYS_SECONDS = 2.0
 
-# S3 takes no smaller part but the last: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
+# In S3 only the last part may be smaller: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
 MIN_VALUES = {"part_bytes": 5 * MIB, "copy_part_bytes": 5 * MIB, "tail_bytes": 22}
 # An inline Map does at most 40 items at once, and its items fill the execution's history.
 MAX_VALUES = {"max_few_tasks": 40}
@@ -155,7 +156,6 @@ def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tu
 
 
 def _list_similar(name: str, known_names: Sequence[str]) -> str:
-    """Return the names that a mistyped one may stand for, or all names."""
     import difflib  # noqa: PLC0415 - only a mistake needs it
 
     near = difflib.get_close_matches(name, known_names, n=3, cutoff=0.5)
@@ -165,7 +165,7 @@ def _list_similar(name: str, known_names: Sequence[str]) -> str:
 
 
 def _check_number(name: str, value: object) -> int | float:
-    """Return the value of a setting; `UsageError`: it is no number, or out of bounds."""
+    """Return the value of a setting; `UsageError`: it is not a number, or out of bounds."""
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)
@@ -183,8 +183,7 @@ def _check_number(name: str, value: object) -> int | float:
 def spellings(suffix: str) -> tuple[str, ...]:
     """Return the accepted spellings of a key's suffix: unchanged, lower, upper, capitalised.
 
-    An EventBridge rule has no pattern for a prefix with a suffix in any case, so it lists these
-    spellings, and the functions accept the same ones.
+    A pattern of EventBridge cannot ignore case if it has a prefix and a suffix. So the rule lists
+    these spellings, and the functions accept the same ones.
     """
-    forms = (suffix, suffix.lower(), suffix.upper(), suffix.title())
-    return tuple(dict.fromkeys(forms))
+    return tuple(dict.fromkeys((suffix, suffix.lower(), suffix.upper(), suffix.title())))

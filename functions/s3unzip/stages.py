@@ -3,7 +3,7 @@
 The rules:
 
 1. A member is split if it is huge and deflated (scans, then slices), or stored and copied over
-   several tasks (slices only). Its life is in `LIFE`, and nowhere else.
+   several tasks (slices only). Only `LIFE` declares its life.
 2. Workers do the tasks of a stage at once and in any order. The stage ends when all its tasks have
    ended. Settling does the other stages, one member in one call.
 3. Nobody records a member's stage. `current_stage` derives it from the tasks and their outcomes, so
@@ -32,9 +32,9 @@ class Stage(StrEnum):
 
 
 class StageRule(NamedTuple):
-    """What is true of one stage."""
+    """Who does a stage, whether it sets the member's outcome, and what follows it."""
 
-    by_tasks: bool  # whether workers do it; else settling
+    by_tasks: bool  # True: workers do it; False: settling does it
     gives_outcome: bool  # whether the outcomes that it records are those of the member
     then: tuple[Stage, ...]  # the stages that may follow
 
@@ -56,7 +56,7 @@ def current_stage(ended: Mapping[Stage, bool]) -> Stage:
     """Return the stage of a member.
 
     Args:
-        ended: the stages that have tasks or an outcome on record; whether all tasks of each ended.
+        ended: by stage with a task or an outcome on record, whether all its tasks have ended.
     """
     latest = max(ended, key=_ORDER.index)
     rule = LIFE[latest]
@@ -66,5 +66,5 @@ def current_stage(ended: Mapping[Stage, bool]) -> Stage:
 
 
 def gives_outcome(stage: Stage | None) -> bool:
-    """Return whether what a task of this stage records are outcomes of members."""
+    """Return whether a task of this stage records outcomes of members; None: it has no stage."""
     return stage is None or LIFE[stage].gives_outcome

@@ -1,6 +1,6 @@
-"""What the stores of each scheme can do. A scheme is declared here, and nowhere else.
+"""The abilities of the stores of each scheme. Only this module declares schemes.
 
-Everybody else asks `Location.store`. `stores.open` opens the adapter of a scheme.
+Other modules ask `Location.store`. `stores.open` opens the adapter of a scheme.
 """
 
 from msgspec import Struct
@@ -9,17 +9,17 @@ SCHEMES_TEXT = "s3://, http(s):// or a path"
 
 
 class StoreKind(Struct, frozen=True):
-    """What all stores of one scheme can do."""
+    """The abilities of all stores of one scheme."""
 
     is_local: bool = False  # files of this machine; no request is sent
     shows_key: bool = False  # a location is shown by its key alone
     is_url: bool = False  # the key is the path of a URL, with a query that may be secret
     has_folders: bool = False  # no key is both a file and a folder
     has_prefixes: bool = False  # a key that ends in a slash is a prefix, not an object
-    has_neighbours: bool = True  # an archive may have its parts beside it
-    has_etags: bool = False  # of the objects that a listing returns
+    has_neighbours: bool = True  # the other parts of an archive may lie beside it
+    has_etags: bool = False  # a listing returns the ETags of objects
     keeps_properties: bool = True  # storage class, ACL, tags, metadata and headers of objects
-    takes_members: bool = False  # a run can write to it
+    takes_members: bool = False  # a run can write members to it
     deletes_archives: bool = False
     tags_archives: bool = False
     is_billed: bool = False  # requests to AWS cost money
@@ -54,5 +54,5 @@ _OTHER = StoreKind()
 
 
 def find_kind(scheme: str) -> StoreKind:
-    """Return what stores of `scheme` can do; a store that is not declared can do little."""
+    """Return the abilities of stores of `scheme`; an undeclared scheme has the defaults."""
     return STORE_KINDS.get(scheme, _OTHER)
