@@ -17,6 +17,7 @@ from s3unzip.model import (
     MEMBER_FIELDS,
     NO_NAMES,
     GzipForm,
+    Location,
     Options,
     Report,
     Request,
