@@ -104,12 +104,8 @@ def estimate(
     requests = _count_requests(tasks, members, platform, tuning)
     bound = _find_bound(seconds, at_once, requests, platform)
     overhead = _overhead_seconds(tasks, members, platform, tuning)
-    work = Work(
-        members=members,
-        requests=requests,
-        seconds=_billed_seconds(seconds, bound, overhead, at_once=at_once, platform=platform),
-        tasks=len(tasks),
-    )
+    billed = _billed_seconds(seconds, bound, overhead, at_once=at_once, platform=platform)
+    work = Work(members=members, requests=requests, seconds=billed, tasks=len(tasks))
     return Estimate(
         title=str(job.source),
         platform=platform.name,
