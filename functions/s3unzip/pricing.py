@@ -6,7 +6,7 @@ storage, KMS, transfer between Regions, free tiers, X-Ray, and the cost of the i
 """
 
 import math
-from typing import NamedTuple
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -84,35 +84,6 @@ class CostLine(Struct, frozen=True):
     dollars: float
 
 
-class BilledUnit(NamedTuple):
-    """A unit that a service bills, and its price in dollars."""
-
-    service: str
-    name: str
-    price: float
-
-    def line(self, item: str, quantity: float) -> CostLine:
-        """Return the line of the bill for `quantity` units."""
-        return CostLine(
-            service=self.service,
-            item=item,
-            quantity=quantity,
-            unit=self.name,
-            dollars=quantity * self.price,
-        )
-
-
-S3_WRITE = BilledUnit("S3", "request", rates.PRICE_S3_WRITE)
-S3_READ = BilledUnit("S3", "request", rates.PRICE_S3_READ)
-LAMBDA_DURATION = BilledUnit("Lambda", "GB-s", rates.PRICE_LAMBDA_GB_SECOND)
-LAMBDA_REQUEST = BilledUnit("Lambda", "request", rates.PRICE_LAMBDA_REQUEST)
-TRANSITION = BilledUnit("Step Functions", "transition", rates.PRICE_STANDARD_TRANSITION)
-SQS_REQUEST = BilledUnit("SQS", "request", rates.PRICE_SQS_REQUEST)
-CUSTOM_EVENT = BilledUnit("EventBridge", "event", rates.PRICE_EVENT)
-S3_EVENT = BilledUnit("EventBridge", "event", rates.PRICE_S3_EVENT)
-LOG_BYTE = BilledUnit("CloudWatch", "byte", rates.PRICE_LOG_BYTE)
-
-
 class Cost(Struct, frozen=True):
     """The bill of one run, in dollars."""
 
@@ -171,13 +142,20 @@ def _storage_class(job: Job) -> str:
     return (objects and objects.storage_class) or "STANDARD"
 
 
+def _bill(service: str, item: str, quantity: float, *, unit: str, price: float) -> CostLine:
+    return CostLine(
+        service=service, item=item, quantity=quantity, unit=unit, dollars=quantity * price
+    )
+
+
 def _price_requests(job: Job, work: Work, platform: Platform) -> list[CostLine]:
     requests = work.requests
+    bill = partial(_bill, "S3", unit="request")
     lines = []
     if platform.priced_writes:
-        lines.append(S3_WRITE.line("PUT, COPY, POST, LIST", requests.writes))
+        lines.append(bill("PUT, COPY, POST, LIST", requests.writes, price=rates.PRICE_S3_WRITE))
     if platform.priced_reads:
-        lines.append(S3_READ.line("GET, HEAD", requests.reads))
+        lines.append(bill("GET, HEAD", requests.reads, price=rates.PRICE_S3_READ))
     storage_class = _storage_class(job)
     surcharge = rates.PRICES_S3_WRITE[storage_class] - rates.PRICE_S3_WRITE
     if platform.priced_writes and surcharge > 0:
@@ -185,7 +163,7 @@ def _price_requests(job: Job, work: Work, platform: Platform) -> list[CostLine]:
         count = min(requests.put, work.members) + requests.complete
         if storage_class not in rates.PARTS_AS_STANDARD:
             count += requests.create + requests.part + requests.copy
-        lines.append(S3_WRITE._replace(price=surcharge).line(f"more for {storage_class}", count))
+        lines.append(bill(f"more for {storage_class}", count, price=surcharge))
     return lines
 
 
@@ -205,11 +183,23 @@ def _price_functions(job: Job, work: Work, platform: Platform) -> list[CostLine]
         events += work.members
     logs = invocations * rates.LOG_BYTES + transitions * rates.TRANSITION_LOG_BYTES
     return [
-        LAMBDA_DURATION.line("duration", work.seconds * platform.memory_gb),
-        LAMBDA_REQUEST.line("requests", invocations),
-        TRANSITION.line("Standard", transitions),
-        SQS_REQUEST.line("requests", rates.SQS_REQUESTS),
-        CUSTOM_EVENT.line("custom events", rates.EVENTS),
-        S3_EVENT.line("events of S3", events),
-        LOG_BYTE.line("logs", logs),
+        _bill(
+            "Lambda",
+            "duration",
+            work.seconds * platform.memory_gb,
+            unit="GB-s",
+            price=rates.PRICE_LAMBDA_GB_SECOND,
+        ),
+        _bill("Lambda", "requests", invocations, unit="request", price=rates.PRICE_LAMBDA_REQUEST),
+        _bill(
+            "Step Functions",
+            "Standard",
+            transitions,
+            unit="transition",
+            price=rates.PRICE_STANDARD_TRANSITION,
+        ),
+        _bill("SQS", "requests", rates.SQS_REQUESTS, unit="request", price=rates.PRICE_SQS_REQUEST),
+        _bill("EventBridge", "custom events", rates.EVENTS, unit="event", price=rates.PRICE_EVENT),
+        _bill("EventBridge", "events of S3", events, unit="event", price=rates.PRICE_S3_EVENT),
+        _bill("CloudWatch", "logs", logs, unit="byte", price=rates.PRICE_LOG_BYTE),
     ]

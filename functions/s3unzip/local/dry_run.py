@@ -11,7 +11,6 @@ from s3unzip.extraction.existing_objects import find_unchanged
 from s3unzip.model import OnConflict, PlannedMember, Request
 from s3unzip.planning.plan import check_request
 from s3unzip.planning.reading import Reading, read_archive
-from s3unzip.planning.select import MARKER, parse_template
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.listing import list_pages
 
@@ -48,22 +47,27 @@ def decide(
         (PlannedMember(member, key_of(member.path)) for member in reading.selected),
         key=lambda row: row.key,
     )
-    prefix = parse_template(request).prefix
-    destination = context.stores.destination(request.destination)
-    pages = list_pages(destination, prefix, partial(calls.paced, "list"))
+    prefix = reading.template.prefix
+    pages = list_pages(
+        context.stores.destination(request.destination), prefix, partial(calls.paced, "list")
+    )
     listed_sizes = {listed.key: listed.size for page in pages for listed in page.objects}
     lacks_member = bool(reading.failures)
     for decision in _decide_members(rows, listed_sizes, request, context, calls=calls):
         lacks_member |= decision.action == "refuse"
         yield decision
     for member, finding in reading.failures:
-        key = key_of(member.path.lstrip("/"))
-        explanation = describe(finding.code, finding.message)
-        yield Decision(key, member.size, "fail", reason=finding.code, message=explanation)
+        yield Decision(
+            key_of(member.path.lstrip("/")),
+            member.size,
+            "fail",
+            reason=finding.code,
+            message=describe(finding.code, finding.message),
+        )
     if delete_extra and not lacks_member:
         run_keys = {row.key for row in rows}
         if request.options.marker:
-            run_keys.add(prefix + MARKER)
+            run_keys.add(reading.template.marker)
         for key, size in listed_sizes.items():
             if key not in run_keys:
                 yield Decision(key, size, "delete")

@@ -81,7 +81,7 @@ def clear_extra(
     if extra and confirm(extra):
         for start in range(0, len(extra), PAGE_KEYS):
             keys = [listed.key for listed in extra[start : start + PAGE_KEYS]]
-            calls.run("delete", partial(destination.delete, keys))
+            calls.run("delete", partial(destination.delete, keys))  # one request for each page
 
     def add_requests(recorded: Report) -> Report:
         return replace(recorded, requests=recorded.requests + calls.requests)

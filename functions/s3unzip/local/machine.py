@@ -132,7 +132,6 @@ class Machine:
             self._begin_anew(run)
 
         def accept(plan: Plan) -> None:
-            """Show the plan to the caller, and refuse it if the destination has too little room."""
             if planned is not None:
                 planned(plan)
             size = plan.summary.bytes_in  # a gzip file has the member's compressed data
@@ -141,9 +140,8 @@ class Machine:
             context.stores.destination(request.destination).check_ready(size)
 
         archive = loop.KnownArchive(tail=tail)
-        return self._do_rounds(
-            loop.begin(request, context, archive, calls, check=prepare, planned=accept)
-        )
+        settled = loop.begin(request, context, archive, calls, check=prepare, planned=accept)
+        return self._do_rounds(settled)
 
     def _begin_anew(self, run: str) -> None:
         """Lock a run, and drop the records and uploads of an earlier run with the same id."""
@@ -192,8 +190,9 @@ class Machine:
         with suppress(UnreadableRecordError):  # then the run begins anew
             remove_left(run_step)
             if self._home is not None:
-                may_lose = may_have_lost(self._home, run, run_step.destination)
-                forget_lost(run_step, restarted=may_lose)
+                forget_lost(
+                    run_step, restarted=may_have_lost(self._home, run, run_step.destination)
+                )
                 note_start(self._home, run)
         return self._do_rounds(loop.resume(run, self.context, failed=failed))
 
@@ -247,14 +246,15 @@ class Machine:
         stores = self._stores and self._stores.at_destination()
         if stores is None or stores == self._stores:
             return self
-        machine = open_machine(
-            stores,
-            self.context.policy,
-            self.context.tuning,
-            processes=self._workers.processes,
-            progress=self.context.progress,
+        return self._resources.enter_context(
+            open_machine(
+                stores,
+                self.context.policy,
+                self.context.tuning,
+                processes=self._workers.processes,
+                progress=self.context.progress,
+            )
         )
-        return self._resources.enter_context(machine)
 
     def _find_first_time(self, run: str) -> float:
         """Return the time for the id of a run whose archive has no date: that of its first run.
@@ -385,15 +385,17 @@ def _report_damage(
     run: Run, damage: UnreadableRecordError, started: float, context: Context
 ) -> Report:
     """Write the report of a run whose records were damaged while it was at work."""
-    failed = loop.FailedExecution(
-        run.id,
-        stop_for(damage),
-        began=started,
-        ended=context.clock.now(),
-        request=run.request,
-        pin=run.pin,
+    settled = loop.settle_failed(
+        loop.FailedExecution(
+            run.id,
+            stop_for(damage),
+            began=started,
+            ended=context.clock.now(),
+            request=run.request,
+            pin=run.pin,
+        ),
+        context,
     )
-    settled = loop.settle_failed(failed, context)
     if settled is None or settled.report is None:
         raise damage
     return settled.report
@@ -429,8 +431,7 @@ def describe_machine(job: Job, stores: StoreConfig | None, workers: int) -> Plat
         stores: how its stores are reached; None: they cost nothing.
         workers: processes.
     """
-    is_billed = job.source.store.is_billed or job.destination.store.is_billed
-    if stores is None or not is_billed:
+    if stores is None or not (job.source.store.is_billed or job.destination.store.is_billed):
         return local(workers=workers)
     from s3unzip.stores.s3.addresses import bills_for  # noqa: PLC0415 - few need it
 

@@ -26,10 +26,8 @@ MAX_KEPT = 64 * 1024**2  # free at the end of a heap
 
 
 class _PrintableFormatter(logging.Formatter):
-    """Escapes characters that are not printable: messages quote servers."""
-
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's
-        return printable(super().formatMessage(record))
+        return printable(super().formatMessage(record))  # messages quote servers
 
 
 def start_logging() -> None:
@@ -40,8 +38,9 @@ def start_logging() -> None:
     logger = logging.getLogger("s3unzip")
     if not logger.handlers:
         handler = logging.StreamHandler(sys.stderr)
-        form = "%(asctime)s %(levelname)-7s %(process)d %(message)s"
-        handler.setFormatter(_PrintableFormatter(form))
+        handler.setFormatter(
+            _PrintableFormatter("%(asctime)s %(levelname)-7s %(process)d %(message)s")
+        )
         logger.addHandler(handler)
     logger.setLevel(level.upper())
 

@@ -34,7 +34,7 @@ from s3unzip.stores.locations import HOME_ADVICE
 LOCK = "lock"
 BOOT = "boot"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-ASK_BOOT_ID = ("/usr/sbin/sysctl", "-n", "kern.bootsessionuuid")
+
 DAY_FOLDER = re.compile(r"\d{4}-\d\d-\d\d")  # has the runs of archives that were put on that day
 # `is_at_work` of another process holds the lock of an idle run for a moment, so try again.
 TRIES = 5
@@ -69,8 +69,8 @@ def _explain_denial(error: OSError, folder: Path) -> Exception:
     """Return an error with advice if access to a folder for records is denied; else `error`."""
     if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return error
-    denied = translate_error(error, str(error.filename or folder))
-    return AccessDeniedError(f"{denied}; {HOME_ADVICE}")
+    denial = translate_error(error, str(error.filename or folder))
+    return AccessDeniedError(f"{denial}; {HOME_ADVICE}")
 
 
 def was_restarted(home: str, run: str) -> bool:
@@ -94,7 +94,8 @@ def read_boot_id() -> bytes:
     with suppress(OSError):
         return BOOT_ID.read_bytes()
     with suppress(OSError):  # macOS
-        return subprocess.run(ASK_BOOT_ID, capture_output=True, check=False).stdout  # noqa: S603 - fixed words
+        command = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
+        return subprocess.run(command, capture_output=True, check=False).stdout  # noqa: S603 - fixed words
     return b""
 
 
@@ -114,14 +115,19 @@ def known_runs(home: Location) -> list[str]:
     """Return the ids of the runs below `home`, by the times of their folders, the latest first."""
     folder = Path(home.key, "runs")
     try:
-        days = [day for day in os.scandir(folder) if DAY_FOLDER.fullmatch(day.name)]
-        folders = [entry for day in days for entry in os.scandir(day) if entry.is_dir()]
+        folders = [
+            run_folder
+            for day in os.scandir(folder)
+            if DAY_FOLDER.fullmatch(day.name)
+            for run_folder in os.scandir(day)
+            if run_folder.is_dir()
+        ]
     except FileNotFoundError:
         return []
     except PermissionError as error:
         raise _explain_denial(error, folder) from error
-    folders.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
-    return [os.path.relpath(entry.path, folder) for entry in folders]
+    folders.sort(key=lambda run_folder: run_folder.stat().st_mtime, reverse=True)
+    return [os.path.relpath(run_folder.path, folder) for run_folder in folders]
 
 
 def find_dated(home: Location, run: str) -> float | None:
@@ -132,10 +138,9 @@ def find_dated(home: Location, run: str) -> float | None:
 
 def runs_of_archive(home: Location, source: Location) -> list[str]:
     """Return the ids of the runs below `home` that may be of `source`, the earliest first."""
-    stem = re.escape(run_stem(source))
-    # The ids of older versions have more of the stem, and a hash of eight digits.
-    of_archive = re.compile(rf"[^/]+/\d+-{stem}[A-Za-z0-9-]*-[0-9a-f]{{8,16}}")
-    return [run for run in reversed(known_runs(home)) if of_archive.match(run)]
+    # The ids of older versions of s3unzip have more of the stem, and a hash of eight digits.
+    pattern = rf"[^/]+/\d+-{re.escape(run_stem(source))}[A-Za-z0-9-]*-[0-9a-f]{{8,16}}"
+    return [run for run in reversed(known_runs(home)) if re.match(pattern, run)]
 
 
 class OpenUploads:

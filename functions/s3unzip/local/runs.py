@@ -80,8 +80,9 @@ class LocalRuns(RunList):
             return True
         if report is None:
             return is_planned
-        has_failed = report.verdict is Verdict.FAILED and report.reason != STOPPED
-        return has_failed or report.archive_left
+        if report.verdict is Verdict.FAILED and report.reason != STOPPED:
+            return True
+        return report.archive_left
 
     def _folder(self, run: str) -> Path:
         return Path(self.work_location.key, "runs", run)
@@ -112,8 +113,9 @@ class LocalRuns(RunList):
             return False
         while self.state(run) == RUNNING:
             if records.find_stop() is None:  # again, because a run drops its records when it plans
-                message = "the run was stopped by s3unzip abort"
-                records.write_stop(Stop(Verdict.FAILED, STOPPED, message))
+                records.write_stop(
+                    Stop(Verdict.FAILED, STOPPED, "the run was stopped by s3unzip abort")
+                )
             if time.monotonic() > deadline:
                 raise ServiceFaultError(
                     f"{run}: still at work after {STOP_SECONDS:.0f} s: it stops when its plan is "

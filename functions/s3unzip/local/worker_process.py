@@ -38,7 +38,6 @@ from s3unzip.stores.open import open_stores
 from s3unzip.stores.ports import AskForKeys, Keys, KeysRequest
 from s3unzip.zip import Policy
 
-NO_MEMORY = "its worker has no memory left: use fewer --workers, or raise the limit (ulimit -v)"
 PIPE_ERRORS = (EOFError, OSError, pickle.UnpicklingError)  # the process at the other end has died
 OpenContext = Callable[[LocalClock, Progress, AskForKeys | None], Context]  # picklable
 
@@ -120,7 +119,11 @@ def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
     except (MemoryError, RuntimeError) as failure:
         if not is_out_of_memory(failure):
             raise
-        return AttemptEnd(ServiceFaultError(f"{task.id}: {NO_MEMORY}"), lost=True)
+        message = (
+            f"{task.id}: its worker has no memory left: use fewer --workers, or raise the limit "
+            "(ulimit -v)"
+        )
+        return AttemptEnd(ServiceFaultError(message), lost=True)
     finally:
         is_over.set()
     return AttemptEnd()
@@ -178,7 +181,7 @@ def work(lifeline: int) -> None:
     while True:
         run, task = tasks.get()
         end = do_attempt(run, task, context)
-        with progress.lock:
+        with progress.lock:  # no thread of the task may be sending
             send(end)
 
 

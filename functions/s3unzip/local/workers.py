@@ -47,7 +47,7 @@ from s3unzip.stores.ports import KeysRequest
 _log = logging.getLogger("s3unzip.workers")
 
 DEATH_SECONDS = 1.0  # from the end of a process's output until its exit code
-NO_MEMORY_LEFT = "Linux kills processes when memory runs out: give fewer --workers"
+
 MAX_DEATHS = 5  # of workers in a row, before any task ends
 TROUBLE_SECONDS = 30.0  # until the same line is shown again
 LOOK_SECONDS = 0.5  # between two questions whether another process stopped the run
@@ -206,8 +206,8 @@ class Workers:
         if not self._workers:
             self._workers = [_ThreadWorker(self._context)]
         if self._open_context is not None:
-            missing = count - len(self._workers)
-            self._workers += [_ProcessWorker(self._open_context) for _ in range(missing)]
+            while len(self._workers) < count:
+                self._workers.append(_ProcessWorker(self._open_context))
         return self._workers[:count]
 
     def _start(
@@ -221,10 +221,9 @@ class Workers:
 
         An executor would not do: Ctrl-C while an executor starts a thread lets the exit wait.
         """
-        arguments = (worker, run, pending, future)
-        thread = threading.Thread(target=self._work, args=arguments, daemon=True)
+        work = partial(self._work, worker, run, pending, future)
         try:
-            thread.start()
+            threading.Thread(target=work, daemon=True).start()
         except RuntimeError as error:  # no memory for its stack: the thread ends no future
             future.set_exception(error)
 
@@ -235,7 +234,6 @@ class Workers:
         pending: _PendingTasks,
         future: Future[None],
     ) -> None:
-        """Let one worker do task after task until none is pending."""
         # Signals of a terminal are the main thread's. A process that is started here inherits it.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
@@ -265,12 +263,10 @@ class _PendingTasks:
         self.gave_up: ServiceFaultError | None = None  # the run must end after the running tasks
 
     def take(self) -> Task | None:
-        """Return the next task; None if none is left."""
         with self._lock:
             return self._tasks.pop() if self._tasks else None
 
     def drop(self) -> None:
-        """Drop the tasks that have not begun."""
         with self._lock:
             self._tasks = []
             self._is_dropped = True
@@ -303,8 +299,6 @@ class _PendingTasks:
 
 
 class _ThreadWorker:
-    """A worker that is a thread of this process."""
-
     def __init__(self, context: Context) -> None:
         self._clock = LocalClock(context.clock)
         self._progress = SendingProgress()
@@ -362,7 +356,6 @@ class _ProcessWorker:
                 yield pickle.load(answers)  # noqa: S301 - our own
 
     def _answer(self, request: KeysRequest) -> None:
-        """Send the keys that the process asks for."""
         from s3unzip.stores.s3.credentials import answer_worker  # noqa: PLC0415 - few need it
 
         try:
@@ -378,7 +371,10 @@ class _ProcessWorker:
             return ""
         with contextlib.suppress(subprocess.TimeoutExpired):
             if self._process.wait(DEATH_SECONDS) == -signal.SIGKILL:
-                return f" (killed by SIGKILL): {NO_MEMORY_LEFT}"
+                return (
+                    " (killed by SIGKILL): Linux kills processes when memory runs out: give fewer "
+                    "--workers"
+                )
         return ""
 
     def stop(self) -> None:
@@ -388,7 +384,6 @@ class _ProcessWorker:
                 _send(self._process, None)
 
     def close(self) -> None:
-        """End the process and wait until it has exited."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
