@@ -225,8 +225,8 @@ def _read_events(message: Mapping[str, Any]) -> Iterator[ObjectEvent]:
             "detail": detail,
         }:
             scanned = detail["s3ObjectDetails"]
-            result = detail["scanResultDetails"]
-            threats = tuple(threat["name"] for threat in result.get("threats") or ())
+            scan = detail["scanResultDetails"]
+            threats = tuple(threat["name"] for threat in scan.get("threats") or ())
             yield ObjectEvent(
                 bucket=scanned["bucketName"],
                 key=scanned["objectKey"],
@@ -234,7 +234,7 @@ def _read_events(message: Mapping[str, Any]) -> Iterator[ObjectEvent]:
                 etag=_read_etag(scanned.get("eTag")),
                 version_id=scanned.get("versionId"),
                 sender=sender,
-                scan=ScanResult(result["scanResultStatus"], threats),
+                scan=ScanResult(scan["scanResultStatus"], threats),
             )
         case {"Records": list(records)}:
             yield from map(_read_record, records)
@@ -273,7 +273,7 @@ def _unix(time: str) -> float:
 
 def announce(client: EventBridgeClient, config: LambdaConfig, report: Report) -> None:
     """Put the event of a run that ended."""
-    entry: PutEventsRequestEntryTypeDef = {
+    run_ended: PutEventsRequestEntryTypeDef = {
         "Source": SOURCE,
         "DetailType": EVENT_TITLES[report.verdict],
         "Detail": json.dumps(event_detail(config, report)),
@@ -282,7 +282,7 @@ def announce(client: EventBridgeClient, config: LambdaConfig, report: Report) ->
         ],
         "EventBusName": config.event_bus,
     }
-    answer = client.put_events(Entries=[entry])
+    answer = client.put_events(Entries=[run_ended])
     if answer["FailedEntryCount"]:
         why = "{ErrorCode}, {ErrorMessage}".format_map(answer["Entries"][0])
         raise ServiceFaultError(f"EventBridge did not take the event: {why}")
@@ -290,7 +290,6 @@ def announce(client: EventBridgeClient, config: LambdaConfig, report: Report) ->
 
 def event_detail(config: LambdaConfig, report: Report) -> dict[str, Any]:
     """Return the content of a run's event: verdict, totals, and where the report is."""
-    work = config.work
     return {
         "run": report.run,
         "environment": config.environment,
@@ -301,7 +300,7 @@ def event_detail(config: LambdaConfig, report: Report) -> dict[str, Any]:
         "route": report.route and report.route.name,
         "version_id": report.pin and report.pin.version_id,
         "destination": str(report.destination),
-        "report": f"s3://{work.bucket}/{work.key}runs/{report.run}/report.json",
+        "report": f"s3://{config.work.bucket}/{config.work.key}runs/{report.run}/report.json",
         **{name: getattr(report, name) for name in EVENT_COUNTS},
         "seconds": round(report.finished - (report.event_time or report.started), 3),
     }

@@ -315,12 +315,12 @@ def _start_nested(report: Report, config: LambdaConfig, context: Context) -> Non
 def _finish_archive(report: Report, config: LambdaConfig, context: Context) -> None:
     """Delete or tag the archive of a run. An error is only logged: the run keeps its verdict."""
     try:
-        result = finish_source(config.after_success, report, context).after_success
+        finished = finish_source(config.after_success, report, context)
     except S3UnzipError:
         logger.exception("the report cannot be written again")
         return
-    if result is not None:
-        record_source(result)
+    if finished.after_success is not None:
+        record_source(finished.after_success)
 
 
 def _start_newest(request: Request, config: LambdaConfig, context: Context) -> None:

@@ -149,11 +149,10 @@ def _take_archive(put: ArchivePut, invocation: Invocation, attempts: int) -> Non
 
 def _find_archive(request: Request, invocation: Invocation) -> ArrivedArchive | None:
     """Return the version that is there now; None: the archive is gone."""
-    context = invocation.context
-    source = context.stores.source(request.source)
+    source = invocation.context.stores.source(request.source)
     refusal = None
     try:
-        tail = read_tail(source, request.source, context, invocation.calls)
+        tail = read_tail(source, request.source, invocation.context, invocation.calls)
     except errors.NotFoundError:
         logger.info("archive is gone", source=str(request.source))
         return None
@@ -184,11 +183,12 @@ def _take_version(
 
 def _may_open(put: ArchivePut, archive: ArrivedArchive, invocation: Invocation) -> bool:
     """Return whether the malware gate lets the version that is there be opened."""
-    config = invocation.config
     source = put.request.source
     pin = archive.tail.pin
     if put.scan is None:
-        return not config.scan or admit(source, find_scan(source, pin, config, invocation.calls))
+        return not invocation.config.scan or admit(
+            source, find_scan(source, pin, invocation.config, invocation.calls)
+        )
     if not put.is_of(pin):
         logger.info("another version is there, which has a scan of its own", source=str(source))
         return False
@@ -227,11 +227,10 @@ def _take_reported(
 
     A message that `is_new` repeats nothing: it is a second event of the same put.
     """
-    request = archive.request
     pin = archive.tail.pin
-    check_same_archive(report.run, request.source, pin, report)
+    check_same_archive(report.run, archive.request.source, pin, report)
     if report.verdict is Verdict.FAILED:
-        start_run(invocation.config, report.run, request, pin, reported=report.finished)
+        start_run(invocation.config, report.run, archive.request, pin, reported=report.finished)
     elif is_new:
         logger.info("run is known", run=report.run)
     else:
@@ -246,17 +245,17 @@ def _repeat_ends(put: ArchivePut, invocation: Invocation, other_than: str | None
     Args:
         other_than: the run of the version that is there now; None: there is no version.
     """
-    source = put.request.source
     if put.request.event_time is None:
         return False
-    stores = invocation.context.stores
     until = int(put.request.event_time) + 2  # the clocks of S3 differ by up to 2 seconds
-    find = partial(_find_reports, source, stores, invocation.context.calls())
+    find = partial(
+        _find_reports, put.request.source, invocation.context.stores, invocation.context.calls()
+    )
     seconds = range(until - UPLOAD_SECONDS, until)
     reports = [
         report
         for report in chain.from_iterable(map_ahead(find, seconds, REPORT_READERS))
-        if report.source == source.public and report.run != other_than
+        if report.source == put.request.source.public and report.run != other_than
     ]
     for report in reports:
         end_run(report, invocation.config, invocation.context, is_first=False)
@@ -279,14 +278,16 @@ def _find_reports(source: Location, stores: Stores, calls: Calls, second: int) -
 def _plan_here(archive: ArrivedArchive, invocation: Invocation) -> None:
     """Plan an archive, and extract it if it is small; otherwise start its execution."""
     config = invocation.config
-    left = run_here(archive, invocation.context, invocation.calls)
-    if left is None:
+    small_run = run_here(archive, invocation.context, invocation.calls)
+    if small_run is None:
         start_run(config, archive.run, archive.request, archive.tail.pin)
         return
-    report = left.settled.report
+    report = small_run.settled.report
     if report is None:
-        start_run(config, archive.run, archive.request, archive.tail.pin, state=left.settled.next)
-    elif not left.is_own:
+        start_run(
+            config, archive.run, archive.request, archive.tail.pin, state=small_run.settled.next
+        )
+    elif not small_run.is_own:
         _take_reported(report, archive, invocation)
     else:
         is_brief = report.finished - report.started < BRIEF_SECONDS and not report.requests.retries
@@ -295,5 +296,5 @@ def _plan_here(archive: ArrivedArchive, invocation: Invocation) -> None:
             config,
             invocation.context,
             check_replaced=not is_brief,
-            is_first=left.settled.is_first,
+            is_first=small_run.settled.is_first,
         )

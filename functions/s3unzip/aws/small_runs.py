@@ -5,7 +5,7 @@ The functions are those of every other run. The rules:
 - The records are in memory until the function leaves the run. Then they are written, the outcomes
   before the report. They replace no records of another invocation, unless its verdict is worse.
 - Of a COMPLETED run only the outcomes and the report are written, unless its nested archives or
-  its archive are still to be dealt with: nothing is left to resume.
+  its archive still need the plan: nobody resumes the run.
 - A run that is not COMPLETED is left to another invocation if that has planned or ended it.
 - A run that is planned but not small is left as soon as it is planned.
 """
@@ -73,10 +73,10 @@ def run_here(archive: ArrivedArchive, context: Context, calls: Calls) -> LeftRun
     else:  # the plan is made for many workers
         run = _MemoryRun(archive, context, tuning)
         settled = run.begin(calls)
-    left = run.leave(settled)
-    if is_small and left is not None and left.settled.report is None:
+    left_run = run.leave(settled)
+    if is_small and left_run is not None and left_run.settled.report is None:
         record_handover()
-    return left
+    return left_run
 
 
 def _count_members(tail: Tail, context: Context) -> int | None:
@@ -139,11 +139,10 @@ class _MemoryRun:
         if settled.report is not None:
             return True
         plan = self._records.read_plan()
-        tuning = self._context.tuning
         return (
             settled.next.next == "few"
-            and plan.selected <= tuning.max_direct_members
-            and max(plan.bytes_in, plan.bytes_out) <= tuning.max_direct_bytes
+            and plan.selected <= self._context.tuning.max_direct_members
+            and max(plan.bytes_in, plan.bytes_out) <= self._context.tuning.max_direct_bytes
             and all(task.kind is TaskKind.BATCH for task in settled.next.tasks)
         )
 
@@ -164,8 +163,9 @@ class _MemoryRun:
         """Write the records to the run store, the report last; None: the run has another plan."""
         own = settled.report
         archive = self._archive
-        outer = self._outer_context
-        records = RunRecords.open(outer.stores, archive.run, outer.calls())
+        records = RunRecords.open(
+            self._outer_context.stores, archive.run, self._outer_context.calls()
+        )
         is_completed = own is not None and own.verdict is Verdict.COMPLETED
         if not is_completed:
             recorded = look_up_run(records)
@@ -175,7 +175,7 @@ class _MemoryRun:
                 return LeftRun(settled._replace(report=earlier, is_first=False), is_own=False)
             if recorded.plan is not None:
                 return None
-        # Nothing is left to resume, nor does anything follow that reads the plan.
+        # Nobody resumes such a run, and nothing that follows reads its plan.
         is_over = own is not None and is_completed and not has_nested(own) and not own.archive_left
         self._write_objects(records, only_outcomes=is_over)
         if own is None:

@@ -1,4 +1,4 @@
-"""The answer of a check of a deployed environment, and what a check that cannot be made says."""
+"""The answer of a check of a deployed environment, or of a check that cannot be made."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 
 
 class CheckResult(Struct, frozen=True):
-    """The answer of one check, with the name of the check."""
+    """The answer of a check, with its name."""
 
     name: str  # of the check: "concurrency"
     status: CheckStatus

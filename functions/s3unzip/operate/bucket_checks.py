@@ -7,7 +7,7 @@ import json
 
 from botocore.exceptions import ClientError
 
-from s3unzip.aws.environment import SECRET_SCHEME, RunDefaults, read_secret
+from s3unzip.aws.environment import RunDefaults, read_secret
 from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError, UsageError
 from s3unzip.model import Route
 from s3unzip.object_properties import ObjectProperties
@@ -73,21 +73,21 @@ def _check_place(
         return Answer(
             FAILURE, f"{bucket} does not exist", "create it, or deploy with another bucket"
         )
-    place = Answer(OK, f"{bucket} is in {region}, owned by account {owner}")
+    answer = Answer(OK, f"{bucket} is in {region}, owned by account {owner}")
     if region != runs.region:
-        place = Answer(
+        answer = Answer(
             elsewhere,
             f"{bucket} is in {region}, the stack in {runs.region}",
             f"use a bucket in {runs.region}, or deploy the stack in {region}",
         )
-    if place.status is FAILURE:
-        return place
+    if answer.status is FAILURE:
+        return answer
     try:
         with asking("s3:ListBucket"):
             runs.client("s3").head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
     except AccessDeniedError:
         return Answer(FAILURE, f"{bucket} is not owned by account {owner}{consequence}", advice)
-    return place
+    return answer
 
 
 def check_rights(runs: DeployedRuns) -> Answer:
@@ -115,15 +115,13 @@ def _check_writing(runs: DeployedRuns, defaults: RunDefaults, owner: str | None)
         for name in runs.names(FUNCTION, WRITERS)
     ]
     for role in roles:
-        if any(
-            result["EvalDecision"] != "allowed"
-            for result in runs.ask(
-                "iam:SimulatePrincipalPolicy",
-                PolicySourceArn=role,
-                ActionNames=actions,
-                ResourceArns=[arn],
-            )["EvaluationResults"]
-        ):
+        simulated = runs.ask(
+            "iam:SimulatePrincipalPolicy",
+            PolicySourceArn=role,
+            ActionNames=actions,
+            ResourceArns=[arn],
+        )
+        if any(answer["EvalDecision"] != "allowed" for answer in simulated["EvaluationResults"]):
             return Answer(
                 FAILURE,
                 f"{role} may not {' and '.join(actions)} on {arn}: each write is refused",
@@ -135,7 +133,6 @@ def _check_writing(runs: DeployedRuns, defaults: RunDefaults, owner: str | None)
 
 
 def _check_policy(runs: DeployedRuns, bucket: str, owner: str, roles: list[str]) -> Answer:
-    """Say whether the policy of another account's bucket names each role."""
     advice = f"its owner allows them: docs/howto/buckets-and-keys.md; the roles: {', '.join(roles)}"
     try:
         policy = runs.ask("s3:GetBucketPolicy", Bucket=bucket)["Policy"]
@@ -247,12 +244,12 @@ def check_secret(runs: DeployedRuns) -> Answer:
     return Answer(OK, "the secret holds a password")
 
 
-def read_password(runs: DeployedRuns) -> bytes | None:
-    """Return the environment's password, None if it has none."""
-    secret = runs.variables.get(Variable.PASSWORD_SECRET)
-    if not secret:
+def read_password(runs: DeployedRuns, defaults: RunDefaults | None = None) -> bytes | None:
+    """Return the password of a route, or of the environment itself; None: it has none."""
+    secret = (defaults or runs.defaults.own).options.password_ref
+    if secret is None:
         return None
-    return read_secret(SECRET_SCHEME + secret, runs.client("secretsmanager"))
+    return read_secret(secret, runs.client("secretsmanager"))
 
 
 def check_route(runs: DeployedRuns, number: int) -> Answer:
@@ -265,30 +262,27 @@ def check_route(runs: DeployedRuns, number: int) -> Answer:
     defaults = runs.defaults.routes[number]
     bucket = defaults.destination.bucket
     route = defaults.route or Route("")
-    owner = route.destination_owner
-    place = _check_place(
+    answer = _check_place(
         runs,
         bucket,
-        owner,
+        route.destination_owner,
         advice=f"or set routes.{number}.destination.owner to the account that owns it",
     )
-    if place.status is FAILURE:
-        return place
-    writing = _check_writing(runs, defaults, owner)
+    if answer.status is FAILURE:
+        return answer
+    writing = _check_writing(runs, defaults, route.destination_owner)
     if writing.status is not OK:
         return writing
     key = runs.outputs.get(f"Route{number}DestinationKey") or route.destination_kms_key
     encryption = _compare_encryption(runs, bucket, f"routes.{number}.destination.kms_key", key)
     if encryption is not None:
         return encryption
-    secret = defaults.options.password_ref
-    if secret is not None:
-        try:
-            read_secret(secret, runs.client("secretsmanager"))
-        except (NotFoundError, UsageError) as error:
-            return Answer(FAILURE, str(error), f"correct routes.{number}.password_secret")
-    if place.status is WARNING:
-        return place
+    try:
+        read_password(runs, defaults)
+    except (NotFoundError, UsageError) as error:
+        return Answer(FAILURE, str(error), f"correct routes.{number}.password_secret")
+    if answer.status is WARNING:
+        return answer
     return Answer(OK, f"{defaults.trigger} -> {defaults.destination}")
 
 

@@ -1,7 +1,7 @@
-"""The canary: sends a small archive through the whole pipeline and removes it.
+"""The canary: `doctor` sends a small archive through the whole pipeline and removes it.
 
-The canary uses the functions' real rights, the key and the secret, and the operator's right to
-read the destination. If its run does not end well, the run's records stay for diagnosis.
+So it tries the functions' real rights, the key and the secret. The operator needs the right to read
+the destination. If the run does not complete, its records stay for diagnosis.
 """
 
 import gzip
@@ -20,7 +20,6 @@ from s3unzip.operate.runs import DeployedRuns, find_end
 from s3unzip.planning.select import parse_template
 from s3unzip.run_ids import run_id
 from s3unzip.runs.records import RUNS
-from s3unzip.stores.listing import bound_pages
 
 POLL_SECONDS = 0.5
 MAX_DELETED = 1_000  # limit of one DeleteObjects
@@ -62,21 +61,20 @@ class Canary:
     def __init__(self, runs: DeployedRuns) -> None:
         self._runs = runs
         self._token = f"s3unzip-doctor-{secrets.token_hex(4)}"
-        defaults = self._runs.defaults
-        trigger = defaults.own.trigger
+        trigger = self._runs.defaults.own.trigger
         key = trigger.prefix + self._token + trigger.suffix
         self._archive = Location("s3", trigger.bucket, key)
-        self._request = defaults.request(key)
+        self._request = self._runs.defaults.request(key)
         self._template = parse_template(self._request)
-        self._run = ""  # as the planner computes it, when the archive is put
+        self._run = ""  # its id; `put` computes it as the planner does
 
     def put(self) -> Answer:
         """Put the archive, unless its run would replace a marker that other archives share."""
         if self._request.options.marker and self._token not in self._template.prefix:
-            message = "not tried: options.marker and the key template would replace a _SUCCESS "
             return Answer(
                 WARNING,
-                f"{message}object that other archives share",
+                "not tried: options.marker and the key template would replace a _SUCCESS object "
+                "that other archives share",
                 "put {archive_stem} into options.key_template, or pass --no-canary",
             )
         self._runs.ask(
@@ -100,13 +98,16 @@ class Canary:
             advice = f"s3unzip show {report.run}{self._runs.found_by}"
             return Answer(FAILURE, f"its run is {report.verdict}: {_find_cause(report)}", advice)
         if not report.extracted:
-            message = f"its run ended in {took:.1f} s, but options.include, exclude or others "
-            advice = "put an archive with members that they select, and look at its run"
-            return Answer(WARNING, f"{message}select none of its members", advice)
-        return self._compare(report, took)
+            return Answer(
+                WARNING,
+                f"its run ended in {took:.1f} s, but options.include, exclude or others select "
+                "none of its members",
+                "put an archive with members that they select, and look at its run",
+            )
+        return self._compare_objects(report, took)
 
     def _await_report(self, deadline: float) -> Report | None:
-        """Return the last report of the run, None if there is none at the deadline."""
+        """Return the report of the run when it has ended; None: it has none at the deadline."""
         report = None
         while report is None and time.monotonic() < deadline:
             report = find_end(self._runs, self._run)
@@ -115,21 +116,25 @@ class Canary:
         return report
 
     def _explain_missing_report(self, seconds: float) -> Answer:
-        """Return what is known of a run that has no report after `seconds`."""
         state = self._runs.state(self._run)
         if state is None:
-            message = f"no run began for the canary in {seconds:.0f} s"
-            advice = "look at the checks above (events, rules, trigger), then at the plan "
-            return Answer(FAILURE, message, f"{advice}function's log")
-        message = f"its run is {state} after {seconds:.0f} s and has no report"
-        advice = f"s3unzip watch {self._run}{self._runs.found_by}; or wait longer with --wait"
-        return Answer(FAILURE, message, advice)
+            return Answer(
+                FAILURE,
+                f"no run began for the canary in {seconds:.0f} s",
+                "look at the checks above (events, rules, trigger), then at the plan function's "
+                "log",
+            )
+        return Answer(
+            FAILURE,
+            f"its run is {state} after {seconds:.0f} s and has no report",
+            f"s3unzip watch {self._run}{self._runs.found_by}; or wait longer with --wait",
+        )
 
     def remove(self, *, keep_run: bool) -> Answer:
         """Delete the archive, the members and the run's records, with all versions.
 
         Args:
-            keep_run: keep the records, which say why the run did not end well.
+            keep_run: whether the records stay, which say why the run did not complete.
         """
         destination = self._request.destination
         key_of = self._template.key_of()
@@ -137,13 +142,16 @@ class Canary:
         objects += [(destination.bucket, key_of(path)) for path in canary_members(self._token)]
         if self._request.options.marker:
             objects.append((destination.bucket, self._template.marker))
-        work = self._runs.work_location
         try:
             count = sum(
                 remove_versions(self._runs, bucket, key, key.__eq__) for bucket, key in objects
             )
             if not keep_run:
-                count += remove_versions(self._runs, work.bucket, f"{work.key}{RUNS}{self._run}/")
+                count += remove_versions(
+                    self._runs,
+                    self._runs.work_location.bucket,
+                    f"{self._runs.work_location.key}{RUNS}{self._run}/",
+                )
         except S3UnzipError as error:
             return Answer(
                 WARNING,
@@ -156,8 +164,7 @@ class Canary:
             remains = f"; runs/{self._run}/ is kept for diagnosis"
         return Answer(OK, f"{count} objects deleted{remains}")
 
-    def _compare(self, report: Report, took: float) -> Answer:
-        """Read every object that the run says it wrote."""
+    def _compare_objects(self, report: Report, took: float) -> Answer:
         key_of = self._template.key_of()
         contents = {key_of(path): body for path, body in canary_members(self._token).items()}
         keys = [
@@ -167,43 +174,41 @@ class Canary:
         ]
         different = [key for key in keys if self._read_object(key) != contents.get(key)]
         if different:
-            count = f"{len(different)} of {len(keys)}"
-            message = f"{count} objects differ from their members: {different[0]}"
             return Answer(
-                FAILURE, message, "report this as a bug: the run says that it verified them"
+                FAILURE,
+                f"{len(different)} of {len(keys)} objects differ from their members: "
+                f"{different[0]}",
+                "report this as a bug: the run says that it verified them",
             )
         return Answer(OK, f"{len(keys)} of 5 members extracted and verified in {took:.1f} s")
 
     def _read_object(self, key: str) -> bytes:
         """Return the content of a member's object, inflated if it was written as gzip."""
-        with asking("s3:GetObject"):
-            body: bytes = self._runs.ask(
-                "s3:GetObject", Bucket=self._request.destination.bucket, Key=key
-            )["Body"].read()
+        bucket = self._request.destination.bucket
+        with asking("s3:GetObject"):  # also while the body is read
+            body: bytes = self._runs.ask("s3:GetObject", Bucket=bucket, Key=key)["Body"].read()
         if self._request.options.as_gzip is not None and body.startswith(GZIP_MAGIC):
             return gzip.decompress(body)
         return body
 
 
 def _make_archive(token: str) -> bytes:
-    """Return the bytes of the canary's archive; ``.bin`` members are stored."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for path, content in canary_members(token).items():
-            archive.writestr(
-                path, content, zipfile.ZIP_STORED if path.endswith(".bin") else zipfile.ZIP_DEFLATED
-            )
+            is_stored = path.endswith(".bin")
+            method = zipfile.ZIP_STORED if is_stored else zipfile.ZIP_DEFLATED
+            archive.writestr(path, content, method)
     return out.getvalue()
 
 
 def _find_cause(report: Report) -> str | None:
-    """Return why a run did not complete, in the words of its report."""
+    """Return the message of a report, its reason or its first failure; None: it has none."""
     if report.message or report.reason:
         return report.message or report.reason
-    if not report.failures:
-        return None
-    first_failure = report.failures[0]
-    return f"{first_failure.reason}: {first_failure.message}"
+    for failure in report.failures:
+        return f"{failure.reason}: {failure.message}"
+    return None
 
 
 def remove_versions(
@@ -217,25 +222,18 @@ def remove_versions(
     Returns:
         How many were deleted.
     """
-    with asking("s3:ListBucketVersions"):
-        versions = [
-            {"Key": version["Key"], "VersionId": version["VersionId"]}
-            for page in bound_pages(
-                runs.client("s3")
-                .get_paginator("list_object_versions")
-                .paginate(Bucket=bucket, Prefix=prefix),
-                f"s3://{bucket}/{prefix}",
-            )
-            for version in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
-            if is_selected(version["Key"])
-        ]
+    versions = [
+        {"Key": version["Key"], "VersionId": version["VersionId"]}
+        for page in runs.list_pages("list_object_versions", bucket, prefix)
+        for version in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
+        if is_selected(version["Key"])
+    ]
     for start in range(0, len(versions), MAX_DELETED):
-        _delete(runs, bucket, versions[start : start + MAX_DELETED])
+        _delete_versions(runs, bucket, versions[start : start + MAX_DELETED])
     return len(versions)
 
 
-def _delete(runs: DeployedRuns, bucket: str, versions: list[dict[str, str]]) -> None:
-    """Delete versions of objects with one request."""
+def _delete_versions(runs: DeployedRuns, bucket: str, versions: list[dict[str, str]]) -> None:
     action = "s3:DeleteObject, s3:DeleteObjectVersion"
     with asking(action):
         answer = runs.client("s3").delete_objects(

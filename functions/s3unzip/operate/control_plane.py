@@ -1,4 +1,4 @@
-"""The errors of AWS's control plane, in an operator's words."""
+"""The errors of AWS's control plane, translated for operators."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,7 +60,7 @@ def asking(action: str) -> Iterator[None]:
 
 
 def _read_answer(error: exceptions.ClientError, action: str) -> S3UnzipError:
-    """Return an operator's error for an answer of the AWS control plane."""
+    """Return the error of this package for an error of the AWS control plane."""
     fault = error.response.get("Error", {})
     code = fault.get("Code", "")
     message = fault.get("Message", "")

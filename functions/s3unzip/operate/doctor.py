@@ -1,8 +1,8 @@
 """``s3unzip doctor``: checks of a deployed environment, each a function that gives one answer.
 
 A new check is a function and a line in `ACCOUNT_CHECKS`; the canary is the last one. A check that
-cannot be made is not a failed check: a missing right of the person who runs the command, and a
-service that an emulator does not have, are warnings that name the action.
+cannot be made is not a failed check. If the operator lacks a right, or an emulator lacks a service,
+the answer is a warning that names the action.
 """
 
 import contextlib
@@ -62,21 +62,20 @@ def check_stack(runs: DeployedRuns) -> Answer:
 
 def check_version(runs: DeployedRuns) -> Answer:
     """Do the functions run the code of this package?"""
-    outputs = runs.outputs
     deploy = f"deploy again: make deploy ENV={runs.environment}"
-    deployed = outputs.get("Version")
+    deployed = runs.outputs.get("Version")
     if deployed is None:
         return Answer(
             WARNING, "the stack has no version output: it is older than this command", deploy
         )
     if deployed != __version__:
-        message = f"version {deployed} is deployed, this is {__version__}"
-        return Answer(WARNING, message, deploy)
-    if outputs.get("Fingerprint") != source_fingerprint():
-        message = (
-            f"version {deployed} is deployed from source files that differ from this package's"
+        return Answer(WARNING, f"version {deployed} is deployed, this is {__version__}", deploy)
+    if runs.outputs.get("Fingerprint") != source_fingerprint():
+        return Answer(
+            WARNING,
+            f"version {deployed} is deployed from source files that differ from this package's",
+            f"{deploy}; or check out the deployed version",
         )
-        return Answer(WARNING, message, f"{deploy}; or check out the deployed version")
     return Answer(OK, f"version {deployed}, the same source files as here")
 
 
@@ -87,13 +86,11 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-concurrency.html
     """
     limits = runs.ask("lambda:GetAccountSettings")["AccountLimit"]
-    account = limits["ConcurrentExecutions"]
     unreserved = limits["UnreservedConcurrentExecutions"]
     reserved = None  # for the extract function alone
     for name in runs.names(FUNCTION, "FunctionsExtract"):
-        reserved = runs.ask("lambda:GetFunctionConcurrency", FunctionName=name).get(
-            "ReservedConcurrentExecutions"
-        )
+        answer = runs.ask("lambda:GetFunctionConcurrency", FunctionName=name)
+        reserved = answer.get("ReservedConcurrentExecutions")
     max_workers = runs.defaults.tuning.max_workers
     available = unreserved
     pool = "unreserved"
@@ -101,8 +98,8 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
         available = reserved
         pool = "reserved for extract"
     state = (
-        f"a run may have {max_workers:,} workers; {available:,} are {pool}, "
-        f"{unreserved:,} of the account's {account:,} are unreserved"
+        f"a run may have {max_workers:,} workers; {available:,} are {pool}, {unreserved:,} of the "
+        f"account's {limits['ConcurrentExecutions']:,} are unreserved"
     )
     if max_workers > available:
         advice = f"lower runs.max_workers to {unreserved:,}, or {QUOTA}"
@@ -124,10 +121,9 @@ def check_events(runs: DeployedRuns) -> Answer:
     with asking("s3:GetBucketNotification"):
         notifications = runs.client("s3").get_bucket_notification_configuration(Bucket=bucket)
     if "EventBridgeConfiguration" not in notifications:  # empty if enabled
-        message = f"{bucket} does not send events to EventBridge: no archive will start a run"
         return Answer(
             FAILURE,
-            message,
+            f"{bucket} does not send events to EventBridge: no archive will start a run",
             "switch it on: the bucket's properties, Event notifications, Amazon EventBridge",
         )
     return Answer(OK, f"{bucket} sends its events to EventBridge")
@@ -149,7 +145,7 @@ def check_rules(runs: DeployedRuns) -> Answer:
 
 
 def check_scan(runs: DeployedRuns) -> Answer:
-    """Does GuardDuty scan and tag what arrives, where archives wait for their scan?
+    """Does GuardDuty scan and tag the ingest bucket, if archives wait for their scan?
 
     https://docs.aws.amazon.com/guardduty/latest/APIReference/API_GetMalwareProtectionPlan.html
     """
@@ -157,32 +153,32 @@ def check_scan(runs: DeployedRuns) -> Answer:
     advice = "docs/howto/malware.md says how to create a plan"
     if not runs.defaults.scan:
         return Answer(OK, "ingest.scan is not set: archives are opened as they arrive")
-    for listed_plan in runs.ask("guardduty:ListMalwareProtectionPlans")["MalwareProtectionPlans"]:
-        name = listed_plan["MalwareProtectionPlanId"]
+    listed = runs.ask("guardduty:ListMalwareProtectionPlans")["MalwareProtectionPlans"]
+    for name in (plan["MalwareProtectionPlanId"] for plan in listed):
         plan = runs.ask("guardduty:GetMalwareProtectionPlan", MalwareProtectionPlanId=name)
         if plan["ProtectedResource"]["S3Bucket"]["BucketName"] != bucket:
             continue
         if plan["Status"] != "ACTIVE":
             return Answer(WARNING, f"the plan {name} of GuardDuty is {plan['Status']}", advice)
         if plan["Actions"]["Tagging"]["Status"] != "ENABLED":
-            message = f"the plan {name} of GuardDuty sets no tags, so submit opens nothing"
-            return Answer(WARNING, message, "switch on the tags of the plan")
+            return Answer(
+                WARNING,
+                f"the plan {name} of GuardDuty sets no tags, so submit opens nothing",
+                "switch on the tags of the plan",
+            )
         return Answer(OK, f"GuardDuty scans {bucket} and tags what it has scanned")
-    message = (
-        f"no Malware Protection plan of GuardDuty protects {bucket}: no archive will be opened"
+    return Answer(
+        FAILURE,
+        f"no Malware Protection plan of GuardDuty protects {bucket}: no archive will be opened",
+        advice,
     )
-    return Answer(FAILURE, message, advice)
 
 
 def check_trigger(runs: DeployedRuns) -> Answer:
     """Does the queue invoke the intake function?"""
     function = runs.outputs["IntakeFunction"]
-    states = [
-        source.get("State", "unknown")
-        for source in runs.ask("lambda:ListEventSourceMappings", FunctionName=function)[
-            "EventSourceMappings"
-        ]
-    ]
+    answer = runs.ask("lambda:ListEventSourceMappings", FunctionName=function)
+    states = [source.get("State", "unknown") for source in answer["EventSourceMappings"]]
     if not states:
         return Answer(FAILURE, f"no queue invokes {function}", AGAIN)
     if states != ["Enabled"] * len(states):
@@ -195,7 +191,7 @@ def check_trigger(runs: DeployedRuns) -> Answer:
 
 
 def check_dead_letters(runs: DeployedRuns) -> Answer:
-    """Are all dead-letter queues of the stack (every queue except the intake) empty?"""
+    """Are the dead-letter queues of the stack empty, that is all queues but that of the intake?"""
     queues = [url for url in runs.names(QUEUE) if url != runs.outputs["QueueUrl"]]
     if not queues:
         return Answer(
@@ -218,8 +214,12 @@ def check_alarms(runs: DeployedRuns) -> Answer:
     silent = [alarm["AlarmName"] for alarm in alarms if not _has_action(alarm)]
     if silent:
         verb = choose_form(len(silent), "has", "have")
-        count = f"{len(silent)} of {len(alarms)} alarms {verb} no action"
-        return Answer(WARNING, f"{count}, so nobody is notified: {', '.join(silent)}", SET_EMAIL)
+        return Answer(
+            WARNING,
+            f"{len(silent)} of {len(alarms)} alarms {verb} no action, so nobody is notified: "
+            f"{', '.join(silent)}",
+            SET_EMAIL,
+        )
     ringing = [alarm["AlarmName"] for alarm in alarms if alarm.get("StateValue") == "ALARM"]
     if ringing:
         return Answer(
@@ -241,16 +241,21 @@ def check_notifications(runs: DeployedRuns) -> Answer:
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_DescribeAlarmHistory.html
     """
     for alarm in _read_alarms(runs):
-        for action in runs.ask(
+        name = alarm["AlarmName"]
+        history = runs.ask(
             "cloudwatch:DescribeAlarmHistory",
-            AlarmName=alarm["AlarmName"],
+            AlarmName=name,
             HistoryItemType="Action",
             MaxRecords=1,
-        )["AlarmHistoryItems"]:
+        )
+        for action in history["AlarmHistoryItems"]:
             if action["HistorySummary"].startswith("Failed"):
-                message = f"{alarm['AlarmName']}: {action['HistorySummary']}"
-                advice = "let cloudwatch.amazonaws.com publish to the topic by its policy and key"
-                return Answer(FAILURE, message, f"{advice}; {AGAIN}")
+                return Answer(
+                    FAILURE,
+                    f"{name}: {action['HistorySummary']}",
+                    "let cloudwatch.amazonaws.com publish to the topic by its policy and key; "
+                    f"{AGAIN}",
+                )
     return Answer(OK, "no notification of an alarm failed")
 
 
@@ -265,12 +270,8 @@ def check_subscriptions(runs: DeployedRuns) -> Answer:
     if not topics:
         return Answer(WARNING, "the alarms publish to no topic", SET_EMAIL)
     for topic in topics:
-        arns = [
-            subscription["SubscriptionArn"]
-            for subscription in runs.ask("sns:ListSubscriptionsByTopic", TopicArn=topic)[
-                "Subscriptions"
-            ]
-        ]
+        answer = runs.ask("sns:ListSubscriptionsByTopic", TopicArn=topic)
+        arns = [subscription["SubscriptionArn"] for subscription in answer["Subscriptions"]]
         if not any(arn.startswith("arn:") for arn in arns):
             waiting = "has a subscription that is not confirmed" if arns else "has no subscription"
             return Answer(
@@ -306,17 +307,15 @@ def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
     """Run every check of an environment, and one check per route."""
     for name, check in ACCOUNT_CHECKS.items():
         yield run_check(name, partial(check, runs))
-    with contextlib.suppress(S3UnzipError):  # the checks before have said so
+    with contextlib.suppress(S3UnzipError):  # other checks have reported this error
         for number, defaults in enumerate(runs.defaults.routes):
             if defaults.route is not None:
                 yield run_check(f"route {defaults.route.name}", partial(check_route, runs, number))
 
 
 def _read_alarms(runs: DeployedRuns) -> list[Any]:
-    """Return the alarms of the stack, as CloudWatch describes them."""
     names = runs.names(ALARM)[:MAX_NAMES]
-    if not names:
+    if not names:  # CloudWatch would describe all alarms of the account
         return []
     answer = runs.ask("cloudwatch:DescribeAlarms", AlarmNames=names, MaxRecords=MAX_NAMES)
-    alarms: list[Any] = answer["MetricAlarms"]
-    return alarms
+    return list(answer["MetricAlarms"])

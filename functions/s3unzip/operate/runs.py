@@ -99,7 +99,6 @@ class DeployedRuns(RunList):
         )
 
     def _find_stack(self) -> Any:
-        """Return the stack, as CloudFormation describes it."""
         names = (STACK.format(self.environment), self.environment)
         for name in names:
             try:
@@ -200,37 +199,45 @@ class DeployedRuns(RunList):
         The time of a run is that of its archive. A run is not at work while its only execution
         waits for the functions of one that failed.
         """
-        names = [
-            execution["name"]
-            for execution in self.ask(
-                "states:ListExecutions",
-                stateMachineArn=self._machine,
-                statusFilter=RUNNING,
-                maxResults=1_000,  # the most that one answer lists
-            )["executions"]
-        ]
+        answer = self.ask(
+            "states:ListExecutions",
+            stateMachineArn=self._machine,
+            statusFilter=RUNNING,
+            maxResults=1_000,  # the most that one answer lists
+        )
+        names = (execution["name"] for execution in answer["executions"])
         running = {run_of_execution(name) for name in names if not re.search(r"-w\d+\Z", name)}
         recorded = (
             run for day in reversed(self._folders("")) for run in reversed(self._folders(day))
         )
-        for run in sorted({*running, *itertools.islice(recorded, limit)}, reverse=True)[:limit]:
+        runs = {*running, *itertools.islice(recorded, limit)}
+        for run in sorted(runs, reverse=True)[:limit]:
             yield RecentRun(run, RUNNING if run in running else "", _time_of(run))
+
+    def list_pages(
+        self, operation: str, bucket: str, prefix: str, **parameters: str
+    ) -> Iterator[Any]:
+        """Yield the pages of a listing of the objects below a prefix.
+
+        Args:
+            operation: ``list_objects_v2`` or ``list_object_versions``.
+            bucket: the bucket.
+            prefix: of the keys.
+            parameters: more of the operation.
+        """
+        paginator = self.client("s3").get_paginator(operation)
+        listing = paginator.paginate(Bucket=bucket, Prefix=prefix, **parameters)
+        action = "ListBucketVersions" if operation == "list_object_versions" else "ListBucket"
+        with asking(f"s3:{action}"):
+            yield from bound_pages(listing, f"s3://{bucket}/{prefix}")
 
     def _folders(self, day: str) -> list[str]:
         """Return the ids of the runs of a day, in order; without a day, the days that have runs."""
         root = f"{self.work_location.key}{RUNS}"
         prefix = f"{root}{day}/" if day else root
-        with asking("s3:ListBucket"):
-            folders = [
-                folder["Prefix"]
-                for page in bound_pages(
-                    self.client("s3")
-                    .get_paginator("list_objects_v2")
-                    .paginate(Bucket=self.work_location.bucket, Prefix=prefix, Delimiter="/"),
-                    prefix,
-                )
-                for folder in page.get("CommonPrefixes", ())
-            ]
+        bucket = self.work_location.bucket
+        pages = self.list_pages("list_objects_v2", bucket, prefix, Delimiter="/")
+        folders = [folder["Prefix"] for page in pages for folder in page.get("CommonPrefixes", ())]
         return [folder.removeprefix(root).rstrip("/") for folder in folders]
 
     def of_archive(self, source: Location) -> list[str]:
@@ -247,11 +254,11 @@ class DeployedRuns(RunList):
 
     def state(self, run: str) -> str | None:
         """Return the state of the run's last execution; None: it never had one."""
-        return self._last(run).state
+        return self._find_last(run).state
 
     def map_counts(self, run: str) -> MapCounts | None:
         """Return the item counts of the active Map, None if there is none."""
-        execution = self._last(run)
+        execution = self._find_last(run)
         if execution.state is None:
             return None
         maps = self.ask("states:ListMapRuns", executionArn=self._arn(execution.name))["mapRuns"]
@@ -268,7 +275,7 @@ class DeployedRuns(RunList):
 
         With `failed` the members that failed are done again, too.
         """
-        execution = self._last(run)
+        execution = self._find_last(run)
         if execution.state == RUNNING:
             raise UsageError(f"{run}: is running; wait for its end: s3unzip watch {run}")
         recorded = look_up_run(self.records(run))
@@ -301,29 +308,29 @@ class DeployedRuns(RunList):
 
     def stop(self, run: str) -> bool:
         """Stop the run's execution and wait for its end; return False if it had ended."""
-        execution = self._last(run)
+        execution = self._find_last(run)
         if execution.state != RUNNING:
             return False
         name = execution.name
         try:
             self.ask("states:StopExecution", executionArn=self._arn(name), cause="s3unzip abort")
         except S3UnzipError:
-            if self._describe(name) == RUNNING:  # otherwise it ended at that moment
+            if self._find_state(name) == RUNNING:  # otherwise it ended at that moment
                 raise
         deadline = time.monotonic() + STOP_SECONDS
-        while (state := self._describe(name)) == RUNNING:
+        while (state := self._find_state(name)) == RUNNING:
             if time.monotonic() > deadline:
                 raise ServiceFaultError(f"{run}: still running after {STOP_SECONDS:.0f} s")
             time.sleep(1.0)
         return state == ABORTED
 
-    def _last(self, run: str) -> LastExecution:
+    def _find_last(self, run: str) -> LastExecution:
         """Return the run's last execution: the one with the highest number."""
         name = execution_name(run)
-        last = LastExecution(name, self._describe(name), number=1)
+        last = LastExecution(name, self._find_state(name), number=1)
         while True:
             number = last.number + 1
-            state = self._describe(f"{name}-r{number}")
+            state = self._find_state(f"{name}-r{number}")
             if state is None:
                 return last
             last = LastExecution(f"{name}-r{number}", state, number)
@@ -331,14 +338,13 @@ class DeployedRuns(RunList):
     def _arn(self, name: str) -> str:
         return f"{self._machine.replace(':stateMachine:', ':execution:')}:{name}"
 
-    def _describe(self, name: str) -> str | None:
+    def _find_state(self, name: str) -> str | None:
         """Return the state of an execution; None: there is none with this name."""
         try:
             answer = self.ask("states:DescribeExecution", executionArn=self._arn(name))
         except NotFoundError:
             return None
-        state: str = answer["status"]
-        return state
+        return str(answer["status"])
 
 
 def _time_of(run: str) -> float:

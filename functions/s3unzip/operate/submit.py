@@ -1,12 +1,12 @@
 """Queues archives that are already in the ingest bucket, and finds those that have no verdict.
 
-The events are as S3 would send them. An event starts no second run, because a run is known by its
-id: a submission can be repeated.
+The events have the form of S3's own. A submission can be repeated: an event starts no second run,
+because the id of a run comes from the version of its archive.
 
 S3 sends an event at least once, but may send one for two writes of an unversioned key, and somebody
 may purge a queue. A function may be killed after it wrote a run's report, and before it deleted
 or tagged the archive. So `find_missing` lists the bucket, computes each archive's run id as the
-planner does, and looks up the run. An archive that cannot be read hides no other one.
+planner does, and looks up the run. After an archive that cannot be read it looks up the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from msgspec import Struct, structs
@@ -50,7 +50,6 @@ from s3unzip.settling.loop import look_up_run
 from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.listing import bound_pages
 from s3unzip.stores.locations import parse_source, split_bucket
 from s3unzip.stores.split_archives import read_whole_tail
 from s3unzip.zip import TAIL_LENGTH
@@ -80,14 +79,14 @@ State = Literal["no run", "not finished", "archive left", "put back", "not reada
 
 
 class Submission(Struct, frozen=True):
-    """What ``s3unzip submit`` found and queued."""
+    """The result of ``s3unzip submit``."""
 
     environment: str
     archives: int
     size: int  # bytes
-    outside: int  # archives the environment does not accept; they are skipped
+    outside: int  # archives that no trigger of the environment covers; they are skipped
     ended: int  # archives that have a verdict; they are skipped
-    dollars: float  # expected, estimated by the sizes
+    dollars: float  # estimated from the sizes
     queued: int = 0
     routes: dict[str, int] = {}  # archives by the route that takes them
 
@@ -110,11 +109,11 @@ class Unsettled(Struct, frozen=True):
 
 
 class MissingArchives(Struct, frozen=True):
-    """What ``s3unzip submit --missing`` found and started."""
+    """The result of ``s3unzip submit --missing``."""
 
     environment: str
-    archives: int  # that were looked up
-    running: int  # of these, archives whose runs are active
+    archives: int  # looked up
+    running: int  # of these, archives whose runs are at work
     unsettled: tuple[Unsettled, ...]
     started: int = 0
 
@@ -125,18 +124,20 @@ class MissingArchives(Struct, frozen=True):
 
 
 def find_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, int], int]:
-    """List the archives that `names` name: keys, prefixes, globs.
+    """List archives by their names, which are keys, prefixes or globs.
 
-    Return their sizes by their keys, and how many the environment does not take.
+    Returns:
+        Their sizes by their keys, and the number of archives that the environment does not take.
     """
-    defaults = runs.defaults
     sizes: dict[str, int] = {}
     outside: set[str] = set()
+    for word in names:  # before any request
+        _check_scope(word, runs.defaults)
     for word in names:
-        _check(word, defaults)
-    for word in names:
-        named = dict(_list(word, runs.stores))
-        taken = {key: size for key, size in named.items() if defaults.covers(_place(runs, key))}
+        named = dict(_list_named(word, runs.stores))
+        taken = {
+            key: size for key, size in named.items() if runs.defaults.covers(_locate(runs, key))
+        }
         left_out = {key for key in named if key.lower().endswith(SUFFIX)} - taken.keys()
         if not taken and not left_out:
             raise NotFoundError(f"{word}: no archive is there that {runs.environment} takes")
@@ -173,12 +174,12 @@ def _find_verdict(key: str, runs: DeployedRuns) -> Verdict | None:
 
 
 def count_routes(runs: DeployedRuns, keys: Iterable[str]) -> dict[str, int]:
-    """Return how many of these archives each route takes."""
+    """Return how many of the archives with these keys each route takes."""
     routes = (runs.defaults.request(key).route for key in keys)
     return dict(Counter(route.name for route in routes if route is not None))
 
 
-def _place(runs: DeployedRuns, key: str) -> Location:
+def _locate(runs: DeployedRuns, key: str) -> Location:
     return Location("s3", runs.defaults.own.trigger.bucket, key)
 
 
@@ -186,23 +187,19 @@ def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) ->
     """Look up the run of every archive that was put since `since`, Unix seconds.
 
     Sends one LIST for each thousand objects, and one HEAD and one GET for each archive. If the GET
-    finds no report, another one finds out whether the archive is split, and a HEAD each its parts.
+    finds no report, one more GET reads whether the archive is split, and one HEAD looks for each
+    part.
 
     Args:
-        runs: those of the environment.
+        runs: of the environment.
         since: archives that were put earlier are left out.
-        names: keys, prefixes or globs of the archives; none: all that the environment takes.
+        names: keys, prefixes or globs of archives; empty: all that the environment takes.
     """
+    look_up = partial(_find_unsettled, runs=runs)
     with ThreadPoolExecutor(LOOKUPS, thread_name_prefix="missing") as pool:
-        states = list(
-            pool.map(partial(_find_unsettled, runs=runs), _list_recent(runs, since, names))
-        )
-    return MissingArchives(
-        runs.environment,
-        len(states),
-        states.count(RUNNING),
-        tuple(state for state in states if isinstance(state, Unsettled)),
-    )
+        states = list(pool.map(look_up, _list_recent(runs, since, names)))
+    unsettled = tuple(state for state in states if isinstance(state, Unsettled))
+    return MissingArchives(runs.environment, len(states), states.count(RUNNING), unsettled)
 
 
 def start_missing(runs: DeployedRuns, archives: Iterable[Unsettled]) -> None:
@@ -229,16 +226,16 @@ def send_events(
     Args:
         client: of SQS.
         queue: its URL.
-        events: archives, and the times that their events tell (Unix seconds).
+        events: archives, and the times for their events (Unix seconds).
         sleep: waits some seconds between two attempts.
     """
 
     def send(start: int) -> int:
         messages = [
-            {"Id": str(number), "MessageBody": _body(source, put)}
+            {"Id": str(number), "MessageBody": _make_event(source, put)}
             for number, (source, put) in enumerate(events[start : start + MAX_BATCH])
         ]
-        _send(client, queue, messages, sleep)
+        _send_batch(client, queue, messages, sleep)
         return len(messages)
 
     yield from accumulate(map_ahead(send, range(0, len(events), MAX_BATCH), SENDERS))
@@ -252,8 +249,8 @@ def read_depth(runs: DeployedRuns, queue: str) -> tuple[int, int]:
     return waiting, flying
 
 
-def _check(word: str, defaults: LambdaConfig) -> None:
-    """Check that the environment may take what a word names."""
+def _check_scope(word: str, defaults: LambdaConfig) -> None:
+    """Raise `UsageError` if the environment takes no archive that a word may name."""
     scheme, separator, path = word.partition("://")
     bucket, key = split_bucket(path)
     if not separator or scheme.lower() != "s3" or not bucket:
@@ -273,8 +270,11 @@ def _check(word: str, defaults: LambdaConfig) -> None:
         )
 
 
-def _list(word: str, stores: Stores) -> Iterator[tuple[str, int]]:
-    """Yield keys and sizes of the objects that a word names; a name wins over a glob."""
+def _list_named(word: str, stores: Stores) -> Iterator[tuple[str, int]]:
+    """Yield keys and sizes of the objects that a word names.
+
+    If an object has the word as its key, the word is not taken for a glob.
+    """
     if names_several(word) and not names_object(word, stores):
         yield from ((listed.key, listed.size) for listed in list_objects(word, stores))
         return
@@ -284,21 +284,20 @@ def _list(word: str, stores: Stores) -> Iterator[tuple[str, int]]:
 
 
 def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iterator[ObjectTypeDef]:
-    """Yield the objects that start runs, that `names` name, and that were put since `since`."""
+    """Yield the objects that start runs, that `names` include, and that were put since `since`."""
     defaults = runs.defaults
     for word in names:
-        _check(word, defaults)
-    whole = [
-        _Selection(prefix, _any_key)
-        for prefix in sorted({alternative.trigger.prefix for alternative in defaults.all_defaults})
-    ]
-    selections = [_select(word) for word in names] or whole
+        _check_scope(word, defaults)
+    prefixes = sorted({alternative.trigger.prefix for alternative in defaults.all_defaults})
+    selections = [_select(word) for word in names] or [_Selection(prefix) for prefix in prefixes]
     listed = set[str]()
     for selection in selections:
-        for archive in _list_prefix(runs, defaults.own.trigger.bucket, selection.prefix):
+        # Not the listing of the stores, which has no times.
+        pages = runs.list_pages("list_objects_v2", defaults.own.trigger.bucket, selection.prefix)
+        for archive in chain.from_iterable(page.get("Contents", ()) for page in pages):
             key = archive["Key"]
             is_recent = archive["LastModified"].timestamp() >= since
-            is_named = selection.fits(key) and defaults.covers(_place(runs, key))
+            is_named = selection.fits(key) and defaults.covers(_locate(runs, key))
             if is_recent and is_named and key not in listed:
                 listed.add(key)
                 yield archive
@@ -308,40 +307,22 @@ class _Selection(NamedTuple):
     """The keys that a word names."""
 
     prefix: str  # all of them begin with it
-    fits: Callable[[str], object]
-
-
-def _any_key(key: str) -> bool:  # noqa: ARG001 - of a prefix
-    return True
+    fits: Callable[[str], object] = bool  # true for a key that the word names; else all keys do
 
 
 def _select(word: str) -> _Selection:
-    """Return the keys that a prefix, a glob or a key names."""
     _, pattern = split_bucket(word.partition("://")[2])
     if not names_several(word):
         return _Selection(pattern, pattern.__eq__)
     prefix = fixed_part(pattern)
     if prefix == pattern:
-        return _Selection(prefix, _any_key)
+        return _Selection(prefix)
     glob = compile_glob(pattern)
     return _Selection(prefix, lambda key: key == pattern or glob.match(key))
 
 
-def _list_prefix(runs: DeployedRuns, bucket: str, prefix: str) -> Iterator[ObjectTypeDef]:
-    """Yield the objects below a prefix, with their times."""
-    # A separate client, because the stores' client does not parse times.
-    with asking("s3:ListBucket"):
-        for page in bound_pages(
-            runs.client("s3")
-            .get_paginator("list_objects_v2")
-            .paginate(Bucket=bucket, Prefix=prefix),
-            f"s3://{bucket}/{prefix}",
-        ):
-            yield from page.get("Contents", ())
-
-
 def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | str | None:
-    """Return the problem of an archive's run, the state of an active run, or None."""
+    """Return the problem of an archive's run; `RUNNING`: it is at work; None: it has ended."""
     request = runs.defaults.request(archive["Key"])
     source = request.source
     put = archive["LastModified"].timestamp()
@@ -370,9 +351,10 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
 def _find_state(
     runs: DeployedRuns, request: Request, stat: Tail, put: float
 ) -> Unsettled | str | None:
-    """Return what is wrong with an archive for which no report was found; None: nothing is.
+    """Return the problem of an archive for whose one object no report was found.
 
-    RUNNING: its run is at work. A split archive may have a report: its run is known by its parts.
+    Returns `RUNNING` if its run is at work, and None if it is split and has a report: the id of
+    such a run comes from all parts.
     """
     tail = _read_whole(runs, request.source, stat)
     run = run_id(request, tail.pin, tail.modified)
@@ -383,30 +365,21 @@ def _find_state(
     if state == RUNNING:
         return RUNNING
     recorded = look_up_run(records)
-    problem: State = (
-        "not finished"
-        if (state is not None or recorded.plan is not None or recorded.begins_anew)
-        else "no run"
-    )
+    has_begun = state is not None or recorded.plan is not None or recorded.begins_anew
+    problem: State = "not finished" if has_begun else "no run"
     return Unsettled(request.source, tail.pin.size, put, run=run, state=problem)
 
 
 def _read_whole(runs: DeployedRuns, source: Location, stat: Tail) -> Tail:
-    """Return the tail of an archive with all its parts, which name the run of a split archive.
+    """Return the tail of an archive with all its parts, with the limits that the planner has.
 
-    The limits are the environment's, as for the planner. If the archive cannot be read, return
-    `stat`, the description of the one object.
+    If the archive cannot be read, return `stat`, the tail of the one object.
     """
-    defaults = runs.defaults
-    calls = Calls(LocalClock(), defaults.tuning.retry_seconds, at_once=1)
+    store = runs.stores.source(source)
+    calls = Calls(LocalClock(), runs.defaults.tuning.retry_seconds, at_once=1)
+    max_parts = runs.defaults.limits.parts
     try:
-        return read_whole_tail(
-            runs.stores.source(source),
-            source,
-            calls,
-            length=TAIL_LENGTH,
-            max_parts=defaults.limits.parts,
-        )
+        return read_whole_tail(store, source, calls, length=TAIL_LENGTH, max_parts=max_parts)
     except NotFoundError:
         raise
     except StorageError:
@@ -414,22 +387,24 @@ def _read_whole(runs: DeployedRuns, source: Location, stat: Tail) -> Tail:
 
 
 def _judge_end(report: Report, unfinished: Unsettled) -> Unsettled | str | None:
-    """Return what is wrong although the run ended; RUNNING while a function may be at its archive.
+    """Return the problem of an archive whose run has ended; None: there is none.
 
-    `unfinished` is the archive, as one whose after-success action is not done.
+    Args:
+        report: of the run.
+        unfinished: the result for an archive that is not deleted or tagged. It is `RUNNING` while
+            a function may still do that.
     """
     if report.verdict is Verdict.SOURCE_CHANGED:
         return structs.replace(unfinished, state="put back")
-    action = report.after_success
-    if action is None or not report.archive_left:
+    if report.after_success is None or not report.archive_left:
         return None
     is_recent = time.time() - report.finished < ACTION_SECONDS
-    if action.state is SourceState.PENDING and is_recent:
+    if report.after_success.state is SourceState.PENDING and is_recent:
         return RUNNING
     return unfinished
 
 
-def _body(source: Location, put: float) -> str:
+def _make_event(source: Location, put: float) -> str:
     """Return the event in the form of EventBridge's "Object Created" of S3."""
     return json.dumps(
         {
@@ -441,10 +416,10 @@ def _body(source: Location, put: float) -> str:
     )
 
 
-def _send(
+def _send_batch(
     client: Any, queue: str, messages: Sequence[dict[str, str]], sleep: Callable[[float], None]
 ) -> None:
-    """Send one batch; messages that SQS refuses for now are sent again.
+    """Send one batch; send again the messages that SQS refuses for now.
 
     API_SendMessageBatch: "can result in a combination of successful and unsuccessful actions".
     """

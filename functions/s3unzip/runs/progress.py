@@ -1,7 +1,7 @@
-"""The progress of a run, as its records show it while it goes on.
+"""The progress of a run, from its records, while it is at work.
 
-Each finished task leaves its report as the first line of its outcomes. Only that line is read, and
-the outcomes behind it only where members failed. The stage of a report says what it counts for.
+The first line of a task's outcomes is its report. Only this line is read, and the outcomes after it
+if members failed. The stage of a report says which of its numbers count.
 """
 
 from collections import Counter
@@ -18,10 +18,14 @@ from s3unzip.stores.ahead import map_ahead
 
 
 def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = ()) -> Counter[str]:
-    """Return the counts of tasks on record, for the progress.
+    """Return the sums of the reports of tasks, for the progress.
 
-    A scan has no members of its own, nor has a slice: settling gives the split member its outcome.
-    The slices of a member that is streamed in the end do not count.
+    A scan and a slice count no members: settling gives the split member its outcome. The slices of
+    a member that is streamed in the end do not count at all.
+
+    Args:
+        reports: of the tasks that ended.
+        next_tasks: of the next round.
     """
     recorded = list(reports)
     streamed = {report.member for report in recorded if report.stage is Stage.STREAM}
@@ -43,18 +47,18 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
 class RunSnapshot(Struct, frozen=True):
     """The progress of a run; counts are of finished tasks."""
 
-    summary: PlanSummary | None = None  # None: the plan is still made
+    summary: PlanSummary | None = None  # None: the run has no plan yet
     rounds: int = 0
     tasks: int = 0
-    counts: Counter[str] = field(default_factory=Counter)  # as ports.Progress knows them
+    counts: Counter[str] = field(default_factory=Counter)  # of `ports.Progress`
     throttled: int = 0
     retries: int = 0
     first_object: float | None = None  # Unix seconds
-    failures: tuple[Outcome, ...] = ()  # new ones
+    failures: tuple[Outcome, ...] = ()  # since the last reading
 
 
 class RunWatcher:
-    """Reads one run's records, again and again, and only what is new."""
+    """Reads the records of a run repeatedly, each time only the new ones."""
 
     def __init__(self, records: RunRecords, listed: int = 20) -> None:
         self._records = records
@@ -63,7 +67,11 @@ class RunWatcher:
         self._finished: dict[str, TaskReport] = {}
 
     def read(self) -> RunSnapshot:
-        """Return what is known now; `ServiceFaultError` where the store does not answer."""
+        """Return the progress of the run.
+
+        Raises:
+            ServiceFaultError: the store does not answer.
+        """
         if self._summary is None:
             self._summary = self._records.find_plan()
         if self._summary is None:
@@ -99,7 +107,6 @@ class RunWatcher:
         return tuple(failures.values())[: self._listed]
 
     def _find_failures(self, task: str) -> Iterator[Outcome]:
-        """Yield the first members of a task that failed."""
         recorded = self._records.find_outcomes(task)
         if recorded is None:
             return
@@ -111,5 +118,5 @@ class RunWatcher:
     def _find_report(self, task: str) -> TaskReport | None:
         try:
             return self._records.find_task_report(task)
-        except ServiceFaultError:  # it is read at the next time
+        except ServiceFaultError:  # the next reading tries it again
             return None

@@ -1,4 +1,4 @@
-"""One step of a run: a plan, a scan, a link, a task or a report, with what it works with."""
+"""One step of a run: a plan, an attempt at a task, or a settling; and the faults that end a run."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -25,10 +25,12 @@ PROGRESS_SECONDS = 0.2  # between two updates of the progress display
 
 
 class Step:
-    """What a step has: its run, the run's records, its calls, and what it read and noted.
+    """One step of a run, with the run's records, the archive and the destination.
 
     Args:
-        name: of the step, for messages; of a task or scan, its id.
+        run: the run.
+        name: of the step, for messages; the id of a task.
+        context: the stores, the clock and the limits.
         calls: retries and counts the requests of this step.
     """
 
@@ -50,7 +52,7 @@ class Step:
         return self.records.read_rows(span, self.run.key_prefix)
 
     def check_time(self) -> None:
-        """Check that the worker may go on."""
+        """Raise `DeadlineError` if the worker's time is nearly over."""
         margin = self.context.tuning.margin_seconds
         if self.context.clock.remaining() < margin:
             raise errors.DeadlineError(
@@ -68,21 +70,21 @@ class TaskAttempt(Step):
         self.put_seconds: list[float] = []
         self.first_object: float | None = None  # Unix seconds
         self.uploaded: tuple[Part, ...] = ()  # for a slice of a split member
-        self.has_no_outcome = False  # a scan or a slice that is done: settling gives the outcome
+        self.has_no_outcome = False  # of a scan or a slice: settling gives the outcome
         self.fault: str | None = None  # what ends this attempt too early
         self._earlier: TaskReport | None = None  # of the attempts before this one
-        self.done_before = 0  # `PlannedMember.work` of the members that they did
-        self._shown = 0  # outcomes that the progress display knows
-        # `PlannedMember.work` of the members with an outcome: threads may append at once to a list,
-        # but not add to a number.
+        self.done_before = 0  # `PlannedMember.work` of the members that these attempts did
+        self._shown = 0  # outcomes that the progress display has
+        # `PlannedMember.work` of the members with an outcome. A list, because threads may append to
+        # it at the same time, but not add to a number.
         self._works: list[int] = []
-        self._passed = 0  # bytes of the one large member that is being done
+        self._passed = 0  # bytes of the one large member that is being extracted
         self._shown_bytes: Counter[str] = Counter()
         self._next_update = 0.0
 
     @property
     def slice(self) -> Slice:
-        """The slice of a task that has one."""
+        """The slice of the task, which must have one."""
         if self.task.slice is None:
             raise errors.UsageError(f"{self.task.id}: the task has no slice")
         return self.task.slice
@@ -90,12 +92,13 @@ class TaskAttempt(Step):
     def extracted(
         self, row: PlannedMember, seconds: float, size: int | None = None, etag: str | None = None
     ) -> None:
-        """Note that a member is complete in the destination, and verified.
+        """Add the outcome of a member that is complete in the destination, and verified.
 
         Args:
+            row: the member.
             seconds: how long the PUT or the Complete took.
-            size: bytes of the object, where it is not the member's own size.
-            etag: as the store answered, without quotes; None if it did not say.
+            size: bytes of the object; None: the member's own size.
+            etag: from the store's answer, without quotes; None: the answer had none.
         """
         self.put_seconds.append(seconds)
         if self.first_object is None:
@@ -103,18 +106,18 @@ class TaskAttempt(Step):
         self.note(row, row.outcome(Status.EXTRACTED, size, etag))
 
     def note(self, row: PlannedMember, outcome: Outcome) -> None:
-        """Note what became of a member."""
+        """Add the outcome of a member."""
         self.outcomes.append(outcome)
-        if self.task.is_whole:  # a slice is as much of its member as it passed
+        if self.task.is_whole:  # otherwise `passed` counts the work of a slice
             self._works.append(row.work)
             self._passed = 0
 
     def failed(self, row: PlannedMember, finding: errors.Finding) -> None:
-        """Note why a member is not in the destination."""
+        """Add the outcome of a member that is not in the destination."""
         self.note(row, Outcome.failed(row.member.index, row.key, finding))
 
     def resume(self, earlier: TaskOutcomes) -> None:
-        """Take over what an earlier attempt of the task finished, and what it cost."""
+        """Take over the outcomes of an earlier attempt of the task, and its cost."""
         self.outcomes.extend(earlier.outcomes)
         self._shown = len(self.outcomes)
         self._earlier = earlier.report
@@ -122,7 +125,7 @@ class TaskAttempt(Step):
         self.warnings.update(earlier.report.warnings)
 
     def passed(self, size: int) -> None:
-        """Count bytes of a large member that are on their way to the destination."""
+        """Count bytes of a large member that were read for the destination."""
         self._passed += size
         self.show_progress()
 
@@ -133,11 +136,11 @@ class TaskAttempt(Step):
             yield data
 
     def begin_again(self) -> None:
-        """Forget what passed of a large member, which begins at its first byte again."""
+        """Reset the count of `passed`: a large member is read again from its first byte."""
         self._passed = 0
 
     def show_progress(self, *, now: bool = False) -> None:
-        """Tell the progress display what is new, a few times a second."""
+        """Report new outcomes and bytes to the progress display, a few times a second."""
         progress = self.context.progress
         if progress is None:
             return
@@ -164,7 +167,7 @@ class TaskAttempt(Step):
             progress.failed(failed[:MAX_FAILURES])
 
     def report(self) -> TaskReport:
-        """Return the task's report as of now, what earlier attempts cost included."""
+        """Return the task's report up to now, with the cost of earlier attempts."""
         task = self.task
         earlier = self._earlier or TaskReport(task.id, task.kind, members=0, started=self.started)
         seconds = self.context.clock.now() - self.started
@@ -220,12 +223,12 @@ REASONS: dict[type[errors.StorageError], str] = {
     errors.UnreadableRecordError: RECORD_UNREADABLE,
     errors.StoreLacksError: NOT_IMPLEMENTED,
 }
-RUN_FAULTS = tuple(REASONS)
+RUN_FAULTS = tuple(REASONS)  # that end the whole run
 
 
 def stop_for(fault: errors.StorageError) -> Stop:
-    """Return why a run must end that met `fault`."""
-    verdict = (
-        Verdict.SOURCE_CHANGED if isinstance(fault, errors.SourceChangedError) else Verdict.FAILED
-    )
+    """Return why a run must end that met `fault`, one of `RUN_FAULTS`."""
+    verdict = Verdict.FAILED
+    if isinstance(fault, errors.SourceChangedError):
+        verdict = Verdict.SOURCE_CHANGED
     return Stop(verdict, REASONS[type(fault)], str(fault))

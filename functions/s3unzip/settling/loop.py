@@ -101,8 +101,6 @@ def begin(
     """Plan a run and write its first round; a run that was planned goes on where it stopped.
 
     Args:
-        request: the archive, the destination and the options.
-        context: the stores, the clock and the limits.
         archive: what the caller knows of the archive's version.
         calls: of this step so far; None: it begins here.
         check: receives what was read before anything is written; it may raise.
@@ -136,8 +134,8 @@ def begin(
         planned(plan)
     settled = _write_plan(plan, records, context, calls)
     if begins_anew:
-        step = Step(plan.summary.run, "plan", context, calls)
-        drop_uploads(step, read_results(step, plan.summary))
+        planning = Step(plan.summary.run, "plan", context, calls)
+        drop_uploads(planning, read_results(planning, plan.summary))
     return settled
 
 
@@ -245,12 +243,11 @@ def _write_plan(plan: Plan, records: RunRecords, context: Context, calls: Calls)
     Before, the upload of each member that is copied in slices is created. If a fault ends the run
     there, the stop is recorded, and the copies stay in the round: settling links them later.
     """
-    run = plan.summary.run
     tasks = list(plan.tasks)
     done = plan.summary.failed  # members that have their outcome
     try:
         for _, copies in groupby(plan.copies, key=lambda task: task.rows):
-            linked = _link_copies(Step(run, "plan", context, calls), list(copies))
+            linked = _link_copies(Step(plan.summary.run, "plan", context, calls), list(copies))
             tasks += linked
             if not linked:  # the member has its outcome
                 done += 1
@@ -263,7 +260,7 @@ def _write_plan(plan: Plan, records: RunRecords, context: Context, calls: Calls)
         stores = msgspec.to_builtins(context.reached.recorded())
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))
     if not tasks:
-        return settle(Next(run.id, "few"), context, calls)
+        return settle(Next(plan.summary.run.id, "few"), context, calls)
     return Settled(replace(_next(records, tasks, number=0, context=context), done=done))
 
 
@@ -539,8 +536,7 @@ def _find_lost(plan: PlanSummary, results: Results) -> Stop | None:
 
 
 def _next(records: RunRecords, tasks: Sequence[Task], number: int, context: Context) -> Next:
-    tuning = context.tuning
-    workers = choose_workers(tasks, tuning)
-    if len(tasks) <= tuning.max_few_tasks:
+    workers = choose_workers(tasks, context.tuning)
+    if len(tasks) <= context.tuning.max_few_tasks:
         return Next(records.run, "few", number, tuple(tasks), workers=workers)
     return Next(records.run, "many", number, list=round_name(number), workers=workers)

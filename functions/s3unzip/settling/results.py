@@ -1,11 +1,11 @@
-"""What is on record of the rounds of a run, and the stages of its split members that settling does.
+"""The results of the rounds of a run, and the stages of its split members that settling does.
 
 The rules:
 
-- Nothing is kept between two steps: each reads all outcomes of all rounds.
-- A record of outcomes that is absent or cannot be read counts as a task that did nothing.
-- Where the records of the plan or of a round cannot be read, the run stops, and the outcomes that
-  can be read count.
+- Nothing is in memory between two steps: each reads all outcomes of all rounds.
+- A task whose outcomes are missing or cannot be read has done nothing.
+- If the records of the plan or of a round cannot be read, the run stops. The outcomes that can be
+  read count.
 - `s3unzip.stages` says in which stage a split member is. Settling does the stages `LINK` and
   `FINISH`; it may do them again, and late.
 """
@@ -39,8 +39,8 @@ from s3unzip.stages import Stage, current_stage, gives_outcome
 from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.ports import Upload
 
-MEMBERS_AT_ONCE = 8  # split members that are linked or finished
-MEMBER_TASK = "member-{:08d}"  # the id of the outcome of a split member, by its index
+MEMBERS_AT_ONCE = 8  # split members that are linked or finished at once
+MEMBER_TASK = "member-{:08d}"  # the task id in the outcome of a split member, by its index
 
 Ended = tuple[Task, TaskOutcomes]
 
@@ -49,18 +49,24 @@ class Results(Struct):
     """The results of the rounds so far."""
 
     tally: Tally
-    unfinished: list[Task] = field(default_factory=list)  # tasks that have something to do
+    unfinished: list[Task] = field(default_factory=list)  # tasks for the next round
     large: list[Task] = field(default_factory=list)  # all tasks but batches
     to_link: list[list[Task]] = field(default_factory=list)  # the scans or copies of each member
     to_finish: list[list[Ended]] = field(default_factory=list)  # the slices of each member
-    done: int = 0  # tasks that ended, and members that have an outcome
-    stop: Stop | None = None  # records cannot be read
+    done: int = 0  # tasks that ended, and members that have an outcome; it grows with progress
+    stop: Stop | None = None  # if records cannot be read
 
     @property
     def waiting(self) -> list[Task]:
-        """The tasks of split members that ended, and that settling follows."""
+        """The tasks that ended, but whose members settling has not linked or finished."""
         scans = [task for tasks in self.to_link for task in tasks]
         return scans + [task for slices in self.to_finish for task, _ in slices]
+
+    @property
+    def uploads(self) -> dict[str, tuple[int, int]]:
+        """The rows of each split member that has an upload, by the upload's id."""
+        tasks = [*self.unfinished, *self.waiting]
+        return {task.slice.upload_id: task.rows for task in tasks if task.slice is not None}
 
 
 def read_results(step: Step, plan: PlanSummary) -> Results:
@@ -68,11 +74,10 @@ def read_results(step: Step, plan: PlanSummary) -> Results:
 
     If the records of the plan or of a round cannot be read, the results have a stop.
     """
-    listed = step.context.tuning.failures_listed
     try:
-        return _read_rounds(step.records, plan, Tally(listed))
+        return _read_rounds(step.records, plan, Tally(step.context.tuning.failures_listed))
     except UnreadableRecordError as damage:
-        results = Results(Tally(listed), stop=stop_for(damage))
+        results = Results(Tally(step.context.tuning.failures_listed), stop=stop_for(damage))
     for task_id, recorded in step.records.read_outcomes(step.records.list_outcomes()):
         if recorded is not None:
             _add_recorded(results.tally, task_id, recorded)
@@ -80,9 +85,9 @@ def read_results(step: Step, plan: PlanSummary) -> Results:
 
 
 def _read_rounds(records: RunRecords, plan: PlanSummary, tally: Tally) -> Results:
-    """Add what is on record of all tasks to `tally`; return what remains to be done.
+    """Add the outcomes of all tasks to `tally`; return the results with it.
 
-    Outcomes that belong to no task are those that settling wrote for split members.
+    Outcomes without a task in a round are those that settling wrote for split members.
     """
     if plan.failed:
         tally.add_all(records.plan_outcomes(), PLAN_TASK)
@@ -122,7 +127,7 @@ def _add_recorded(tally: Tally, task_id: str, recorded: TaskOutcomes) -> None:
 
 
 def _sort_member(results: Results, stages: _Stages) -> None:
-    """Add the tasks of a member to those that are unfinished, to be linked or to be finished."""
+    """Add the tasks of a split member to `results`, by the stage in which the member is."""
     ended = {
         stage: all(outcomes is not None and outcomes.complete for _, outcomes in tasks)
         for stage, tasks in stages.items()
@@ -143,10 +148,9 @@ def _sort_member(results: Results, stages: _Stages) -> None:
 
 
 def do_split_members(step: Step, results: Results) -> list[Task]:
-    """Link and finish split members; return the tasks that this makes.
+    """Link and finish split members; return the tasks that follow.
 
-    A member needs no task if it has its outcome now: the outcome is recorded and added to
-    `results`.
+    The outcome of a member that needs no further task is recorded and added to `results`.
     """
     tasks: list[Task] = []
     for tasks_or_outcome in (
@@ -161,7 +165,6 @@ def do_split_members(step: Step, results: Results) -> list[Task]:
 
 
 def _add_member(step: Step, results: Results, outcome: Outcome) -> None:
-    """Record the outcome of a split member, and add it to the results."""
     record_member(step, outcome)
     results.done += 1
     results.tally.add_all((outcome,), MEMBER_TASK.format(outcome.index))
@@ -187,10 +190,12 @@ def record_member(step: Step, outcome: Outcome) -> None:
 
 
 def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
-    """Make some members of each task unfinished, so that the next round does them.
+    """Make some members of each task unfinished, so that the next round extracts them.
+
+    Members that the plan refused stay as they are.
 
     Returns:
-        How many members became unfinished. Those that the plan refused stay as they are.
+        How many members became unfinished.
     """
     records = step.records
     rows = {task.id: task.rows for task in records.tasks()}
@@ -214,7 +219,14 @@ def _write_remaining(
     outcomes: Sequence[Outcome],
     members: Sequence[PlannedMember],
 ) -> None:
-    """Write a task's outcomes again, without those of members that are to be done again."""
+    """Write the record of a task again, with fewer outcomes.
+
+    Args:
+        records: of the run.
+        report: of the task.
+        outcomes: that remain.
+        members: all of the task.
+    """
     indexes = {outcome.index for outcome in outcomes}
     statuses = Counter(outcome.status for outcome in outcomes)
     forgotten = report.extracted + report.unchanged + report.failed - len(outcomes)
@@ -230,23 +242,17 @@ def _write_remaining(
 
 
 def drop_slices(step: Step, results: Results) -> None:
-    """Abort the uploads of split members that no resumed run can finish.
+    """Abort the uploads of split members of a run whose archive is gone or replaced.
 
-    Only those of this run: a run of a newer archive may write the same keys.
+    Other uploads stay: a run of a newer archive may write the same keys.
     """
-    active = [*results.unfinished, *results.waiting]
-    uploads = {task.slice.upload_id: task.rows for task in active if task.slice is not None}
-    for upload_id, span in uploads.items():
+    for upload_id, span in results.uploads.items():
         for row in step.read_rows(span):
             abort_quietly(step, Upload(row.key, upload_id))
 
 
 def drop_uploads(step: Step, results: Results) -> None:
     """Abort the uploads of large members that killed workers left; those of slices stay."""
-    spans = {task.rows for task in results.large}
-    keys = [row.key for span in sorted(spans) for row in step.read_rows(span)]
-    abort_uploads(
-        step,
-        keys,
-        {task.slice.upload_id for task in [*results.unfinished, *results.waiting] if task.slice},
-    )
+    spans = sorted({task.rows for task in results.large})
+    keys = [row.key for span in spans for row in step.read_rows(span)]
+    abort_uploads(step, keys, results.uploads.keys())

@@ -49,7 +49,7 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
     if rule is None or pin is None or not report.archive_left:
         return report
     calls = context.calls()
-    result = SourceResult(rule.action, SourceState.DONE)
+    finished = SourceResult(rule.action, SourceState.DONE)
 
     def act() -> None:
         store = context.stores.source(source)
@@ -63,11 +63,11 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
         calls.run("head", act)
     except S3UnzipError as error:
         state = SourceState.KEPT if isinstance(error, SourceChangedError) else SourceState.FAILED
-        result = SourceResult(rule.action, state, str(error))
+        finished = SourceResult(rule.action, state, str(error))
 
     def add_result(recorded: Report) -> Report:
         if recorded.after_success and recorded.after_success.state is SourceState.DONE:
             return recorded
-        return replace(recorded, after_success=result)
+        return replace(recorded, after_success=finished)
 
     return amend_report(report, add_result, RunRecords.open(context.stores, report.run, calls))

@@ -73,9 +73,8 @@ def render_page(report: Report, context: Context) -> bytes:
 
 def make_page(shown: Shown) -> bytes:
     """Return ``report.html``: UTF-8, self-contained, the same bytes for the same report."""
-    report = shown.report
-    archive = clip(report.source.name.rsplit("/", 1)[-1], MAX_NAME)
-    _, verdict = _show_verdict(report)
+    archive = clip(shown.report.source.name.rsplit("/", 1)[-1], MAX_NAME)
+    _, verdict = _show_verdict(shown.report)
     sections = [
         Section("summary", "Summary", facts.facts(shown)),
         Section("failures", "Failures", failures.failures(shown)),
