@@ -1,7 +1,7 @@
-"""The environment variables of a function (`Variable`), read once per cold start.
+"""The settings of a function, from its environment variables, and the secret of its password.
 
-Wrong settings stop the function at its first call with one line that names the variable. `infra`
-checks the settings at synthesis.
+They are read once per cold start. If one is wrong, the first invocation fails with one line that
+names the variable. `infra` checks the settings at synthesis.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class LambdaClock(LocalClock):
 
 
 class Trigger(Struct, frozen=True):
-    """Which keys of which bucket start runs."""
+    """The keys that start runs: those in a bucket with a prefix and a suffix."""
 
     bucket: str
     prefix: str
@@ -293,7 +293,6 @@ def _read_own(variables: Mapping[str, str]) -> RunDefaults:
 
 
 def _read_routes(variables: Mapping[str, str], own: RunDefaults) -> tuple[RunDefaults, ...]:
-    """Return the defaults of each route."""
     own_options = msgspec.to_builtins(decode(variables.get(Variable.OPTIONS) or "{}", Options))
     routes = decode(variables.get(Variable.ROUTES) or "[]", list[RouteVariable])
     defaults = []
@@ -319,7 +318,6 @@ def _with_password(options: Options, secret: str | None) -> Options:
 
 
 def _needed(variables: Mapping[str, str], name: Variable) -> str:
-    """Return a variable that must be set."""
     value = variables.get(name, "")
     if not value:
         raise errors.UsageError(

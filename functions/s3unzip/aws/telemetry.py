@@ -42,16 +42,15 @@ ENDS = {  # metric of a run by its verdict
     Verdict.FAILED: "ArchivesFailed",
 }
 
-STOPPED_RUNS = "ArchivesStopped"  # no failure: a person stopped the run
+STOPPED_RUNS = "ArchivesStopped"  # a person stopped the run, so it did not fail
+# `ArchivePace` is the time of an archive, divided by its size in these units.
 PACE_BYTES = 10_000_000_000
 PACE_MEMBERS = 100_000
 
-# Of a report, in its log line.
-LOGGED_COUNTS = ("members", "extracted", "unchanged", "failed", "missing")
+LOGGED_COUNTS = ("members", "extracted", "unchanged", "failed", "missing")  # of a report
 
-# The loggers of the client libraries. The runtime client gives the root logger the application
-# log level of the function: at INFO botocore writes two lines for each client, at DEBUG whole
-# answers, those of Secrets Manager too.
+# The runtime client gives the root logger the application log level of the function. At INFO
+# botocore writes two lines for each client, at DEBUG whole answers, also those of Secrets Manager.
 # docs.aws.amazon.com/lambda/latest/dg/python-logging.html
 CLIENT_LIBRARIES = ("boto3", "botocore", "urllib3")
 for _name in CLIENT_LIBRARIES:
@@ -70,10 +69,10 @@ metrics.set_default_dimensions(environment=os.environ.get(Variable.ENVIRONMENT) 
 
 
 def lambda_function(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
-    """Log, trace and measure each invocation of a Lambda function, failed ones included.
+    """Log, trace and measure each invocation of a Lambda function, also one that fails.
 
-    Unlike Powertools' ``log_metrics`` it prints no warning for an invocation without metrics, such
-    as one for a known run or a report with unfinished tasks.
+    Powertools' ``log_metrics`` would print a warning for an invocation without metrics, such as one
+    for a known run.
     """
 
     @wraps(handler)
@@ -90,10 +89,10 @@ def lambda_function(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
     @wraps(handler)
     def invoke(event: E, context: C) -> R:
         if not is_sampled():
-            powertools.is_cold_start = False  # else a later one is annotated as the first
+            # A later sampled invocation is not annotated as the first one. The X-Ray SDK is not
+            # imported, which takes a tenth of a cold start.
+            powertools.is_cold_start = False
             return measured(event, context)
-        # A subsegment, with the error that ends it, if any. Other invocations never import the
-        # X-Ray SDK, which takes a tenth of a cold start.
         traced: Callable[[E, C], R] = _open_tracer().capture_lambda_handler(
             measured, capture_response=False
         )
@@ -110,12 +109,12 @@ def is_sampled() -> bool:
 
 @cache
 def _open_tracer() -> Tracer:
-    # No auto-patching: a subsegment for each of a task's thousands of calls is useless.
+    # Auto-patching would add a subsegment for each of the thousands of calls of a task.
     return Tracer(service=SERVICE, auto_patch=False)
 
 
 def bind_run(run: str, archive: str = "") -> None:
-    """Add the run's id to all further log lines, metrics and traces of this invocation."""
+    """Add the run's id to all later log lines, metrics and traces of this invocation."""
     logger.set_correlation_id(run)
     if is_sampled():
         _open_tracer().put_annotation("run", run)
@@ -164,13 +163,13 @@ def record_handover() -> None:
 
 
 def record_archive(report: Report, *, first: bool = True) -> None:
-    """Measure one finished run, and count its failures by reason in the log.
+    """Measure a run that ended, and log its failures by reason.
 
-    The verdict is counted at each end of the run. Durations are measured at its
-    `first` end only: a run that is resumed days later is not slow.
+    Each end of a run counts. Only the `first` one has a duration: a run that is resumed days later
+    is not slow.
     """
     metric = STOPPED_RUNS if report.reason == STOPPED else ENDS[report.verdict]
-    for name in (*ENDS.values(), STOPPED_RUNS):  # zeros too: a headline shows 0, no missing value
+    for name in (*ENDS.values(), STOPPED_RUNS):  # with zeros, which the dashboard shows as 0
         _add(name, float(name == metric))
     if first:
         _add("RunDuration", max(0.0, report.finished - report.started))
@@ -193,13 +192,13 @@ def record_archive(report: Report, *, first: bool = True) -> None:
 
 
 def record_withheld(source: Location, status: str, threats: Sequence[str]) -> None:
-    """Count an archive that is not opened, and name it in the log."""
+    """Count and log an archive that the malware gate does not open."""
     _add("ArchivesWithheld", 1)
     logger.error("archive is not opened", source=str(source), scan=status, threats=list(threats))
 
 
 def record_source(result: SourceResult) -> None:
-    """Count what became of an archive after its run."""
+    """Count whether an archive was deleted or tagged after its run."""
     _add("SourcesFinished", float(result.state is SourceState.DONE))
     _add("SourcesNotFinished", float(result.state is not SourceState.DONE))
     log = logger.info if result.state is SourceState.DONE else logger.warning

@@ -41,7 +41,7 @@ from s3unzip.errors import (
     UsageError,
 )
 from s3unzip.globs import compile_glob
-from s3unzip.model import Location, SourceState, Verdict
+from s3unzip.model import Location, Report, Request, SourceState, Verdict
 from s3unzip.operate.control_plane import asking
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.run_ids import check_same_archive, run_id
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import ObjectTypeDef
 
     from s3unzip.aws.environment import LambdaConfig
-    from s3unzip.model import Report, Request
     from s3unzip.stores import Stores
     from s3unzip.stores.ports import Tail
 

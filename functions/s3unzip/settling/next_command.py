@@ -1,4 +1,4 @@
-"""The command that goes on from a report, as a person types it."""
+"""The command that a person types after a report."""
 
 import shlex
 from collections.abc import Iterator
@@ -19,27 +19,28 @@ MAX_COMMAND = 2_000  # characters; nobody types a longer one, and a page has roo
 def next_command(
     report: Report, environment: str | None = None, reached: Reached | None = None
 ) -> str | None:
-    """Return the command to run after `report`, None if there is nothing left to do.
+    """Return the command to type after `report`; None: there is nothing left to do.
 
     Args:
+        report: of the run.
         environment: the run's environment; None or empty for a run on this machine.
-        reached: how the run's stores are reached, or the environment; None: as the options'
-            defaults say. A run on this machine remembers it, so only a new run needs it.
+        reached: how the environment is reached, or the stores of a run on this machine. None: by
+            the defaults of the options. A run on this machine is on record with it, so `resume`
+            does not repeat it.
     """
     env_options = in_environment(environment, reached)
     match report.verdict:
         case Verdict.COMPLETED_WITH_ERRORS:
-            return _after_failures(report, environment, reached) or _list_failures(
-                report, env_options
-            )
+            retry = _after_failures(report, environment, reached)
+            return retry or _list_failures(report, env_options)
         case Verdict.FAILED if find_help(report.reason or "") is Help.RUN_WITH_LINK:
-            return _again(report, reached, source=NEW_LINK)
+            return _run_again(report, reached, source=NEW_LINK)
         case Verdict.FAILED if find_help(report.reason or "") is not Help.RUN_OTHERWISE:
             return f"s3unzip resume {report.run}{env_options}"
         case Verdict.COMPLETED if report.archive_left:
             return f"s3unzip resume {report.run}{env_options}"
         case Verdict.SOURCE_CHANGED if not report.source.store.is_local and not environment:
-            return _again(report, reached)
+            return _run_again(report, reached)
         case _:
             return None
 
@@ -60,11 +61,11 @@ def in_environment(environment: str | None, reached: Reached | None = None) -> s
 
 
 def _after_failures(report: Report, environment: str | None, reached: Reached | None) -> str | None:
-    """Return the command that may extract members that failed, None if there is none."""
+    """Return the command that may extract the failed members; None: there is none."""
     helps = {find_help(code) for code in report.reasons}
     retry = f"s3unzip resume {report.run} --failed{in_environment(environment, reached)}"
     if Help.RUN_WITH_PASSWORD in helps and not report.options.password_ref and not environment:
-        return _again(report, reached, PASSWORD)
+        return _run_again(report, reached, PASSWORD)
     if Help.RETRY_WITH_PASSWORD in helps and not environment:  # an environment has a secret
         return f"{retry} {PASSWORD}"
     if Help.RETRY_WITH_PASSWORD in helps or Help.RETRY in helps:
@@ -73,16 +74,16 @@ def _after_failures(report: Report, environment: str | None, reached: Reached | 
 
 
 def _list_failures(report: Report, env_options: str) -> str | None:
-    """Return the command that lists the failed members, None if the report names each of them."""
+    """Return the command that lists the failed members; None: the report names each of them."""
     if all(count <= FAILURES_SHOWN for count in report.reasons.values()):
         return None
     return f"s3unzip show {report.run} --failures{env_options}"
 
 
-def _again(
+def _run_again(
     report: Report, reached: Reached | None, more: str = "", source: str | None = None
 ) -> str | None:
-    """Return the command that starts the run again; None: it is too long for a person."""
+    """Return the command that runs the archive again; None: it is too long to type."""
     command = f"{repeat_command(report, reached, source)} {more}".rstrip()
     if len(command) > MAX_COMMAND:
         return None
@@ -92,12 +93,12 @@ def _again(
 def repeat_command(
     run: Report | Run, reached: Reached | None = None, source: str | None = None
 ) -> str:
-    """Return the command that extracts what is not extracted; a password's option may follow.
+    """Return the command that runs an archive again and leaves extracted members as they are.
 
     Args:
         run: the run, or its report.
-        reached: how its stores are reached; None: as the options' defaults say.
-        source: what stands for the archive; None: where it was.
+        reached: how its stores are reached; None: by the defaults of the options.
+        source: stands for the archive; None: the place where it was.
     """
     command = ["s3unzip", "run", source or str(run.source), str(run.destination)]
     command += _option_words(run.options)
@@ -107,11 +108,10 @@ def repeat_command(
 
 
 def _option_words(options: Options) -> Iterator[str]:
-    """Yield the words that stand for options; members that are there already are left alone."""
-    again = options.on_conflict
-    if again is OnConflict.OVERWRITE:
-        again = OnConflict.SKIP_UNCHANGED
-    yield from ("--on-conflict", again.value)
+    on_conflict = options.on_conflict
+    if on_conflict is OnConflict.OVERWRITE:
+        on_conflict = OnConflict.SKIP_UNCHANGED
+    yield from ("--on-conflict", on_conflict.value)
     yield from type_options(replace(options, on_conflict=OnConflict.OVERWRITE))
     if options.objects is not None:
         yield from type_options(options.objects)

@@ -33,9 +33,9 @@ TASKS_FAILED = "tasks-failed"  # reason of a run whose tasks did not all end
 
 
 class Tally(Struct):
-    """Sums over tasks and outcomes; the listed failures bound the memory."""
+    """Sums over tasks and outcomes."""
 
-    listed: int
+    listed: int  # failures at most, because each takes memory
     counts: Counter[Status] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
@@ -45,7 +45,7 @@ class Tally(Struct):
     bytes_written: int = 0
     task_seconds: float = 0.0
     first_object: float | None = None
-    fault: str | None = None  # what ended an attempt too early
+    fault: str | None = None  # that ended an attempt too early
 
     def add_task(self, report: TaskReport) -> None:
         """Add the cost of one task."""
@@ -59,12 +59,12 @@ class Tally(Struct):
             self.note_first(report.first_object)
 
     def note_first(self, time: float) -> None:
-        """Note when an object was finished, in Unix seconds."""
+        """Take the time at which an object was finished, in Unix seconds; the earliest counts."""
         if self.first_object is None or time < self.first_object:
             self.first_object = time
 
     def add_all(self, outcomes: Iterable[Outcome], task: str) -> None:
-        """Add the members of one task."""
+        """Add the outcomes of the members of one task."""
         for outcome in outcomes:
             self.counts[outcome.status] += 1
             if outcome.status is not Status.FAILED:
@@ -85,7 +85,7 @@ class Tally(Struct):
 
     @property
     def members(self) -> int:
-        """Members with an outcome."""
+        """How many members have an outcome."""
         return self.counts.total()
 
 
@@ -105,10 +105,10 @@ def make_report(  # noqa: PLR0913 - all that a report is made of
         step: settles the run.
         plan: of the run.
         tally: the sums over its tasks and members.
-        stop: why it had to end; None: it need not.
-        unfinished: tasks that did not end.
-        requests: those of the earlier settling steps.
-        rounds: that the run had.
+        stop: why it ends early; None: nothing stopped it.
+        unfinished: the number of tasks that did not end.
+        requests: of the earlier settling steps.
+        rounds: the number of rounds of the run.
     """
     missing = plan.failed + plan.selected - tally.members
     fault = _find_fault(tally, stop, missing)
@@ -137,7 +137,7 @@ def make_report(  # noqa: PLR0913 - all that a report is made of
 
 
 def _sum_up(plan: PlanSummary, tally: Tally, verdict: Verdict) -> Report:
-    """Return a report that adds up the plan and the tasks, without the settling steps."""
+    """Return a report with the sums of the plan and of the tasks."""
     return Report.of(
         plan.run.id,
         plan.run,
@@ -162,7 +162,7 @@ def _sum_up(plan: PlanSummary, tally: Tally, verdict: Verdict) -> Report:
 
 
 def _find_fault(tally: Tally, stop: Stop | None, missing: int) -> Stop | None:
-    """Return why a run ended before all its members had an outcome; None: all have one."""
+    """Return why some members have no outcome; None: all have one, even if the run was stopped."""
     if not missing:
         return None
     if stop is not None:

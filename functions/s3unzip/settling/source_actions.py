@@ -1,8 +1,8 @@
-"""After success: an archive that is extracted is deleted or tagged.
+"""After success: an extracted archive is deleted or tagged.
 
-The action begins when ``report.json`` is written, with the state "pending" in it. Then the report
-is written once more, with what came of it. A failure changes no verdict. A resumed run or a
-repeated event does it again, and finds what is done.
+First ``report.json`` is written with the state "pending". Then the archive is deleted or tagged,
+and the report is written again with the result. A failure changes no verdict. A resumed run or a
+repeated event repeats the action unless the report says that it is done.
 """
 
 from msgspec.structs import replace
@@ -23,7 +23,10 @@ from s3unzip.settling.verdicts import amend_report
 
 
 def source_result(run: Run, report: Report, earlier: Report | None) -> SourceResult | None:
-    """Return the state of the action in the report; an earlier report's DONE stays."""
+    """Return what the report says of the action; None: the run has no action.
+
+    If the earlier report says that it is done, so does the new one.
+    """
     earlier_result = None
     if earlier is not None:
         earlier_result = earlier.after_success
@@ -43,7 +46,7 @@ def source_result(run: Run, report: Report, earlier: Report | None) -> SourceRes
 
 
 def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -> Report:
-    """Delete or tag the archive; return the report with the result."""
+    """Delete or tag the archive, if the report says that it is left; return the changed report."""
     source = report.source
     pin = report.pin
     if rule is None or pin is None or not report.archive_left:

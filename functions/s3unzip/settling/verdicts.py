@@ -2,21 +2,23 @@
 
 The rules:
 
-- Whoever ends a run writes its report here: settling, the intake function for a small archive, a
-  plan that is refused, the failure of an execution. What follows a report amends it here.
-- A verdict never takes the place of a better one: COMPLETED, then COMPLETED_WITH_ERRORS, REJECTED,
-  and last FAILED and SOURCE_CHANGED. Of equal ones the newer stays: its step began to read the
-  records when the other one was written.
-- A person who resumes a run with its failed members reopens COMPLETED_WITH_ERRORS: any newer
-  verdict may take its place.
+- Each step that ends a run writes its report here: settling, the intake function for a small
+  archive, a plan that is refused, the failure of an execution. Later steps amend it here.
+- A verdict never replaces a better one. The best is COMPLETED, then come COMPLETED_WITH_ERRORS,
+  REJECTED, and last FAILED and SOURCE_CHANGED. It replaces an equal one if its step began to read
+  the records after that one was written.
+- If a person resumes a run to extract its failed members again, any newer verdict may replace
+  COMPLETED_WITH_ERRORS.
 - Writers come twice, at once, and late: hours after their execution was stopped. So each writes on
-  the condition that what it looked at is still there (If-None-Match, If-Match), and looks again if
-  it is not. A writer whose answer was lost finds its own report then.
-- The page comes just before its report. A writer that loses after its page writes the winner's.
-- A report that cannot be read counts as none. One of another archive is an error.
+  the condition that the report it looked at is still there (If-None-Match, If-Match). If not, it
+  looks again. A writer whose answer was lost finds its own report then.
+- The page is written just before its report. If another writer's report wins after that, the page
+  is written again for that report.
+- A report that cannot be read counts as missing. A report of another archive is an error.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from s3unzip.context import Context
@@ -26,20 +28,18 @@ from s3unzip.run_ids import check_same_archive
 from s3unzip.runs.records import RecordedReport, RunRecords
 from s3unzip.settling.report_page.page import render_page
 
-MAX_TRIES = 20  # of a report that others write meanwhile
-
-Compose = Callable[[Report | None], Report]  # makes a report; what is on record may be part of it
+MAX_TRIES = 20  # writes of one report, each after another writer was quicker
 
 
 class WrittenVerdict(NamedTuple):
-    """What came of a verdict."""
+    """The report on record after `write_verdict`."""
 
-    report: Report  # that is on record now
-    is_first: bool  # whether none was on record before
+    report: Report
+    is_first: bool  # whether there was no report before
 
 
 def write_verdict(
-    compose: Compose,
+    compose: Callable[[Report | None], Report],
     records: RunRecords,
     since: float,
     *,
@@ -47,15 +47,15 @@ def write_verdict(
     page_for: Context | None = None,
     reopened: bool = False,
 ) -> WrittenVerdict:
-    """Write a report, unless the one on record stays.
+    """Write a report, unless the one on record is better or newer.
 
     Args:
-        compose: makes the report.
+        compose: makes the report from the one on record, if there is one.
         records: of the run.
-        since: when the step behind the report began to read the records, in Unix seconds.
-        looked_up: what is stored under the report's name, if the caller knows it.
-        page_for: renders the page of the report; None: it has none.
-        reopened: whether a person let the members that failed be done again.
+        since: when the step that reports began to read the records, in Unix seconds.
+        looked_up: the record of the report, if the caller knows it.
+        page_for: the context that renders the page; None: the report has no page.
+        reopened: whether a person resumed the run to extract the failed members again.
     """
     has_page = False
     for _ in range(MAX_TRIES):
@@ -73,18 +73,16 @@ def write_verdict(
         if page_for is not None:
             records.write_page(render_page(report, page_for))
             has_page = True
-        try:
+        with suppress(ConflictError):  # another writer was quicker: look again
             records.put_report(report, recorded)
-        except ConflictError:
-            continue
-        return WrittenVerdict(report, is_first=earlier is None)
+            return WrittenVerdict(report, is_first=earlier is None)
     raise ServiceFaultError(
-        f"{records.run}: its report is another one at each of {MAX_TRIES} looks"
+        f"{records.run}: other writers replaced its report before each of {MAX_TRIES} writes"
     )
 
 
 def may_replace(report: Report, earlier: Report, since: float, *, reopened: bool = False) -> bool:
-    """Return whether a report whose step began at `since` may take the place of an earlier one."""
+    """Return whether a report whose step began at `since` may replace an earlier one."""
     rank = report.verdict.rank
     earlier_rank = earlier.verdict.rank
     if rank > earlier_rank:
@@ -94,21 +92,19 @@ def may_replace(report: Report, earlier: Report, since: float, *, reopened: bool
 
 
 def amend_report(report: Report, change: Callable[[Report], Report], records: RunRecords) -> Report:
-    """Write a report once more with what followed it; return it.
+    """Change the report on record; return the changed report.
 
     Args:
-        report: as the caller knows it.
-        change: adds what followed to the report on record.
+        report: stands for the one on record if that cannot be read.
+        change: returns the changed report.
         records: of the run.
     """
     for _ in range(MAX_TRIES):
         recorded = records.look_up_report()
         amended = change(recorded.report or report)
-        try:
+        with suppress(ConflictError):
             records.put_report(amended, recorded)
-        except ConflictError:
-            continue
-        return amended
+            return amended
     raise ServiceFaultError(
-        f"{records.run}: its report is another one at each of {MAX_TRIES} looks"
+        f"{records.run}: other writers replaced its report before each of {MAX_TRIES} writes"
     )

@@ -378,7 +378,9 @@ def test_a_store_that_is_never_the_same_ends_the_step() -> None:
         def create(self, name: str, body: bytes) -> None:
             raise ConflictError(name)
 
-    with pytest.raises(ServiceFaultError, match="its report is another one at each of 20 looks"):
+    with pytest.raises(
+        ServiceFaultError, match="other writers replaced its report before each of 20 writes"
+    ):
         write_verdict(lambda _: _report_of(DONE), RunRecords(Restless()), 0.0)
 
 
