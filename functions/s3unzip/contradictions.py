@@ -1,6 +1,7 @@
-"""Options that contradict each other, or the places of a run: each has one rule and one wording.
+"""Checks of options that contradict each other, or the source and the destination of a run.
 
-A `Naming` says what an option is called where it was given: on the command line or in a file.
+The command line and an environment's file have other names for an option. A `Naming` returns the
+name that the reader of a message knows.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from msgspec import Struct
 
 from s3unzip.errors import UsageError
 from s3unzip.figures import choose_form
-from s3unzip.model import AfterSuccess, GzipForm, Options, SourceAction
+from s3unzip.model import AfterSuccess, GzipForm, Location, Options, SourceAction
 from s3unzip.object_properties import ARCHIVED_CLASSES
 from s3unzip.options import read_options
 
@@ -18,16 +19,16 @@ SELECTING = ("include", "exclude", "names", "limit", "strip_components")
 
 
 def name_typed(field: str) -> str:
-    """Return the name of an option of a run on the command line."""
+    """Return the name on the command line of an option, which is given by its field."""
     return {row.field: row.word for row in read_options(Options)}.get(field) or field
 
 
 def check_options(options: Options, folder: str | None = None, naming: Naming = name_typed) -> None:
-    """Refuse options that contradict each other, or that a folder cannot hold.
+    """Refuse options that contradict each other, or that have no effect in a folder.
 
     Args:
         options: the options of a run.
-        folder: the destination, if it is a folder; else None.
+        folder: the destination. None: it is not a folder.
         naming: the names of options in messages.
 
     Raises:
@@ -51,7 +52,6 @@ def check_options(options: Options, folder: str | None = None, naming: Naming = 
 
 
 def _check_properties(options: Options, folder: str | None, naming: Naming) -> None:
-    """Check what is set on objects."""
     properties = options.objects
     if properties is None:
         return
@@ -72,7 +72,7 @@ def _check_properties(options: Options, folder: str | None, naming: Naming) -> N
 def check_after_success(
     rule: AfterSuccess, options: Options, rule_name: str, naming: Naming = name_typed
 ) -> None:
-    """Refuse to delete an archive of which only some members are extracted."""
+    """Refuse to delete an archive if only some of its members are extracted."""
     selecting = _list_set(options, SELECTING, naming)
     if rule.action is SourceAction.DELETE and selecting:
         raise UsageError(
@@ -82,11 +82,11 @@ def check_after_success(
 
 
 def check_delete_extra(options: Options, option: str, naming: Naming = name_typed) -> None:
-    """Refuse to delete what is no member where members are not selected, or are of other archives.
+    """Refuse `option`, which deletes objects that are no members, if it would delete members.
 
-    `option` is what asks for it.
+    Those are members that are not selected, and members of nested archives.
     """
-    # Not strip_components: members with too few folders have no keys.
+    # `strip_components` is no danger: the members that it leaves out have no keys.
     selecting = _list_set(options, SELECTING[:-1], naming)
     if selecting:
         raise UsageError(
@@ -101,7 +101,7 @@ def check_delete_extra(options: Options, option: str, naming: Naming = name_type
 
 
 def _list_set(options: Options, fields: Sequence[str], naming: Naming) -> str:
-    """Return the names of the options that are not at their defaults; empty: there are none."""
+    """Return the names of the options that are not at their defaults, as words of a sentence."""
     defaults = Options()
     return " and ".join(
         naming(field) for field in fields if getattr(options, field) != getattr(defaults, field)
@@ -110,17 +110,17 @@ def _list_set(options: Options, fields: Sequence[str], naming: Naming) -> str:
 
 def check_access(
     access: Struct,
+    source: Location | None = None,
+    destination: Location | None = None,
     *,
-    source_elsewhere: str | None = None,
-    destination_elsewhere: str | None = None,
     after_success: str | None = None,
 ) -> None:
-    """Refuse options of S3 that contradict each other, or that belong to no place of the run.
+    """Refuse S3 options that contradict each other, or that are given for another store than S3.
 
     Args:
-        access: how stores are reached: a `StoreConfig`.
-        source_elsewhere: the archive, if it is not in S3.
-        destination_elsewhere: the destination, if it is not in S3.
+        access: the `StoreConfig`, which this module cannot import.
+        source: the archive. None: not known yet.
+        destination: the destination. None: there is none, or it is not known yet.
         after_success: what is done to the archive after its run.
     """
     words = {row.field: row.word for row in read_options(type(access))}
@@ -134,9 +134,10 @@ def check_access(
             f"--after-success: with {unsigned} the archive is reached without credentials, so it "
             "cannot be changed; leave out one of them"
         )
-    if source_elsewhere is not None and {"unsigned", "request_payer"} & typed.keys():
-        raise UsageError(f"{source_elsewhere}: {unsigned} and {payer} are for S3")
+    reading = {"unsigned", "request_payer"} & typed.keys()
+    if reading and source is not None and not source.store.takes_s3_options:
+        raise UsageError(f"{source}: {unsigned} and {payer} are for S3")
     writing = [word for field, word in typed.items() if field.startswith("destination_")]
-    if destination_elsewhere is not None and writing:
+    if writing and destination is not None and not destination.store.takes_s3_options:
         verb = choose_form(len(writing), "is", "are")
-        raise UsageError(f"{destination_elsewhere}: {' and '.join(writing)} {verb} for S3")
+        raise UsageError(f"{destination}: {' and '.join(writing)} {verb} for S3")

@@ -1,9 +1,10 @@
-"""What a field of a run's options says beside its name, its type and its default.
+"""The table of a run's options.
 
 An option is declared once, by a field of `model.Options`, `ObjectProperties` or
-`stores.config.StoreConfig`. A `RunOption` in the field's annotation has the rest. `read_options`
-returns the rows of the table. Made from them are the command line, the ``next:`` command, the
-overrides of `plan --env`, and the tables of an environment's file.
+`stores.config.StoreConfig`. The field has its name, type and default; a `RunOption` in the field's
+annotation has its help and its limits. `read_options` returns a row for each option. The rows make
+the command line, the ``next:`` command, the overrides of `plan --env`, and the tables of an
+environment's file.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ class HelpSection(StrEnum):
 class RunOption(NamedTuple):
     """How an option is typed, explained and limited."""
 
-    form: str = ""  # its names and the placeholder of its value; empty: it is not typed
+    form: str = ""  # its names and the placeholder of its value; empty: no option of commands
     help: str = ""
     section: HelpSection | None = None
-    minimum: int = 0  # of a typed number
+    minimum: int = 0  # of a number on the command line
     in_file: bool = True  # whether an environment's file may set it, by the name of the field
     maximum_in_file: int | None = None
-    variable: str | list[str] | None = None  # of the environment, which also sets it
-    known_values: tuple[str, ...] = ()  # that a shell completes
+    variable: str | list[str] | None = None  # environment variables that also set it
+    known_values: tuple[str, ...] = ()  # for completion by a shell
 
 
 class OptionRow(NamedTuple):
@@ -57,7 +58,7 @@ class OptionRow(NamedTuple):
 
     @property
     def word(self) -> str:
-        """Its long name on the command line; empty: it is not typed."""
+        """Its long name on the command line; empty: it is no option of commands."""
         return next((word for word in self.option.form.split() if word.startswith("--")), "")
 
     @property
@@ -67,14 +68,14 @@ class OptionRow(NamedTuple):
 
     @property
     def choices(self) -> list[str]:
-        """The values of an enumeration; other types have none."""
+        """The values of an enumeration; empty for other types."""
         if isinstance(self.kind, type) and issubclass(self.kind, Enum):
             return [member.value for member in self.kind]
         return []
 
     @property
     def is_mapping(self) -> bool:
-        """Whether a value has names and texts, each typed as ``NAME=TEXT``."""
+        """Whether its value is a mapping, which is typed as ``NAME=TEXT``, once for each name."""
         return get_origin(self.kind) is dict
 
 
@@ -85,7 +86,6 @@ def read_options(kind: type[Struct]) -> tuple[OptionRow, ...]:
 
 
 def _read_rows(declaring: type[Struct]) -> Iterator[OptionRow]:
-    """Yield a row for each field whose annotation has a `RunOption`."""
     for field in fields(declaring):
         for option in get_args(field.type):  # of an annotated type: the type and its annotations
             if isinstance(option, RunOption):
@@ -112,7 +112,7 @@ def _bare(kind: Any) -> tuple[Any, bool]:
 
 
 def type_options(values: Struct) -> Iterator[str]:
-    """Yield the words that a person types for each option that is not at its default."""
+    """Yield the words of a command line for all options that are not at their defaults."""
     for row in read_options(type(values)):
         value = getattr(values, row.field)
         if row.word and value and value != row.default:
@@ -120,7 +120,7 @@ def type_options(values: Struct) -> Iterator[str]:
 
 
 def type_option(word: str, value: object) -> Iterator[str]:
-    """Yield the words that a person types for one option."""
+    """Yield the words of a command line for one option, which may be repeated."""
     if value is True:
         yield word
     elif isinstance(value, tuple):

@@ -478,9 +478,8 @@ def open_archive(  # noqa: PLR0913 - options of a public function
     if isinstance(source, (str, os.PathLike)):
         return replace(arguments, source=os.fspath(source)).open(warn=warn)
     if not hasattr(source, "seek"):
-        kind = type(source).__name__
         raise UsageError(
-            f"open_archive takes a path, a URL or a binary file that can seek, not {kind}; "
-            "io.BytesIO makes a file of bytes"
+            "open_archive takes a path, a URL or a binary file that can seek, not "
+            f"{type(source).__name__}; io.BytesIO makes a file of bytes"
         )
     return arguments.open(warn=warn, reader=ReaderSource(source))

@@ -117,8 +117,10 @@ def make_request(
 
 def _as_text(location: object) -> str:
     if not isinstance(location, (str, os.PathLike)):
-        kind = type(location).__name__
-        raise UsageError(f"extract takes a path or a URL, not a {kind}: workers cannot share it")
+        raise UsageError(
+            f"extract takes a path or a URL, not a {type(location).__name__}: workers cannot share "
+            "it"
+        )
     return os.fspath(location)
 
 

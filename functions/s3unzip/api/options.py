@@ -66,8 +66,7 @@ def make_policy(
     """
     limits = limits or read_limits()
     if destination is not None and destination.store.has_folders:
-        folder_bytes = len(os.fsencode(destination.key))
-        limits = replace(limits, key_bytes=limits.key_bytes + folder_bytes)
+        limits = replace(limits, key_bytes=limits.key_bytes + len(os.fsencode(destination.key)))
     if isinstance(password, str):
         password = password.encode()
     return Policy(

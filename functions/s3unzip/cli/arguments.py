@@ -81,8 +81,12 @@ def option(
 
     A default of () makes it repeatable. A default of False makes it a flag.
     """
-    declaration = Declaration(form, help_text, default, section=section, settings=settings)
-    return field(default=default, metadata={"declaration": declaration})
+    return field(
+        default=default,
+        metadata={
+            "declaration": Declaration(form, help_text, default, section=section, settings=settings)
+        },
+    )
 
 
 def complete_run(
@@ -333,11 +337,7 @@ class Arguments:
     def check_places(self, source: Location, destination: Location | None = None) -> None:
         """Refuse S3 options for locations outside of S3, and names that S3 does not allow."""
         config = self.config()
-        check_access(
-            config,
-            source_elsewhere=_name_outside_s3(source),
-            destination_elsewhere=_name_outside_s3(destination),
-        )
+        check_access(config, source, destination)
         check_names(config, source, destination)
 
 
@@ -347,13 +347,6 @@ def _check_region(config: StoreConfig) -> None:
         pattern = SERVER_REGION
     if config.region is not None and not pattern.match(config.region):
         raise UsageError(f"--region {config.region!r}: not a region; they look like eu-west-1")
-
-
-def _name_outside_s3(location: Location | None) -> str | None:
-    """Return the name of a location that takes no S3 options; None for other locations."""
-    if location is None or location.store.takes_s3_options:
-        return None
-    return str(location)
 
 
 def _ask_password(name: str) -> bytes:

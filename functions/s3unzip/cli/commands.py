@@ -59,28 +59,28 @@ def _declarations() -> Iterator[tuple[str, Declaration]]:
 DECLARATIONS = dict(_declarations())
 
 
-def names_in(section: HelpSection) -> str:
-    """Return the names of the parameters in a section of the help, separated by spaces."""
-    names = (name for name, declaration in DECLARATIONS.items() if declaration.section is section)
-    return " ".join(names)
+def _names_in(section: HelpSection) -> str:
+    return " ".join(
+        name for name, declaration in DECLARATIONS.items() if declaration.section is section
+    )
 
 
-# Names of parameters that several commands have.
-MEMBER_OPTIONS = names_in(HelpSection.MEMBERS)
-WHERE = names_in(HelpSection.KEYS)
-LOOK = names_in(HelpSection.OBJECTS)
-ODD = names_in(HelpSection.ODD)
-AFTERWARDS = names_in(HelpSection.AFTERWARDS)
+# Names of parameters that several commands have, separated by spaces.
+MEMBER_OPTIONS = _names_in(HelpSection.MEMBERS)
+WHERE = _names_in(HelpSection.KEYS)
+LOOK = _names_in(HelpSection.OBJECTS)
+ODD = _names_in(HelpSection.ODD)
+AFTERWARDS = _names_in(HelpSection.AFTERWARDS)
 SERVER = "endpoint_url region profile"
 SOURCE_OPTIONS = f"{SERVER} addressing_style allow no_sign_request request_payer"
 PLACES = f"{SOURCE_OPTIONS} dest_endpoint_url dest_profile"
 
 
-class GroupedCommand(click.Command):
+class _GroupedCommand(click.Command):
     """A command whose help groups its options in sections."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse arguments; each error gets the context, which names the command in the message."""
+        """Parse arguments; each error gets the context, so that its message names the command."""
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
@@ -88,7 +88,6 @@ class GroupedCommand(click.Command):
             raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options below the titles of their sections."""
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         sections = {name: declaration.section for name, declaration in DECLARATIONS.items()}
         for section in (*HelpSection, None):  # None: options without a section, and --help
@@ -120,7 +119,7 @@ def command(
             _start_logging(arguments.verbose)
             return function(arguments)
 
-        return GroupedCommand(
+        return _GroupedCommand(
             function.__name__,
             params=[
                 _make_parameter(name, changes.get(name, {}))

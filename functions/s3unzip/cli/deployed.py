@@ -78,7 +78,6 @@ def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
     count = len(sizes)
     size = sum(sizes.values())
     dollars = price_archives(count, size)
-    routes = count_routes(runs, sizes)
     submission = Submission(
         runs.environment,
         count,
@@ -86,7 +85,7 @@ def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
         outside=outside,
         ended=len(ended),
         dollars=dollars,
-        routes=routes,
+        routes=count_routes(runs, sizes),
     )
     if not arguments.json:
         _print_submission(submission)
@@ -222,8 +221,8 @@ def doctor(arguments: Arguments) -> int:
     if arguments.json:
         print_json(Diagnosis(arguments.env or "", tuple(checks)))
     else:
-        warnings = show_count(counts[CheckStatus.WARNING], "warning")
         sys.stdout.write(
-            f"{counts[CheckStatus.OK]} ok, {warnings}, {show_count(failures, 'failure')}\n"
+            f"{counts[CheckStatus.OK]} ok, {show_count(counts[CheckStatus.WARNING], 'warning')}, "
+            f"{show_count(failures, 'failure')}\n"
         )
     return 1 if failures else 0

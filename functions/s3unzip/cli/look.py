@@ -173,8 +173,9 @@ def cat(arguments: Arguments) -> int:
     for member, content in zip(members, contents, strict=True):
         for data in content:
             if is_terminal and NOT_TEXT.search(data):
-                name = printable_name(member.name)
-                raise UsageError(f"{name}: not text; redirect it: s3unzip cat ... > file")
+                raise UsageError(
+                    f"{printable_name(member.name)}: not text; redirect it: s3unzip cat ... > file"
+                )
             sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
     return 0
@@ -200,10 +201,13 @@ def test(arguments: Arguments) -> int:
     display = RunDisplay(quiet=arguments.quiet)
     with tempfile.TemporaryDirectory(prefix="s3unzip-test-") as home:
         stores = replace(arguments.config(), work=Location("file", "", f"{home}/"))
-        tuning = arguments.tuning()
         with (
             open_machine(
-                stores, policy, tuning, processes=arguments.processes, progress=display
+                stores,
+                policy,
+                arguments.tuning(),
+                processes=arguments.processes,
+                progress=display,
             ) as machine,
             display,
             suggesting_prefix(source),
@@ -307,9 +311,9 @@ def print_verification(verification: "Verification", out: TextIO) -> None:
         )
     out.writelines(f"  {count:,} {PROOFS[proof]}\n" for proof, count in verification.proofs.items())
     requests = verification.requests
-    rate = verification.members / max(verification.seconds, 0.001)
     out.write(
-        f"  in {show_seconds(verification.seconds)}: {rate:,.0f} objects/s, "
+        f"  in {show_seconds(verification.seconds)}: "
+        f"{verification.members / max(verification.seconds, 0.001):,.0f} objects/s, "
         f"{requests.list:,} LIST, {requests.head:,} HEAD, {requests.get:,} GET\n"
     )
     for difference in verification.differences:

@@ -69,15 +69,13 @@ def load_command(name: str) -> click.Command:
     return command
 
 
-class Program(click.Group):
+class _Program(click.Group):
     """A group of commands that are loaded on their first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
-        """Return the names of the commands, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Return the command of this name, or None if it does not exist."""
         if cmd_name not in COMMANDS:
             return None
         return load_command(cmd_name)
@@ -90,7 +88,7 @@ class Program(click.Group):
 
 @click.group(
     "s3unzip",
-    cls=Program,
+    cls=_Program,
     commands=dict.fromkeys(COMMANDS, click.Command(None)),  # click suggests similar names from it
     invoke_without_command=True,
     help="Extract ZIP archives of any size from S3 to S3, in parallel, verified.",

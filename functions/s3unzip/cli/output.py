@@ -77,8 +77,8 @@ def print_test(report: Report, out: TextIO) -> None:
 
     A test keeps no run, so the advice names no command that continues a run.
     """
-    verdict = SOUNDNESS.get(report.verdict, report.verdict.value)
-    _print_verdict(report, f"{verdict}  {report.source}", out)
+    soundness = SOUNDNESS.get(report.verdict, report.verdict.value)
+    _print_verdict(report, f"{soundness}  {report.source}", out)
     _print_advice(report, out, env_options=None)
     if report.verdict is not Verdict.REJECTED:
         seconds = max(report.finished - report.started, 1e-9)
@@ -215,9 +215,10 @@ def print_failures(report: Report, out: TextIO, env_options: str | None) -> None
     if not report.failed:
         return
     for code, count in report.reasons.items():
-        advice = _advise(code, report.run, env_options)
-        out.write(f"  {count:,} failed: {explain(code).sentence}{_in_brackets(code)}\n")
-        out.write(f"    help: {advice}\n")
+        out.write(
+            f"  {count:,} failed: {explain(code).sentence}{_in_brackets(code)}\n"
+            f"    help: {_advise(code, report.run, env_options)}\n"
+        )
         failures = [failure for failure in report.failures if failure.reason == code]
         for failure in failures[:FAILURES_SHOWN]:
             key = printable_name(failure.key) + _at_byte(failure.offset)

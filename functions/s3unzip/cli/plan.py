@@ -60,14 +60,18 @@ def plan(arguments: Arguments) -> int:
     policy = make_policy(setting.options, arguments.password(), setting.destination)
     request = Request(parse_source(arguments.src), setting.destination, setting.options)
     arguments.check_places(request.source)
-    tuning = arguments.tuning(setting.platform, setting.tuning)
-    context = Context(open_stores(arguments.config()), LocalClock(), policy, tuning)
+    context = Context(
+        open_stores(arguments.config()),
+        LocalClock(),
+        policy,
+        tuning=arguments.tuning(setting.platform, setting.tuning),
+    )
     with suggesting_prefix(request.source):
         estimate = _estimate(request, context, setting.platform)
     if arguments.json:
         print_json(estimate)
     else:
-        print_estimate(estimate, sys.stdout)
+        _print_estimate(estimate, sys.stdout)
     check_budget(estimate, setting.max_cost)
     return 0
 
@@ -127,8 +131,9 @@ def _estimate(request: Request, context: Context, platform: Platform) -> Estimat
     """Print why members are refused; return the estimate of the other members."""
     reading, tasks = preview_plan(request, context)
     judge_selection(request.options, warn)(reading)
-    refused = Counter(failure.finding.code for failure in reading.failures)
-    print_reasons(refused, reading.index.warnings)
+    print_reasons(
+        Counter(failure.finding.code for failure in reading.failures), reading.index.warnings
+    )
     return estimate_archive(
         request,
         tasks,
@@ -139,8 +144,7 @@ def _estimate(request: Request, context: Context, platform: Platform) -> Estimat
     )
 
 
-def print_estimate(estimate: Estimate, out: TextIO) -> None:
-    """Print an estimate for a person."""
+def _print_estimate(estimate: Estimate, out: TextIO) -> None:
     cost = estimate.cost
     speed = f"{show_bytes(estimate.bytes_out / estimate.seconds)}/s"
     if estimate.members >= estimate.seconds:  # less than one a second would be shown as 0
@@ -194,8 +198,9 @@ def _cost_rows(cost: Cost) -> list[tuple[str, ...]]:
             unit = line.unit
             if unit != "GB-s" and line.quantity != 1:
                 unit += "s"
+            quantity = f"{line.quantity:,.0f} {unit}"
             service = f"{line.service} {line.item}".rstrip()
-            rows.append((show_dollars(line.dollars), f"{line.quantity:,.0f} {unit}", service))
+            rows.append((show_dollars(line.dollars), quantity, service))
     if cost.lines:
         rows.append((show_dollars(cost.total), "", "total"))
     return rows

@@ -20,11 +20,10 @@ from s3unzip.figures import show_bytes, show_seconds
 from s3unzip.printable import printable, printable_lines, printable_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
     from rich.console import Console
-    from rich.live import Live
     from rich.table import Table
 
     from s3unzip.model import Outcome, PlanSummary
@@ -77,7 +76,7 @@ class Figures(NamedTuple):
 
     def line(self) -> str:
         """Return one line for a log."""
-        figures = (self.percent, *self[2:])
+        figures = (self.percent, *self[2:])  # all fields but the phase and the share
         return f"{self.phase}: {', '.join(filter(None, figures)) or '...'}"
 
 
@@ -105,9 +104,8 @@ class RunDisplay(Progress):
         self.note = ""
         self._trouble = ""
         self._failures = 0
-        self._live: Live | None = None
+        self._hide: Callable[[], None] | None = None  # ends the display, once it is shown
         self._ended = threading.Event()
-        self._lines: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -118,12 +116,9 @@ class RunDisplay(Progress):
     def stop(self) -> None:
         """Remove the display from the terminal, or end the thread that prints lines."""
         self._ended.set()
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-        if self._lines is not None:
-            self._lines.join()
-            self._lines = None
+        if self._hide is not None:
+            self._hide()
+            self._hide = None
 
     def phase(self, name: str) -> None:
         """Show that a phase begins: plan, scan, link, extract, report or verify."""
@@ -224,19 +219,21 @@ class RunDisplay(Progress):
         return self._own_console
 
     def _start(self) -> None:
-        if self._quiet or self._live is not None or self._lines is not None:
-            return  # nothing is to be shown, or it is shown already
+        if self._quiet or self._hide is not None:
+            return
         console = self._console()
         if console.is_terminal and not console.is_dumb_terminal:
             from rich.live import Live
 
-            self._live = Live(
+            live = Live(
                 get_renderable=self.draw, console=console, refresh_per_second=5, transient=True
             )
-            self._live.start()
-            return
-        self._lines = threading.Thread(target=self._print_lines, daemon=True, name="progress")
-        self._lines.start()
+            live.start()
+            self._hide = live.stop
+        else:
+            lines = threading.Thread(target=self._print_lines, daemon=True, name="progress")
+            lines.start()
+            self._hide = lines.join
 
     def _print_lines(self) -> None:
         while not self._ended.wait(LINE_SECONDS):

@@ -22,7 +22,7 @@ from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UnreadableRecordError, UsageError
 from s3unzip.figures import show_count, show_seconds, show_time
 from s3unzip.local.runs import ENDED, LocalRuns
-from s3unzip.model import Outcome, PlanSummary, Report, Route, Status, Verdict
+from s3unzip.model import Outcome, PlanSummary, Report, Status, Verdict
 from s3unzip.options import read_options
 from s3unzip.planning.select import members_folder
 from s3unzip.printable import printable
@@ -163,8 +163,8 @@ def _prune(arguments: Arguments, days: float) -> int:
         raise UsageError(
             "--prune: is for runs of this machine; work.expire_days removes those of an environment"
         )
-    count = LocalRuns(arguments.config()).prune(time.time() - days * DAY)
-    sys.stdout.write(f"{show_count(count, 'run')} removed\n")
+    removed = LocalRuns(arguments.config()).prune(time.time() - days * DAY)
+    sys.stdout.write(f"{show_count(removed, 'run')} removed\n")
     return 0
 
 
@@ -208,7 +208,7 @@ def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
         source=str(plan.run.source),
         destination=str(plan.run.destination),
         folder=str(members_folder(plan.run.request)),
-        route=_route_name(plan.run.route),
+        route=getattr(plan.run.route, "name", ""),
     )
 
 
@@ -228,14 +228,8 @@ def _list_ended_run(run: str, report: Report) -> ListedRun:
         extracted=report.extracted,
         unchanged=report.unchanged,
         failed=report.failed,
-        route=_route_name(report.route),
+        route=getattr(report.route, "name", ""),
     )
-
-
-def _route_name(route: Route | None) -> str:
-    if route is None:
-        return ""
-    return route.name
 
 
 def _cells(run: ListedRun) -> tuple[str, ...]:
@@ -274,8 +268,12 @@ def show(arguments: Arguments) -> int:
     elif arguments.json:
         print_json(report)
     else:
-        reached = run_list.connections(run).without_environment()
-        print_report(report, sys.stdout, environment=run_list.environment, reached=reached)
+        print_report(
+            report,
+            sys.stdout,
+            environment=run_list.environment,
+            reached=run_list.connections(run).without_environment(),
+        )
     return report.verdict.exit_code
 
 
@@ -467,8 +465,11 @@ def watch(arguments: Arguments) -> int:
         print_json(report)
     elif not sys.stdout.isatty():  # the report is on stderr
         sys.stdout.write(f"{run}: {report.verdict}\n")
-    reached = run_list.connections(run).without_environment()
-    print_report(report, environment=run_list.environment, reached=reached)
+    print_report(
+        report,
+        environment=run_list.environment,
+        reached=run_list.connections(run).without_environment(),
+    )
     return report.verdict.exit_code
 
 
@@ -563,8 +564,7 @@ def _note(plan: PlanSummary, snapshot: RunSnapshot, counts: MapCounts | None) ->
         tasks += f" ({states})"
     parts.append(tasks)
     if snapshot.first_object is not None:
-        since = plan.run.event_time or plan.started
-        seconds = max(0.0, snapshot.first_object - since)
+        seconds = max(0.0, snapshot.first_object - (plan.run.event_time or plan.started))
         parts.append(f"first object after {show_seconds(seconds)}")
     if snapshot.throttled or snapshot.retries:
         parts.append(f"{snapshot.throttled:,} throttled, {snapshot.retries:,} retried")

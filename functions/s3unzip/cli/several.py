@@ -29,7 +29,7 @@ from s3unzip.stores.locations import parse_destination, parse_source
 ARCHIVE_COLUMNS = ("STATE", "MEMBERS", "FAILED", "RUN", "SOURCE")
 
 
-class BatchDisplay(RunDisplay):
+class _BatchDisplay(RunDisplay):
     """Shows the number of archives that have ended, and the counts of all their members."""
 
     def __init__(self, archives: int, *, quiet: bool) -> None:
@@ -39,24 +39,20 @@ class BatchDisplay(RunDisplay):
         self.nested_runs: list[NestedRun] = []  # of the current archive
 
     def phase(self, name: str) -> None:  # noqa: ARG002 - the phase of a single archive
-        """Start the display with the first phase of the first archive."""
-        self._start()
+        self._start()  # with the first phase of the first archive
 
     def planned(self, plan: PlanSummary, elapsed: float = 0.0) -> None:
         """Show nothing: the counts go on from one archive to the next."""
 
     def nested(self, run: NestedRun) -> None:
-        """Keep the result of a nested archive for the batch's result."""
         self.nested_runs.append(run)
 
     def ended(self, end: ArchiveEnd) -> None:
-        """Count an archive; print the error of one that ended without a report."""
         self.ends.append(end)
         if end.error is not None:
             self.print_line(_error_line(end))
 
     def figures(self) -> Figures:
-        """Return the figures of this moment."""
         with self._lock:
             counts = Counter(self.counts)
         seconds = max(time.monotonic() - self._phase_start, 1e-3)
@@ -126,7 +122,7 @@ def _extract_all(requests: Sequence[Request], arguments: Arguments, stores: Stor
     first = requests[0]  # all requests have the same options and destination
     policy = make_policy(first.options, arguments.password(), first.destination)
     with (
-        BatchDisplay(len(requests), quiet=arguments.quiet) as display,
+        _BatchDisplay(len(requests), quiet=arguments.quiet) as display,
         open_machine(
             stores, policy, arguments.tuning(), processes=arguments.processes, progress=display
         ) as machine,
@@ -139,7 +135,7 @@ def _extract_all(requests: Sequence[Request], arguments: Arguments, stores: Stor
     return Batch(max(end.exit_code for end in display.ends), tuple(display.ends))
 
 
-def _extract_next(machine: Machine, request: Request, display: BatchDisplay) -> ArchiveEnd:
+def _extract_next(machine: Machine, request: Request, display: _BatchDisplay) -> ArchiveEnd:
     """Extract an archive; an error is in the result, so that the next archive can follow."""
     warnings: list[str] = []
     display.nested_runs = []
@@ -173,7 +169,7 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
     reports = [end.report for end in archives if end.report is not None]
     for report in reports:
         reached = shown_connections(stores, report.source, report.destination)
-        command = next_command(report, environment=None, reached=reached)
+        command = next_command(report, reached=reached)
         if report.failed or command:
             sys.stderr.write(f"{printable(str(report.source))}\n")
             print_failures(report, sys.stderr, "")
