@@ -1,11 +1,13 @@
 """What commands print of archives, keys and servers does nothing to a terminal."""
 
 import json
+import re
 
 import pytest
 
+from tests.support.memory_server import MemoryS3, run_memory_s3
 from tests.support.processes import Ended, Program
-from tests.support.servers import Asked, HttpServer, Reply, s3_error
+from tests.support.servers import Asked, HttpServer, Reply, WebFiles, s3_error
 from tests.support.zips import Entry
 
 # Sets the title, turns text round, begins a control sequence in one character, deletes.
@@ -90,3 +92,20 @@ def test_servers_are_quoted_not_obeyed(program: Program, command: str, status: i
         ended = program.start(*words, *["--endpoint-url", server.url][: 2 * ("s3:" in command)])
     assert ended.code
     assert "owned" in check(ended) or status < 400
+
+
+def test_each_request_is_logged(program: Program) -> None:
+    """With what it asks for and how it ended; without records of runs and secrets of a URL."""
+    s3 = MemoryS3()
+    s3.create_bucket("bucket")
+    archive = program.add("a.zip", Entry("f", b"x"), Entry("g", b"y")).read_bytes()
+    with run_memory_s3(s3) as s3_url, HttpServer(WebFiles({"a.zip": archive})) as web:
+        words = (f"{web.url}/a.zip?secret=hunter2", "s3://bucket/b/", "--endpoint-url", s3_url)
+        ended = program.start("run", "-vv", "-w", "1", *words).ends(0)
+        missing = program.start("cat", "-vv", f"{web.url}/c.zip?secret=hunter2", "f").ends(6)
+    requests = re.findall(r"DEBUG +\d+ (.*), \d+ ms", ended.err)
+    assert requests[0] == f"get {web.url}/a.zip?... last 262144 bytes: ok"
+    assert sorted(requests[-2:]) == ["put s3://bucket/b/a/f: ok", "put s3://bucket/b/a/g: ok"]
+    assert re.search(r" get http:\S+/a\.zip\?\.\.\. bytes \[0, \d+\): ok, \d+ ms\n", ended.err)
+    assert re.search(r" get http:\S+/c\.zip\?\S+ last \d+ bytes: .* 404 .*, \d+ ms\n", missing.err)
+    assert "hunter2" not in ended.err + missing.err

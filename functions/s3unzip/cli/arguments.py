@@ -167,7 +167,7 @@ class Arguments:
 
     verbose: int = option(
         "--verbose -v",
-        "Log retries and decisions to stderr; -vv: kind and time of each request.",
+        "Log retries and decisions to stderr; -vv: each request, how it ended and its time.",
         0,
         count=True,
     )

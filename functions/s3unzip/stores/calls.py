@@ -162,7 +162,7 @@ class Calls:
             self.count(kind)
             began = self._clock.now()
             try:
-                value = self._attempt(call, target, logged_as=kind)
+                value = self._attempt(call, target)
             except ServiceFaultError as fault:
                 if not self._wait_for_retry(retry, (target, kind), fault, began):
                     raise
@@ -173,21 +173,18 @@ class Calls:
                 self._faults.note_success(target, kind, began)
                 return value
 
-    def _attempt(self, call: Callable[[], T], store: Store, logged_as: Kind | None = None) -> T:
+    def _attempt(self, call: Callable[[], T], store: Store) -> T:
         """Return what `call` returns, while this thread waits for `store`.
 
-        Further requests of `call` are counted here. Its duration is logged at the level DEBUG.
+        Further requests of `call` are counted here.
         """
         token = _current.set(self)
-        began = self._clock.now()
-        self._faults.waiting[get_ident()] = store, began
+        self._faults.waiting[get_ident()] = store, self._clock.now()
         try:
             return call()
         finally:
             _current.reset(token)
             self._faults.waiting.pop(get_ident(), None)  # a call inside this one may have done it
-            if logged_as is not None and _log.isEnabledFor(logging.DEBUG):
-                _log.debug("%s took %.0f ms", logged_as, 1000 * (self._clock.now() - began))
 
     def end(self) -> None:
         """Stop all retries: the step has failed, so its other threads need not wait."""

@@ -22,6 +22,7 @@ from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.ports import AskForKeys, Destination, RunStore, Source
 from s3unzip.stores.run_store import ObjectRunStore
+from s3unzip.stores.tracing import trace_destination, trace_source
 
 if TYPE_CHECKING:  # they import botocore, obstore, urllib3
     from s3unzip.stores.s3.credentials import ProfileKeys
@@ -81,16 +82,16 @@ class OpenedStores:
             case "s3":
                 from s3unzip.stores.s3.source import S3Source
 
-                return S3Source(self.session(self._config))
+                return trace_source(S3Source(self.session(self._config)))
             case "file":
                 from s3unzip.stores.files import FileSource
 
-                return FileSource()
+                return trace_source(FileSource())
             case "http" | "https":
                 from s3unzip.stores.web import WebSource
 
                 with self._lock:
-                    self._web = self._web or WebSource(self._config)
+                    self._web = self._web or trace_source(WebSource(self._config))
                 return self._web
             case _:
                 raise UsageError(f"{location}: sources are s3://, paths, http:// and https://")
@@ -101,13 +102,13 @@ class OpenedStores:
             case "s3":
                 from s3unzip.stores.s3.destination import S3Destination
 
-                return S3Destination(
-                    self.session(self._destination_config), location.bucket, self._config
-                )
+                session = self.session(self._destination_config)
+                bucket = S3Destination(session, location.bucket, self._config)
+                return trace_destination(bucket, root=f"s3://{location.bucket}/")
             case "file":
                 from s3unzip.stores.folder import FolderDestination
 
-                return FolderDestination(location.key)
+                return trace_destination(FolderDestination(location.key))
             case "nowhere":
                 from s3unzip.stores.memory import NowhereDestination
 

@@ -1,6 +1,5 @@
 """Calls and their pace, number by number: growth, cuts, the budget, the worker's end."""
 
-import logging
 import random
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
@@ -280,11 +279,3 @@ def test_a_store_that_sends_as_much_as_the_floor_is_read_to_the_end() -> None:
     clock = ManualClock()
     assert len(Calls(clock, 60.0, 4).read(dripping(clock, 10_240), ByteRange(0, 10**6))) == 10**6
     assert clock.slept > 900.0
-
-
-def test_the_log_tells_how_long_a_call_took(caplog: pytest.LogCaptureFixture) -> None:
-    """At DEBUG, in milliseconds."""
-    clock = ManualClock()
-    with caplog.at_level(logging.DEBUG, "s3unzip.calls"):
-        Calls(clock, 60.0, 4).run("put", lambda: clock.sleep(0.25))
-    assert [record.getMessage() for record in caplog.records] == ["put took 250 ms"]
