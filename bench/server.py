@@ -5,26 +5,17 @@
 
 import contextlib
 import os
-import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from embedded.ports import free_port
+from embedded.ministack import free_port
+from tests.support.servers import await_http, find_versitygw
 
 ACCESS, SECRET = "bench", "bench-secret"
-START_SECONDS = 20
 MEMORY = Path("/dev/shm")  # noqa: S108 - of this machine alone, and the folder in it is private
-
-
-def find_versitygw() -> str | None:
-    """Return the path of the server, None if it is not installed."""
-    installed = Path("~/go/bin/versitygw").expanduser()
-    return shutil.which("versitygw") or (str(installed) if installed.exists() else None)
 
 
 @contextlib.contextmanager
@@ -67,7 +58,7 @@ def s3_server(*, in_memory: bool = False) -> Iterator[str]:
             S3UNZIP_HOME=str(Path(folder, "home")),
         )
         try:
-            _wait(port)
+            await_http(port, seconds=20.0)
             yield endpoint
         finally:
             process.terminate()
@@ -81,12 +72,3 @@ def _takes_attributes(folder: Path) -> bool:
     except (OSError, AttributeError):  # no such folder, no attributes, or no Linux
         return False
     return True
-
-
-def _wait(port: int) -> None:
-    until = time.monotonic() + START_SECONDS
-    while time.monotonic() < until:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.05)
-    sys.exit(f"the server does not answer on port {port}")

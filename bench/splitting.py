@@ -47,7 +47,6 @@ from s3unzip.stores.ports import (
     Upload,
 )
 from s3unzip.zip import ByteRange
-from tests.faults.wire import Link
 
 KINDS = ("mixed", "log")
 WORKERS = tuple(int(n) for n in os.environ.get("S3UNZIP_BENCH_WORKERS", "4,16").split(","))
@@ -58,6 +57,21 @@ STREAM_SIZE = SIZE // 8  # of the member that is one stream
 CPU_SIZE = 160 * MIB  # size of the member whose CPU is measured
 CPU_SEGMENTS = 3  # segments of about the default size
 NEVER = 1 << 50
+
+
+class Link:
+    """A wire of `rate` bytes a second; who comes later waits for who came before."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._lock = threading.Lock()
+        self._free = 0.0
+
+    def carry(self, size: int) -> None:
+        with self._lock:
+            self._free = max(self._free, time.monotonic()) + size / self._rate
+            until = self._free
+        time.sleep(max(0.0, until - time.monotonic()))
 
 
 class LimitedArchive:

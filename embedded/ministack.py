@@ -7,7 +7,9 @@ is never imported. This module starts, resets and stops it; it does not know s3u
 import contextlib
 import http.client
 import os
+import random
 import signal
+import socket
 import ssl
 import subprocess
 import tempfile
@@ -16,13 +18,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from embedded.ports import HOST, free_port
-
 HOME = Path(__file__).resolve().parent
 PYTHON = HOME / ".venv" / "bin" / "python"
 REGION = "us-east-1"
 START_SECONDS = 300.0
+HOST = "127.0.0.1"
+# Below those that systems give to whoever asks for any (Linux: 32768 and up), so that no such
+# socket takes it before the server does.
+PORTS = range(10_240, 32_768)
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "SYSTEMROOT")
+
+
+def free_port() -> int:
+    """Return a port of this machine that was free a moment ago."""
+    while True:
+        port = random.choice(PORTS)  # noqa: S311 - no secret
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            return port
 
 
 class EmbeddedAwsError(RuntimeError):

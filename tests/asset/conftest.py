@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from infra.bundle import Target, build_bundle, find_python, find_uv
-from tests.support.sharing import make_once
+from tests.support.assemblies import make_once
 
 
 class Asset(NamedTuple):

@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from embedded.ministack import PYTHON, EmbeddedAws
+from embedded.ministack import EmbeddedAws
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.s3.session import Session
 from tests.contract.places import Place, folder_place, memory_place, s3_place
-from tests.support.servers import VERSITY, find_versitygw, run_versitygw
+from tests.support.servers import VERSITY, find_versitygw, require_embedded_aws, run_versitygw
 
 
 @pytest.fixture(scope="session")
 def ministack() -> Iterator[str]:
-    if not PYTHON.exists():
-        pytest.skip("MiniStack is not installed: uv sync --project embedded --frozen")
+    require_embedded_aws()
     with EmbeddedAws() as aws:
         yield aws.endpoint
 

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from embedded.deploy import make_client
-from embedded.ministack import PYTHON, EmbeddedAws
-from embedded.ports import free_port
+from embedded.ministack import EmbeddedAws, free_port
 from tests.docs.archives import make_archive
 from tests.docs.commands import (
     ROOT,
@@ -32,7 +31,7 @@ from tests.docs.commands import (
     show_page,
 )
 from tests.support.patience import HANG_SECONDS
-from tests.support.servers import Asked, HttpServer, Reply, WebFiles
+from tests.support.servers import Asked, HttpServer, Reply, WebFiles, require_embedded_aws
 
 SHELL = {"chmod", "cp", "curl", "echo", "ls", "mkdir", "printf", "python3", "rm", "seq", "split"}
 ASSIGNMENT = re.compile(r"(?:export )?([A-Za-z_][A-Za-z0-9_]*)=(\S*)$")
@@ -124,8 +123,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[EmbeddedAws]:
-    if not PYTHON.exists():
-        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+    require_embedded_aws()
     with EmbeddedAws() as running:
         yield running
 
@@ -181,8 +179,7 @@ def test_other_commands_are_known(page: Path) -> None:
 
 def test_the_embedded_aws_alone() -> None:
     """`make local-aws` serves S3 at the port that is named, and says so."""
-    if not PYTHON.exists():
-        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+    require_embedded_aws()
     port = free_port()
     with subprocess.Popen(
         ["make", "local-aws", f"PORT={port}"], cwd=ROOT, stdout=subprocess.PIPE, text=True

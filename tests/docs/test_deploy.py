@@ -6,7 +6,7 @@ for its asset, because the functions run on this machine, whatever its processor
 and their dependencies are on its `PYTHONPATH`. CDK's own linter and cdk-nag are off,
 which take longer than all the rest of a synthesis. And app.py runs once for each
 environment and settings, not once for each command: see tests/docs/synthesis.py.
-tests/infra/test_cdk_cli.py has the asset for Lambda, the linters and app.py itself.
+tests/infra/test_application.py has the asset for Lambda, the linters and app.py itself.
 """
 
 import re
@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from embedded.deploy import make_client
-from embedded.ministack import PYTHON
 from embedded.serve import serve
 from tests.docs.archives import make_archive
 from tests.docs.commands import ROOT, read_commands
 from tests.docs.synthesis import use_kept_syntheses
 from tests.docs.terminal import Terminal
 from tests.support.bare import make_checkout, make_machine
+from tests.support.servers import require_embedded_aws
 
 PAGE = ROOT / "docs" / "deploy.md"
 SECONDS = 900.0  # of one command, on a machine ever so busy
@@ -51,8 +51,7 @@ SAYS = {
 @pytest.fixture
 def variables(tmp_path: Path) -> Iterator[dict[str, str]]:
     """The shell of such a machine, which deploys to an embedded AWS; the page sets the region."""
-    if not PYTHON.exists():
-        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+    require_embedded_aws()
     with serve(wait_scale=0.02) as served:
         region = {"AWS_REGION", "AWS_DEFAULT_REGION"}
         kept = {name: value for name, value in served.items() if name not in region}

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from embedded.deploy import make_client
-from embedded.ministack import PYTHON
 from embedded.serve import serve
 from tests.docs.archives import make_archive
 from tests.docs.commands import ROOT, read_commands
@@ -17,6 +16,7 @@ from tests.docs.synthesis import use_kept_syntheses
 from tests.docs.terminal import Terminal
 from tests.support.bare import make_checkout, make_machine
 from tests.support.patience import looks
+from tests.support.servers import require_embedded_aws
 
 PAGES = ROOT / "docs" / "howto"
 SECONDS = 900.0  # of one command, on a machine ever so busy
@@ -25,8 +25,7 @@ SECONDS = 900.0  # of one command, on a machine ever so busy
 @pytest.fixture
 def variables(tmp_path: Path) -> Iterator[dict[str, str]]:
     """The shell of a machine with Python, make and the AWS CLI, beside an embedded AWS."""
-    if not PYTHON.exists():
-        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+    require_embedded_aws()
     aws = shutil.which("aws")
     if aws is None:
         pytest.skip("the AWS CLI is not installed: pip install awscli")

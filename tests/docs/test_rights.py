@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from embedded.deploy import make_client
-from embedded.ministack import PYTHON, EmbeddedAws
+from embedded.ministack import EmbeddedAws
 from infra.reasons import listed
 from tests.docs.commands import ROOT
 from tests.support.processes import Program
+from tests.support.servers import require_embedded_aws
 from tests.support.zips import DEFLATE, Entry, build
 
 PAGE = ROOT / "docs" / "howto" / "connections.md"
@@ -43,8 +44,7 @@ class User(NamedTuple):
 @pytest.fixture(scope="module")
 def aws() -> Iterator[EmbeddedAws]:
     """An AWS that checks rights, with an archive and a bucket for its members."""
-    if not PYTHON.exists():
-        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+    require_embedded_aws()
     with EmbeddedAws(auth=True) as running:
         s3 = make_client("s3", running.environment)
         for bucket in ("incoming", "extracted"):

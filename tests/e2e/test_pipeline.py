@@ -10,11 +10,21 @@ from typing import Any
 from urllib.parse import quote_plus
 
 import pytest
+from mypy_boto3_s3 import S3Client
 
+from bench.archives import (
+    ArchiveFile,
+    Content,
+    deflate_whole,
+    mixed_files,
+    noise,
+    repeat_deflated,
+    repeat_stored,
+)
 from embedded.pipeline import DeployedPipeline
 from s3unzip.metric_names import METRICS
 from s3unzip.model import Report, Verdict, decode
-from s3unzip.settings import MIB, Variable
+from s3unzip.settings import KIB, MIB, Variable
 from tests.e2e.functions import (
     await_value,
     find_function,
@@ -22,10 +32,43 @@ from tests.e2e.functions import (
     with_all_variables,
     with_variables,
 )
-from tests.e2e.huge import check, write_archive
 from tests.support.processes import run_command
 from tests.support.split_zips import build_split
 from tests.support.zips import Entry, build
+
+SMALL = 100
+
+
+def write_huge(path: Path) -> dict[str, Content]:
+    """Write the archive; return its large members."""
+    files = mixed_files(8 * MIB)
+    pairs = [files[at : at + 256 * KIB] + noise(256 * KIB, at) for at in range(0, 8 * MIB, MIB)]
+    mixed = [b"".join(pairs)]
+    large = {
+        "deflated.bin": repeat_deflated(mixed, 62_000_000),
+        "stored.bin": repeat_stored(mixed, 21_000_000),
+    }
+    with ArchiveFile(path) as archive:
+        for name, content in large.items():
+            archive.add(name, content)
+        for number in range(SMALL):
+            archive.add(f"small/{number:05d}", deflate_whole(b"%d" % number * 200))
+    return large
+
+
+def check_huge(client: S3Client, bucket: str, report: Report, large: dict[str, Content]) -> None:
+    """Assert that every object is there; of the large ones read every byte."""
+    assert report.verdict == "COMPLETED", report
+    assert report.extracted == SMALL + len(large)
+    for name, content in large.items():
+        answer = client.get_object(Bucket=bucket, Key=f"huge/{name}")
+        size = crc = 0
+        for piece in answer["Body"].iter_chunks(8 * MIB):
+            size += len(piece)
+            crc = zlib.crc32(piece, crc)
+        assert (size, crc) == (content.size, content.crc32), name
+    assert not client.list_multipart_uploads(Bucket=bucket).get("Uploads")
+
 
 AT_ONCE = 8  # invocations of intake, where many events come
 STATE_MACHINE = {Variable.TUNING.value: json.dumps({"max_direct_members": 0})}
@@ -157,7 +200,7 @@ def test_huge_members_go_through_the_state_machine(
 ) -> None:
     """Of an archive with ZIP64 in every field: scanned, extracted in slices, copied, settled."""
     path, key = tmp_path / "huge.zip", "huge.zip"
-    large = write_archive(path)
+    large = write_huge(path)
     tuning = {"split_from": 8 * MIB, "segment_bytes": 4 * MIB, "part_bytes": 5 * MIB}
     tuning |= {"max_few_tasks": 0}
     with with_all_variables(pipeline, {Variable.TUNING.value: json.dumps(tuning)}):
@@ -166,7 +209,7 @@ def test_huge_members_go_through_the_state_machine(
     assert plan is not None
     assert plan.kinds == {"scan": 1, "copy": 1, "batch": 100}
     assert report.rounds == 2
-    check(pipeline.client("s3"), pipeline.outputs["DestinationBucket"], report, large)
+    check_huge(pipeline.client("s3"), pipeline.outputs["DestinationBucket"], report, large)
 
 
 def test_rejected_archive(

@@ -16,7 +16,7 @@ from s3unzip.aws.telemetry import metrics, record_archive
 from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE
 from tests.infra.templates import Synthesized
 from tests.support.assemblies import TOPIC
-from tests.unit.aws.samples import REPORT
+from tests.support.reports import REPORT
 
 FUNCTIONS = {"intake", "plan", "extract", "settle"}
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "dashboard.md"

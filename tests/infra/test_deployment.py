@@ -11,7 +11,7 @@ import boto3
 import pytest
 
 from embedded.deploy import deploy
-from embedded.ministack import PYTHON, EmbeddedAws, EmbeddedAwsError
+from embedded.ministack import EmbeddedAws, EmbeddedAwsError
 from infra import RefusedError
 from infra.account import (
     Account,
@@ -27,6 +27,7 @@ from infra.deployment import Wish, fit_account, main
 from infra.environment_file import load_environment
 from tests.support.assemblies import BOUNDARY, KMS_KEY, SECRET, for_embedded_aws
 from tests.support.bare import make_checkout, make_machine
+from tests.support.servers import require_embedded_aws
 
 REGION = "eu-west-1"
 SOME_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
@@ -65,8 +66,7 @@ def test_make_passes_the_words_on(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def aws() -> Iterator[EmbeddedAws]:
     """An account in which nothing was ever deployed."""
-    if not PYTHON.exists():
-        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+    require_embedded_aws()
     with EmbeddedAws() as running:
         yield running
 
@@ -163,8 +163,7 @@ def test_reservations_that_the_account_cannot_hold(
 @pytest.fixture(scope="module")
 def new_account() -> Iterator[EmbeddedAws]:
     """An account with the quotas that AWS gives to new ones."""
-    if not PYTHON.exists():
-        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+    require_embedded_aws()
     quotas = {"LAMBDA_ACCOUNT_CONCURRENCY": "10", "LAMBDA_MEMORY_QUOTA": "3008"}
     with EmbeddedAws(variables=quotas) as running:
         yield running

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from embedded.deploy import make_client
-from embedded.ministack import PYTHON, EmbeddedAws
+from embedded.ministack import EmbeddedAws
 from infra.workflow import INLINE_WAITS
 from tests.simulation.machine import DEFINITION
 from tests.support.patience import looks
+from tests.support.servers import require_embedded_aws
 from tests.support.zips import Entry, build
 
 ROLE = "arn:aws:iam::000000000000:role/any"
@@ -78,8 +79,7 @@ class Account:
 @pytest.fixture(scope="module")
 def account() -> Iterator[Account]:
     """An embedded AWS with its rules."""
-    if not PYTHON.exists():
-        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+    require_embedded_aws()
     with EmbeddedAws(variables={"SFN_WAIT_SCALE": "0.01"}) as running:
         yield Account(running)
 
@@ -87,8 +87,7 @@ def account() -> Iterator[Account]:
 @pytest.fixture(scope="module")
 def hurried() -> Iterator[Account]:
     """Another one, in which hours before a retry are seconds."""
-    if not PYTHON.exists():
-        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+    require_embedded_aws()
     with EmbeddedAws(variables={"SFN_WAIT_SCALE": "0.0001"}) as running:
         yield Account(running)
 

@@ -4,20 +4,40 @@ Most of a synthesis is the import of CDK and the start of jsii and of cdk-nag. O
 `tests.support.synthesis`, does that for all of them, and no process of the tests does.
 """
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from embedded.deploy import Assembly, make_asset
-from embedded.ministack import PYTHON
 from infra.bundle import ROOT
 from s3unzip.settings import MIB
-from tests.support.sharing import make_once
+from tests.support.servers import require_embedded_aws
+
+
+def make_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """Return a folder of this session; `make` fills it unless another process has done so.
+
+    A process that asks while another one fills the folder waits for it. If `make` fails, the next
+    one that asks begins with an empty folder.
+    """
+    base = factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder, made = root / f"once-{name}", root / f"once-{name}.made"
+    with (root / f"once-{name}.lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder)
+            made.touch()
+    return folder
+
 
 # Stands for the ARN of a secret, which only a running account has.
 SECRET = "arn:aws:secretsmanager:us-east-1:000000000000:secret:archives/zip-AbCdEf"
@@ -155,7 +175,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
 
 
 def synthesize_once(factory: pytest.TempPathFactory, variant: str) -> Assembly:
-    """Return the assembly of a variant; tests/infra/test_cdk_cli.py shows that `cdk` writes it."""
+    """Return the assembly of a variant, as `cdk` writes it (tests/infra/test_application.py)."""
     folder = make_once(factory, "assemblies", _write) / variant
     (template,) = folder.glob("*.template.json")
     return Assembly(folder, template.name.removesuffix(".template.json"))
@@ -166,8 +186,7 @@ def for_embedded_aws(factory: pytest.TempPathFactory, variant: str, secret: str 
 
     Skip the test where nothing can be deployed.
     """
-    if not PYTHON.exists():
-        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+    require_embedded_aws()
     made = synthesize_once(factory, variant)
     if not secret:
         return made

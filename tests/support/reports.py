@@ -2,7 +2,17 @@
 
 from msgspec.structs import replace
 
-from s3unzip.model import Failure, Location, Options, Pin, Report, Requests, Verdict
+from s3unzip.model import (
+    Failure,
+    Location,
+    Options,
+    Pin,
+    PlanSummary,
+    Report,
+    Requests,
+    Run,
+    Verdict,
+)
 from s3unzip.pricing import aws, price_run
 from s3unzip.settling.report_page.contents import Shown
 from s3unzip.settling.report_page.page import make_page
@@ -139,3 +149,25 @@ def page(report: Report) -> bytes:
         environment_options=" --env prod",
     )
     return make_page(shown)
+
+
+RUN = Run(
+    id="a-0",
+    source=Location("s3", "arrivals", "a.zip"),
+    pin=Pin(1),
+    destination=Location("s3", "members", "out/"),
+    options=Options(),
+    key_prefix="out/a/",
+    created=1.0,
+)
+PLAN = PlanSummary(run=RUN, members=1, selected=1, tasks=1)
+REPORT = Report(
+    run="a-0",
+    verdict=Verdict.COMPLETED,
+    source=RUN.source,
+    pin=RUN.pin,
+    destination=RUN.destination,
+    options=RUN.options,
+    started=100.0,
+    finished=110.0,
+)

@@ -18,12 +18,20 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar, Self
 
-from embedded.ports import free_port
+import pytest
+
+from embedded.ministack import PYTHON, free_port
 from tests.support.patience import HANG_SECONDS
 
 HOST = "127.0.0.1"
 RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: a connection ends with a RST
 VERSITY = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "testtest"}
+
+
+def require_embedded_aws() -> None:
+    """Skip the test where MiniStack is not installed."""
+    if not PYTHON.exists():
+        pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
 
 
 def find_versitygw() -> str | None:

@@ -22,8 +22,8 @@ from s3unzip.errors import UsageError
 from s3unzip.model import Location, OnConflict, Pin, Verdict
 from s3unzip.settings import Variable
 from s3unzip.stores.ports import Tail
+from tests.support.reports import REPORT
 from tests.support.servers import HttpServer, Reply
-from tests.unit.aws.samples import REPORT
 
 VARIABLES: dict[str, str] = {
     Variable.ENVIRONMENT: "test",

@@ -38,7 +38,7 @@ from s3unzip.model import (
     Verdict,
 )
 from s3unzip.runs.step import STOPPED
-from tests.unit.aws.samples import PLAN, REPORT, RUN
+from tests.support.reports import PLAN, REPORT, RUN
 
 REQUESTS = Requests(get=5, head=1, put=3, list=2, part=4, throttled=7)
 PLANNED = replace(PLAN, run=replace(RUN, event_time=1.0), requests=REQUESTS)

@@ -33,9 +33,9 @@ from s3unzip.stores.memory import MemoryRunStore
 from s3unzip.stores.ports import Buffer, ObjectFacts, Tail
 from tests.support.contents import log_lines
 from tests.support.memory import MemoryBucket
+from tests.support.reports import REPORT as SAMPLE
 from tests.support.runs import TINY, World
 from tests.support.zips import DEFLATE, Entry, build
-from tests.unit.aws.samples import REPORT as SAMPLE
 
 SMALL = [Entry(f"d/{number}", b"%d" % number) for number in range(20)]
 ARCHIVE = build(*SMALL)
