@@ -55,10 +55,10 @@ def make_archive(members: int = MEMBERS) -> bytes:
     return target.getvalue()
 
 
-def peer(archive_key: str = "bench.zip") -> None:
+def peer() -> None:
     """Extract in the usual way: zipfile in memory, put_object in 40 threads."""
     client = boto3.client("s3", config=Config(max_pool_connections=THREADS))
-    body = client.get_object(Bucket="source", Key=archive_key)["Body"].read()
+    body = client.get_object(Bucket="source", Key="bench.zip")["Body"].read()
     archive = zipfile.ZipFile(io.BytesIO(body))
 
     def put(name: str) -> None:

@@ -47,8 +47,8 @@ class EmbeddedAws:
 
     Its objects are in its memory. With `auth` it checks signatures, function roles and bucket
     policies, over TLS, as MiniStack does with ``AUTH`` and ``USE_SSL``; without `auth` it accepts
-    all credentials. `strict` adds the rules of `embedded.strict`, which AWS documents and MiniStack
-    does not enforce. EMBEDDED_STRICT=0 removes them everywhere.
+    all credentials. The rules of `embedded.strict`, which AWS documents and MiniStack does not
+    enforce, are installed unless the variable EMBEDDED_STRICT is 0.
     """
 
     def __init__(
@@ -56,12 +56,10 @@ class EmbeddedAws:
         *,
         port: int = 0,
         auth: bool = False,
-        strict: bool = True,
         variables: Mapping[str, str] | None = None,
     ) -> None:
         self._wanted_port = port
         self._auth = auth
-        self._strict = strict
         self._variables = dict(variables or {})
         self._port = port
         self._process: subprocess.Popen[bytes] | None = None
@@ -156,7 +154,7 @@ class EmbeddedAws:
             "TMPDIR": self._folder.name,
             "AWS_DEFAULT_REGION": REGION,
             "LOG_LEVEL": "WARNING",
-            "EMBEDDED_STRICT": os.environ.get("EMBEDDED_STRICT", "1") if self._strict else "0",
+            "EMBEDDED_STRICT": os.environ.get("EMBEDDED_STRICT", "1"),
         }
         if self._auth:
             variables |= {"AUTH": "true", "USE_SSL": "1"}

@@ -59,14 +59,12 @@ class Screen:
         return self
 
     def ask(self, script: str) -> Any:
-        """Return what the body of a JavaScript function returns."""
         return self._chrome.execute_script(script)
 
     def text(self, selector: str) -> str:
         return str(self.ask(f"return document.querySelector({selector!r}).textContent"))
 
     def complaints(self) -> list[str]:
-        """Return the console's messages since the page was opened."""
         return [entry["message"] for entry in self._log("browser")]
 
     def requests(self) -> list[str]:
@@ -86,7 +84,6 @@ class Screen:
         return base64.b64decode(taken["data"])
 
     def press(self, keys: str) -> None:
-        """Type into whatever has the focus."""
         self._chrome.switch_to.active_element.send_keys(keys)
 
     def _log(self, kind: str) -> list[dict[str, Any]]:

@@ -45,7 +45,6 @@ def aws_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def place(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, aws_variables: None
 ) -> Place:
-    """An empty place of each kind."""
     kind: str = request.param
     if kind == "memory":
         return memory_place()

@@ -211,8 +211,8 @@ def _add(place: Place, upload: Upload, number: int, start: int, stop: int) -> Pa
     return place.destination.upload_part(upload, number, start, body, crc32(body))
 
 
-def _whole(place: Place, key: str = "whole") -> bytes:
-    return b"".join(place.destination.read(place.key(key)))
+def _whole(place: Place) -> bytes:
+    return b"".join(place.destination.read(place.key("whole")))
 
 
 def test_parts_in_any_order(place: Place) -> None:

@@ -210,8 +210,7 @@ NO_URLS = ["127.0.0.1:9000", "localhost:9000", "ftp://x", "http:/x", "http://", 
 NO_URLS += ["http://[::1", "http://a b", "http://a\n", ""]
 
 
-def ask(url: str, *, by: str, beginning: bool = True) -> S3UnzipError:
-    """Ask an endpoint for something; return what it ends with."""
+def _ask(url: str, *, by: str, beginning: bool = True) -> S3UnzipError:
     stores = stores_at(url, check_reachable=beginning)
     source, destination = stores.source(ARCHIVE), stores.destination(ARCHIVE)
     calls: dict[str, Callable[[], object]] = {
@@ -227,10 +226,10 @@ def ask(url: str, *, by: str, beginning: bool = True) -> S3UnzipError:
 def test_a_wrong_endpoint_is_told_at_once(by: str) -> None:
     """Host, cause and advice in one error that is not tried again."""
     with nobody() as url:
-        refused = ask(url, by=by)
+        refused = _ask(url, by=by)
     assert type(refused) is StorageError
     assert f"cannot reach {url}: connection refused; check --endp" in str(refused)
-    unknown = ask("http://s3.eu-wset-1.invalid", by=by)
+    unknown = _ask("http://s3.eu-wset-1.invalid", by=by)
     assert type(unknown) is StorageError
     assert "s3.eu-wset-1.invalid: there is no host of this name; check --endp" in str(unknown)
 
@@ -239,7 +238,7 @@ def test_a_wrong_endpoint_is_told_at_once(by: str) -> None:
 def test_later_it_is_a_fault_that_may_pass(by: str) -> None:
     """A worker of an active run retries; the message has the cause."""
     with nobody() as url:
-        found = ask(url, by=by, beginning=False)
+        found = _ask(url, by=by, beginning=False)
     assert isinstance(found, ServiceFaultError)
     if by == "obstore":
         assert "Connection refused" in str(found)
@@ -248,14 +247,14 @@ def test_later_it_is_a_fault_that_may_pass(by: str) -> None:
 def test_a_server_that_answers_is_reachable() -> None:
     """A broken answer at the beginning is a fault that may pass."""
     with HttpServer(lambda asked: Reply(200, b"x", cut=0)) as server:
-        assert "cannot reach" not in str(ask(server.url, by="obstore"))
+        assert "cannot reach" not in str(_ask(server.url, by="obstore"))
         Session(StoreConfig(endpoint_url=server.url)).check_bucket("bucket")
 
 
 def test_an_endpoint_that_says_nothing() -> None:
     """It has as long as a connection may take: here a TLS handshake that is not answered."""
     with socket.create_server((HOST, 0)) as silent:
-        refused = ask(f"https://{HOST}:{silent.getsockname()[1]}", by="obstore")
+        refused = _ask(f"https://{HOST}:{silent.getsockname()[1]}", by="obstore")
     assert type(refused) is StorageError
     assert ": no answer; check --endp" in str(refused)
 
@@ -267,7 +266,7 @@ def test_a_proxy_is_not_passed_by(monkeypatch: pytest.MonkeyPatch, by: str) -> N
         monkeypatch.delenv(name, raising=False)
     with nobody() as proxy:
         monkeypatch.setenv("http_proxy", proxy.replace("//", "//me:SECRET@"))
-        found = ask("http://no-such-host.invalid", by=by)
+        found = _ask("http://no-such-host.invalid", by=by)
     assert isinstance(found, ServiceFaultError)
     where = f"http://no-such-host.invalid through the proxy {proxy}"
     assert str(found).endswith(f"; no answer from {where}")
@@ -278,7 +277,7 @@ def test_a_proxy_is_not_passed_by(monkeypatch: pytest.MonkeyPatch, by: str) -> N
 def test_a_store_that_answers_with_errors_is_named() -> None:
     """The line that tells the user has the host, and does not say that it did not answer."""
     with HttpServer(lambda asked: s3_error(503, "SlowDown")) as server:
-        found = ask(server.url, by="obstore")
+        found = _ask(server.url, by="obstore")
     assert isinstance(found, ServiceFaultError)
     assert found.trouble == f"{server.url} answers with errors (SlowDown)"
 
@@ -288,7 +287,7 @@ def test_a_store_that_answers_with_errors_is_named() -> None:
 def test_an_untrusted_certificate_is_named(tmp_path: Path, by: str, *, beginning: bool) -> None:
     """It will not be trusted later either: cause and advice, not tried again."""
     with raw_server(lambda _: None, untrusted_context(tmp_path)) as host:
-        found = ask(f"https://{host}", by=by, beginning=beginning)
+        found = _ask(f"https://{host}", by=by, beginning=beginning)
     assert type(found) is StorageError
     assert "ertificate" in str(found)
     assert "AWS_CA_BUNDLE" in str(found)

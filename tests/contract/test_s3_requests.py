@@ -238,14 +238,13 @@ def _answer(asked: Asked) -> Reply:
     return Reply(200, headers={"ETag": '"e"'})
 
 
-def complete(stores: Stores) -> str | None:
-    """Complete an upload whose parts were sent with checksums."""
+def _complete(stores: Stores) -> str | None:
     return stores.destination(WHERE).complete_upload(UPLOAD, PARTS, if_absent=False)
 
 
 WRITES: dict[str, Callable[[Stores], object]] = {
     name: CALLS[name] for name in ("put", "put odd", "create", "part")
-} | {"complete": complete}
+} | {"complete": _complete}
 
 
 @pytest.mark.parametrize("server_name", CHECKSUM_REFUSALS)
@@ -388,7 +387,7 @@ def test_a_server_that_deletes_one_by_one(refusal: Reply) -> None:
 def test_a_complete_that_tells_of_no_object(body: bytes) -> None:
     """200 without an ETag may be an object or none."""
     with HttpServer(lambda asked: Reply(200, body)) as server, pytest.raises(UnconfirmedError):
-        complete(stores_at(server.url))
+        _complete(stores_at(server.url))
 
 
 @pytest.mark.parametrize("status", [400, 501])

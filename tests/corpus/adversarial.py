@@ -63,8 +63,8 @@ def deflated(block: int, flush: int) -> Member:
     return Member("large.txt", LARGE, DEFLATE, data=data + stream.flush())
 
 
-def _in_streams(method: int, size: int = 9_000) -> Member:
-    pieces = (LARGE[at : at + size] for at in range(0, len(LARGE), size))
+def _in_streams(method: int) -> Member:
+    pieces = (LARGE[at : at + 9_000] for at in range(0, len(LARGE), 9_000))
     return Member("large.txt", LARGE, method, data=b"".join(compress(method, p) for p in pieces))
 
 

@@ -38,7 +38,6 @@ class Result(Struct, frozen=True):
 
     @property
     def outcome(self) -> str:
-        """The word of the larger corpus for it."""
         if self.code is not None:
             return "reject"
         failed = sum(member.code is not None for member in self.members.values())
@@ -132,7 +131,6 @@ class Archive:
 
     @property
     def is_sound(self) -> bool:
-        """Whether all of it must be extracted."""
         return self.expected.outcome == "extract-all"
 
 

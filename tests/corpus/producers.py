@@ -75,8 +75,7 @@ def by(
     return archive(*changed, warnings=warnings, shape=shape or Shape())
 
 
-def sizes_of(member: Member) -> tuple[int, int]:
-    """Return the sizes as ZIP64 fields hold them."""
+def _sizes_of(member: Member) -> tuple[int, int]:
     return len(member.content), len(member.stored_data)
 
 
@@ -175,7 +174,7 @@ FAMILIES = {
             A,
             warnings="fifo-mode",
             local={**BOTH_SENTINELS, "needed": 45},
-            local_extra=zip64_extra(*sizes_of(A)),
+            local_extra=zip64_extra(*_sizes_of(A)),
             attributes=0x11808020,
         ),
         "AES-256": archive(*AE2, policy=OPENING),
@@ -323,8 +322,8 @@ FAMILIES = {
         "PHPZipStreamer: ZIP64 and no descriptor": unread(
             "unzip",
             by(
-                replace(A, local_extra=zip64_extra(*sizes_of(A))),
-                replace(B, local_extra=zip64_extra(*sizes_of(B))),
+                replace(A, local_extra=zip64_extra(*_sizes_of(A))),
+                replace(B, local_extra=zip64_extra(*_sizes_of(B))),
                 warnings="dd-absent",
                 flags=8,
                 local={**BOTH_SENTINELS, "needed": 45},
@@ -411,7 +410,7 @@ FAMILIES = {
                     file,
                     local=BOTH_SENTINELS,
                     central=BOTH_SENTINELS,
-                    extra=zip64_extra(*sizes_of(file)),
+                    extra=zip64_extra(*_sizes_of(file)),
                 )
                 for file in (A, B)
             )
@@ -423,7 +422,7 @@ FAMILIES = {
             replace(
                 A,
                 central={"compressed_size": SENTINEL},
-                extra=zip64_extra(sizes_of(A)[1]),
+                extra=zip64_extra(_sizes_of(A)[1]),
                 local_extra=b"",
             )
         ),
@@ -431,7 +430,7 @@ FAMILIES = {
             replace(
                 A,
                 central={**BOTH_SENTINELS, "offset": SENTINEL, "disk": 0xFFFF},
-                extra=extra(1, struct.pack("<QQQI", *sizes_of(A), 0, 0)),
+                extra=extra(1, struct.pack("<QQQI", *_sizes_of(A), 0, 0)),
                 local_extra=b"",
             )
         ),

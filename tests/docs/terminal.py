@@ -65,7 +65,6 @@ class Terminal:
         os.close(self._master)
 
     def run(self, command: str, seconds: float) -> Answer:
-        """Type a command, answer its questions, and return how it ended."""
         os.write(self._commands, f"{command}\n".encode())
         deadline = time.monotonic() + seconds
         text, answered, line = "", 0, 0

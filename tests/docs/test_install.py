@@ -11,8 +11,7 @@ from tests.docs.commands import ROOT
 from tests.support.bare import run_program
 
 
-def call(command: Path, folder: Path, *words: str) -> str:
-    """Run an installed command in `folder`, which has its runs, too; return what it printed."""
+def _call(command: Path, folder: Path, *words: str) -> str:
     variables = {
         "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(folder),
@@ -22,22 +21,21 @@ def call(command: Path, folder: Path, *words: str) -> str:
     return run_program([command, *words], variables, folder)
 
 
-def check_listing(command: Path, folder: Path) -> None:
-    """Let a command tell its version and list an archive."""
+def _check_listing(command: Path, folder: Path) -> None:
     (folder / "a.zip").write_bytes(make_archive("archive.zip"))
-    assert call(command, folder, "--version") == f"s3unzip {s3unzip.__version__}\n"
-    listed = call(command, folder, "ls", "a.zip")
+    assert _call(command, folder, "--version") == f"s3unzip {s3unzip.__version__}\n"
+    listed = _call(command, folder, "ls", "a.zip")
     assert all(str(entry.name) in listed for entry in PLAIN)
 
 
 def test_the_wheel_works_alone(installed: Path, tmp_path: Path) -> None:
     """A listing, a run, a verify and a report page, in a folder with one archive."""
     command = installed / "s3unzip"
-    check_listing(command, tmp_path)
-    call(command, tmp_path, "run", "a.zip", "out", "-w", "1")
+    _check_listing(command, tmp_path)
+    _call(command, tmp_path, "run", "a.zip", "out", "-w", "1")
     assert (tmp_path / "out/a/docs/readme.txt").read_bytes() == b"Read me.\n" * 40
-    assert call(command, tmp_path, "verify", "a.zip", "out").split()[0] == "EQUAL"
-    assert call(command, tmp_path, "show", "latest", "--html").strip().endswith("report.html")
+    assert _call(command, tmp_path, "verify", "a.zip", "out").split()[0] == "EQUAL"
+    assert _call(command, tmp_path, "show", "latest", "--html").strip().endswith("report.html")
 
 
 def test_pipx_installs_it(uv: Path, wheel: Path, tmp_path: Path) -> None:
@@ -51,7 +49,7 @@ def test_pipx_installs_it(uv: Path, wheel: Path, tmp_path: Path) -> None:
     python: list[str | Path] = ["--python", sys.executable]
     pipx = [uv, "tool", "run", *python, "--from", "pipx==1.18.4", "pipx", "install", *python, wheel]
     run_program(pipx, os.environ | places)
-    check_listing(tmp_path / "bin" / "s3unzip", tmp_path)
+    _check_listing(tmp_path / "bin" / "s3unzip", tmp_path)
 
 
 def test_the_wheel_holds_the_package_only(wheel: Path) -> None:

@@ -18,7 +18,6 @@ from tests.support.zips import Entry, build
 
 @pytest.fixture
 def operator(pipeline: DeployedPipeline, tmp_path: Path) -> Program:
-    """Somebody at a terminal with the credentials of the account."""
     program = Program(tmp_path)
     program.variables |= pipeline.variables
     return program

@@ -39,8 +39,7 @@ from tests.support.zips import Entry, build
 SMALL = 100
 
 
-def write_huge(path: Path) -> dict[str, Content]:
-    """Write the archive; return its large members."""
+def _write_huge(path: Path) -> dict[str, Content]:
     files = mixed_files(8 * MIB)
     pairs = [files[at : at + 256 * KIB] + noise(256 * KIB, at) for at in range(0, 8 * MIB, MIB)]
     mixed = [b"".join(pairs)]
@@ -143,8 +142,7 @@ def executions(pipeline: DeployedPipeline) -> list[str]:
     return [execution["name"] for execution in found["executions"]]
 
 
-def records_of(pipeline: DeployedPipeline, run: str) -> list[str]:
-    """Return the names of a run's objects."""
+def _records_of(pipeline: DeployedPipeline, run: str) -> list[str]:
     prefix = f"runs/{run}/"
     listed = pipeline.client("s3").list_objects_v2(
         Bucket=pipeline.outputs["WorkBucket"], Prefix=prefix
@@ -165,7 +163,7 @@ def test_small_archive(
     assert head["Metadata"]["zip-crc32"] == f"{zlib.crc32(entries[3].content):08x}"
     assert head["ContentType"] == "application/json"
     assert executions(pipeline) == []
-    assert records_of(pipeline, report.run) == ["outcomes/batch-0000000.jsonl", "report.json"]
+    assert _records_of(pipeline, report.run) == ["outcomes/batch-0000000.jsonl", "report.json"]
     event = announced(report.run)
     assert event["detail-type"] == "Archive Extracted"
     assert event["detail"]["extracted"] == 80
@@ -200,7 +198,7 @@ def test_huge_members_go_through_the_state_machine(
 ) -> None:
     """Of an archive with ZIP64 in every field: scanned, extracted in slices, copied, settled."""
     path, key = tmp_path / "huge.zip", "huge.zip"
-    large = write_huge(path)
+    large = _write_huge(path)
     tuning = {"split_from": 8 * MIB, "segment_bytes": 4 * MIB, "part_bytes": 5 * MIB}
     tuning |= {"max_few_tasks": 0}
     with with_all_variables(pipeline, {Variable.TUNING.value: json.dumps(tuning)}):
@@ -260,7 +258,7 @@ def test_poison_member(pipeline: DeployedPipeline, how: str) -> None:
     assert [failure.key for failure in report.failures] == [f"poison-{how}/bad.txt"]
     found = set(pipeline.member_keys(f"poison-{how}/"))
     assert found == {f"poison-{how}/{name_of(e)}" for e in good}
-    assert {"run.json", "members.jsonl", "report.html"} <= set(records_of(pipeline, report.run))
+    assert {"run.json", "members.jsonl", "report.html"} <= set(_records_of(pipeline, report.run))
 
 
 def test_duplicate_events(pipeline: DeployedPipeline) -> None:

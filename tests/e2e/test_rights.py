@@ -99,18 +99,17 @@ RARE = {
 }
 
 
-def rights_of(function: str, statement: dict[str, Any]) -> Iterator[Right]:
-    """Yield the rights of the table that a statement gives to a function."""
-    for action in as_list(statement["Action"]):
+def _rights_of(function: str, statement: dict[str, Any]) -> Iterator[Right]:
+    for action in _as_list(statement["Action"]):
         if action.startswith("s3:"):
-            for resource in as_list(statement["Resource"]):
+            for resource in _as_list(statement["Resource"]):
                 yield Right(function, action, place_of(resource))
 
 
 def without_right(statement: dict[str, Any], right: Right) -> list[dict[str, Any]]:
     """Return a statement without one right, as two where it gives others on other resources."""
-    actions, resources = as_list(statement["Action"]), as_list(statement["Resource"])
-    if right not in rights_of(right.function, statement):
+    actions, resources = _as_list(statement["Action"]), _as_list(statement["Resource"])
+    if right not in _rights_of(right.function, statement):
         return [statement]
     there = [resource for resource in resources if place_of(resource) == right.place]
     parts = (
@@ -122,8 +121,7 @@ def without_right(statement: dict[str, Any], right: Right) -> list[dict[str, Any
     ]
 
 
-def as_list(value: Any) -> list[Any]:
-    """Return the actions or resources of a statement, which may be one without a list."""
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
@@ -159,7 +157,7 @@ def test_the_tried_rights_are_all_rights_of_the_template(assembly: Assembly) -> 
         if resource["Type"] == "AWS::IAM::Policy" and name.startswith("Functions"):
             function = name.removeprefix("Functions").split("Role")[0].lower()
             for statement in resource["Properties"]["PolicyDocument"]["Statement"]:
-                found.update(rights_of(function, statement))
+                found.update(_rights_of(function, statement))
     assert found == set(RIGHTS)
 
 
@@ -248,7 +246,7 @@ def _without(pipeline: DeployedPipeline, right: Right) -> Iterator[None]:
 
 
 def _rights(function: str, policy: dict[str, Any]) -> set[Right]:
-    return {right for one in policy["Statement"] for right in rights_of(function, one)}
+    return {right for one in policy["Statement"] for right in _rights_of(function, one)}
 
 
 def test_shipped_roles_are_enough(guarded: DeployedPipeline) -> None:
@@ -326,7 +324,7 @@ def without_action(pipeline: DeployedPipeline, function: str, action: str) -> It
         rest = [
             {**one, "Action": actions}
             for one in document["Statement"]
-            if (actions := [some for some in as_list(one["Action"]) if some != action])
+            if (actions := [some for some in _as_list(one["Action"]) if some != action])
         ]
         if rest:
             text = json.dumps({**document, "Statement": rest})

@@ -78,8 +78,7 @@ def submit(pipeline: DeployedPipeline, key: str, sender: str = "s3unzip.submit")
     send(pipeline, [json.dumps(event)])
 
 
-def withheld(pipeline: DeployedPipeline, key: str) -> list[str]:
-    """Return the results by which an archive was not opened, as the log names them."""
+def _withheld(pipeline: DeployedPipeline, key: str) -> list[str]:
     lines = [line for line in pipeline.logs().splitlines() if "archive is not opened" in line]
     records = [json.loads(line) for line in lines]
     return [record["scan"] for record in records if record["source"].endswith(f"/{key}")]
@@ -105,7 +104,7 @@ def test_an_archive_that_is_not_clean_is_not_opened(
     """It is counted, and the log names the archive, the result and the threats."""
     key = f"in/{status}.zip"
     scan(pipeline, key, _put(pipeline, key, b"text"), status)
-    await_value(pipeline, lambda: withheld(pipeline, key) == [status])
+    await_value(pipeline, lambda: _withheld(pipeline, key) == [status])
     wait_until_idle(pipeline)
     assert pipeline.find_run(key) is None
     assert pipeline.member_keys(f"{status}/") == []
@@ -138,7 +137,7 @@ def test_a_submitted_archive_needs_the_tag(pipeline: DeployedPipeline, status: s
     if status == CLEAN:
         assert pipeline.wait(key).verdict is Verdict.COMPLETED
     else:
-        await_value(pipeline, lambda: withheld(pipeline, key) == [status or "NOT_SCANNED"])
+        await_value(pipeline, lambda: _withheld(pipeline, key) == [status or "NOT_SCANNED"])
         assert pipeline.find_run(key) is None
     wait_until_idle(pipeline)
 

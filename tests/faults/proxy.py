@@ -89,7 +89,6 @@ class FaultProxy(HttpServer):
         self._rules = [(rule, {"seen": 0, "hit": 0}) for rule in rules]
 
     def take_records(self) -> list[Record]:
-        """Return the requests answered since the last time."""
         self.asked.clear()
         taken, self._records = self._records, []
         return taken

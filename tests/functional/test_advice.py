@@ -71,8 +71,7 @@ class Shop(NamedTuple):
         return set(self.s3.buckets["out"].objects)
 
 
-def codes_of(report: dict[str, Any]) -> set[str]:
-    """Return why a run or its members failed."""
+def _codes_of(report: dict[str, Any]) -> set[str]:
     return {*report.get("reasons", ()), report.get("reason", "")}
 
 
@@ -118,14 +117,13 @@ LIMITED = {code: archive for code, archive in LIMITED.items() if LIMITS in NAMED
 @pytest.mark.parametrize("code", SOFT)
 def test_lenient_makes_a_refusal_a_warning(shop: Shop, code: str) -> None:
     """The code refuses the archive or a member, and with the option it is a warning."""
-    assert code in codes_of(_extract(shop, SOFT[code]))
+    assert code in _codes_of(_extract(shop, SOFT[code]))
     report = _extract(shop, SOFT[code], LENIENT)
-    assert code not in codes_of(report)
+    assert code not in _codes_of(report)
     assert code in report["warnings"]
 
 
-def limit_of(archive: Archive) -> str:
-    """Return the limit that is another than the default."""
+def _limit_of(archive: Archive) -> str:
     limits = structs.asdict(archive.policy.limits)
     (name,) = [name for name, value in limits.items() if value != getattr(Limits(), name)]
     return name
@@ -135,10 +133,10 @@ def limit_of(archive: Archive) -> str:
 def test_a_limit_can_be_raised(shop: Shop, code: str) -> None:
     """The limit that the advice names refuses with its own code, and no more when it is raised."""
     archive = LIMITED[code]
-    name = limit_of(archive)
+    name = _limit_of(archive)
     for limits, is_refused in ((archive.policy.limits, True), (Limits(), False)):
         shop.program.variables[LIMITS] = json.dumps({name: getattr(limits, name)})
-        assert (code in codes_of(_extract(shop, archive))) == is_refused
+        assert (code in _codes_of(_extract(shop, archive))) == is_refused
 
 
 # Options
@@ -187,9 +185,9 @@ def test_an_option_helps(shop: Shop, trial: Trial) -> None:
     shop.program.add("archive.zip", *trial.entries)
     words = ("archive.zip", "--json")
     (report,) = shop.program.extract(*words, "out", *trial.typed.split()).lines
-    assert trial.code in {*codes_of(report), *report.get("warnings", ())}
+    assert trial.code in {*_codes_of(report), *report.get("warnings", ())}
     (again,) = shop.program.extract(*words, "again", *trial.advised.split()).ends(0).lines
-    left = codes_of(again)
+    left = _codes_of(again)
     if "--lenient" not in trial.advised:  # with it the warning stays
         left |= set(again.get("warnings", ()))
     assert trial.code not in left
@@ -237,7 +235,7 @@ def test_a_key_that_exists(shop: Shop, advised: str) -> None:
     old.parent.mkdir(parents=True)
     old.write_text("old")
     ended = shop.program.extract("a.zip", "out", "--on-conflict", "never", "--json")
-    assert codes_of(ended.lines[0]) == {"exists", ""}
+    assert _codes_of(ended.lines[0]) == {"exists", ""}
     assert shop.program.extract("a.zip", "out", *advised.split()).code == 0
     assert (old.read_text() == "old") == ("--prefix" in advised)
 
@@ -397,8 +395,7 @@ TRIED_ELSEWHERE = {
 }
 
 
-def names_tried(code: str) -> set[str]:
-    """Return the options, variables and commands that are tried for a code."""
+def _names_tried(code: str) -> set[str]:
     if code in TRIED_ELSEWHERE:
         path, test = TRIED_ELSEWHERE[code]
         assert f"def {test}(" in (Path(__file__).parents[1] / path).read_text("utf-8")
@@ -408,11 +405,11 @@ def names_tried(code: str) -> set[str]:
     if code in SOFT:
         names.add(LENIENT)
     if code in LIMITED:
-        names |= {LIMITS, limit_of(LIMITED[code])}
+        names |= {LIMITS, _limit_of(LIMITED[code])}
     return names | TRIED_HERE.get(code, set())
 
 
 @pytest.mark.parametrize("code", [code for code, names in NAMED.items() if names])
 def test_everything_that_advice_names_is_tried(code: str) -> None:
     """No help has an option, a variable or a command that nobody has typed."""
-    assert NAMED[code] - names_tried(code) == set()
+    assert NAMED[code] - _names_tried(code) == set()

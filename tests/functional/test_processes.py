@@ -27,8 +27,7 @@ def program(program: Program) -> Program:
     return program
 
 
-def shell(program: Program, command: str) -> tuple[int, str]:
-    """Run a command of a shell, in which ``s3unzip`` is the command line."""
+def _shell(program: Program, command: str) -> tuple[int, str]:
     script = f's3unzip() {{ "{sys.executable}" -m s3unzip.cli "$@"; }}; {command}'
     ended = program.start_as(["sh", "-c", script])
     return ended.code, ended.err
@@ -37,7 +36,7 @@ def shell(program: Program, command: str) -> tuple[int, str]:
 @pytest.mark.parametrize("streams", ["2>&-", ">&- 2>&- <&-", "2>/dev/full"])
 def test_closed_and_full_streams_do_no_harm(program: Program, streams: str) -> None:
     """A run does what it does, all of it, and ends with the verdict's code."""
-    assert shell(program, f"s3unzip run a.zip out -w 1 {streams}") == (0, "")
+    assert _shell(program, f"s3unzip run a.zip out -w 1 {streams}") == (0, "")
     assert len(program.files("out/a")) == MEMBERS
 
 
@@ -49,19 +48,19 @@ def test_closed_and_full_streams_do_no_harm(program: Program, streams: str) -> N
 def test_a_lost_output_is_told(program: Program, command: str, stream: str, reason: str) -> None:
     """The program prints one line and has a separate exit code."""
     said = f"s3unzip: standard output: {reason}; not all of it is written\n"
-    assert shell(program, f"s3unzip {command} {stream}") == (74, said)
+    assert _shell(program, f"s3unzip {command} {stream}") == (74, said)
 
 
 def test_an_output_that_nobody_reads_any_more(program: Program) -> None:
     """`ls | head` is no error."""
-    assert shell(program, "(s3unzip ls a.zip; echo $? >code) | true") == (0, "")
+    assert _shell(program, "(s3unzip ls a.zip; echo $? >code) | true") == (0, "")
     assert (program.folder / "code").read_text() == "0\n"
 
 
 @pytest.mark.skipif(not LINUX, reason="only Linux limits the memory of a process")
 def test_a_process_without_memory_is_told_in_plain_words(program: Program) -> None:
     """Out of memory in any process is never called an internal error."""
-    code, told = shell(program, "ulimit -v 600000; s3unzip run a.zip out -w 1")
+    code, told = _shell(program, "ulimit -v 600000; s3unzip run a.zip out -w 1")
     assert code == 0 or "memory" in told
 
 

@@ -165,8 +165,7 @@ class Refusing(MemoryBucket):
         return super().put(key, body, facts, if_absent=if_absent)
 
 
-def refusing(error: S3UnzipError) -> tuple[World, Refusing]:
-    """Return a world whose destination refuses some members, and which soon gives up."""
+def _refusing(error: S3UnzipError) -> tuple[World, Refusing]:
     bucket = Refusing(error)
     world = World(buckets=MemoryStores(out=bucket))
     world.tune(retry_seconds=1.0)
@@ -180,7 +179,7 @@ def _named(good: int, bad: int) -> list[Entry]:
 
 def test_a_missing_right_stops_the_run() -> None:
     """The first 403 stops it after a few requests; resume continues when it is mended."""
-    world, bucket = refusing(AccessDeniedError("s3:PutObject on out is missing"))
+    world, bucket = _refusing(AccessDeniedError("s3:PutObject on out is missing"))
     members = _named(10, 490)
     report = world.run(build(*members))
     assert (report.verdict, report.reason) == (Verdict.FAILED, "access-denied")
@@ -193,7 +192,7 @@ def test_a_missing_right_stops_the_run() -> None:
 
 def test_tasks_that_did_not_end() -> None:
     """When the retry budget is spent, the report has the store's words, and nothing is lost."""
-    world, bucket = refusing(ThrottledError("503 SlowDown of s3://out"))
+    world, bucket = _refusing(ThrottledError("503 SlowDown of s3://out"))
     report = world.run(build(*_named(1, 5)))
     assert (report.verdict, report.reason) == (Verdict.FAILED, "tasks-failed")
     assert str(report.message).endswith(" no outcome: 503 SlowDown of s3://out")
@@ -206,7 +205,7 @@ def test_tasks_that_did_not_end() -> None:
 @pytest.mark.parametrize("count", [1, MAX_REFUSALS + 5])
 def test_a_refused_member_fails_alone(count: int) -> None:
     """However many are refused: the store takes what it can."""
-    world, _ = refusing(StorageError("400 InvalidKey"))
+    world, _ = _refusing(StorageError("400 InvalidKey"))
     report = world.run(build(*_named(80, count)))
     assert (report.verdict, report.reason) == (Verdict.COMPLETED_WITH_ERRORS, None)
     assert (report.extracted, report.failed) == (80, count)
@@ -217,7 +216,7 @@ def test_a_refused_member_fails_alone(count: int) -> None:
 
 def test_a_store_that_refuses_all_ends_the_run() -> None:
     """A million members would be refused one by one."""
-    world, _ = refusing(StorageError("400 InvalidKey"))
+    world, _ = _refusing(StorageError("400 InvalidKey"))
     report = world.run(build(*_named(0, MAX_REFUSALS + 100)))
     assert (report.verdict, report.extracted) == (Verdict.FAILED, 0)
 
@@ -231,7 +230,7 @@ def test_a_store_that_refuses_all_ends_the_run() -> None:
 )
 def test_failed_members_again_meets_a_fault(error: S3UnzipError, reason: str, message: str) -> None:
     """It is FAILED with that reason, not COMPLETED_WITH_ERRORS with the old one."""
-    world, bucket = refusing(StorageError("400 InvalidKey"))
+    world, bucket = _refusing(StorageError("400 InvalidKey"))
     first = world.run(build(*_named(1, 1)))
     bucket.error = error
     report = world.resume(first.run, failed=True)

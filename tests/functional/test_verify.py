@@ -52,7 +52,6 @@ class Extracted:
         return self.world.out
 
     def written(self, *runs: str) -> WrittenObjects:
-        """Return what runs recorded, by default the only one."""
         records = [self.world.records(run) for run in runs or (self.report.run,)]
         return read_written(records, self.request.destination)
 

@@ -74,7 +74,7 @@ def run_local(data: bytes, chance: Random) -> bool:
 def run_codecs(data: bytes, chance: Random) -> bool:
     """Decode a stream of some method, whole and in steps: both must say the same."""
     method, policy = chance.choice(METHODS), chance.choice(POLICIES)
-    seeds = stream_seeds(method)
+    seeds = _stream_seeds(method)
     if chance.random() < 0.98:
         stream, content = chance.choice(seeds)
         data = mutate(stream, [other for other, _ in seeds], chance)
@@ -131,8 +131,7 @@ def _archive_seeds() -> list[bytes]:
 
 
 @cache
-def stream_seeds(method: int) -> list[tuple[bytes, bytes]]:
-    """Return streams of a method, each with its content."""
+def _stream_seeds(method: int) -> list[tuple[bytes, bytes]]:
     contents = (b"", b"x", b"text " * 400, bytes(100_000), Random(method).randbytes(3000))
     return [(compress(method, content), content) for content in contents]
 

@@ -43,8 +43,7 @@ def nudge_field(data: bytearray, others: list[bytes], chance: Random) -> None:
     data[at : at + length] = (value & (1 << 8 * length) - 1).to_bytes(length, "little")
 
 
-def truncate(data: bytearray, others: list[bytes], chance: Random) -> None:
-    """Cut the end, or the beginning, off."""
+def _truncate(data: bytearray, others: list[bytes], chance: Random) -> None:
     at = chance.randrange(len(data))
     if chance.random() < 0.5:
         del data[at:]
@@ -57,8 +56,7 @@ def _remove(data: bytearray, others: list[bytes], chance: Random) -> None:
     del data[at : at + chance.randrange(1, 40)]
 
 
-def repeat(data: bytearray, others: list[bytes], chance: Random) -> None:
-    """Repeat a slice, often a record, somewhere."""
+def _repeat(data: bytearray, others: list[bytes], chance: Random) -> None:
     records = _find_records(data) or [0]
     at = chance.choice(records)
     piece = data[at : at + chance.randrange(1, 200)]
@@ -74,16 +72,15 @@ def splice(data: bytearray, others: list[bytes], chance: Random) -> None:
     data[at : at + chance.choice((0, 0, 30, 46))] = other[start : start + chance.randrange(1, 400)]
 
 
-def overwrite(data: bytearray, others: list[bytes], chance: Random) -> None:
-    """Put random bytes over a short slice."""
+def _overwrite(data: bytearray, others: list[bytes], chance: Random) -> None:
     at = chance.randrange(len(data))
     length = chance.randrange(1, 9)
     data[at : at + length] = chance.randbytes(length)
 
 
 MUTATIONS: tuple[Mutation, ...] = (
-    _flip_bit, _flip_bit, set_field, set_field, nudge_field, nudge_field, truncate, _remove, repeat,
-    splice, overwrite,
+    _flip_bit, _flip_bit, set_field, set_field, nudge_field, nudge_field, _truncate, _remove,
+    _repeat, splice, _overwrite,
 )  # fmt: skip
 
 

@@ -40,5 +40,4 @@ def options(synthesized: Callable[[str], Synthesized]) -> Synthesized:
 
 @pytest.fixture(scope="session")
 def nested(synthesized: Callable[[str], Synthesized]) -> Synthesized:
-    """The template of an environment with nested archives and a password."""
     return synthesized("nested")

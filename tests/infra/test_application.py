@@ -91,8 +91,7 @@ def run_cdk(folder: Path, *words: str, **variables: str) -> str:
     return run_program([cdk, *words], {**make_machine(folder / "bin"), **variables}, checkout)
 
 
-def read_template(template: Path) -> dict[str, Any]:
-    """Return a template without the asset's hash and the CLI's metadata: each resource's path."""
+def _read_template(template: Path) -> dict[str, Any]:
     (staged,) = template.parent.glob("asset.*")
     text, digest = template.read_text(), staged.name.removeprefix("asset.")
     assert digest in text
@@ -121,7 +120,7 @@ def test_the_cli_builds_what_the_tests_build(
     assert built.stat().st_mtime_ns == before  # it is built once
     template = tmp_path / "checkout" / "cdk.out" / "s3unzip-prod.template.json"
     made = synthesize_once(tmp_path_factory, "told")
-    assert read_template(template) == read_template(made.template)
+    assert _read_template(template) == _read_template(made.template)
     assert '"MemorySize": 1769' in template.read_text()
     (staged,) = template.parent.glob("asset.*")
     assert list(staged.glob("numpy/_core/*-aarch64-linux-gnu.so"))

@@ -89,7 +89,7 @@ def test_headline_is_on_top(body: dict[str, Any]) -> None:
     dollars = _titled(body, "Dollars, estimated at us-east-1")["metrics"]
     lines = _titled(body, "Cost, estimated at us-east-1")["metrics"]
     assert set(dollars[0][0]["expression"].split(" + ")) == FUNCTIONS | {"requests", "runs"}
-    assert expressions(lines) == expressions(dollars[1:])
+    assert _expressions(lines) == _expressions(dollars[1:])
 
 
 def test_alarms_and_advice_follow(dev: Synthesized, body: dict[str, Any]) -> None:
@@ -178,7 +178,7 @@ def test_throttles_queues_and_executions(dev: Synthesized, body: dict[str, Any])
 
 def test_cost_is_priced_like_a_forecast(dev: Synthesized, body: dict[str, Any]) -> None:
     """Requests, functions and transitions have the prices of the estimate."""
-    rows = expressions(_titled(body, "Cost, estimated at us-east-1")["metrics"])
+    rows = _expressions(_titled(body, "Cost, estimated at us-east-1")["metrics"])
     second = dev.environment.functions.extract.memory / 1_024 * rates.PRICE_LAMBDA_GB_SECOND
     call = rates.PRICE_LAMBDA_REQUEST + 2 * rates.PRICE_STANDARD_TRANSITION
     logs = rates.LOG_BYTES + 2 * rates.TRANSITION_LOG_BYTES
@@ -207,8 +207,7 @@ def test_page_explains_every_tile(dev: Synthesized, body: dict[str, Any]) -> Non
     assert f"the {len(METRICS)} metrics" in page
 
 
-def expressions(rows: list[list[Any]]) -> dict[str, str]:
-    """Return the expressions among the rows of a widget by their labels."""
+def _expressions(rows: list[list[Any]]) -> dict[str, str]:
     return {row[-1]["label"]: row[-1]["expression"] for row in rows if "expression" in row[-1]}
 
 

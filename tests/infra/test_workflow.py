@@ -118,8 +118,7 @@ def test_retries(dev: Synthesized) -> None:
         assert sum(min(wait, full["MaxDelaySeconds"]) for wait in waits) / 2 >= 7_200, name
 
 
-def attempts_of(state: dict[str, Any]) -> int:
-    """Return how often a state is tried if each of its retriers is used up."""
+def _attempts_of(state: dict[str, Any]) -> int:
     return 1 + sum(int(retry["MaxAttempts"]) for retry in state["Retry"])
 
 
@@ -127,12 +126,12 @@ def test_a_history_is_bounded(dev: Synthesized) -> None:
     """An execution whose every retrier is used up in every round fits into its history."""
     states = _states_of(dev)
     plan, settle = (
-        ENTERED_AND_EXITED + ATTEMPT_EVENTS * attempts_of(states[name])
+        ENTERED_AND_EXITED + ATTEMPT_EVENTS * _attempts_of(states[name])
         for name in ("Plan", "Settle")
     )
-    item = ITEM_EVENTS + ATTEMPT_EVENTS * attempts_of(states["Extract"])
+    item = ITEM_EVENTS + ATTEMPT_EVENTS * _attempts_of(states["Extract"])
     inline = MAP_EVENTS + MAX_VALUES["max_few_tasks"] * item
-    distributed = MAP_EVENTS + MAP_RUN_EVENTS * attempts_of(states["Many tasks"])
+    distributed = MAP_EVENTS + MAP_RUN_EVENTS * _attempts_of(states["Many tasks"])
     rounds = INLINE_ROUNDS * inline + (EXECUTION_ROUNDS - INLINE_ROUNDS) * distributed
     choices = ENTERED_AND_EXITED * (EXECUTION_ROUNDS + 2)  # Planned?, and Next? of each round
     begun_and_ended = 2

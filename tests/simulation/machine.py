@@ -46,7 +46,6 @@ class Execution:
         self._world.scheduler.spawn(self._process, self._run)
 
     def stop(self) -> None:
-        """Stop it; what it has invoked goes on."""
         self._world.scheduler.kill(self._process)
         self._end("ABORTED")
 

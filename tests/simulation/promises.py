@@ -132,7 +132,6 @@ class Promises:
     # What functions do
 
     def task_begun(self, run: str, task: str) -> Attempt:
-        """Return what is on record of a task that an invocation begins to work on."""
         state = self._run(run)
         known = state.outcomes.get(task, {})
         finished = frozenset(key for key, status in known.items() if status != FAILED)
@@ -144,7 +143,6 @@ class Promises:
         self.must(told, "at the first such fault the task writes stop.json", error)
 
     def object_visible(self, key: str, body: bytes, etag: str, run: str, attempt: object) -> None:
-        """An object became visible at the destination, with the run that it names."""
         member = MemberFacts(key, body)
         state = self._run(run)
         fits = [one for one in state.versions if member in one.members]

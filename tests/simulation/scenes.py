@@ -38,14 +38,13 @@ class Stage:
         tuning: settings of the functions.
     """
 
-    def __init__(self, kind: int = PLAIN, rule: str = OVERWRITE, **tuning: float) -> None:
+    def __init__(self, kind: int = PLAIN, **tuning: float) -> None:
         rng = random.Random(7)
         faults = FaultPlan(rng)
         faults.left.clear()
-        self.world = World(Scheduler(rng), faults, Promises(rule, {}))
+        self.world = World(Scheduler(rng), faults, Promises(OVERWRITE, {}))
         self.services = Services(self.world)
         self._open = ExitStack()
-        self._rule = rule
         self._kind = kind
         self._tuning = tuning
 
@@ -54,7 +53,7 @@ class Stage:
         self._open.callback(gc.enable)
         self._open.callback(self.world.scheduler.close)
         self._open.enter_context(substituted(self.world.scheduler))
-        made = deployed(self.world, self.services, self._rule, self._kind, **self._tuning)
+        made = deployed(self.world, self.services, OVERWRITE, self._kind, **self._tuning)
         self._open.enter_context(made)
         return self
 
@@ -124,7 +123,6 @@ class Stage:
 
     @property
     def executions(self) -> list[Execution]:
-        """The executions that work on runs, in the order in which they were started."""
         return [one for one in self.services.executions.values() if "wait" not in one.given]
 
     def resume(self) -> None:

@@ -153,7 +153,6 @@ def _put_versions(world: World, recipes: Iterable[Recipe], services: Services) -
 
 
 def _put_same_stems(world: World, rng: random.Random, services: Services) -> None:
-    """Put archives of one name into several folders, in the same second."""
     recipes = [Recipe(10 + number, small=rng.choice((1, 3, 14))) for number in range(4)]
     for key, recipe in zip(SAME_STEM, recipes, strict=True):
         put = partial(put_archive, world, services, recipe, key, f"out/{key.removesuffix('.zip')}/")
@@ -187,7 +186,6 @@ def event_of(world: World, key: str) -> str:
 
 
 def _put_older(world: World, older: Mapping[str, bytes], recipes: Iterable[Recipe]) -> None:
-    """Put what lies at the destination before any run."""
     for key, body in older.items():
         metadata = {"zip-crc32": f"{crc32(body):08x}", "s3unzip-run": "older"}
         world.members.put(key, body, ObjectFacts("text/plain", metadata), if_absent=False)

@@ -81,7 +81,6 @@ class Services:
             world.scheduler.spawn(Process("queue"), partial(self._serve, self._messages[-1]))
 
     def _serve(self, message: Message) -> None:
-        """Hand a message to the intake function until it is deleted or a dead letter."""
         scheduler = self.world.scheduler
         for attempt in itertools.count(1):
             while scheduler.now < message.visible < math.inf:

@@ -76,7 +76,6 @@ class Condition:
         self._lock.__exit__()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Free the lock, wait to be notified, and take the lock again."""
         self._lock.__exit__()
         try:
             return self._waiters.wait(timeout)

@@ -78,7 +78,6 @@ class Account:
 
 @pytest.fixture(scope="module")
 def account() -> Iterator[Account]:
-    """An embedded AWS with its rules."""
     require_embedded_aws()
     with EmbeddedAws(variables={"SFN_WAIT_SCALE": "0.01"}) as running:
         yield Account(running)

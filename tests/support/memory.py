@@ -273,7 +273,6 @@ class MemorySource(ArchiveSource):
         found.facts.metadata.update(tags)
 
     def tags(self, location: Location, pin: Pin) -> dict[str, str]:
-        """Return the tags; they are kept as metadata."""
         found = self._find(location, pin)
         return {} if found is None else dict(found.facts.metadata)
 

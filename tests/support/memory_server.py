@@ -52,7 +52,6 @@ class Asked(servers.Asked):
 
     @property
     def facts(self) -> ObjectFacts:
-        """What goes beside the object's bytes."""
         metadata = {
             name.removeprefix(METADATA): value
             for name, value in self.headers.items()

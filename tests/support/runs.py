@@ -22,11 +22,10 @@ from s3unzip.model import (
     TaskKind,
     Verdict,
 )
-from s3unzip.planning.plan import Plan
 from s3unzip.pricing import Platform
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import KIB, Tuning
-from s3unzip.settling.loop import KnownArchive, Settled, begin, resume, settle
+from s3unzip.settling.loop import Settled, begin, resume, settle
 from s3unzip.stores import Stores
 from s3unzip.stores.clock import Clock
 from s3unzip.zip import Policy
@@ -117,11 +116,10 @@ class World:
         assert verdict in {None, report.verdict}, report
         return report
 
-    def run_request(self, request: Request, known: KnownArchive | None = None) -> Report:
-        """Extract what a request asks for, all anew."""
+    def run_request(self, request: Request) -> Report:
         plans: list[PlanSummary] = []
         self.buckets.forget_runs()
-        step = begin(request, self.context, known, planned=lambda plan: plans.append(plan.summary))
+        step = begin(request, self.context, planned=lambda plan: plans.append(plan.summary))
         report = self.finish(step)
         # The plan is told of once, if the archive is not refused, and every entry counts once.
         assert len(plans) == (report.verdict is not Verdict.REJECTED)
@@ -156,15 +154,14 @@ class World:
             step = settle(step.next, self.context)
         return step.report
 
-    def run_here(self, request: Request, planned: Callable[[Plan], None] | None = None) -> Report:
+    def run_here(self, request: Request) -> Report:
         """Extract what a request asks for as this machine does, after-success action included."""
-        return Machine(self.context).run(request, planned=planned)
+        return Machine(self.context).run(request)
 
     def resume_here(self, run: str, *, failed: bool = False) -> Report:
         return Machine(self.context).resume(run, failed=failed)
 
     def run_nested_here(self, report: Report) -> list[NestedRun]:
-        """Extract the archives inside; return what became of each."""
         return list(Machine(self.context).run_nested(report))
 
     def records(self, run: str) -> RunRecords:

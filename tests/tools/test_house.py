@@ -35,7 +35,6 @@ class Archive:
 
 @pytest.fixture(name="house")
 def fixture_house(tmp_path: Path) -> House:
-    """Measure a package of two modules and a page."""
     package = tmp_path / "functions" / "s3unzip"
     package.mkdir(parents=True)
     (package / "reader.py").write_text(READER)

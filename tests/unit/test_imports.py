@@ -126,8 +126,7 @@ def test_the_cores_offer_what_they_import(package: ModuleType) -> None:
     assert all(getattr(package, name) is not None for name in names - {"TYPE_CHECKING"})
 
 
-def typed_names(package: ModuleType) -> set[str]:
-    """Return the names that type checkers see: imported as themselves, or from below."""
+def _typed_names(package: ModuleType) -> set[str]:
     tree = ast.parse(inspect.getsource(package))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     names = {one.name for node in imports for one in node.names if one.asname == one.name}
@@ -138,7 +137,7 @@ def test_lists_exactly_its_public_names() -> None:
     """`__all__`, `dir` and type checkers name the same, and each name is there."""
     names: list[str] = vars(s3unzip)["__all__"]
     assert dir(s3unzip) == names
-    assert set(names) == typed_names(s3unzip)
+    assert set(names) == _typed_names(s3unzip)
     assert all(getattr(s3unzip, name) is not None for name in names)
 
 

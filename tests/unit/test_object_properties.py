@@ -28,18 +28,18 @@ OF_OTHER_BUCKETS = {
 LONGEST_RUN = "a" * 40 + "-" + "0" * 20
 
 
-def test_canned_acls_are_botocores() -> None:
-    """A canned ACL that AWS adds fails this test."""
-    shape = botocore.session.get_session().get_service_model("s3").shape_for("ObjectCannedACL")
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("ObjectCannedACL", set(CANNED_ACLS)),
+        ("StorageClass", set(STORAGE_CLASSES) | OF_OTHER_BUCKETS),
+    ],
+)
+def test_canned_acls_and_storage_classes_are_botocores(name: str, values: set[str]) -> None:
+    """A canned ACL or a storage class that AWS adds fails this test."""
+    shape = botocore.session.get_session().get_service_model("s3").shape_for(name)
     assert isinstance(shape, StringShape)
-    assert set(CANNED_ACLS) == set(shape.enum)
-
-
-def test_storage_classes_are_botocores() -> None:
-    """A storage class that AWS adds fails this test."""
-    shape = botocore.session.get_session().get_service_model("s3").shape_for("StorageClass")
-    assert isinstance(shape, StringShape)
-    assert set(STORAGE_CLASSES) | OF_OTHER_BUCKETS == set(shape.enum)
+    assert values == set(shape.enum)
 
 
 @pytest.mark.parametrize(

@@ -149,8 +149,7 @@ def extract(out: MemoryBucket, tuning: Tuning) -> tuple[World, Report]:
     return world, report
 
 
-def read_by_tasks(world: World, report: Report) -> int:
-    """Return how many bytes of the archive the tasks read."""
+def _read_by_tasks(world: World, report: Report) -> int:
     records = world.records(report.run)
     ended = records.read_outcomes(records.list_outcomes())
     return sum(found.report.bytes_read for _, found in ended if found is not None)
@@ -162,7 +161,7 @@ def test_part_checksums_that_are_right_save_the_reading(tuning: Tuning) -> None:
     world, report = extract(MemoryBucket(part_checksums=True), tuning)
     assert report.requests.part == 0
     assert report.requests.copy >= 13
-    assert read_by_tasks(world, report) < len(CONTENT) // 10
+    assert _read_by_tasks(world, report) < len(CONTENT) // 10
     assert report.bytes_out >= len(CONTENT)
     stored = world.out.head(KEY + "s.bin")
     assert stored is not None
@@ -174,7 +173,7 @@ def test_absent_part_checksums_are_computed_from_the_pinned_range(tuning: Tuning
     """Where the store gives no checksum the member is read once, and still not uploaded."""
     world, report = extract(MemoryBucket(part_checksums=False), tuning)
     assert report.requests.part == 0
-    assert len(CONTENT) <= read_by_tasks(world, report) < 1.1 * len(CONTENT)
+    assert len(CONTENT) <= _read_by_tasks(world, report) < 1.1 * len(CONTENT)
 
 
 @each_way

@@ -70,8 +70,7 @@ def test_a_signal_that_is_lost_until_the_end_ends_the_command(error: Exception |
         end()
 
 
-def wait_for_the_timer() -> bool:
-    """Return whether the timer has found that the exception is handled."""
+def _wait_for_the_timer() -> bool:
     return any(not signal.getitimer(signal.ITIMER_REAL)[1] for _ in looks())
 
 
@@ -85,9 +84,9 @@ def test_a_handled_signal_is_not_raised_again(with_another: bool) -> None:  # no
         except KeyboardInterrupt:
             try:
                 int("no number" if with_another else "1")
-                waited = wait_for_the_timer()
+                waited = _wait_for_the_timer()
             except ValueError:
-                waited = wait_for_the_timer()
+                waited = _wait_for_the_timer()
     assert waited
 
 
@@ -96,7 +95,7 @@ def record_finally(waited: list[bool]) -> None:
     try:
         signal.raise_signal(signal.SIGINT)
     finally:
-        waited.append(wait_for_the_timer())
+        waited.append(_wait_for_the_timer())
 
 
 def record_and_stop(waited: list[bool]) -> None:

@@ -12,8 +12,7 @@ from tests.support.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines
 from tests.unit.deflate.blocks import DYNAMIC, STORED, walk
 
 
-def boundaries(data: bytes) -> list[int]:
-    """Return the bits of the headers that may begin a segment."""
+def _boundaries(data: bytes) -> list[int]:
     return [block.start_bit for block in walk(data) if block.kind == DYNAMIC and not block.final]
 
 
@@ -23,14 +22,14 @@ def test_first_boundary_is_found(raw: bytes, encoder: str, place: int) -> None:
     """From any bit on, the first non-final dynamic block is found, as a plain reader says."""
     data = ENCODERS[encoder](raw)
     start = place % (8 * len(data))
-    wanted = next((bit for bit in boundaries(data) if bit >= start), None)
+    wanted = next((bit for bit in _boundaries(data) if bit >= start), None)
     assert find_boundary(data, start, 8 * len(data), at_end=True) == wanted
 
 
 def test_range_is_half_open() -> None:
     """The first bit of a search counts, the one that it stops at does not."""
     data = ENCODERS["zlib-6"](log_lines(14_000))
-    first, second, *_ = boundaries(data)[1:]
+    first, second, *_ = _boundaries(data)[1:]
     assert find_boundary(data, first, second + 1, at_end=True) == first
     assert find_boundary(data, first + 1, second + 1, at_end=True) == second
     assert find_boundary(data, first + 1, second, at_end=True) is None
@@ -53,7 +52,7 @@ def test_stream_within_the_stream_is_not_taken() -> None:
     data = ENCODERS["zlib-6"](inner + log_lines(8_000))
     assert [block.kind for block in walk(data)].count(STORED) > 20
     start = 8 * 10_000
-    wanted = next(bit for bit in boundaries(data) if bit >= start)
+    wanted = next(bit for bit in _boundaries(data) if bit >= start)
     assert wanted > 8 * (len(inner) - 50_000)
     assert find_boundary(data, start, 8 * len(data), at_end=True) == wanted
 
@@ -61,7 +60,7 @@ def test_stream_within_the_stream_is_not_taken() -> None:
 def test_truncated_stream_has_no_boundary_at_its_end() -> None:
     """Where the data ends in the middle of a block, no header is believed near it."""
     data = ENCODERS["zlib-6"](log_lines(8_000))
-    last = boundaries(data)[-1]
+    last = _boundaries(data)[-1]
     assert find_boundary(data[: last // 8 + 500], last, last + 1, at_end=True) is None
     assert find_boundary(data, last, last + 1, at_end=True) == last
 

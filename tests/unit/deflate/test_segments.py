@@ -36,8 +36,7 @@ from tests.unit.deflate.blocks import walk
 
 
 @cache
-def sample() -> tuple[bytes, bytes]:
-    """Return data of all kinds and a stream with many blocks of it."""
+def _sample() -> tuple[bytes, bytes]:
     raw = mixed([("words", 6_000), ("noise", 3_000), ("zeros", 4_000), ("echo", 9_000)], 5)
     return raw, ENCODERS["zlib-9-small-blocks"](raw)
 
@@ -64,7 +63,7 @@ def test_tail_resolves_to_the_output(raw: bytes, encoder: str, draw: st.DataObje
 
 def test_arrival_is_exact() -> None:
     """Of 4,000 stop bits in a row, just those of block headers are arrived at."""
-    _, data = sample()
+    _, data = _sample()
     headers = {block.start_bit for block in walk(data)}
     middle = 8 * (len(data) // 2)
     for stop in range(middle, middle + 4_000):
@@ -85,7 +84,7 @@ def test_stop_in_the_last_block_is_missed() -> None:
 @given(st.sets(st.integers(0, 12_000), max_size=30), st.integers(0, 2))
 def test_cuts_of_the_input_change_nothing(cuts: set[int], which: int) -> None:
     """With any pieces of input, a scan gives the same value."""
-    _, data = sample()
+    _, data = _sample()
     blocks = walk(data)
     start, stop = [
         (0, blocks[9].start_bit),
@@ -110,7 +109,7 @@ def test_extreme_ratio_stays_in_bounded_pieces() -> None:
 
 def test_end_of_the_stream_is_told_to_the_byte() -> None:
     """Bytes after the stream are no part of it, wherever the input is cut."""
-    raw, data = sample()
+    raw, data = _sample()
     blocks = walk(data)
     for cuts in ((), (len(data) - 1,), (len(data),), (len(data) + 3,), range(30_000)):
         arrival = scan(data + b"rubbish", 0, None, cuts).arrival
@@ -130,7 +129,7 @@ def test_end_of_the_stream_is_told_to_the_byte() -> None:
 )
 def test_broken_streams_are_values(later: bytes, code: str, *, has_stop: bool) -> None:
     """Input that ends too early, or bits that are not deflate, give a finding."""
-    _, data = sample()
+    _, data = _sample()
     stop = walk(data)[-1].start_bit
     work = SegmentScan(0, stop if has_stop else None)
     for piece in (data[:1_000], later[: -(-stop // 8) - 1_000]):
@@ -177,7 +176,7 @@ def test_scans_survive_their_bytes(*, raw: bytes, encoder: str, at: int, whole: 
 
 def test_other_bytes_are_refused() -> None:
     """Bytes that are no record of this kind end as one clear error."""
-    _, data = sample()
+    _, data = _sample()
     packed = scan(data, walk(data)[9].start_bit, None).to_bytes()
     linked = LinkedSegment(0, None, Span(0, 9), b"", 0, 9).to_bytes()
     for other in (b"", b"{}\n", data, linked, packed[:-1], packed[:-3] + b"abc", packed + b"x"):
@@ -185,9 +184,7 @@ def test_other_bytes_are_refused() -> None:
             ScannedSegment.from_bytes(other)
 
 
-def reader(data: bytes, chunk: int = 1 << 20) -> Callable[[Span], list[bytes]]:
-    """Return what reads spans of a stream in chunks of one size."""
-
+def _reader(data: bytes, chunk: int = 1 << 20) -> Callable[[Span], list[bytes]]:
     def read(span: Span) -> list[bytes]:
         at = range(span.start, span.stop, chunk)
         return [data[one : min(one + chunk, span.stop)] for one in at]
@@ -196,12 +193,12 @@ def reader(data: bytes, chunk: int = 1 << 20) -> Callable[[Span], list[bytes]]:
 
 
 def _scans_of(data: bytes, layout: Segmentation) -> list[ScannedSegment]:
-    every = (scan_segment(layout, segment, reader(data)) for segment in range(layout.count))
+    every = (scan_segment(layout, segment, _reader(data)) for segment in range(layout.count))
     return [scan for scan in every if scan is not None]
 
 
 def _extract(data: bytes, segment: LinkedSegment, chunk: int = 1 << 20) -> bytes:
-    return b"".join(inflate_segment(segment, reader(data, chunk)(segment.span)))
+    return b"".join(inflate_segment(segment, _reader(data, chunk)(segment.span)))
 
 
 @settings(max_examples=60, deadline=None)
@@ -301,7 +298,7 @@ def test_stream_at_the_very_end_deceives_the_search_alone() -> None:
     size = len(inner).to_bytes(2, "little")
     data = head + size + bytes(byte ^ 0xFF for byte in size) + inner
     layout = Segmentation(len(data), len(head) + 4)
-    assert locate(layout, 1, reader(data)) == 8 * layout.distance
+    assert locate(layout, 1, _reader(data)) == 8 * layout.distance
     scans = _scans_of(data, layout)
     assert len(scans) == 2
     (segment,) = link_segments(scans, len(data))

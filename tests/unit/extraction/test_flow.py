@@ -13,7 +13,7 @@ from s3unzip.extraction.batch import Window
 from s3unzip.extraction.put_pool import PutPool
 from s3unzip.extraction.stream import stream_member
 from s3unzip.extraction.uploads import UploadGoneError, begin_upload, complete_once, finish_upload
-from s3unzip.model import Options, Part, Status
+from s3unzip.model import Part, Status
 from s3unzip.runs.step import TaskAttempt
 from s3unzip.settling.loop import begin as begin_run
 from s3unzip.stores.ahead import map_ahead, read_ahead
@@ -142,8 +142,8 @@ CONTENT = log_lines(60_000)
 BIG = zips.Entry("big", CONTENT, zips.DEFLATE)
 
 
-def _begin(world: World, entry: zips.Entry = BIG, options: Options | None = None) -> TaskAttempt:
-    step = begin_run(world.request(zips.build(entry), options), world.context)
+def _begin(world: World, entry: zips.Entry = BIG) -> TaskAttempt:
+    step = begin_run(world.request(zips.build(entry)), world.context)
     (task,) = step.next.tasks
     return TaskAttempt(world.records(step.next.run).read_plan().run, task, world.context)
 

@@ -119,8 +119,7 @@ def test_a_prefix_must_be_the_archives_own(
         _check(destination, Options(key_template=template), tmp_path)
 
 
-def fail(found: Sequence[ListedObject]) -> bool:
-    """Be asked where nobody should."""
+def _fail(found: Sequence[ListedObject]) -> bool:
     raise AssertionError(found)
 
 
@@ -128,7 +127,7 @@ def test_nothing_is_asked_where_nothing_is_extra(world: World) -> None:
     """The caller hears only of what is there."""
     report = world.run(TWO_MEMBERS)
     world.out.put("elsewhere/x", b"", FACTS, if_absent=False)
-    cleared = clear_extra(report, world.context, fail)
+    cleared = clear_extra(report, world.context, _fail)
     assert cleared.requests.list > report.requests.list  # the second report counts the LIST
     assert cleared.requests.delete == report.requests.delete
     assert cleared.verdict is Verdict.COMPLETED
@@ -140,5 +139,5 @@ def test_records_that_lack_a_member_delete_nothing(world: World) -> None:
     report = world.run(TWO_MEMBERS)
     wrong = replace(report, extracted=report.extracted + 1)
     with pytest.raises(ServiceFaultError, match="do not have all members"):
-        clear_extra(wrong, world.context, fail)
+        clear_extra(wrong, world.context, _fail)
     assert len(world.out.objects) == 2

@@ -66,7 +66,6 @@ class Folder:
         self.request = Request(parse_source(str(archive)), parse_destination(str(folder / "out")))
 
     def machine(self, opening: OpenContext | None = None) -> Machine:
-        """Return a machine with a worker that is this process, and two that are others."""
         context = self.open_context(LocalClock(), self.shown)
         return Machine(context, Workers(3, context, opening or self.open_context))
 
@@ -90,7 +89,6 @@ class Openings:
     def __call__(
         self, clock: LocalClock, progress: Progress, ask: AskForKeys | None = None
     ) -> Context:
-        """Return a context in this process."""
         if os.getpid() != self.program:
             return self.elsewhere(clock, progress, ask)
         for _ in looks():

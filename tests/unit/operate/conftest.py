@@ -12,8 +12,6 @@ from tests.unit.operate.site import Site
 
 @pytest.fixture
 def deploy(account: Account, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Site]:
-    """A function that deploys the environment dev with variables of its own."""
-
     def make(**variables: str) -> Site:
         account.deploy(**variables)
         for name, value in account.variables.items():

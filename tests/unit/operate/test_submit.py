@@ -60,7 +60,6 @@ class Shell:
             self.site.account.put(key, body)
 
     def queued(self) -> list[str]:
-        """Take the messages out of the queue; return the keys that they are about."""
         account = self.site.account
         messages = account.receive(account.variables["S3UNZIP_QUEUE_URL"])
         assert {one["source"] for one in messages} <= {"s3unzip.submit"}
@@ -307,8 +306,6 @@ def routed(deploy: Callable[..., Site], monkeypatch: pytest.MonkeyPatch) -> Site
 
 @pytest.fixture
 def typed(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """A function that types a command and returns what it prints."""
-
     def run(*words: str) -> str:
         capsys.readouterr()  # what the functions logged
         with pytest.raises(SystemExit):

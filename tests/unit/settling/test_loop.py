@@ -135,8 +135,7 @@ def test_another_version_than_the_one_named_is_a_verdict(world: World) -> None:
     assert world.contents() == {}
 
 
-def report_failure(world: World, run: str, began: float, ended: float) -> Report:
-    """Report an execution that ended without a verdict; return the report on record then."""
+def _report_failure(world: World, run: str, began: float, ended: float) -> Report:
     stop = Stop(Verdict.FAILED, "execution-failed", f"aborted at {ended:.0f}")
     settled = settle_failed(FailedExecution(run, stop, began, ended), world.context)
     assert settled is not None
@@ -150,16 +149,16 @@ def test_the_report_of_a_failed_execution_replaces_no_better_and_no_newer_one(wo
     world.tune(batch_members=10)
     step = begin(world.request(ARCHIVE), world.context)
     run = step.next.run
-    first = report_failure(world, run, 10, 20)
+    first = _report_failure(world, run, 10, 20)
     assert (first.verdict, first.reason, first.missing) == ("FAILED", "execution-failed", 20)
     assert (first.message, first.finished) == ("aborted at 20", 20)
     run_task(world.records(run).read_plan().run, step.next.tasks[0], world.context)
-    second = report_failure(world, run, 30, 40)
+    second = _report_failure(world, run, 30, 40)
     assert (second.message, second.missing) == ("aborted at 40", 10)
-    assert report_failure(world, run, 10, 20) == second
+    assert _report_failure(world, run, 10, 20) == second
     ended = world.resume(run)
     assert ended.verdict is Verdict.COMPLETED
-    assert report_failure(world, run, 50, ended.finished + 60) == ended
+    assert _report_failure(world, run, 50, ended.finished + 60) == ended
 
 
 def test_a_direct_run_is_resumed_by_its_report(world: World) -> None:
@@ -263,13 +262,12 @@ def test_failed_members_are_done_again_only_from_their_archive(world: World) -> 
     objects.update(kept)
     step = resume(report.run, world.context, failed=True)
     world.records(report.run).write_stop(Stop(Verdict.FAILED, "access-denied", "no right"))
-    assert world.finish(settle_reopened(step, world)).verdict is Verdict.FAILED
+    assert world.finish(_settle_reopened(step, world)).verdict is Verdict.FAILED
     ended = world.resume(report.run)
     assert (ended.verdict, ended.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
 
 
-def settle_reopened(step: Settled, world: World) -> Settled:
-    """Settle a round in which no task has begun."""
+def _settle_reopened(step: Settled, world: World) -> Settled:
     assert step.next.reopened
     return settle(step.next, world.context)
 

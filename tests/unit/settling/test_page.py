@@ -53,8 +53,7 @@ class Elements(HTMLParser):
         self.texts.setdefault(tag, []).append("".join(self._open.pop()))
 
 
-def spell(value: str) -> str:
-    """Return a hostile name as the page spells it."""
+def _spell(value: str) -> str:
     return "".join(f"\\u{ord(c):04x}" if c in "\0\n\r\u2028\u2029\u202e" else c for c in value)
 
 
@@ -62,7 +61,7 @@ def test_hostile_names_are_text_and_whole() -> None:
     """Names that attack the page arrive letter by letter, and add no element of their own."""
     elements = Elements(page(failing(hostile_failures(8))))
     keys = [text for text in elements.texts["th"] if text.startswith("import/")]
-    assert all(spell(name) in key for key, name in zip(keys, HOSTILE, strict=True))
+    assert all(_spell(name) in key for key, name in zip(keys, HOSTILE, strict=True))
     assert {"script", "img", "iframe"} & {tag for tag, _ in elements.seen} == {"script"}
     assert len(elements.texts["script"]) == 1
 
@@ -158,10 +157,9 @@ COMMANDS = {
 }
 
 
-def failed(
+def _failed(
     *codes: str, source: Location = SOURCE, options: Options | None = None, members: int = 6
 ) -> Report:
-    """Return the report of a run with `members` that failed for each code."""
     return Report(
         run="run-1",
         verdict=Verdict.COMPLETED_WITH_ERRORS,
@@ -176,7 +174,7 @@ def failed(
 @pytest.mark.parametrize("code", sorted(CHECKS.keys() | OTHER.keys()))
 def test_advice_and_next_command_agree(code: str) -> None:
     """Of every code: what the advice names is what is offered, and nothing else is."""
-    offered, advice = next_command(failed(code)), explain(code).advice
+    offered, advice = next_command(_failed(code)), explain(code).advice
     assert offered is not None
     found = find_help(code)
     if found in COMMANDS:
@@ -208,21 +206,21 @@ def test_the_next_command_follows_from_the_reason(
     codes: tuple[str, ...], here: str, there: str
 ) -> None:
     """On this machine and in an environment, whose password is in a secret."""
-    assert next_command(failed(*codes)) == f"s3unzip {here}"
-    assert next_command(failed(*codes), "dev") == f"s3unzip {there}"
+    assert next_command(_failed(*codes)) == f"s3unzip {here}"
+    assert next_command(_failed(*codes), "dev") == f"s3unzip {there}"
 
 
 def test_how_the_stores_are_reached() -> None:
     """A new run needs the options again, a run that is continued only its environment does."""
     options = "--endpoint-url http://s3.local:9000 --profile 'a b'"
-    assert next_command(failed("encrypted"), None, REACHED) == (
+    assert next_command(_failed("encrypted"), None, REACHED) == (
         f"s3unzip {RUN_AGAIN} {options} --password-file FILE"
     )
-    assert next_command(failed("store-refused"), None, REACHED) == "s3unzip resume run-1 --failed"
-    assert next_command(failed("store-refused"), "dev", REACHED) == (
+    assert next_command(_failed("store-refused"), None, REACHED) == "s3unzip resume run-1 --failed"
+    assert next_command(_failed("store-refused"), "dev", REACHED) == (
         f"s3unzip resume run-1 --failed --env dev {options}"
     )
-    changed = msgspec.structs.replace(failed(), verdict=Verdict.SOURCE_CHANGED)
+    changed = msgspec.structs.replace(_failed(), verdict=Verdict.SOURCE_CHANGED)
     assert next_command(changed, None, REACHED) == f"s3unzip {RUN_AGAIN} {options}"
 
 
@@ -231,13 +229,13 @@ def test_how_the_stores_are_reached() -> None:
 )
 def test_a_useless_next_command_is_not_printed(options: Options) -> None:
     """No password that was given helps, and nobody types a thousand names: failures are shown."""
-    assert next_command(failed("encrypted", options=options)) == "s3unzip show run-1 --failures"
+    assert next_command(_failed("encrypted", options=options)) == "s3unzip show run-1 --failures"
 
 
 def test_failures_that_the_report_names_need_no_command() -> None:
     """The report names five members of each reason; only more than these are worth a list."""
-    assert next_command(failed("crc-mismatch", members=5)) is None
-    assert next_command(failed("crc-mismatch", members=6)) == "s3unzip show run-1 --failures"
+    assert next_command(_failed("crc-mismatch", members=5)) is None
+    assert next_command(_failed("crc-mismatch", members=6)) == "s3unzip show run-1 --failures"
 
 
 def test_all_options_are_repeated() -> None:
@@ -260,7 +258,7 @@ def test_all_options_are_repeated() -> None:
             "GLACIER_IR", "no-store", {"*": "a/b"}, {"m": "1"}, {"t": "2"}, "private"
         ),
     )
-    assert repeat_command(failed(options=options)) == (
+    assert repeat_command(_failed(options=options)) == (
         "s3unzip run 's3://in/my archive.zip' s3://out/to/ --on-conflict never "
         "--key-template 'a b/{member}' --include '*.csv' --include x --exclude y "
         "--strip-components 1 --member n --limit 3 --lenient --encoding cp437 --as-gzip suffix "

@@ -247,8 +247,7 @@ class Dripping:
             yield bytes(min(self._size, want.stop - start))
 
 
-def dripping(clock: ManualClock, size: int) -> ArchiveView:
-    """Return an archive of a GB of which `size` bytes come each ten seconds."""
+def _dripping(clock: ManualClock, size: int) -> ArchiveView:
     return ArchiveView([Dripping(clock, size)], [10**9])
 
 
@@ -256,7 +255,7 @@ def test_a_store_that_sends_less_than_the_floor_is_given_up() -> None:
     """Bytes that come too slowly end a read as silence does: when the budget is spent."""
     clock = ManualClock()
     with pytest.raises(ServiceFaultError, match="fewer than 1,024 a second") as fault:
-        Calls(clock, 60.0, 4).read(dripping(clock, 100), ByteRange(0, 10**9))
+        Calls(clock, 60.0, 4).read(_dripping(clock, 100), ByteRange(0, 10**9))
     assert fault.value.gave_up
     assert 60.0 < clock.slept <= 90.0
 
@@ -267,7 +266,7 @@ def test_a_body_that_comes_too_slowly_is_read_on_without_a_gap() -> None:
     faults = FaultBudget(60.0)
     size = 0
     for data in Calls(clock, 60.0, 4, faults=faults).stream(
-        dripping(clock, 100), ByteRange(0, 1000)
+        _dripping(clock, 100), ByteRange(0, 1000)
     ):
         faults.note_success("source", "get", clock.now())
         size += len(data)
@@ -277,5 +276,5 @@ def test_a_body_that_comes_too_slowly_is_read_on_without_a_gap() -> None:
 def test_a_store_that_sends_as_much_as_the_floor_is_read_to_the_end() -> None:
     """A slow line is no fault, however long the read takes."""
     clock = ManualClock()
-    assert len(Calls(clock, 60.0, 4).read(dripping(clock, 10_240), ByteRange(0, 10**6))) == 10**6
+    assert len(Calls(clock, 60.0, 4).read(_dripping(clock, 10_240), ByteRange(0, 10**6))) == 10**6
     assert clock.slept > 900.0

@@ -18,8 +18,7 @@ OPENING = Policy(password=SECRET)
 TEXT = b"The quick brown fox. " * 40
 
 
-def codes_of(raw: bytes, policy: Policy) -> set[str | None]:
-    """Return the codes of the one member of `raw`, in any cuts."""
+def _codes_of(raw: bytes, policy: Policy) -> set[str | None]:
     results = [extract(raw, policy, cut) for cut in (Cut(), Cut(7), Cut(1))]
     assert all(len(result.members) == 1 for result in results)
     return {result.members[0].code for result in results}

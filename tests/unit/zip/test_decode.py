@@ -26,18 +26,13 @@ NAMES = {
 }  # fmt: skip
 
 
-def _member_of(
-    method: int, data: bytes, content: bytes, *, size: int | None = None, flags: int | None = None
-) -> Member:
+def _member_of(method: int, data: bytes, content: bytes, *, flags: int | None = None) -> Member:
     flags = (2 if method == LZMA else 0) if flags is None else flags
-    size, crc32 = len(content) if size is None else size, zlib.crc32(content)
-    return Member(
-        0, "m", None, 0, 100 + len(data), len(data), size, crc32, method, flags, None, None
-    )
+    sums = len(data), len(content), zlib.crc32(content)
+    return Member(0, "m", None, 0, 100 + len(data), *sums, method, flags, None, None)
 
 
-def decode(member: Member, data: bytes, step: int, policy: Policy | None = None) -> bytes:
-    """Decode in steps, checking that no piece is too long."""
+def _decode(member: Member, data: bytes, step: int, policy: Policy | None = None) -> bytes:
     decoder = MemberDecoder(member, policy or Policy())
     pieces = []
     for start in range(0, len(data), step):
@@ -48,13 +43,12 @@ def decode(member: Member, data: bytes, step: int, policy: Policy | None = None)
     return b"".join(pieces)
 
 
-def code_of(member: Member, data: bytes, policy: Policy | None = None) -> set[str | None]:
-    """Return the code by which a member fails: whole, in steps, byte by byte."""
+def _code_of(member: Member, data: bytes, policy: Policy | None = None) -> set[str | None]:
     codes: set[str | None] = set()
     for step in (0, len(data) or 1, 7, 1):
         try:
             if step:
-                decode(member, data, step, policy)
+                _decode(member, data, step, policy)
             else:
                 decode_whole(member, data, policy or Policy())
             codes.add(None)
@@ -76,7 +70,7 @@ def test_round_trip(method: int, content: bytes) -> None:
     member = _member_of(method, data, content)
     assert decode_whole(member, data, Policy()) == content
     for step in (len(data) or 1, 4096, *([1] if len(data) < 20_000 else [])):
-        assert decode(member, data, step) == content
+        assert _decode(member, data, step) == content
 
 
 def test_stored_is_not_copied() -> None:
@@ -91,8 +85,8 @@ def test_trailing_bytes(method: int, spare: int) -> None:
     """Bytes after the stream fail the member, and are ignored by a lenient policy."""
     data = compress(method, TEXT) + b"\x01" * spare
     member = _member_of(method, data, TEXT)
-    assert code_of(member, data) == {"compressed-trailing-bytes"}
-    assert code_of(member, data, Policy(lenient=True)) == {None}
+    assert _code_of(member, data) == {"compressed-trailing-bytes"}
+    assert _code_of(member, data, Policy(lenient=True)) == {None}
 
 
 @by_packed
@@ -103,7 +97,7 @@ def test_bomb_stays_small(method: int) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(MemberError):
-            decode(member, data, len(data))
+            _decode(member, data, len(data))
         with pytest.raises(MemberError):
             decode_whole(member, data, Policy())
         assert tracemalloc.get_traced_memory()[1] < 20 * MIB
@@ -121,17 +115,17 @@ def test_window_is_bounded(method: int) -> None:
         stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
         data, memory = stream.compress(content) + stream.flush(), MIB
     policy = Policy(limits=Limits(decoder_memory=memory))
-    assert code_of(_member_of(method, data, content), data[:300], policy) == {"memory-bound"}
+    assert _code_of(_member_of(method, data, content), data[:300], policy) == {"memory-bound"}
 
 
 def test_lzma_of_known_size_with_a_marker() -> None:
     """A marker at the end of a stream whose size is known is no corruption."""
     for content in (b"", TEXT):
         data = compress(LZMA, content)
-        assert code_of(_member_of(LZMA, data, content, flags=0), data) == {None}
+        assert _code_of(_member_of(LZMA, data, content, flags=0), data) == {None}
         data += b"\x09\x04\x05" * 50
         member = _member_of(LZMA, data, content, flags=0)
-        assert code_of(member, data, Policy(lenient=True)) == {None}
+        assert _code_of(member, data, Policy(lenient=True)) == {None}
 
 
 def test_feeding_too_little_is_found() -> None:
@@ -175,7 +169,7 @@ def test_streams_one_after_the_other(method: int) -> None:
     member = _member_of(method, data, b"one two")
     assert decode_whole(member, data, Policy()) == b"one two"
     for step in (1, 2, 3, 7, 50):
-        assert decode(member, data, step) == b"one two"
+        assert _decode(member, data, step) == b"one two"
 
 
 @pytest.mark.parametrize("method", [BZIP2, XZ])
@@ -184,21 +178,21 @@ def test_a_stream_may_end_far_inside_of_what_came(method: int) -> None:
     contents = [Random(seed).randbytes(40_000) for seed in (1, 2)]
     data = b"".join(compress(method, content) for content in contents)
     member = _member_of(method, data, b"".join(contents))
-    assert decode(member, data, len(data)) == b"".join(contents)
+    assert _decode(member, data, len(data)) == b"".join(contents)
 
 
 def test_deflate_may_begin_with_blocks_that_hold_nothing() -> None:
     """More empty blocks than one call takes yield nothing, and the content follows."""
     empty = bytes.fromhex("000000ffff") * 30_000  # stored blocks of no byte (RFC 1951, 3.2.4)
     data = empty + compress(DEFLATE, TEXT)
-    assert decode(_member_of(DEFLATE, data, TEXT), data, len(data)) == TEXT
+    assert _decode(_member_of(DEFLATE, data, TEXT), data, len(data)) == TEXT
 
 
 def test_xz_needs_more_than_its_dictionary() -> None:
     """The limit is for the dictionary; what liblzma needs besides is added."""
     data = lzma.compress(TEXT, preset=0)  # 256 KiB
     policy = Policy(limits=Limits(decoder_memory=1 * MIB))
-    assert decode(_member_of(XZ, data, TEXT), data, len(data), policy) == TEXT
+    assert _decode(_member_of(XZ, data, TEXT), data, len(data), policy) == TEXT
 
 
 @pytest.mark.parametrize("method", CHAINED, ids=NAMES.get)
@@ -207,12 +201,12 @@ def test_bytes_after_a_stream_must_be_a_stream(method: int) -> None:
     first, *_, last = (part for part in CHAINED[method] if any(part))
     for tail in (b"x", b"BZx and more", b"\xfd7zXX and more", b"\0\0\0"):
         data = first + tail
-        assert code_of(_member_of(method, data, b"one "), data) == {"compressed-trailing-bytes"}
+        assert _code_of(_member_of(method, data, b"one "), data) == {"compressed-trailing-bytes"}
     data = first + last[:-3]
-    codes = code_of(_member_of(method, data, b"one two"), data)
+    codes = _code_of(_member_of(method, data, b"one two"), data)
     assert codes <= {"stream-truncated", "size-mismatch"}
     data = first + last
-    assert code_of(_member_of(method, data, b"one "), data) == {"size-overrun"}
+    assert _code_of(_member_of(method, data, b"one "), data) == {"size-overrun"}
 
 
 @pytest.mark.parametrize("method", CHAINED, ids=NAMES.get)
@@ -236,8 +230,7 @@ DEFLATED = compress(DEFLATE, TEXT)
 LONGER = {"compressed_size": len(DEFLATED) + 1}
 
 
-def convert(member: Member, data: bytes, step: int = 999, *, trust_crc: bool = False) -> bytes:
-    """Return the gzip file of a member whose bytes come in pieces of `step`."""
+def _convert(member: Member, data: bytes, step: int = 999, *, trust_crc: bool = False) -> bytes:
     maker = GzipMember(member, Policy(lenient=True), trust_crc=trust_crc)
     pieces = (data[start : start + step] for start in range(0, len(data), step))
     return b"".join(bytes(piece) for piece in maker.decode(pieces))
@@ -248,7 +241,7 @@ def test_deflate_stays_as_it_is(*, trust_crc: bool) -> None:
     """The stream of the archive is the stream of the file, with the content's size and CRC-32."""
     data = compress(DEFLATE, TEXT)
     member = replace(_member_of(DEFLATE, data, TEXT), mtime=1_700_000_000)
-    file = convert(member, data, trust_crc=trust_crc)
+    file = _convert(member, data, trust_crc=trust_crc)
     assert gzip.decompress(file) == TEXT
     assert file[10:-8] == data
     assert struct.unpack("<II", file[-8:]) == (zlib.crc32(TEXT), len(TEXT))
@@ -262,7 +255,7 @@ def test_deflate_stays_as_it_is(*, trust_crc: bool) -> None:
 )
 def test_the_time_of_a_gzip_file_is_the_members(mtime: int | None, stored: int) -> None:
     """The seconds of the archive are those of the file; 0 stands for no time (RFC 1952)."""
-    file = convert(replace(_member_of(STORED, TEXT, TEXT), mtime=mtime), TEXT)
+    file = _convert(replace(_member_of(STORED, TEXT, TEXT), mtime=mtime), TEXT)
     assert struct.unpack("<I", file[4:8]) == (stored,)
 
 
@@ -273,7 +266,7 @@ def test_other_methods_become_stored_blocks(method: int, size: int) -> None:
     content = NOISE[:size]
     data = compress(method, content)
     member = _member_of(method, data, content)
-    file = convert(member, data, step=70_000)
+    file = _convert(member, data, step=70_000)
     assert gzip.decompress(file) == content
     assert len(file) == gzip_length(member)
 
@@ -283,7 +276,7 @@ def test_blocks_do_not_depend_on_the_pieces(size: int, step: int) -> None:
     """However the bytes come, the file has the announced length and the content."""
     content = NOISE[:size]
     member = _member_of(STORED, content, content)
-    file = convert(member, content, step)
+    file = _convert(member, content, step)
     assert gzip.decompress(file) == content
     assert len(file) == gzip_length(member)
 
@@ -309,5 +302,5 @@ def test_a_damaged_deflate_stream_makes_no_gzip_file(
     """The stream is inflated and compared; its length also where the CRC-32 is trusted."""
     member = replace(_member_of(DEFLATE, DEFLATED, TEXT), **declared)
     with pytest.raises(MemberError) as error:
-        convert(member, data, trust_crc=trust_crc)
+        _convert(member, data, trust_crc=trust_crc)
     assert error.value.finding.code == code

@@ -89,8 +89,7 @@ def _place(
     return DirectoryLocation(start, stop, count, prefix, stop + 22, held=b"")
 
 
-def read_in_cuts(directory: bytes, count: int, cuts: list[int]) -> tuple[object, ...]:
-    """Read a directory cut at `cuts`; return all that was found, or the code of a refusal."""
+def _read_in_cuts(directory: bytes, count: int, cuts: list[int]) -> tuple[object, ...]:
     reader = DirectoryReader(_place(directory, count), Policy())
     edges = [0, *sorted(cut % (len(directory) + 1) for cut in cuts), len(directory)]
     try:
@@ -114,9 +113,9 @@ def read_in_cuts(directory: bytes, count: int, cuts: list[int]) -> tuple[object,
 def test_cut_anywhere(parts: list[bytes], cuts: list[int], tail: bytes) -> None:
     """Any cuts, and one byte at a time, give the same, also where the directory is broken."""
     directory = b"".join(parts) + tail
-    whole = read_in_cuts(directory, len(parts), [])
-    assert read_in_cuts(directory, len(parts), cuts) == whole
-    assert read_in_cuts(directory, len(parts), list(range(len(directory)))) == whole
+    whole = _read_in_cuts(directory, len(parts), [])
+    assert _read_in_cuts(directory, len(parts), cuts) == whole
+    assert _read_in_cuts(directory, len(parts), list(range(len(directory)))) == whole
 
 
 def _read_one(entry: Entry, start: int = 1 << 43, prefix: int = 5) -> Index:
@@ -235,8 +234,7 @@ def test_a_member_ends_before_the_directory(prefix: int) -> None:
 MANY = [Entry(f"folder/file-{number:04}", b"x" * 50) for number in range(300)]
 
 
-def locate(raw: bytes, tail_length: int) -> tuple[DirectoryLocation, list[ByteRange]]:
-    """Locate the directory of `raw`; return it and the ranges asked for."""
+def _locate(raw: bytes, tail_length: int) -> tuple[DirectoryLocation, list[ByteRange]]:
     asked: list[ByteRange] = []
 
     def read(want: ByteRange) -> bytes:
@@ -251,10 +249,10 @@ def locate(raw: bytes, tail_length: int) -> tuple[DirectoryLocation, list[ByteRa
 def test_every_tail_length_agrees(*, zip64: bool, prefix: bytes) -> None:
     """However short the tail, the location is the same, and missing bytes are asked for once."""
     raw = build(*MANY[:3], shape=Shape(zip64=zip64, prefix=prefix, comment=b"a comment"))
-    whole, asked = locate(raw, len(raw))
+    whole, asked = _locate(raw, len(raw))
     assert asked == []
     for length in range(len(raw)):
-        location, asked = locate(raw, length)
+        location, asked = _locate(raw, length)
         held = raw[max(whole.start, len(raw) - length) : max(whole.stop, len(raw) - length)]
         assert location.held == raw[location.missing.stop : location.stop]
         assert len(location.held) == len(held)
@@ -269,7 +267,7 @@ def test_count_of_65535_without_zip64() -> None:
         Entry("a"), shape=Shape(directory_tail=bytes(65_535 * 46), eocd={"entries": 65_535,
         "disk_entries": 65_535})
     )  # fmt: skip
-    location, _ = locate(raw, 1000)
+    location, _ = _locate(raw, 1000)
     assert location.entries == 65_535
 
 
@@ -284,7 +282,7 @@ def test_two_end_records_are_refused_at_the_first() -> None:
     """The offset is that of the first in the archive, however short the tail."""
     raw = b"x" * 100 + build(shape=Shape(comment=build()))
     with pytest.raises(RejectedError) as caught:
-        locate(raw, len(raw))
+        _locate(raw, len(raw))
     assert (caught.value.finding.code, caught.value.finding.offset) == ("multiple-eocd", 100)
 
 

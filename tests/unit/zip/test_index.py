@@ -37,9 +37,8 @@ def _index_of(*entries: Entry, policy: Policy | None = None, shape: Shape | None
     return read_index(build(*entries, shape=shape), policy or Policy(), Cut())
 
 
-def index_through(raw: bytes, selection: Selection, policy: Policy | None = None) -> Index:
-    """Settle an archive's index with this selection."""
-    policy = policy or Policy()
+def _index_through(raw: bytes, selection: Selection) -> Index:
+    policy = Policy()
     location = drive(
         locate_directory(raw, len(raw), policy), lambda want: raw[want.start : want.stop]
     )
@@ -80,11 +79,10 @@ def test_keys_decide_what_is_a_duplicate() -> None:
     raw = build(Entry("x/a"), Entry("y/a"))
     assert len(_index_of(Entry("x/a"), Entry("y/a")).members) == 2
     with pytest.raises(RejectedError, match="duplicate-name"):
-        index_through(raw, Selection(last_part))
+        _index_through(raw, Selection(_last_part))
 
 
-def last_part(path: str) -> str:
-    """Return a key that leaves out the folders."""
+def _last_part(path: str) -> str:
     return path.rpartition("/")[2]
 
 
@@ -118,7 +116,7 @@ def test_a_header_that_is_listed_twice_is_a_duplicate() -> None:
         (2, 32, 68),
         (3, 68, 100),
     ]
-    index = index_through(raw, Selection(selects="a".__ne__))
+    index = _index_through(raw, Selection(selects="a".__ne__))
     assert [m.path for m in index.selected] == ["0", "1"]
     assert read_index(listed_twice("d/"), Policy(), Cut()).warnings == {"dup-directory": 1}
     for policy in (Policy(), Policy(lenient=True)):  # two headers that share bytes with others
@@ -133,9 +131,13 @@ COLLIDING = (Entry("x/a"), Entry("y/a"), Entry("a"), Entry("A"), Entry("a/b"), E
     ("selection", "selected", "warnings"),
     [
         (Selection(selects="x/a".__eq__), ["x/a"], {}),
-        (Selection(last_part, selects=("x/a", "A").__contains__), ["x/a", "A"], {"case-collision"}),
-        (Selection(last_part, limit=1), ["x/a"], {}),
-        (Selection(last_part, reserved="a", selects="b".__lt__), ["x/a", "y/a"], None),
+        (
+            Selection(_last_part, selects=("x/a", "A").__contains__),
+            ["x/a", "A"],
+            {"case-collision"},
+        ),
+        (Selection(_last_part, limit=1), ["x/a"], {}),
+        (Selection(_last_part, reserved="a", selects="b".__lt__), ["x/a", "y/a"], None),
         (Selection(limit=4), ["x/a", "y/a", "a", "A"], {"case-collision"}),
         (Selection(limit=0), [], {}),
         (
@@ -152,9 +154,9 @@ def test_members_that_are_not_selected_collide_with_nothing(
     raw = build(*COLLIDING)
     if warnings is None:
         with pytest.raises(RejectedError, match="duplicate-name"):
-            index_through(raw, selection)
+            _index_through(raw, selection)
         return
-    index = index_through(raw, selection)
+    index = _index_through(raw, selection)
     assert [m.path for m in index.selected] == selected
     assert set(index.warnings) == set(warnings)
     assert index.excluded == len(COLLIDING) - len(selected)
@@ -164,15 +166,15 @@ def test_members_that_are_not_selected_collide_with_nothing(
 
 def test_failures_that_are_not_selected_do_not_count() -> None:
     """A member that fails by the directory alone is excluded as any other."""
-    index = index_through(build(*COLLIDING), Selection(selects="b".__ne__))
+    index = _index_through(build(*COLLIDING), Selection(selects="b".__ne__))
     assert (len(index.failures), index.excluded) == (0, 1)
-    index = index_through(build(*COLLIDING), Selection(selects="b".__eq__))
+    index = _index_through(build(*COLLIDING), Selection(selects="b".__eq__))
     assert ([f.finding.code for f in index.failures], index.excluded) == (["encrypted"], 5)
 
 
 def test_key_length_counts_the_prefix() -> None:
     """The key's length is judged, not the name's."""
-    index = index_through(build(Entry("a" * 1020)), Selection("stem/".__add__))
+    index = _index_through(build(Entry("a" * 1020)), Selection("stem/".__add__))
     assert [f.finding.code for f in index.failures] == ["key-too-long"]
 
 
@@ -235,7 +237,7 @@ def test_normalising_is_bounded() -> None:
 def test_the_marker_is_reserved() -> None:
     """No member takes the key of the run's marker, in any case, nor a key below it."""
     raw = build(*map(Entry, ["_SUCCESS", "_success", "_SUCCESS/x", "_SUCCESS.txt", "a/_SUCCESS"]))
-    index = index_through(raw, Selection(reserved="_SUCCESS"))
+    index = _index_through(raw, Selection(reserved="_SUCCESS"))
     assert [m.path for m in index.members] == ["_SUCCESS.txt", "a/_SUCCESS"]
     assert {f.finding.code for f in index.failures} == {"name-reserved"}
     assert len(read_index(raw, Policy(), Cut()).members) == 5
@@ -294,14 +296,14 @@ def test_raw_names_are_kept_as_they_are() -> None:
 def test_selected_members() -> None:
     """What is selected has its own length, places, slices and sums, in the archive's order."""
     raw = build(Entry("a", b"1"), Entry("b.json", b"22"), Entry("d.json", b"4444"))
-    chosen = index_through(raw, Selection(selects=lambda path: path.endswith(".json"))).selected
+    chosen = _index_through(raw, Selection(selects=lambda path: path.endswith(".json"))).selected
     assert [one.path for one in chosen] == ["b.json", "d.json"]
     assert (len(chosen), chosen[-1].path) == (2, "d.json")
     assert [one.path for one in chosen[1:]] == ["d.json"]
     with pytest.raises(IndexError):
         chosen[2]
     assert (chosen.size, chosen.compressed_size) == (6, 6)
-    nothing = index_through(raw, Selection(limit=0)).selected
+    nothing = _index_through(raw, Selection(limit=0)).selected
     assert (len(nothing), list(nothing), nothing.size) == (0, [], 0)
 
 

@@ -61,8 +61,7 @@ def compressed(*sizes: int) -> list[MacFile]:
     ]
 
 
-def check_member(archive: Sparse, file: MacFile, member: Member) -> list[str]:
-    """Check that a member's size, its local header and its descriptor are the right ones."""
+def _check_member(archive: Sparse, file: MacFile, member: Member) -> list[str]:
     assert member.compressed_size == file.compressed_size
     assert member.has_size(file.size)
     assert member.size == file.size or file.method == DEFLATE
@@ -100,7 +99,7 @@ def test_every_member_is_at_its_place(
     headers = [at for at, piece in archive.pieces.items() if piece.startswith(b"PK\3\4")]
     assert [member.offset for member in index.members] == headers
     for file, member in zip(files, index.members, strict=True):
-        assert check_member(archive, file, member) == ["dd-absent"] * (not file.has_descriptor)
+        assert _check_member(archive, file, member) == ["dd-absent"] * (not file.has_descriptor)
     assert set(index.warnings) == ({"offsets-wrapped"} if archive.size >= WRAP else set())
 
 
@@ -109,22 +108,20 @@ def test_a_directory_at_the_last_offset_of_32_bits() -> None:
     files = _stored(WRAP - 1 - 30 - 5 - 16 - 16)
     archive = build_mac(*files)
     assert archive.size > WRAP
-    assert check_member(archive, files[0], _read_mac(archive).members[0]) == []
+    assert _check_member(archive, files[0], _read_mac(archive).members[0]) == []
 
 
 TWO = _stored(BIG, 5)
 THREE = _stored(10, BIG, 10)
 
 
-def hide_header(archive: Sparse, number: int) -> Sparse:
-    """Overwrite the signature of a local header."""
+def _hide_header(archive: Sparse, number: int) -> Sparse:
     headers = [at for at, piece in archive.pieces.items() if piece.startswith(b"PK\3\4")]
     archive.pieces[headers[number]] = b"XX" + archive.pieces[headers[number]][2:]
     return archive
 
 
-def repeat_header(archive: Sparse, number: int, distance: int) -> Sparse:
-    """Write a local header at another place, too."""
+def _repeat_header(archive: Sparse, number: int, distance: int) -> Sparse:
     headers = [at for at, piece in archive.pieces.items() if piece.startswith(b"PK\3\4")]
     archive.pieces[headers[number] + distance] = archive.pieces[headers[number]]
     return archive
@@ -133,11 +130,11 @@ def repeat_header(archive: Sparse, number: int, distance: int) -> Sparse:
 @pytest.mark.parametrize(
     ("archive", "code"),
     [
-        (hide_header(build_mac(*TWO), 1), "offsets-unproven"),
-        (hide_header(build_mac(*THREE), 0), "offsets-unproven"),
-        (hide_header(build_mac(*THREE), 2), "offsets-unproven"),
-        (repeat_header(build_mac(*TWO), 1, -WRAP), "offsets-unproven"),
-        (repeat_header(build_mac(*TWO), 0, WRAP), "offsets-unproven"),
+        (_hide_header(build_mac(*TWO), 1), "offsets-unproven"),
+        (_hide_header(build_mac(*THREE), 0), "offsets-unproven"),
+        (_hide_header(build_mac(*THREE), 2), "offsets-unproven"),
+        (_repeat_header(build_mac(*TWO), 1, -WRAP), "offsets-unproven"),
+        (_repeat_header(build_mac(*TWO), 0, WRAP), "offsets-unproven"),
         (build_mac(*THREE, headers=(2, 1, 0)), "offsets-unproven"),
         (build_mac(*_stored(WRAP, 1, 1), headers=(0, 2, 1)), "offsets-unproven"),
         (build_mac(dataclasses.replace(THREE[0], before=WRAP), shift=-WRAP), "prefix-unadjusted"),
@@ -176,35 +173,33 @@ def test_a_long_member_needs_its_descriptor(change: dict[str, Any]) -> None:
     file = MacFile("big", BIG, **change)
     archive = build_mac(file, *_stored(5))
     with pytest.raises(MemberError, match="size-unproven"):
-        check_member(archive, file, _read_mac(archive).members[0])
+        _check_member(archive, file, _read_mac(archive).members[0])
 
 
 def test_a_stream_that_grew_keeps_its_size() -> None:
     """Deflate may be longer than its content: that alone is no sign of 4 GiB more."""
     file = MacFile("a", 4_000_000, filled=5_000_000, method=DEFLATE)
-    assert member_of(file).size == 4_000_000
-    assert member_of(dataclasses.replace(file, size=4_000)).size == WRAP + 4_000
+    assert _member_of(file).size == 4_000_000
+    assert _member_of(dataclasses.replace(file, size=4_000)).size == WRAP + 4_000
 
 
-def decode(member: Member, data: bytes, policy: Policy) -> MemberDecoder:
-    """Decode a member and keep nothing."""
+def _decode(member: Member, data: bytes, policy: Policy) -> MemberDecoder:
     decoder = MemberDecoder(member, policy)
     for _ in decoder.decode([data]):
         pass
     return decoder
 
 
-def member_of(file: MacFile) -> Member:
-    """Return the one member of an archive."""
+def _member_of(file: MacFile) -> Member:
     return _read_mac(build_mac(file)).members[0]
 
 
 def test_a_wrapped_size_is_proved_by_the_data() -> None:
     """4 GiB more than declared are right; with another size, CRC-32 or limit they are not."""
     file = deflated("a", WRAP + 7)
-    member = member_of(file)
+    member = _member_of(file)
     assert member.is_wrapped
-    decoder = decode(member, file.data or b"", Policy())
+    decoder = _decode(member, file.data or b"", Policy())
     assert decoder.size == WRAP + 7
     assert decoder.warnings == ["size-wrapped"]
     small = Policy(limits=replace(Limits(), member_size=GIB))
@@ -215,7 +210,7 @@ def test_a_wrapped_size_is_proved_by_the_data() -> None:
         (replace(member, size=7), "bomb-wrapped-size", small),
     ):
         with pytest.raises(MemberError, match=code):
-            decode(wrong, file.data or b"", policy)
+            _decode(wrong, file.data or b"", policy)
 
 
 @pytest.mark.parametrize(
@@ -230,4 +225,4 @@ def test_a_wrapped_size_is_proved_by_the_data() -> None:
 )
 def test_which_sizes_may_be_wrapped(change: dict[str, object], is_wrapped: bool) -> None:  # noqa: FBT001
     """Only a deflated member whose bytes can stand for 4 GiB more may declare too little."""
-    assert member_of(dataclasses.replace(deflated("a", WRAP), **change)).is_wrapped == is_wrapped  # type: ignore[arg-type]
+    assert _member_of(dataclasses.replace(deflated("a", WRAP), **change)).is_wrapped == is_wrapped  # type: ignore[arg-type]
