@@ -26,13 +26,11 @@ quick as before the burst. `burst.small_over_alone` is its time over its time be
 `S3UNZIP_BENCH_BURST=20` makes the burst smaller.
 """
 
-import io
 import json
 import os
 import re
 import tempfile
 import time
-import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -43,6 +41,7 @@ from bench.everyday import time_direct_run
 from bench.measure import median, print_figure, print_step
 from embedded.deploy import start_aws, synthesize
 from embedded.pipeline import DeployedPipeline
+from tests.support.zips import DEFLATE, Entry, build
 
 ARCHIVES = int(os.environ.get("S3UNZIP_BENCH_BURST", "200"))
 WORKERS = 4
@@ -63,11 +62,11 @@ DURATION = re.compile(r"^REPORT RequestId: \S+\tDuration: (\d+) ms", re.MULTILIN
 
 def make_archive(name: str) -> bytes:
     """Return an archive of `TASKS` tasks; each name gives another one."""
-    body = io.BytesIO()
-    with zipfile.ZipFile(body, "w", zipfile.ZIP_DEFLATED) as archive:
-        for member in range(TASKS * MEMBERS):
-            archive.writestr(f"{member}.json", json.dumps({"archive": name, "member": member}))
-    return body.getvalue()
+    documents = (
+        json.dumps({"archive": name, "member": number}).encode()
+        for number in range(TASKS * MEMBERS)
+    )
+    return build(*(Entry(f"{n}.json", text, DEFLATE) for n, text in enumerate(documents)))
 
 
 @dataclass(frozen=True, slots=True)

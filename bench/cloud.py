@@ -4,13 +4,11 @@ MiniStack shares the machine with its functions. So these figures show the overh
 not the performance of AWS.
 """
 
-import io
 import json
 import os
 import sys
 import tempfile
 import time
-import zipfile
 from pathlib import Path
 
 from bench.measure import RUNS, median, print_figure, print_step, run_command
@@ -20,6 +18,7 @@ from infra.bundle import Target, build_bundle, find_python, find_uv
 from infra.cdk_cli import COMMAND
 from s3unzip.model import Verdict
 from s3unzip.settings import PROCESS_VARIABLES, Variable
+from tests.support.zips import DEFLATE, Entry, build
 
 MEMBERS = int(os.environ.get("S3UNZIP_BENCH_MEMBERS", "50000"))
 TASKS = int(os.environ.get("S3UNZIP_BENCH_TASKS", "10000"))  # in one Distributed Map
@@ -29,12 +28,16 @@ ONE_EACH = {"batch_members": 1, "max_workers": 8, "max_direct_members": 0}
 
 def make_archive(members: int) -> bytes:
     """Return an archive of `members` JSON documents of about 400 bytes."""
-    body = io.BytesIO()
-    with zipfile.ZipFile(body, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for number in range(members):
-            text = json.dumps({"number": number, "values": list(range(number % 100))})
-            archive.writestr(f"documents/{number % 97:02}/{number:07}.json", text)
-    return body.getvalue()
+    documents = (
+        json.dumps({"number": number, "values": list(range(number % 100))}).encode()
+        for number in range(members)
+    )
+    return build(
+        *(
+            Entry(f"documents/{number % 97:02}/{number:07}.json", text, DEFLATE)
+            for number, text in enumerate(documents)
+        )
+    )
 
 
 def _measure_demo() -> None:

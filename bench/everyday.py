@@ -25,6 +25,7 @@ from embedded.deploy import start_aws, synthesize
 from embedded.pipeline import DeployedPipeline
 from s3unzip.model import Location, Pin, Report, Request, Verdict, decode
 from s3unzip.run_ids import run_id
+from tests.support.zips import DEFLATE, Entry, build
 
 MEMBERS = 5
 REPEATS = 11
@@ -56,12 +57,11 @@ def handler(event, context):
 
 def make_archive(number: int) -> bytes:
     """Return an archive of five JSON documents; each number is another one."""
-    body = io.BytesIO()
-    with zipfile.ZipFile(body, "w", zipfile.ZIP_DEFLATED) as archive:
-        for member in range(MEMBERS):
-            text = json.dumps({"archive": number, "member": member, "values": list(range(200))})
-            archive.writestr(f"{member}.json", text)
-    return body.getvalue()
+    documents = (
+        json.dumps({"archive": number, "member": member, "values": list(range(200))}).encode()
+        for member in range(MEMBERS)
+    )
+    return build(*(Entry(f"{n}.json", text, DEFLATE) for n, text in enumerate(documents)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,7 @@ from msgspec.structs import replace
 from bench.archives import ArchiveFile, Content, deflate_whole, inflate_once, log_lines, mixed_files
 from bench.measure import print_figure, print_step
 from s3unzip.context import Context, Progress
-from s3unzip.deflate import Span, cut, inflate_segment, link_segments
-from s3unzip.deflate.splitting import locate, scan_segment
+from s3unzip.deflate import Span, cut, inflate_segment, link_segments, locate, scan_segment
 from s3unzip.local.machine import Machine
 from s3unzip.local.workers import Workers
 from s3unzip.model import Location, Part, Pin, Request

@@ -11,8 +11,7 @@ from pathlib import Path
 from random import Random
 
 from s3unzip.errors import ArchiveError, RejectedError
-from s3unzip.zip import Limits, Member, Policy
-from s3unzip.zip.decode import MemberDecoder, decode_whole
+from s3unzip.zip import Limits, Member, MemberDecoder, Policy, decode_whole
 from tests.corpus.core import Cut, extract_member, read_index
 from tests.corpus.families import ARCHIVES
 from tests.corpus.larger import read_labels

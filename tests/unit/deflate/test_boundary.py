@@ -5,9 +5,8 @@ import zlib
 
 from hypothesis import given, settings, strategies as st
 
-from s3unzip.deflate import Segmentation, Span, cut
+from s3unzip.deflate import Segmentation, Span, cut, locate
 from s3unzip.deflate.boundary import LOOKAHEAD, READ_BYTES, find_boundary
-from s3unzip.deflate.splitting import locate
 from tests.support.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines
 from tests.unit.deflate.blocks import DYNAMIC, STORED, walk
 

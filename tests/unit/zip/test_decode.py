@@ -13,8 +13,7 @@ from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from s3unzip.errors import MemberError
-from s3unzip.zip import Limits, Member, Policy
-from s3unzip.zip.as_gzip import GzipMember, gzip_length
+from s3unzip.zip import GzipMember, Limits, Member, Policy, gzip_length
 from s3unzip.zip.decode import PIECE_LENGTH, MemberDecoder, decode_whole
 from tests.support.zips import BZIP2, DEFLATE, DEFLATE64, LZMA, METHODS, STORED, XZ, ZSTD, compress
 

@@ -15,6 +15,7 @@ from s3unzip.zip import (
     Index,
     Limits,
     Member,
+    MemberDecoder,
     OpenedMember,
     Policy,
     close_member,
@@ -23,7 +24,6 @@ from s3unzip.zip import (
     locate_directory,
     open_member,
 )
-from s3unzip.zip.decode import MemberDecoder
 from tests.support.mac_zips import GIB, WRAP, MacFile, Sparse, build_mac, deflate_zeros, deflated
 from tests.support.zips import DEFLATE
 
