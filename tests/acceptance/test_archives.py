@@ -1,6 +1,8 @@
-"""The archives of the acceptance set: valid, the same each time, and never whole in memory."""
+"""The archives of the acceptance set, never whole in memory; and its calls of the command line."""
 
 import io
+import signal
+import threading
 import tracemalloc
 import zipfile
 
@@ -12,8 +14,11 @@ from acceptance.cases import (
     Published,
     published_archive,
 )
+from acceptance.site import Mismatch, Site
+from s3unzip.cli.terminal import Stopping
 from s3unzip.settings import GIB, MIB
 from tests.support.encrypting import encrypt_aes
+from tests.support.servers import Asked, HttpServer, Reply
 
 
 def _read(archive: Archive) -> zipfile.ZipFile:
@@ -59,3 +64,24 @@ def test_encryption_is_winzips(version: int) -> None:
     (data,) = sealed.content.chunks
     assert data == encrypt_aes(plain, b"password")
     assert bool(sealed.content.crc32) is (version == 1)
+
+
+def test_an_exit_code_that_no_case_expects() -> None:
+    """The row of the case has it, with what the command said."""
+    with pytest.raises(Mismatch, match=r"ls: exit code 6: s3unzip: .*no-such\.zip"):
+        Site.call("ls", "no-such.zip")
+
+
+def test_ctrl_c_during_a_command_ends_the_set() -> None:
+    """The command ends as it does alone, and the set with it."""
+
+    def interrupt(_: Asked) -> Reply:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        return Reply(404)
+
+    def call(url: str) -> None:
+        with Stopping().like_ctrl_c():
+            Site.call("ls", f"{url}/a.zip")
+
+    with HttpServer(interrupt) as server, pytest.raises(KeyboardInterrupt):
+        call(server.url)

@@ -5,11 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 from s3unzip.aws import extract, intake, plan, settle
-from tests.simulation.faults import Fault
 from tests.simulation.promises import ViolationError
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.threads import Event
-from tests.simulation.world import World
+from tests.simulation.world import Fault, World
 from tests.support.contexts import Invocation
 
 Json = dict[str, Any]

@@ -15,14 +15,13 @@ from typing import Self
 
 from s3unzip.errors import AccessDeniedError
 from tests.simulation.archives import KEY, PREFIX, Recipe
-from tests.simulation.faults import FaultPlan
 from tests.simulation.machine import Execution
 from tests.simulation.promises import OVERWRITE, Promises, RunState
 from tests.simulation.schedule import check_end, deployed, event_of, put_archive
 from tests.simulation.scheduler import Process, ProcessDiedError, Scheduler, current
 from tests.simulation.services import Services, run_of
 from tests.simulation.substitution import substituted
-from tests.simulation.world import World
+from tests.simulation.world import FaultPlan, World
 
 PLAIN = 1  # the kind of schedules with nothing special
 SMALL = Recipe(0, small=3)

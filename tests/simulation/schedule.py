@@ -34,14 +34,13 @@ from tests.simulation.archives import (
     make_archive,
     older_objects,
 )
-from tests.simulation.faults import RATES, Fault, FaultPlan
 from tests.simulation.machine import MACHINE
 from tests.simulation.promises import NEVER, OVERWRITE, SKIP_UNCHANGED, Promises, ViolationError
 from tests.simulation.scheduler import Process, Scheduler, StuckError
 from tests.simulation.services import Services
 from tests.simulation.stores import SimulatedStores
 from tests.simulation.substitution import substituted
-from tests.simulation.world import World
+from tests.simulation.world import RATES, Fault, FaultPlan, World
 
 RETRIED = 0.3  # of the schedules whose runs have failed members
 MENDED = 4  # times that an operator resumes what failed, once nothing goes wrong any more

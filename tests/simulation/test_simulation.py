@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.__main__ import find_failure, shrink
-from tests.simulation.faults import Fault
 from tests.simulation.mutants import MUTANTS, PACKAGE, Mutant, hunt
 from tests.simulation.schedule import Ended, run_seed
+from tests.simulation.world import Fault
 
 SHORT = 120  # schedules of the short form: bounded work, not time
 DIGEST = """

@@ -1,4 +1,4 @@
-"""The hosted workflows: few rights, pinned actions, the versions that the package supports."""
+"""The hosted workflows, the notes of a release, and the audit of dependencies."""
 
 import re
 import subprocess
@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]  # cfn-lint brings it, without stubs
 
+from bench.audit import judge
 from tests.docs.commands import ROOT
+from tools.release import CHANGELOG, ReleaseError, release_notes
 
 FOLDER = ROOT / ".github" / "workflows"
 PINNED = re.compile(r"uses: [\w./-]+@[0-9a-f]{40} # v\d+(\.\d+)*$")
@@ -74,3 +76,71 @@ def test_a_release_is_attested_and_published_without_a_token() -> None:
     assert jobs["publish"]["permissions"] == {"id-token": "write"}
     assert jobs["publish"]["environment"]["name"] == "pypi"
     assert "secrets." not in (FOLDER / "release.yml").read_text()
+
+
+TEXT = """# Changelog
+
+## [Unreleased]
+
+## [1.2.0] - 2026-11-22
+
+### Added
+
+- A thing.
+
+## [1.1.0] - 2026-01-01
+
+## [1.0.0]
+
+- Undated.
+"""
+
+
+def test_notes_are_the_section_of_the_version() -> None:
+    """The notes hold that version's changes and no other's; there is a place for the next ones."""
+    assert release_notes("v1.2.0", "1.2.0", TEXT) == "### Added\n\n- A thing.\n"
+    assert "## [Unreleased]" in CHANGELOG.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("tag", "version", "why"),
+    [
+        ("v1.2.1", "1.2.0", "the tag is v1.2.1, but the version is 1.2.0"),
+        ("1.2.0", "1.2.0", "tag v1.2.0"),
+        ("v1.1.0", "1.1.0", "is empty"),
+        ("v1.0.0", "1.0.0", "no section"),
+        ("v9.9.9", "9.9.9", "no section"),
+    ],
+)
+def test_a_release_that_does_not_agree_is_refused(tag: str, version: str, why: str) -> None:
+    """Each disagreement is refused with what to do."""
+    with pytest.raises(ReleaseError, match=why):
+        release_notes(tag, version, TEXT)
+
+
+SOUND: dict[str, Any] = {"name": "sound", "version": "1.0", "vulns": []}
+HOLED: dict[str, Any] = {
+    "name": "holed",
+    "version": "2.0",
+    "vulns": [{"id": "PYSEC-2026-1", "fix_versions": ["2.1"]}],
+}
+UNKNOWN = {"name": "unknown", "skip_reason": "Dependency not found on PyPI"}
+OURS = {"name": "s3unzip", "skip_reason": "distribution marked as editable"}
+
+
+@pytest.mark.parametrize(
+    ("dependencies", "code", "code_in_ci", "line"),
+    [
+        ([SOUND, OURS], 0, 0, "1 of 1 distributions were checked; 0 with a known"),
+        ([SOUND, HOLED], 1, 1, "holed 2.0: PYSEC-2026-1, mended in 2.1"),
+        ([SOUND, UNKNOWN], 0, 1, "1 of 2 distributions were checked; 0 with a known"),
+        ([UNKNOWN, OURS], 0, 1, "0 of 1 distributions were checked; nothing is known of them"),
+    ],
+)
+def test_an_audit_says_what_it_checked(
+    dependencies: list[dict[str, Any]], code: int, code_in_ci: int, line: str
+) -> None:
+    """A hole always fails; a distribution that was not checked is named, and fails in CI."""
+    assert judge({"dependencies": dependencies}, required=False)[0] == code
+    assert judge({"dependencies": dependencies}, required=True)[0] == code_in_ci
+    assert line in judge({"dependencies": dependencies}, required=True)[1]

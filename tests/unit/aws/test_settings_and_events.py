@@ -1,15 +1,18 @@
-"""Environment variables, events in, events out: values only, no AWS."""
+"""Environment variables, the password in a secret, events in and events out."""
 
+import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import boto3
 import pytest
+from botocore.config import Config
 from botocore.stub import Stubber
 from msgspec.structs import replace
+from mypy_boto3_secretsmanager import SecretsManagerClient
 
-from s3unzip.aws.environment import read_worker
+from s3unzip.aws.environment import read_secret, read_worker
 from s3unzip.aws.events import (
     EVENT_TITLES,
     MESSAGE_CHARACTERS,
@@ -18,12 +21,12 @@ from s3unzip.aws.events import (
     event_detail,
     read_puts,
 )
-from s3unzip.errors import UsageError
+from s3unzip.errors import AccessDeniedError, NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import Location, OnConflict, Pin, Verdict
 from s3unzip.settings import Variable
 from s3unzip.stores.ports import Tail
 from tests.support.reports import REPORT
-from tests.support.servers import HttpServer, Reply
+from tests.support.servers import Asked, HttpServer, Reply
 
 VARIABLES: dict[str, str] = {
     Variable.ENVIRONMENT: "test",
@@ -337,3 +340,80 @@ def test_an_event_names_the_archive_in_its_partition(
         )
         announce(client, read_worker(VARIABLES), REPORT)
     assert sent[0]["Entries"][0]["Resources"] == [f"arn:{aws}:s3:::arrivals/a.zip"]
+
+
+VALUE = "p\u00e4ss"
+ARN = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:zip-AbCdEf"
+SECRETS: dict[str, dict[str, str]] = {
+    "zip": {"SecretString": VALUE},
+    ARN: {"SecretString": VALUE},
+    "binary": {"SecretBinary": base64.b64encode(b"\x00\xff").decode()},
+    "fields": {"SecretString": json.dumps({"zip": VALUE, "number": 7})},
+    "empty": {"SecretString": ""},
+}
+REFUSALS = {
+    "denied": (400, "AccessDeniedException"),
+    "locked": (400, "DecryptionFailure"),
+    "down": (500, "InternalServiceError"),
+}
+
+
+def _answer(asked: Asked) -> Reply:
+    name = json.loads(asked.body)["SecretId"]
+    if name in SECRETS:
+        return Reply(200, json.dumps({"Name": name, **SECRETS[name]}).encode())
+    status, code = REFUSALS.get(name, (400, "ResourceNotFoundException"))
+    return Reply(status, json.dumps({"__type": code, "message": "no"}).encode())
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[SecretsManagerClient]:
+    with HttpServer(_answer) as server:
+        yield boto3.client(
+            "secretsmanager",
+            endpoint_url=server.url,
+            region_name="eu-west-1",
+            aws_access_key_id="id",
+            aws_secret_access_key="key",
+            config=Config(retries={"total_max_attempts": 1}),
+        )
+
+
+@pytest.mark.parametrize(
+    ("ref", "password"),
+    [
+        ("secretsmanager:zip", VALUE.encode()),
+        (f"secretsmanager:{ARN}", VALUE.encode()),
+        ("secretsmanager:binary", b"\x00\xff"),
+        ("secretsmanager:fields#zip", VALUE.encode()),
+    ],
+)
+def test_passwords_of_secrets_are_read(
+    client: SecretsManagerClient, ref: str, password: bytes
+) -> None:
+    """Text, bytes and a field of a JSON object, by name and by ARN."""
+    assert read_secret(ref, client) == password
+
+
+@pytest.mark.parametrize(
+    ("ref", "error"),
+    [
+        ("secretsmanager:gone", NotFoundError),
+        ("secretsmanager:denied", AccessDeniedError),
+        ("secretsmanager:locked", AccessDeniedError),
+        ("secretsmanager:down", ServiceFaultError),
+        ("secretsmanager:empty", UsageError),
+        ("secretsmanager:zip#field", UsageError),
+        ("secretsmanager:fields#number", UsageError),
+        ("secretsmanager:fields#other", UsageError),
+        ("secretsmanager:", UsageError),
+        ("file:/etc/password", UsageError),
+    ],
+)
+def test_secrets_without_a_password_are_refused(
+    client: SecretsManagerClient, ref: str, error: type[Exception]
+) -> None:
+    """Each refusal is of the right kind, and no message holds a value."""
+    with pytest.raises(error) as caught:
+        read_secret(ref, client)
+    assert VALUE not in str(caught.value)

@@ -1,10 +1,12 @@
-"""Which members a destination has: by LIST, by HEAD, and where LIST is given up."""
+"""Which members a destination has, by LIST or by HEAD; and the content type of an object."""
 
 import gzip
+import posixpath
 from collections.abc import Iterator
 from zlib import crc32
 
 import pytest
+from hypothesis import example, given, strategies as st
 from msgspec.structs import replace
 
 from s3unzip.extraction.existing_objects import (
@@ -14,6 +16,7 @@ from s3unzip.extraction.existing_objects import (
     is_same_object,
     read_stored,
 )
+from s3unzip.extraction.member_object import DEFAULT_TYPE, content_type
 from s3unzip.model import GzipForm, OnConflict, Options, Outcome, PlannedMember, Status
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.listing import PAGE_KEYS
@@ -174,3 +177,53 @@ def test_a_gzip_file_is_read_to_its_end(body: bytes, crc: int | None) -> None:
     assert read_stored(bucket, "k", is_gzip=True) == StoredObject("k", len(body), crc)
     assert read_stored(bucket, "k", is_gzip=False) == StoredObject("k", len(body), crc32(body))
     assert read_stored(bucket, "nothing", is_gzip=True) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("a/b.json", "application/json"),
+        ("a/b.JSON", "application/json"),
+        ("a.html/b", DEFAULT_TYPE),
+        (".json", DEFAULT_TYPE),
+        ("a/..json", DEFAULT_TYPE),
+        ("a/.b.json", "application/json"),
+        ("a.tar.gz", "application/gzip"),
+        ("a.tgz", "application/gzip"),
+        ("a.csv.bz2", "application/x-bzip2"),
+        (
+            "a.docx",
+            "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+        ),
+        ("a.XLSX", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
+        ("a.odt", "application/vnd.oasis.opendocument.text"),
+        ("a.ndjson", "application/x-ndjson"),
+        ("a.geojson", "application/geo+json"),
+        ("a.toml", "application/toml"),
+        ("a.log", "text/plain"),
+        ("a.7z", "application/x-7z-compressed"),
+        ("a.flac", "audio/flac"),
+        ("a.mkv", "video/matroska"),
+        ("a.ttf", "font/ttf"),
+        # In all versions of Python.
+        ("a.md", "text/markdown"),
+        ("a.mjs", "text/javascript"),
+        ("a.webp", "image/webp"),
+        ("a.rtf", "text/rtf"),
+        ("a.bmp", "image/bmp"),
+        ("a.", DEFAULT_TYPE),
+        ("a.unheard-of", DEFAULT_TYPE),
+        ("", DEFAULT_TYPE),
+    ],
+)
+def test_a_type_comes_from_the_suffix(key: str, expected: str) -> None:
+    """The last suffix of the last segment counts, in any case; a leading dot makes none."""
+    assert content_type(key) == expected
+
+
+@given(st.text(alphabet="./aAjsonhtml", max_size=20))
+@example("...json")
+@example("a/...html.")
+def test_a_suffix_is_what_posix_calls_one(key: str) -> None:
+    """A key has the type of its suffix, as `posixpath.splitext` cuts it, and of nothing else."""
+    assert content_type(key) == content_type("name" + posixpath.splitext(key)[1])

@@ -12,8 +12,7 @@ from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Variable
 from tests.support.account import Account
 from tests.support.servers import Asked, Reply
-from tests.unit.operate.scripted import answering, deny
-from tests.unit.operate.site import Site
+from tests.unit.operate.site import Site, answering, deny
 
 PATIENCE = 60.0  # seconds; the report is there before it is waited for
 Deploy = Callable[..., tuple[DeployedRuns, Site]]

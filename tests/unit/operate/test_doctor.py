@@ -15,7 +15,7 @@ from s3unzip.settings import Variable
 from s3unzip.version import __version__
 from tests.support.account import Account
 from tests.support.servers import Asked, Reply
-from tests.unit.operate.scripted import RESOURCES, SERVICES, answering, check, deny, refuse
+from tests.unit.operate.site import RESOURCES, SERVICES, answering, check, deny, refuse
 
 
 @pytest.mark.parametrize(
