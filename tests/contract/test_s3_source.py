@@ -28,7 +28,6 @@ class Store:
     def __init__(self, **headers: str) -> None:
         self.headers = {name.replace("_", "-"): text for name, text in headers.items()}
         self.suffix: Reply | None = None  # the answer to a suffix range
-        self.heeds_dates = True
 
     def __call__(self, asked: Asked) -> Reply:
         found = re.fullmatch(r"bytes=(\d*)-(\d*)", asked.headers.get("range", ""))

@@ -26,11 +26,9 @@ class Dying(MemoryBucket):
     def __init__(self, puts: int) -> None:
         super().__init__()
         self.left = puts
-        self.vain = 0
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
         if self.left <= 0:
-            self.vain += 1
             raise ServiceFaultError("http://s3: connection refused")
         self.left -= 1
         return super().put(key, body, facts, if_absent=if_absent)
