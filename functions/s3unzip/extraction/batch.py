@@ -47,8 +47,11 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     tuning = attempt.context.tuning
     rows = _drop_unchanged(attempt, rows)
     writer = _Writer(attempt)
-    threads = min(tuning.puts_in_flight, max(1, len(rows)))
-    pool: PutPool[Ready] = PutPool(writer.put, threads, tuning.bytes_in_flight)
+    pool: PutPool[Ready] = PutPool(
+        writer.put,
+        threads=min(tuning.puts_in_flight, max(1, len(rows))),
+        max_bytes=tuning.bytes_in_flight,
+    )
     oversized: list[PlannedMember] = []
     try:
         for neighbours in _group_neighbours(rows, tuning.gap_bytes):
@@ -67,14 +70,18 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 def _drop_unchanged(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[PlannedMember]:
     """Note the unchanged members, and return the other rows: a PUT that is refused is billed."""
     options = attempt.run.options
-    threads = attempt.context.tuning.puts_in_flight
-    unchanged = find_unchanged(rows, options, attempt.destination, attempt.calls, threads=threads)
+    unchanged = find_unchanged(
+        rows,
+        options,
+        attempt.destination,
+        attempt.calls,
+        threads=attempt.context.tuning.puts_in_flight,
+    )
     if not unchanged:
         return rows
     for row in rows:
         if row.member.index in unchanged:
-            size = stored_size(row.member, options)
-            attempt.note(row, row.outcome(Status.UNCHANGED, size))
+            attempt.note(row, row.outcome(Status.UNCHANGED, stored_size(row.member, options)))
     attempt.show_progress()
     return [row for row in rows if row.member.index not in unchanged]
 
@@ -98,8 +105,7 @@ def _read_stop(member: Member) -> int:
 
     The range begins at the member's offset. After the member it has at most `AFTER_LENGTH` bytes.
     """
-    furthest = member.offset + MAX_HEADER + member.compressed_size + AFTER_LENGTH
-    return min(member.stop, furthest)
+    return min(member.stop, member.offset + MAX_HEADER + member.compressed_size + AFTER_LENGTH)
 
 
 def _extract_neighbours(
@@ -147,8 +153,9 @@ def _decode_verified(attempt: TaskAttempt, row: PlannedMember, window: Window) -
     if isinstance(opened, int):  # bytes that it needs, although `raw` has room for any header
         raise errors.ServiceFaultError(f"the local header at {member.offset} was cut short")
     stop = opened.data_start + member.compressed_size
-    data = raw[opened.data_start : stop]
-    decoded = make_object(member, data, policy, opened, options=attempt.run.options)
+    decoded = make_object(
+        member, raw[opened.data_start : stop], policy, opened, options=attempt.run.options
+    )
     warnings = [*opened.warnings, *decoded.warnings, *close_member(member, opened, raw[stop:])]
     if warnings:
         attempt.warnings.update(warnings)
@@ -170,8 +177,7 @@ class Window:
 
     def take(self, start: int, stop: int) -> memoryview:
         """Return bytes [start, stop) of the archive; bytes before `start` are dropped."""
-        held_stop = self._start + len(self._held)
-        if stop > held_stop:
+        if stop > self._start + len(self._held):
             self._fill(start, stop)
         elif start > self._start:
             self._held = self._held[start - self._start :]

@@ -57,8 +57,11 @@ def copy_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 
 
 def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
-    limits = attempt.destination.part_limits
-    sizes = copy_sizes(row.member.size, attempt.context.tuning.copy_part_bytes, limits)
+    sizes = copy_sizes(
+        row.member.size,
+        attempt.context.tuning.copy_part_bytes,
+        attempt.destination.part_limits,
+    )
     try:
         data = open_data(attempt, row)
         data.check_after()
@@ -99,11 +102,13 @@ def _check_copy(parts: tuple[Part, ...], data: MemberData) -> None:
 def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     member_slice = attempt.slice
     data = open_part(attempt, row)
-    sizes = cut_evenly(attempt.task.size, member_slice.parts)
-    plan = PartPlan(sizes, member_slice.first_number, member_slice.offset)
-    upload = Upload(row.key, member_slice.upload_id)
+    plan = PartPlan(
+        cut_evenly(attempt.task.size, member_slice.parts),
+        member_slice.first_number,
+        member_slice.offset,
+    )
     try:
-        parts = _copy_parts(attempt, upload, data, plan)
+        parts = _copy_parts(attempt, Upload(row.key, member_slice.upload_id), data, plan)
     except (CopyRefusedError, UploadGoneError) as refusal:  # settling streams the member
         attempt.failed(row, row.finding("slice-refused", str(refusal)))
         return
@@ -115,7 +120,6 @@ def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
 def _copy_parts(
     attempt: TaskAttempt, upload: Upload, data: MemberData, plan: PartPlan
 ) -> tuple[Part, ...]:
-    """Copy the parts of `plan` from the member's data, several at once."""
     run = attempt.run
     destination = attempt.destination
     if not isinstance(destination, CopiesParts):
@@ -123,7 +127,6 @@ def _copy_parts(
 
     def copy(number: int, start: int, size: int) -> Part:
         range_start = data.data_range.start + start
-        byte_range = ByteRange(range_start, range_start + size)
         request = partial(
             destination.copy_part,
             upload,
@@ -131,17 +134,17 @@ def _copy_parts(
             start,
             source=run.source,
             pin=run.pin,
-            span=byte_range,
+            span=ByteRange(range_start, range_start + size),
         )
         return _run_copy(attempt.calls, request)
 
     starts = list(accumulate(plan.sizes[:-1], initial=plan.offset))
     parts = []
-    threads = attempt.context.tuning.parts_in_flight
-    with ThreadPoolExecutor(threads, thread_name_prefix="copy") as pool:
-        for part, start in zip(
-            pool.map(copy, count(plan.first_number), starts, plan.sizes), starts, strict=True
-        ):
+    with ThreadPoolExecutor(
+        attempt.context.tuning.parts_in_flight, thread_name_prefix="copy"
+    ) as pool:
+        copied = pool.map(copy, count(plan.first_number), starts, plan.sizes)
+        for part, start in zip(copied, starts, strict=True):
             parts.append(part)
             attempt.passed(data.row.share_of_work(start, start + part.size))
     return tuple(parts)

@@ -50,8 +50,9 @@ def is_same_object(
     stored = find_object(outcome.key, options, destination, calls)
     if stored is None or stored.size != outcome.size:
         return False
-    is_unknown = stored.crc32 is None and destination.keeps_metadata  # a streamed AE-2 member
-    return is_unknown or stored.crc32 == outcome.crc32
+    if stored.crc32 is None and destination.keeps_metadata:  # a streamed AE-2 member: not known
+        return True
+    return stored.crc32 == outcome.crc32
 
 
 def has_content(stored: StoredObject, member: Member, options: Options) -> bool:
@@ -105,8 +106,6 @@ def read_stored(destination: Destination, key: str, *, is_gzip: bool) -> StoredO
 
 
 class _GzipContent:
-    """Computes the CRC-32 of the content of a gzip file that arrives in pieces."""
-
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(wbits=31)  # gzip format
         self._crc = 0
@@ -153,8 +152,9 @@ def resolve_conflict(
             row = with_crc(row, read_crc())
         if row.member.cipher is not None and stored.crc32 is None:
             # A large AE-2 member was written before its CRC-32 was known.
-            is_gzip = options.as_gzip is not None
-            read = partial(read_stored, run_step.destination, row.key, is_gzip=is_gzip)
+            read = partial(
+                read_stored, run_step.destination, row.key, is_gzip=options.as_gzip is not None
+            )
             stored = run_step.calls.paced("get", read) or stored
     if has_content(stored, row.member, options):
         return row.outcome(Status.UNCHANGED, stored.size)
@@ -169,8 +169,11 @@ def explain_refusal(row: PlannedMember, run_step: Step) -> Outcome:
 
 
 def _fail_existing(row: PlannedMember) -> Outcome:
-    message = "the key exists with other content; --on-conflict never keeps it"
-    return Outcome.failed(row.member.index, row.key, row.finding("exists", message))
+    return Outcome.failed(
+        row.member.index,
+        row.key,
+        row.finding("exists", "the key exists with other content; --on-conflict never keeps it"),
+    )
 
 
 def with_crc(row: PlannedMember, crc: int) -> PlannedMember:
@@ -222,8 +225,7 @@ def _find_possibly_unchanged(
     first = by_key[0].key
     last = by_key[-1].key
     prefix = commonprefix([first, last])  # noqa: RUF071 - of characters: keys have no folders
-    list_page = partial(calls.paced, "list")
-    pages = list_pages(destination, prefix, list_page, first, last=last)
+    pages = list_pages(destination, prefix, partial(calls.paced, "list"), first, last=last)
     for number, page in enumerate(pages, 1):
         for listed in page.objects:
             row = unlisted.pop(listed.key, None)

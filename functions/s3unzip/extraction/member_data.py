@@ -51,8 +51,9 @@ class MemberData(Struct, frozen=True):
         start = self.data_range.stop
         trailing = b""
         if start < member.stop:
-            trailing_range = ByteRange(start, min(member.stop, start + AFTER_LENGTH))
-            trailing = self.run_step.calls.read(self.run_step.archive, trailing_range)
+            trailing = self.run_step.calls.read(
+                self.run_step.archive, ByteRange(start, min(member.stop, start + AFTER_LENGTH))
+            )
         self.run_step.warnings.update(close_member(member, self.opened, trailing))
 
 

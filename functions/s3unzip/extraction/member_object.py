@@ -167,7 +167,7 @@ def make_object(
     if options.as_gzip is None:
         return decode_member(member, data, policy, opened)
     decoder = open_content(member, policy, opened, options)
-    file = b"".join(decoder.decode([data]))
+    file = b"".join(decoder.decode([data]))  # then the decoder has CRC-32 and warnings
     return Decoded(file, decoder.crc32, decoder.warnings)
 
 
@@ -204,9 +204,9 @@ def content_type(key: str) -> str:
     stem, dot, suffix = key.rpartition("/")[2].rpartition(".")
     if not stem.strip("."):  # ".profile" has no suffix
         return DEFAULT_TYPE
-    return _type_of(dot + suffix.lower())
+    return _find_type(dot + suffix.lower())
 
 
 @lru_cache(maxsize=4096)  # suffixes come from the archive: bound the memory
-def _type_of(suffix: str) -> str:
+def _find_type(suffix: str) -> str:
     return _TYPES.guess_type("x" + suffix)[0] or DEFAULT_TYPE

@@ -105,17 +105,12 @@ class PutPool(Generic[T]):
             except BaseException as error:  # noqa: BLE001 - handed to the thread that submits
                 with self._lock:
                     self._error = self._error or error
-            finally:
-                size = len(body)
-                del queued, body  # its memory is free before `submit` takes another body
-                self._note_done(size)
-
-    def _note_done(self, size: int) -> None:
-        """Count a body of `size` bytes as written or dropped; wake `submit` if it may go on."""
-        with self._lock:
-            self._bytes -= size
-            self._waiting -= 1
-            if self._awaited is None:
-                return
-            if self._error is not None or self._has_room(self._awaited):
-                self._changed.notify()
+            size = len(body)
+            del queued, body  # its memory is free before `submit` takes another body
+            with self._lock:
+                self._bytes -= size
+                self._waiting -= 1
+                if self._awaited is not None and (
+                    self._error is not None or self._has_room(self._awaited)
+                ):
+                    self._changed.notify()

@@ -75,11 +75,11 @@ def scan_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         segmentation = _segmentation_of(task, row)
         # A segment is inflated twice, so one of more than half of the member saves no time.
         longest = max(1, segmentation.count // 2)
-        reader = _ScanReader(data)
-        segment = deflate.scan_segment(segmentation, task.part, reader.read, longest)
+        segment = deflate.scan_segment(segmentation, task.part, _ScanReader(data).read, longest)
         if segment is not None:
-            record = segment.to_bytes()
-            attempt.records.write_segment(row.member.index, task.part, "scanned", record)
+            attempt.records.write_segment(
+                row.member.index, task.part, "scanned", segment.to_bytes()
+            )
     attempt.has_no_outcome = True
 
 
@@ -123,8 +123,6 @@ class _ScanReader:
 
 
 class _SlicePlan(NamedTuple):
-    """A slice of which the upload has not begun."""
-
     offset: int  # of its first byte in the object
     size: int  # bytes of the object
     first_number: int  # of its first part
@@ -180,7 +178,7 @@ def _begin_slices(
     upload_id = begin_upload(data.run_step, row).upload_id
     upload_mark = f"{zlib.crc32(upload_id.encode()):08x}"
     seconds_per_byte = first.seconds * first.parts / max(1, row.member.size)
-    tasks = [
+    tasks = (
         Task(
             id=f"{kind}-{row.member.index:08d}-{part:04d}-{upload_mark}",
             kind=kind,
@@ -202,7 +200,7 @@ def _begin_slices(
             ),
         )
         for part, plan in enumerate(slices)
-    ]
+    )
     return sorted(tasks, key=lambda task: -task.size)
 
 
@@ -302,14 +300,14 @@ def _upload_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     # The last slice shows that the member is larger than its 32-bit size says.
     if row.member.is_wrapped and task.part + 1 == task.parts and task.span[1] >= WRAP:
         attempt.warnings["size-wrapped"] += 1
-    sizes = cut_evenly(task.size, member_slice.parts)
-    plan = PartPlan(sizes, member_slice.first_number, member_slice.offset)
+    plan = PartPlan(
+        cut_evenly(task.size, member_slice.parts), member_slice.first_number, member_slice.offset
+    )
     upload = Upload(row.key, member_slice.upload_id)
     attempt.uploaded = upload_parts(attempt, upload, _inflate_slice(attempt, row), plan)
 
 
 def _inflate_slice(attempt: TaskAttempt, row: PlannedMember) -> Iterator[bytes]:
-    """Yield the content of a slice, and count it in the progress."""
     data_start = attempt.slice.data_start
     position = attempt.slice.offset
     for number in attempt.slice.segments:

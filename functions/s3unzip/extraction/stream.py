@@ -50,11 +50,10 @@ def resolve_rows(attempt: TaskAttempt, rows: list[PlannedMember]) -> Iterator[Pl
 
 
 def _read_crc(attempt: TaskAttempt, row: PlannedMember) -> int:
-    """Decode a member only to compute the CRC-32 of its content; `MemberError`: it is bad."""
     data = open_data(attempt, row)
     decoder = open_content(row.member, attempt.context.policy, data.opened, attempt.run.options)
     for _ in decoder.decode(data.read_all()):
-        pass
+        pass  # the content itself is not needed
     return decoder.crc32
 
 

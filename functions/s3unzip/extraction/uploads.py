@@ -137,7 +137,6 @@ def abort_upload(run_step: Step, upload: Upload) -> None:
 
 
 def _forget(run_step: Step, upload: Upload) -> None:
-    """Remove this machine's note of an upload that is complete or aborted."""
     if run_step.context.uploads is not None:
         run_step.context.uploads.forget(upload.upload_id)
 
@@ -290,7 +289,6 @@ class _PartWriter:
                 self._flush()
 
     def close(self) -> tuple[Part, ...]:
-        """Upload the last part, wait for all parts and return them in order."""
         if self._filled or not (self._parts or self._pending):
             self._flush()
         while self._pending:
@@ -308,7 +306,6 @@ class _PartWriter:
         self._filled = end
 
     def _flush(self) -> None:
-        """Send the part that is filled; begin the next one."""
         if len(self._pending) >= self._at_once:
             self._free.append(self._wait_for_oldest())
         body: Buffer = self._buffer
@@ -316,6 +313,7 @@ class _PartWriter:
             body = self._buffer[: self._filled]
         sent = self._pool.submit(self._send, self._number, self._offset, body, crc=self._crc)
         self._pending.append((sent, self._buffer))
+
         self._buffer = bytearray()
         self._number += 1
         self._offset += self._filled
