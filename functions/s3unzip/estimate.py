@@ -195,8 +195,10 @@ def _is_direct(expected: Estimate, tasks: Sequence[Task], tuning: Tuning) -> boo
 
 def _count_sizes(sizes: Iterable[int]) -> tuple[Bin, ...]:
     """Return a histogram of `sizes` (bytes) with bins that double; empty bins are left out."""
-    counts = sorted(Counter(map(int.bit_length, sizes)).items())
-    return tuple(Bin((1 << bits) // 2, 1 << bits, count) for bits, count in counts)
+    return tuple(
+        Bin((1 << bits) // 2, 1 << bits, count)
+        for bits, count in sorted(Counter(map(int.bit_length, sizes)).items())
+    )
 
 
 def _warn(seconds: Sequence[float], platform: Platform) -> tuple[str, ...]:
@@ -247,8 +249,8 @@ def _task_seconds(task: Task, platform: Platform, tuning: Tuning, at_once: int) 
     if task.parts == 1:
         calls += LARGE_CALLS
     if task.kind is TaskKind.COPY:
-        rate = rates.S3_REQUEST_COPY * tuning.parts_in_flight
-        return calls * platform.latency + task.size / rate
+        copying = task.size / (rates.S3_REQUEST_COPY * tuning.parts_in_flight)
+        return calls * platform.latency + copying
     last_part = min(tuning.part_bytes, task.size) / platform.upload_rate  # after all is inflated
     seconds = calls * platform.latency + last_part + max(moving, inflating)
     if task.kind is TaskKind.SCAN:  # a segment is read twice: to scan it, then to extract it
@@ -322,11 +324,10 @@ def _billed_seconds(
     """
     if platform.direct:
         return overhead + bound.seconds - rates.EVENT_SECONDS
-    working = sum(seconds)
+    billed = (at_once + 2) * rates.COLD_START_P50  # of the workers, of plan and of settle
     if bound.throttled:  # workers that S3 throttles are paid for while they wait
-        working = max(working, at_once * bound.seconds)
-    starts = at_once + 2  # of the workers, of plan and of settle
-    return working + starts * rates.COLD_START_P50
+        return billed + max(sum(seconds), at_once * bound.seconds)
+    return billed + sum(seconds)
 
 
 def _directory_beyond_tail(members: int, tuning: Tuning) -> int:
@@ -373,8 +374,10 @@ def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
     is_first = int(task.part == 0)
     requests = {"create": is_first, "complete": is_first}
     if task.kind is TaskKind.COPY:
-        copies = max(1, math.ceil(task.size / tuning.copy_part_bytes))
-        return requests | {"get": 2, "copy": copies}
+        return requests | {
+            "get": 2,
+            "copy": max(1, math.ceil(task.size / tuning.copy_part_bytes)),
+        }
     part_bytes = max(tuning.part_bytes, math.ceil(task.size * task.parts / MAX_PARTS))
     parts = max(1, math.ceil(task.size / part_bytes))
     gets = 2 + max(1, math.ceil(_bytes_read(task) / tuning.read_piece))

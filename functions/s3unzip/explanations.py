@@ -20,7 +20,7 @@ class Explanation(NamedTuple):
 class Help(Enum):
     """The kind of command that helps after members failed with a code."""
 
-    SHOW = auto()  # none: it lists the members
+    SHOW = auto()  # no command helps: this one lists the members
     RETRY = auto()
     RETRY_WITH_PASSWORD = auto()
     RUN_OTHERWISE = auto()  # with other options, which nobody can guess
@@ -29,8 +29,7 @@ class Help(Enum):
 
 
 NEW_COPY = "Fetch the archive again, or ask its author for a sound copy."
-REBUILD = "Make the archive again from its files; programs may read this one in different ways."
-RENAME = "Rename the member in the archive, then extract the archive again."
+
 LENIENT = "If you trust the archive, --lenient lets this pass with a warning."
 RAISE_LIMIT = (
     "If you trust the archive, raise the limit {}: with S3UNZIP_LIMITS on this machine, with "
@@ -42,10 +41,10 @@ USE_MACOS = (
     "Unpack the archive in macOS, or make it again with ZIP64: zip -r NAME.zip FOLDER in Terminal."
 )
 NOTHING_TO_DO = "Nothing to do: the member was extracted."
-MEND_AND_RETRY = "Fix the cause, then try the failed members again: s3unzip resume RUN --failed."
+
 MEND_AND_RESUME = "Fix the cause, then continue: s3unzip resume RUN."
 
-# Advice of single checks; the others follow from where the check looks (`_advice_of`).
+# Advice of single checks; that of the others follows from the phase of the check (`_advice_of`).
 _ADVICE = {
     "no-eocd": "Check that SRC names the ZIP archive itself and that its upload or download is "
     "complete; compare its size with the original's.",
@@ -98,7 +97,7 @@ _ADVICE = {
     "source-changed": "Start again to extract the new archive: s3unzip run.",
 }
 
-# Codes that no check of the archive gives.
+# Codes that do not come from checks of the archive.
 OTHER = {
     "access-denied": Explanation(
         "A right is missing, or a KMS key is denied or disabled.", MEND_AND_RESUME
@@ -169,7 +168,10 @@ OTHER = {
         "No space is left at the destination.",
         "Make room at the destination, then continue: s3unzip resume RUN.",
     ),
-    "store-refused": Explanation("The store refused this member.", MEND_AND_RETRY),
+    "store-refused": Explanation(
+        "The store refused this member.",
+        "Fix the cause, then try the failed members again: s3unzip resume RUN --failed.",
+    ),
     "tasks-failed": Explanation(
         "Some tasks did not end, so some members have no outcome.",
         "Continue the run: s3unzip resume RUN.",
@@ -177,8 +179,8 @@ OTHER = {
 }
 
 
-# What helps after a run or members failed with a code; other members fail again as long as the
-# archive is the same.
+# The command that helps after a run or its members failed with a code. For other codes, members
+# fail again until the archive is replaced.
 _HELP = {
     "encrypted": Help.RUN_WITH_PASSWORD,
     "link-refused": Help.RUN_WITH_LINK,
@@ -223,13 +225,16 @@ def describe(code: str, message: str | None) -> str:
 
 
 def _advice_of(code: str) -> str:
-    """Return a code's own advice, else that of its check: by the phase that makes it."""
     if code in _ADVICE:
         return _ADVICE[code]
     check = CHECKS[code]
     if check.default is Action.WARN:
         return NOTHING_TO_DO
-    advice = {Phase.KEY: RENAME, Phase.INDEX: REBUILD}.get(check.phase, NEW_COPY)
+    advice = {
+        Phase.KEY: "Rename the member in the archive, then extract the archive again.",
+        Phase.INDEX: "Make the archive again from its files; programs may read this one in "
+        "different ways.",
+    }.get(check.phase, NEW_COPY)
     if check.is_policy:
         return f"{advice} {LENIENT}"
     return advice

@@ -31,7 +31,7 @@ T = TypeVar("T")
 KEY_FIELD = re.compile(r"\{([^{}]*)\}")  # of a key template
 MEMBER_FIELDS = frozenset({"member", "dir", "name", "stem", "suffix"})
 ARCHIVE_FIELDS = frozenset({"archive_stem", "archive_dir", "archive_key", "bucket"})
-NO_NAMES = frozenset({"", ".", ".."})  # parts of a path that name no folder or file of their own
+NO_NAMES = frozenset({"", ".", ".."})  # parts of a path that do not name a folder or a file
 
 
 def encode(value: object) -> bytes:
@@ -85,7 +85,7 @@ class Location(Struct, frozen=True):
 
     @property
     def public(self) -> Location:
-        """The location for display, without secrets: a user, the query of a presigned URL."""
+        """The location for display, without its secrets: the user and the query of a URL."""
         if not self.store.is_url:
             return self
         host = self.bucket.rpartition("@")[2]
@@ -96,7 +96,7 @@ class Location(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The key or the path; of a URL its path as the server's files have it, not encoded."""
+        """The key or the path. The path of a URL is decoded: ``%20`` becomes a space."""
         if self.store.is_url:
             return unquote(self.key.partition("?")[0])
         return self.key
@@ -108,9 +108,9 @@ class Location(Struct, frozen=True):
 
 
 class Pin(Struct, frozen=True):
-    """The version of the archive that a run reads; every range request carries it.
+    """The version of the archive that a run reads; every range request names it.
 
-    The pin of an archive of several parts has their sizes added up, and ETag and version of the
+    If an archive has several parts, the size is their sum, and ETag and version are those of the
     part that the location names.
     """
 
@@ -251,13 +251,14 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
         for option in _fields_of(Options):
             value = getattr(self, option.name)
             if isinstance(value, str) and bare_type(option.type) == tuple[str, ...]:
-                advice = f"give a list of texts, ({value!r},), not one text"
-                raise UsageError(f"option {option.name}: {advice}")
+                raise UsageError(
+                    f"option {option.name}: give a list of texts, ({value!r},), not one text"
+                )
             try:
                 force_setattr(self, option.name, msgspec.convert(value, option.type))
             except msgspec.ValidationError as error:
                 raise UsageError(f"option {option.name}={value!r}: {error}") from None
-        _check_template(self.key_template)
+        _check_key_template(self.key_template)
         for pattern in self.include + self.exclude:
             compile_glob(pattern)
         try:
@@ -266,13 +267,14 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
             raise UsageError(f"encoding {self.encoding!r} is unknown to Python") from error
 
 
-def _check_template(text: str) -> None:
-    """Check that the fields of a key template exist, and that they give members different keys."""
+def _check_key_template(text: str) -> None:
     names = set(KEY_FIELD.findall(text))
     key_fields = MEMBER_FIELDS | ARCHIVE_FIELDS
     if names - key_fields or re.search(r"[{}]", KEY_FIELD.sub("", text)):
-        fields_text = ", ".join(sorted(key_fields))
-        raise UsageError(f"key template {text!r}: unknown or broken field; known: {fields_text}")
+        raise UsageError(
+            f"key template {text!r}: unknown or broken field; known: "
+            f"{', '.join(sorted(key_fields))}"
+        )
     if not names & {"member", "name", "stem"}:
         raise UsageError(f"key template {text!r} gives every member one key: add {{member}}")
 
@@ -287,14 +289,13 @@ class SourceAction(StrEnum):
 class AfterSuccess(Struct, frozen=True, omit_defaults=True):
     """The action on the archive when its run is COMPLETED and the report is written.
 
-    The rule is not a part of a run's identity, because it does not change what the run writes.
+    It is not part of a run's identity, because it does not change the objects of the run.
     """
 
     action: SourceAction
     tags: dict[str, str] = {}  # of a tag: they are added to the archive's tags
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for an action without its tags, or with tags that are not its."""
         if (self.action is SourceAction.TAG) != bool(self.tags):
             raise ValueError("tags go with the action tag, and with no other")
 
@@ -304,7 +305,7 @@ class SourceState(StrEnum):
 
     PENDING = "pending"  # the report is written, the action is next
     DONE = "done"
-    KEPT = "kept"  # the archive is another one now, or nothing was extracted: it is left alone
+    KEPT = "kept"  # nothing is done: the archive was replaced, or no member was extracted
     FAILED = "failed"  # a resumed run or a repeated event does it again
 
 
@@ -340,8 +341,8 @@ class Request(Struct, frozen=True):
     options: Options = Options()
     event_time: float | None = None  # Unix seconds: when the archive was put
     after_success: AfterSuccess | None = None  # no part of the run's identity
-    again: str | None = None  # the run of an older version, after which this one is done
-    route: Route | None = None  # None: the environment has none for the archive
+    again: str | None = None  # the run of an older version, which this run follows
+    route: Route | None = None  # None: no route of the environment fits the archive
 
 
 class Run(Struct, frozen=True):
@@ -356,8 +357,8 @@ class Run(Struct, frozen=True):
     created: float  # Unix seconds
     event_time: float | None = None
     after_success: AfterSuccess | None = None
-    # Maximum expansion per compressed byte beyond the declared size, if only the lower 32
-    # bits of a size are known: so all members together stay within the limit.
+    # If only the lower 32 bits of a size are known: the bytes beyond the declared size that each
+    # compressed byte may add. So all members together stay within the limit.
     inflation: float = 0.0
     route: Route | None = None
 
@@ -435,14 +436,14 @@ class Task(Struct, frozen=True, omit_defaults=True):
     span: tuple[int, int]  # bytes [start, stop) of the archive or, for a single member, of its data
     size: int  # bytes that it writes
     seconds: float  # estimate
-    part: int = 0  # of a split member: the number of the segment, or of the slice
-    parts: int = 1  # of a split member: its segments, or slices
+    part: int = 0  # the number of the segment or slice of a split member
+    parts: int = 1  # the segments or slices of the split member
     slice: Slice | None = None
     member: int | None = None  # index of the one member of a task that is no batch
 
     @property
     def stage(self) -> Stage | None:
-        """The stage of its member that the task is of; None: its members have no stages."""
+        """The stage of the split member to which the task belongs; None: its members have none."""
         if self.kind is TaskKind.SCAN:
             return Stage.SCAN
         if self.slice is not None:
@@ -455,7 +456,7 @@ class Task(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether its members have their outcomes from this task alone."""
+        """Whether this task alone gives its members their outcomes."""
         return gives_outcome(self.stage)
 
 
@@ -468,13 +469,13 @@ class Next(Struct, frozen=True, omit_defaults=True):
     tasks: tuple[Task, ...] = ()  # few: the round itself
     list: str = ""  # many: the key of the round's list in the work bucket
     workers: int = 1  # tasks at once
-    done: int = 0  # tasks without anything left before this round
-    idle: int = 0  # rounds before this one in which no task was ended
-    reopened: bool = False  # a person lets the members that failed be done again
+    done: int = 0  # tasks that were complete before this round
+    idle: int = 0  # rounds in a row before this one in which no task ended
+    reopened: bool = False  # a person resumed the run with --failed: failed members are done again
     requests: Requests = Requests()  # of the steps between the rounds so far
 
 
-# Of the objects of a run: it rises with each change that another version would misread.
+# The format of a run's records rises with each change that another version would misread.
 RECORDS_FORMAT = 5  # the tasks of format 4 do not name their member
 HEADER_BYTES = 128  # around a member's data: its local header, its descriptor
 
@@ -483,14 +484,14 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
     """A member that a task extracts: a line of ``members.jsonl``, a JSON array."""
 
     member: Member
-    key: str = ""  # in the file empty where it is the run's key prefix and the member's path
+    key: str = ""  # empty in the file if it is the run's key prefix and the member's path
 
     def finding(self, code: str, message: str) -> Finding:
         """Return a finding about the member, with its offset in the archive."""
         return Finding(code, message, self.member.offset, self.key)
 
     def outcome(self, status: Status, size: int | None = None, etag: str | None = None) -> Outcome:
-        """Return the outcome of the member if its object is right.
+        """Return the outcome of the member if its object is correct.
 
         Args:
             size: bytes of the object, if it is not the member's own size.
@@ -507,7 +508,7 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def work(self) -> int:
-        """The share of the member in the progress of a run, in bytes of the archive."""
+        """The bytes of the archive that the member counts for in the progress of a run."""
         return self.member.compressed_size + HEADER_BYTES
 
     def share_of_work(self, start: int, stop: int) -> int:
@@ -541,7 +542,7 @@ class PlanSummary(Struct, frozen=True, omit_defaults=True):
 
     @property
     def work(self) -> int:
-        """Bytes of the archive that all selected members count for in the progress."""
+        """The sum of `PlannedMember.work` of all selected members."""
         return self.bytes_in + HEADER_BYTES * self.selected
 
 
@@ -585,7 +586,7 @@ class Part(Struct, frozen=True, omit_defaults=True):
     number: int  # from 1
     etag: str
     size: int
-    crc32: int | None = None  # of the part's bytes, if it is known
+    crc32: int | None = None  # of the part's bytes; None: not known
     checksum_crc32: str | None = None  # as Complete needs it (base64)
 
 
@@ -651,11 +652,8 @@ _EXIT_CODES = {
 }
 
 
-# Of a run that FAILED or is SOURCE_CHANGED, the newer verdict counts.
+# FAILED and SOURCE_CHANGED have the rank 0: among these the newer verdict counts.
 _RANKS = {Verdict.COMPLETED: 3, Verdict.COMPLETED_WITH_ERRORS: 2, Verdict.REJECTED: 1}
-
-
-NOT_AN_ARCHIVE = "no-eocd"  # the reason for a file that has the name of an archive but is none
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
@@ -705,7 +703,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     first_object: float | None = None
     cost: float | None = None  # dollars, from the counted requests
     rounds: int = 0
-    after_success: SourceResult | None = None  # what became of the archive, where it was asked for
+    after_success: SourceResult | None = None  # of the action on the archive, if one was requested
     route: Route | None = None  # of the environment
 
     @staticmethod
@@ -727,12 +725,12 @@ class Report(Struct, frozen=True, omit_defaults=True):
 
     @property
     def ok(self) -> bool:
-        """Whether every member that was asked for is in the destination."""
+        """Whether every selected member is in the destination."""
         return self.verdict is Verdict.COMPLETED
 
     @property
     def archive_left(self) -> bool:
-        """Whether the action on the archive is still due, for the first time or again."""
+        """Whether the action on the archive is not done yet, or failed."""
         source = self.after_success
         return source is not None and source.state in {SourceState.PENDING, SourceState.FAILED}
 
@@ -762,8 +760,8 @@ class NestedRun(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_right(self) -> bool:
-        """Whether all its members are extracted, or there were none."""
-        return self.verdict is Verdict.COMPLETED or self.reason == NOT_AN_ARCHIVE
+        """Whether all its members are extracted, or the file is not an archive (``no-eocd``)."""
+        return self.verdict is Verdict.COMPLETED or self.reason == "no-eocd"
 
 
 class ArchiveEnd(Struct, frozen=True, omit_defaults=True):

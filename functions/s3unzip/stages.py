@@ -49,7 +49,6 @@ LIFE = {
     Stage.STREAM: StageRule(by_tasks=True, gives_outcome=True, then=(Stage.DONE,)),
     Stage.DONE: StageRule(by_tasks=False, gives_outcome=True, then=()),
 }
-_ORDER = tuple(Stage)
 
 
 def current_stage(ended: Mapping[Stage, bool]) -> Stage:
@@ -58,7 +57,7 @@ def current_stage(ended: Mapping[Stage, bool]) -> Stage:
     Args:
         ended: by stage with a task or an outcome on record, whether all its tasks have ended.
     """
-    latest = max(ended, key=_ORDER.index)
+    latest = max(ended, key=list(Stage).index)  # in the order of declaration
     rule = LIFE[latest]
     if rule.by_tasks and ended[latest]:
         return rule.then[0]

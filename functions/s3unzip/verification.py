@@ -200,8 +200,9 @@ def _compare_all(
         first.compare(expected)
     except UnorderedListError as error:
         if first.results.were_reported:  # the second time would report them again
-            message = f"{error}, and results were already reported: leave out --objects"
-            raise StorageError(message) from error
+            raise StorageError(
+                f"{error}, and results were already reported: leave out --objects"
+            ) from error
     else:
         return first
     # Threads of the first comparison may still be at work: they add to its own results.
@@ -296,8 +297,6 @@ class _KeyRange(NamedTuple):
 
 
 class _ObjectComparison:
-    """Compares the objects of a destination by the listing, by HEAD and by their bytes."""
-
     def __init__(
         self,
         request: Request,
@@ -404,7 +403,6 @@ class _ObjectComparison:
         self._compare_page(members[start:], [])  # no page has them: they are missing
 
     def _compare_page(self, members: Sequence[_Expected], page: Sequence[ListedObject]) -> None:
-        """Compare the objects of one page with the members up to the page's last key."""
         differences: list[Difference] = []
         proved: list[str] = []
         for member, listed in _pair_by_key(members, page):
@@ -444,11 +442,9 @@ class _ObjectComparison:
         members: Sequence[_Expected],
         look_up: Callable[[str], tuple[Proof, StoredObject] | None],
     ) -> None:
-        """Compare the CRC-32 of objects with the directory, many at once."""
-
         def compare(job: Sequence[_Expected]) -> None:
             for member in job:
-                result = _compare_crc(member, look_up(member.key))
+                result = _prove_content(member, look_up(member.key))
                 if isinstance(result, Difference):
                     self.results.add_different([result])
                 else:
@@ -480,8 +476,9 @@ class _ObjectComparison:
 
     def _read(self, key: str) -> tuple[Proof, StoredObject] | None:
         """Read an object; return it and its proof, None if the object does not exist."""
-        read = partial(read_stored, self._destination, key, is_gzip=self._is_gzip)
-        stored = self._calls.paced("get", read)
+        stored = self._calls.paced(
+            "get", partial(read_stored, self._destination, key, is_gzip=self._is_gzip)
+        )
         if stored is None:
             return None
         self.results.add_bytes(stored.size)
@@ -512,10 +509,9 @@ def _size_difference(member: _Expected, stored: ListedObject | StoredObject | No
     return Difference(member.key, Kind.SIZE, _show_size(member), _show_size(stored))
 
 
-def _compare_crc(
+def _prove_content(
     member: _Expected, answer: tuple[Proof, StoredObject] | None
 ) -> Difference | Proof:
-    """Return the proof of an object's content, or its difference."""
     if answer is None:
         return _size_difference(member, stored=None)
     proof, stored = answer
@@ -594,7 +590,7 @@ def read_written(runs: Iterable[RunRecords], destination: Location) -> WrittenOb
 
 
 def _digest(etag: str) -> bytes:
-    """Return 16 bytes for an ETag; most are an MD5 in hexadecimal digits."""
+    """Return 16 bytes for an ETag, which most often is an MD5 in hexadecimal digits."""
     if _MD5.fullmatch(etag):
         return bytes.fromhex(etag)
     return hashlib.blake2b(etag.encode(), digest_size=16).digest()

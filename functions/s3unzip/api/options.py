@@ -47,7 +47,9 @@ def judge_selection(
 
     def judge(reading: Reading) -> None:
         selected = len(reading.selected) + len(reading.failures)
-        for sentence in check_selection(reading.unmatched, options, selected, reading.excluded):
+        for sentence in check_selection(
+            reading.unmatched, options, selected, reading.index.excluded
+        ):
             if warn is not None:
                 warn(sentence)
 

@@ -41,10 +41,6 @@ class MemberData(Struct, frozen=True):
         start = self.data_range.start
         return read_range(self.run_step, ByteRange(start + span.start, start + span.stop))
 
-    def read_all(self) -> Iterator[memoryview]:
-        """Yield the bytes of the member's data."""
-        return read_range(self.run_step, self.data_range)
-
     def check_after(self) -> None:
         """Check the data descriptor and the bytes after it."""
         member = self.row.member

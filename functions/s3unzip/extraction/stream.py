@@ -13,7 +13,7 @@ from functools import partial
 
 from s3unzip import errors
 from s3unzip.extraction.existing_objects import resolve_conflict, with_crc
-from s3unzip.extraction.member_data import MemberData, open_data
+from s3unzip.extraction.member_data import MemberData, open_data, read_range
 from s3unzip.extraction.member_object import open_content, stored_size
 from s3unzip.extraction.uploads import (
     PartPlan,
@@ -52,7 +52,7 @@ def resolve_rows(attempt: TaskAttempt, rows: list[PlannedMember]) -> Iterator[Pl
 def _read_crc(attempt: TaskAttempt, row: PlannedMember) -> int:
     data = open_data(attempt, row)
     decoder = open_content(row.member, attempt.context.policy, data.opened, attempt.run.options)
-    for _ in decoder.decode(data.read_all()):
+    for _ in decoder.decode(read_range(attempt, data.data_range)):
         pass  # the content itself is not needed
     return decoder.crc32
 
@@ -110,7 +110,7 @@ def _upload(
     )
 
     def content() -> Iterator[Buffer]:
-        yield from decoder.decode(attempt.passing(data.read_all()))
+        yield from decoder.decode(attempt.passing(read_range(attempt, data.data_range)))
         data.check_after()
 
     parts = upload_parts(attempt, upload, content(), PartPlan([part_size]))

@@ -61,8 +61,8 @@ def _segment_length(bytes_in: int, tuning: Tuning) -> int:
 
     Each segment begins with the search for a boundary, so few workers get few and long segments.
     """
-    share = math.ceil(bytes_in / min(FEW_SEGMENTS, tuning.max_workers))
-    return min(tuning.segment_bytes, max(MIN_SEGMENT, share))
+    equal_share = math.ceil(bytes_in / min(FEW_SEGMENTS, tuning.max_workers))
+    return min(tuning.segment_bytes, max(MIN_SEGMENT, equal_share))
 
 
 class TaskCutter:
@@ -150,7 +150,7 @@ class TaskCutter:
         self.members_by_kind[TaskKind.BATCH] += batch.members
 
     def _add_large(self, member: Member, rows: tuple[int, int]) -> None:
-        kind, slices = self._choose_kind(member)
+        kind, slices = self._choose_kind_and_slices(member)
         self.members_by_kind[kind] += 1
         is_sliced = len(slices) > 1
         tasks = self.tasks
@@ -180,8 +180,7 @@ class TaskCutter:
                 )
             )
 
-    def _choose_kind(self, member: Member) -> tuple[TaskKind, list[tuple[int, int]]]:
-        """Return how a large member is extracted, and the slices of its compressed data."""
+    def _choose_kind_and_slices(self, member: Member) -> tuple[TaskKind, list[tuple[int, int]]]:
         tuning = self._tuning
         compressed = member.compressed_size
         can_divide = self._inflates and not is_encrypted(member.flags)

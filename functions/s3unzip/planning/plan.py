@@ -110,8 +110,7 @@ def _make_run(request: Request, run_id: str, pin: Pin, created: float) -> Run:
 def _write_members(
     request: Request, reading: Reading, cutter: TaskCutter, records: RunRecords
 ) -> None:
-    """Write the member list while the tasks are cut, the refused members and the folders."""
-    records.write_rows(member_lines(reading, cutter))
+    records.write_rows(member_lines(reading, cutter))  # this also cuts the tasks
     if reading.failures:
         count = len(reading.failures)
         report = TaskReport(task=PLAN_TASK, kind=TaskKind.BATCH, members=count, failed=count)
@@ -144,10 +143,14 @@ def _refuse_cost(plan: Plan, context: Context) -> Report | None:
     from s3unzip.estimate import estimate  # noqa: PLC0415 - few need it
 
     summary = plan.summary
-    tasks = [*plan.tasks, *plan.copies]
-    cost = estimate(
-        summary.run, tasks, context.platform, context.tuning, workers=summary.workers
-    ).cost.total
+    expected = estimate(
+        summary.run,
+        [*plan.tasks, *plan.copies],
+        context.platform,
+        context.tuning,
+        workers=summary.workers,
+    )
+    cost = expected.cost.total
     if cost <= limit:
         return None
     message = (
@@ -162,13 +165,12 @@ def _refuse_cost(plan: Plan, context: Context) -> Report | None:
 def _summarize(
     run: Run, reading: Reading, cutter: TaskCutter, tasks: list[Task], *, context: Context
 ) -> PlanSummary:
-    """Return the recorded form of a plan; `tasks` has the slices of copies, too."""
     index = reading.index
     return PlanSummary(
         run=run,
         members=index.entries,
         directories=index.directories,
-        excluded=reading.excluded,
+        excluded=reading.index.excluded,
         failed=len(reading.failures),
         selected=len(reading.selected),
         tasks=len(tasks),

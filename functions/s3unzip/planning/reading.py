@@ -61,11 +61,6 @@ class Reading(Struct, frozen=True):
         """The selected members that fail by the directory alone."""
         return self.index.failures
 
-    @property
-    def excluded(self) -> int:
-        """The number of members that the options exclude, or whose key a later member has."""
-        return self.index.excluded
-
 
 class _CountedReader:
     def __init__(self, archive: PinnedArchive, calls: Calls, bytes_read: int) -> None:
@@ -119,7 +114,7 @@ def read_directory(
         raise RejectedError(tail.refusal)
     template = template or parse_template(request)
     reader = _CountedReader(source.pinned(request.source, tail.pin), calls, len(tail.data))
-    policy = _narrow(context.policy, request.options.nested_budget)
+    policy = _narrow_to_budget(context.policy, request.options.nested_budget)
     location = drive(tail.locate_directory(policy), reader.read)
     directory = DirectoryReader(location, policy, _select(request, template))
     tuning = context.tuning
@@ -153,8 +148,7 @@ def _select(request: Request, template: KeyTemplate) -> Selection:
     return selection._replace(folder_key=lambda _: None)
 
 
-def _narrow(policy: Policy, budget: Budget | None) -> Policy:
-    """Return the policy for an archive that must stay within `budget`."""
+def _narrow_to_budget(policy: Policy, budget: Budget | None) -> Policy:
     if budget is None:
         return policy
     limits = replace(

@@ -136,7 +136,7 @@ def _escape_dots(path: str) -> str:
 
 
 def _fill(text: str, values: dict[str, str]) -> str:
-    """Replace the fields of `text` that have a value; leave the others."""
+    """Return `text` with the values of its fields; a field without a value stays."""
     return KEY_FIELD.sub(lambda match: values.get(match[1], match[0]), text)
 
 
@@ -150,8 +150,9 @@ class Unmatched(NamedTuple):
     @property
     def is_name(self) -> bool:
         """Whether the user means exactly one member."""
-        is_rooted_name = self.pattern.startswith("/") and not has_wildcards(self.pattern)
-        return self.option == "--member" or is_rooted_name
+        return self.option == "--member" or (
+            self.pattern.startswith("/") and not has_wildcards(self.pattern)
+        )
 
     def __str__(self) -> str:
         near = ""
