@@ -57,8 +57,8 @@ from s3unzip.zip.values import FLAG_WRAPPED, WRAP, Cipher, Member, Reads, reject
 _FORM = struct.Struct("<4sHHHHHHI")  # form and traits
 _SLASH = ord("/")
 
-# Maximum size of compressed empty content, which some writers store for directories. Other methods
-# have headers of up to 32 bytes (xz).
+# By method, the maximum length of a stream without content, which some writers store for
+# directories. Streams of other methods have headers of up to 32 bytes (xz).
 _EMPTY_STREAM = {records.METHOD_STORED: 0, records.METHOD_DEFLATE: 5, records.METHOD_DEFLATE64: 5}
 _EMPTY_OTHER = 32
 _MAX_OVERHEAD = 28  # of encryption, see `Cipher`
@@ -157,13 +157,14 @@ class DirectoryReader:
         self._raw = b""
         self._offset = 0
         self._failure: tuple[str, str] | None = None
-        # A deflated member with more compressed bytes may have 4 GiB more than it declares.
+        # With more compressed bytes a deflated member may have 4 GiB more than it declares.
         self._max_unwrapped = WRAP // records.MAX_DEFLATE_RATIO
         if location.is_zip64:
             self._max_unwrapped = sys.maxsize
         self._wrapped = 0  # compressed bytes of such members
         self._on_last_disk = 0  # headers that begin on the last disk of the directory
-        self._shifts_offsets = location.is_wrapped or location.disks.is_split
+        # Whether declared offsets count from the start of a disk, or are modulo 4 GiB.
+        self._has_relative_offsets = location.is_wrapped or location.disks.is_split
         self._declared = 0  # sum of the sizes
 
     def feed(self, chunk: bytes) -> None:
@@ -197,7 +198,7 @@ class DirectoryReader:
             extra_at = name_at + fixed.name_length
             extra_stop = extra_at + fixed.extra_length
             stop = extra_stop + fixed.comment_length
-            if stop > length:
+            if stop > length:  # the next piece has the rest of the header
                 break
             self._raw = data[name_at:extra_at]
             extras = NO_EXTRAS
@@ -224,7 +225,7 @@ class DirectoryReader:
         if SENTINEL_32 in (sizes.size, sizes.compressed, sizes.offset) or form.disk == SENTINEL_16:
             sizes = resolve_zip64(extras, sizes)
         self._offset = sizes.offset + self._location.prefix
-        if sizes.disk or self._shifts_offsets:
+        if sizes.disk or self._has_relative_offsets:
             self._set_absolute_offset(sizes)
         mtime = None
         if extras is not NO_EXTRAS or sizes.lacks_value:
@@ -240,7 +241,8 @@ class DirectoryReader:
             is_folder = self._judge_folder(name, sizes, is_empty=is_empty)
             if is_empty:
                 sizes = Sizes(0, 0, lacks_value=sizes.lacks_value)
-        stop = self._offset + LOCAL_LENGTH + sizes.compressed  # at least: its name is not counted
+        # A lower bound: the name and the extra field of the local header are not known.
+        stop = self._offset + LOCAL_LENGTH + sizes.compressed
         member = Member(
             index=len(self._table.kinds),
             path=name.path,
@@ -313,8 +315,8 @@ class DirectoryReader:
             return
         disks = self._location.disks
         self._offset = disks.absolute(sizes.disk, sizes.offset) + self._location.prefix
-        if lack := disks.find_lack(sizes.disk, sizes.offset):
-            self._judge_archive("multi-disk", f"the member begins on {lack}")
+        if missing := disks.describe_missing(sizes.disk, sizes.offset):
+            self._judge_archive("multi-disk", f"the member begins on {missing}")
 
     def _check_extras(self, form: _HeaderForm, extras: Extras, sizes: Sizes) -> None:
         """Judge malformed fields, and a sentinel without a value."""
@@ -333,7 +335,8 @@ class DirectoryReader:
         """Return whether the sentinels of a header without a ZIP64 field can be its sizes.
 
         4.4.8, 4.4.9: a sentinel stands for another value only if that field exists. Writers store a
-        file of exactly 4 GiB - 1 this way; its end and CRC-32 are still checked.
+        file of exactly 4 GiB - 1 this way; its end and CRC-32 are still checked. Sizes that no
+        member can have show that the field is missing.
         """
         if form.method == records.METHOD_STORED and not form.is_encrypted:
             return sizes.size == sizes.compressed
@@ -362,7 +365,10 @@ class DirectoryReader:
         return replace(name, raw_name=raw)
 
     def _choose_name(self, form: _HeaderForm, extras: Extras) -> tuple[bytes, bool]:
-        """Return the bytes of the name, and whether they are UTF-8."""
+        """Return the bytes of the name, and whether they are UTF-8.
+
+        The Unicode path field replaces the header's name, unless a flag says that this is UTF-8.
+        """
         unicode_path, code = read_unicode_path(extras, self._raw)
         if code == "unicode-path-duplicate":
             self._judge_archive(code, "more than one Unicode path field")
@@ -404,7 +410,7 @@ class DirectoryReader:
             self._judge(code, message)
         if not form.is_encrypted:
             return member
-        if form.flags & records.ENCRYPTION_FLAGS & ~records.FLAG_ENCRYPTED:
+        if form.flags & (records.FLAG_STRONG_ENCRYPTION | records.FLAG_MASKED_HEADER):
             self._judge("strong-encryption", "it is not read, with or without a password")
             return member
         if self._policy.password is None:
@@ -430,11 +436,12 @@ class DirectoryReader:
     def _check_sizes(self, form: _HeaderForm, member: Member) -> None:
         limits = self._policy.limits
         size = member.size
-        is_decrypted = member.cipher is not None or not form.is_encrypted
+        # Without the cipher, the length of the plain data is not known.
+        has_plain_length = member.cipher is not None or not form.is_encrypted
         length = member.compressed_size
         if member.cipher is not None:
             length -= member.cipher.overhead
-        if member.method == records.METHOD_STORED and size != length and is_decrypted:
+        if member.method == records.METHOD_STORED and size != length and has_plain_length:
             self._judge("stored-size-mismatch", f"stored, {length} bytes for {size}")
         if size > limits.member_size:
             self._judge(
@@ -457,12 +464,12 @@ class DirectoryReader:
         start = self._location.start
         order = table.set_stops(start)
         readable = self._members(order, (SELECTED, UNSELECTED))
-        selected = readable
+        selected = readable  # nearly always all members are selected
         if UNSELECTED in table.kinds:
             selected = self._members(order, (SELECTED,))
         failed = array("I", sorted(table.faults))
         inflation = 0.0
-        if self._wrapped:
+        if self._wrapped:  # these members share what the limit leaves
             inflation = (self._policy.limits.total_size - self._declared) / self._wrapped
         return Index(
             table=table,

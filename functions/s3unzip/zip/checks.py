@@ -1,8 +1,8 @@
 """The registry of checks: every reason and warning code, and the policy that decides its effect.
 
-Checks are numbered; one check can have several codes. The module that makes a check has its
-details. The source adapters make check 55, and the planner checks the parts of a split archive:
-both are only registered here.
+Checks are numbered; one check can have several codes. The module that makes a check explains it.
+The adapters of archive sources make check 55, and the planner checks the parts of a split archive;
+these checks are only registered here.
 """
 
 from enum import Enum
@@ -14,9 +14,10 @@ MIB = 1 << 20
 GIB = 1 << 30
 TIB = 1 << 40
 
-# A code, the number of its check, three letters, and a plain sentence about the finding. The
-# letters: the bytes that the check needs (Index, Local, Data, Key, Source); the effect of a finding
-# (Reject the archive, fail the Member, Warn); its effect under a lenient policy.
+# A line has a code, the number of its check, three letters, and a sentence about the finding. The
+# first letter is the bytes that the check needs (Index, Local, Data, Key, Source), the second one
+# the effect of a finding (Reject the archive, fail the Member, Warn), the third one its effect
+# under a lenient policy.
 _TABLE = """\
 no-eocd 1 IRR This is not a ZIP archive, or its end is missing.
 trailing-data 2 IRW Bytes follow the end of the archive.
@@ -29,7 +30,7 @@ part-missing 5 SRR A part of the split archive is missing.
 part-wrong 5 LRR A part of the split archive holds other bytes than the directory says.
 too-many-parts 5 IRR The archive has more parts than the limit allows.
 count-mismatch 6 IRR The directory does not hold the declared number of members.
-count-wrapped 6 IWW The declared number of members is modulo 65,536, and no ZIP64 record has it.
+count-wrapped 6 IWW The declared number of members is modulo 65,536, without a ZIP64 record.
 cd-size 7 IRR The directory is too short for the number of members declared.
 cd-truncated 7 IRR The directory ends inside a header.
 cd-bad-signature 7 IRR A header of the directory has no signature.
@@ -44,7 +45,7 @@ prefix-adjusted 12 IWW Bytes lie in front of the first member.
 zip64-locator-mismatch 13 IRR The ZIP64 locator does not point at the ZIP64 end record.
 zip64-locator-missing 13 IRR The end record needs ZIP64, but there is no locator.
 offsets-wrapped 13 IWW Offsets are modulo 4 GiB, as macOS writes them without ZIP64.
-offsets-unproven 13 IRR Offsets are modulo 4 GiB, as macOS writes them, and fit no one reading.
+offsets-unproven 13 IRR Offsets are modulo 4 GiB, as macOS writes them, and nothing proves them.
 zip64-record-size 14 IRR The ZIP64 end record does not end at its locator.
 zip64-record-length 14 IWW The length of the ZIP64 end record counts its first 12 bytes.
 zip64-locator-gap 14 IRR Bytes lie between the ZIP64 locator and the end record.
@@ -64,7 +65,7 @@ names-too-large 20 IRR The names of the members are longer in total than the lim
 bomb-total 21 IRR The declared sizes add up to more than the limit.
 bomb-member-size 21 IMM The member declares a larger size than the limit.
 bomb-ratio 21 IMM The member declares more data than its compressed bytes can hold.
-bomb-wrapped-size 21 DMM The size is modulo 4 GiB, and the data are more than the limits leave.
+bomb-wrapped-size 21 DMM The size is modulo 4 GiB, and the data is longer than the limits allow.
 high-ratio 21 IWW The member declares a very high compression ratio.
 cd-extra-malformed 22 IWW An extra field is longer than its block.
 lfh-extra-malformed 22 LWW An extra field of the local header is longer than its block.
@@ -100,7 +101,7 @@ name-empty-component-normalised 33 KWW An empty segment of the name was dropped.
 dir-is-root 33 KWW A directory is the destination folder itself, so nothing is made.
 key-too-long 34 KMM The key is longer than S3 allows.
 name-s3-special 35 KWW Some S3 clients cannot address the key.
-name-reserved 35 KMM The key is the one of the completion marker.
+name-reserved 35 KMM The key is that of the completion marker.
 name-trailing-space-dot 35 KWW A segment of the name begins or ends with a space or a dot.
 encrypted 36 IMM The member is encrypted.
 encrypted-directory 36 IRR The central directory is encrypted, which is not supported.
@@ -125,7 +126,7 @@ lfh-method-mismatch 43 LMM The local header names another compression method tha
 lfh-size-crc-mismatch 44 LMM The local header has other sizes or another CRC-32.
 lfh-encryption-mismatch 45 LMM Only one of the two headers says that the member is encrypted.
 dd-mismatch 46 LMM The data descriptor disagrees with the directory.
-dd-absent 46 LWW The announced data descriptor is absent; both headers say what it would.
+dd-absent 46 LWW The announced data descriptor is absent; both headers have its values.
 dd-missing-signature 46 LWW The data descriptor has no signature.
 lfh-flag3-mismatch 46 LWW Only one of the two headers announces a data descriptor.
 hidden-local-header 47 LWW There is a local header that the directory does not list.
@@ -163,10 +164,10 @@ class Action(Enum):
 
 
 class Check(NamedTuple):
-    """One code: the number of its check, the bytes that it needs, its effect, a sentence.
+    """One code, with the number of its check, the bytes that the check needs, and a sentence.
 
-    `lenient` is the effect under a lenient policy. It differs from `default` only where projects
-    may choose differently.
+    `default` is the effect of a finding, `lenient` its effect under a lenient policy. They differ
+    only where users may accept a finding that others refuse.
     """
 
     code: str
@@ -183,10 +184,6 @@ class Check(NamedTuple):
 
 
 def _read_table() -> dict[str, Check]:
-    """Return the checks by their codes.
-
-    The letters of a line are the initials of its phase, its action, and its lenient action.
-    """
     phases = {phase.name[0]: phase for phase in Phase}
     actions = {action.name[0]: action for action in Action}
     checks = {}

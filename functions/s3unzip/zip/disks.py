@@ -1,7 +1,8 @@
-"""The disks of a split archive (APPNOTE 8), which are files that follow each other here.
+"""The disks of a split archive (APPNOTE 8): files that are read one after the other.
 
-The records of a split archive give the number of a disk and an offset on it. Here both make one
-absolute offset. A file that was only cut into pieces is one disk: its records do not know the cuts.
+The records of a split archive have the number of a disk and an offset on it. `Disks` converts them
+to an absolute offset. An archive that was written whole and then cut into files is one disk: its
+records do not count the files.
 """
 
 from bisect import bisect_left, bisect_right
@@ -14,9 +15,9 @@ from s3unzip.zip.values import Member
 
 
 class Disks:
-    """Where each disk begins and ends, in absolute offsets, of disks with these sizes.
+    """The absolute offsets at which disks of these sizes begin and end.
 
-    The offsets of an archive of one disk are not checked here: other checks compare them.
+    If there is only one disk, offsets are not compared with its size: other checks do that.
     """
 
     def __init__(self, sizes: Sequence[int] = ()) -> None:
@@ -39,8 +40,8 @@ class Disks:
             return offset
         return self.starts[disk] + offset
 
-    def find_lack(self, disk: int, offset: int) -> str | None:
-        """Return what is missing: the disk, or the byte on it; None if both are there."""
+    def describe_missing(self, disk: int, offset: int) -> str | None:
+        """Return which disk or which byte of it is missing; None if both exist."""
         if disk > self.last:
             return f"disk {disk}"
         if self.is_split and offset >= (length := self._stops[disk] - self.starts[disk]):

@@ -293,8 +293,8 @@ def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
     if record.disk_entries > record.entries or (is_whole and record.disk_entries != record.entries):
         code = "multi-disk" if disk else "count-mismatch"
         reject(code, f"{record.disk_entries} of {record.entries} members on disk {disk}", at)
-    if lack := disks.find_lack(record.directory_disk, record.directory_offset):
-        reject("multi-disk", f"the directory begins on {lack}", at)
+    if missing := disks.describe_missing(record.directory_disk, record.directory_offset):
+        reject("multi-disk", f"the directory begins on {missing}", at)
     return record._replace(
         directory_offset=disks.absolute(record.directory_disk, record.directory_offset)
     )

@@ -123,6 +123,7 @@ class KeyChecker:
 
     def _add_keys(self, keys: Sequence[str]) -> None:
         """Record the hashes of keys; if some are equal, mark all for the comparison of keys."""
+        # Nearly always all keys are ASCII, for which `str.lower` does the same and is faster.
         fold = str.lower if all(map(str.isascii, keys)) else fold_key
         hashes = list(map(hash, map(fold, keys)))
         expected = len(self._hashes) + len(hashes)
@@ -177,9 +178,9 @@ class KeyChecker:
         # The sort is stable: the numbers of equal hashes keep their order.
         order = array("I", sorted(range(len(hashes)), key=hashes.__getitem__))
         for _, positions in groupby(order, hashes.__getitem__):
-            group = array("I", map(numbers.__getitem__, positions))
-            if len(group) > 1:
-                yield group
+            member_numbers = array("I", map(numbers.__getitem__, positions))
+            if len(member_numbers) > 1:
+                yield member_numbers
 
     def _judge_group(self, numbers: Sequence[int]) -> None:
         """Judge members whose folded keys have one hash.
@@ -242,6 +243,7 @@ class KeyChecker:
         It fails in each run, whichever of them is written first.
         """
         table = self._table
+        # `clashes` has hashes of folded keys. From here on keys are compared without folding.
         clashing: dict[int, int] = {}  # numbers by the hashes of their keys
         for number in table.numbers(SELECTED):
             key = self._key_of(table.path(number))

@@ -32,7 +32,7 @@ UNSELECTED = 5  # can be read, and the options do not select it
 DROPPED = 6  # failed and is not selected, or a later member has its key
 _FILE_KINDS = (SELECTED, FAILED, NAMELESS, UNSELECTED, DROPPED)
 
-_NO_TIME = -(1 << 63)
+_NO_TIME = -(1 << 63)  # stands for None in an array
 _CIPHERS = (None, Cipher(), *(Cipher(version, key) for version in (1, 2) for key in (1, 2, 3)))
 _CIPHER_CODES = {cipher: code for code, cipher in enumerate(_CIPHERS)}
 
@@ -103,7 +103,7 @@ class HeaderTable:
         raw_name = self._raw_names[number]
         if raw_name is not None:
             return raw_name
-        if self.kinds[number] in (SELECTED, FAILED, FOLDER):
+        if self.kinds[number] in (SELECTED, FAILED, FOLDER):  # never cut
             return self.path(number).encode("ascii")
         return b""
 
@@ -187,7 +187,7 @@ class HeaderTable:
         share bytes are refused.
         """
         offsets = self.offsets
-        order: Sequence[int] = range(len(offsets))
+        order: Sequence[int] = range(len(offsets))  # nearly always the order of offsets
         if any(map(gt, offsets, islice(offsets, 1, None))):
             order = array("I", sorted(order, key=offsets.__getitem__))
         bounds = array("Q", map(offsets.__getitem__, islice(order, 1, None)))

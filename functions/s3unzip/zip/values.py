@@ -57,10 +57,11 @@ def drive(reads: Reads[T], read: Callable[[ByteRange], bytes]) -> T:
 
 
 class Cipher(NamedTuple):
-    """How a member is encrypted: ZipCrypto (APPNOTE 6.1) by default, or WinZip AES.
+    """How a member is encrypted.
 
-    AES: https://www.winzip.com/en/support/aes-encryption/. Version 1 (AE-1) declares the CRC-32,
-    in version 2 (AE-2) it is 0. Strength 1, 2, 3 stands for keys of 128, 192, 256 bits.
+    Version 0 is ZipCrypto (APPNOTE 6.1). Versions 1 and 2 are AE-1 and AE-2 of WinZip AES: AE-1
+    declares the CRC-32, AE-2 declares 0. Strengths 1, 2, 3 are AES keys of 128, 192, 256 bits.
+    https://www.winzip.com/en/support/aes-encryption/
     """
 
     version: int = 0
@@ -73,10 +74,10 @@ class Cipher(NamedTuple):
 
     @property
     def overhead(self) -> int:
-        """Bytes that the encryption adds: 12 of ZipCrypto; salt, verifier and code of AES."""
+        """Bytes that the encryption adds: a header; with AES, salt, verifier and code."""
         if not self.version:
             return 12
-        return self.key_length // 2 + 12
+        return self.key_length // 2 + 2 + 10
 
 
 class Member(Struct, frozen=True, array_like=True, gc=False):
@@ -84,11 +85,12 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
 
     `index` is its number in the central directory. `path` is the normalised name. `raw_name` is the
     declared name, None if that is `path` in ASCII. `offset` is the absolute offset of the local
-    header. No byte of the member may lie behind `stop`: there the next listed local header begins,
-    or the directory. `method` is that of the compression (APPNOTE 4.4.5), also below a `cipher`.
-    `flags` are the 16 bits of APPNOTE 4.4.4, `records.FLAG_REPARSE` and `FLAG_WRAPPED`: with the
-    latter, only the lower 32 bits of `size` are certain. `mtime` is in Unix seconds (the extended
-    timestamp, else the DOS time taken as UTC), `mode` has Unix mode bits; None: unknown.
+    header. At `stop` the next listed local header begins, or the directory: the member must end
+    before it. `method` is the compression method (APPNOTE 4.4.5), even if there is a `cipher`.
+    `flags` are the 16 bits of APPNOTE 4.4.4, `records.FLAG_REPARSE` and `FLAG_WRAPPED`: with
+    `FLAG_WRAPPED` only the lower 32 bits of `size` are certain. `mtime` is in Unix seconds (the
+    extended timestamp, else the DOS time read as UTC). `mode` has Unix mode bits. Both are None if
+    they are unknown.
     """
 
     index: int
@@ -107,7 +109,7 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def name_bytes(self) -> bytes:
-        """The name as the archive holds it."""
+        """The name as the archive has it."""
         if self.raw_name is None:
             return self.path.encode("ascii")
         return self.raw_name
@@ -124,7 +126,7 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def is_long(self) -> bool:
-        """Whether it is certain that its headers have only the lower 32 bits of its sizes."""
+        """Whether its headers certainly have only the lower 32 bits of its sizes."""
         return self.is_wrapped and self.compressed_size >= WRAP
 
     def has_size(self, size: int) -> bool:
@@ -132,7 +134,7 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
         return size == self.size or (self.is_wrapped and (size - self.size) % WRAP == 0)
 
     def with_crc(self, crc32: int) -> Member:
-        """Return the member as one that declares this CRC-32."""
+        """Return the member with this CRC-32, as if the directory declared it."""
         cipher = self.cipher and self.cipher._replace(version=min(self.cipher.version, 1))
         return replace(self, crc32=crc32, cipher=cipher)
 
