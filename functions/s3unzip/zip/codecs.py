@@ -31,7 +31,7 @@ from s3unzip.zip.values import Buffer, Member
 if TYPE_CHECKING:
     import zstandard
 
-# The stubs call this class an instance.
+# The stubs declare this class as an instance.
 IGZIP_ERROR = cast("type[Exception]", isal_zlib.error)
 _STREAM_ERRORS = (OSError, EOFError, ValueError, lzma.LZMAError, IGZIP_ERROR)
 
@@ -45,7 +45,7 @@ _ZSTD_SLICE = 512
 # The texts of ISA-L begin with these numbers, which tell a reader nothing.
 _IGZIP_FAULTS = {
     "Error -1": "deflate: a block has an impossible header",
-    "Error -2": "deflate: a code stands for nothing",
+    "Error -2": "deflate: a code has no symbol",
     "Error -3": "deflate: a match points before the beginning of the data",
 }
 
@@ -104,13 +104,13 @@ class _Deflate64:
     """
 
     def __init__(self, member: Member, _: Policy) -> None:
-        # Few archives need it, and its import loads twenty other modules.
+        # Few archives need inflate64, and its import loads twenty other modules.
         import inflate64  # noqa: PLC0415
 
         self._member = member
         self._stream = inflate64.Inflater()
         self._input_left = member.compressed_size  # bytes that the library has not received
-        self._input = memoryview(b"")  # pushed bytes of these
+        self._input = memoryview(b"")  # those of them that were pushed
         self._output = memoryview(b"")
 
     @property

@@ -25,9 +25,9 @@ from s3unzip.zip.records import (
 )
 from s3unzip.zip.values import WRAP, ByteRange, Reads, reject
 
-# Bytes that can hold the end record and its longest comment.
+# Bytes that can contain the end record and its longest comment.
 EOCD_ROOM = MAX_COMMENT + EOCD_LENGTH
-# The last bytes that can hold the end record, its longest comment, and the ZIP64 records.
+# The last bytes, which can contain the end record, its longest comment, and the ZIP64 records.
 TAIL_LENGTH = EOCD_ROOM + ZIP64_LOCATOR_LENGTH + ZIP64_EOCD_LENGTH
 
 # 4.3.16 and 4.3.14, from the number of the disk to the offset of the directory.
@@ -188,10 +188,11 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
     base = archive.size - len(window)
     stops = _find_stops(window)
     padding_at = _find_padding(window)
-    exact_stops = [stop for stop in stops.values() if padding_at <= stop <= len(window)]
-    if not exact_stops:
+    # The stops of end records that only padding may follow.
+    final_stops = [stop for stop in stops.values() if padding_at <= stop <= len(window)]
+    if not final_stops:
         return base + (yield from _find_eocd_before(archive, window, stops))
-    last_stop = max(exact_stops)
+    last_stop = max(final_stops)
     positions = [at for at, stop in stops.items() if stop == last_stop]
     offset = base + positions[0]
     if len(positions) > 1:
@@ -213,7 +214,10 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
 
 
 def _find_eocd_before(archive: ArchiveBytes, window: bytes, stops: dict[int, int]) -> Reads[int]:
-    """Return the position of the last end record that bytes of `window` follow; judge these."""
+    """Return the position of the last complete end record in `window`; judge the bytes after it.
+
+    If a later end record is cut, only a lenient policy uses the complete one.
+    """
     base = archive.size - len(window)
     if not stops:
         reject("no-eocd", f"no end record in the last {len(window)} bytes")
@@ -289,8 +293,8 @@ def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
     disk = record.disk
     if disk != disks.disk_of(at) or record.directory_disk > disk:
         reject("multi-disk", f"disk {disk}, directory on disk {record.directory_disk}", at)
-    is_whole = record.directory_disk == disk
-    if record.disk_entries > record.entries or (is_whole and record.disk_entries != record.entries):
+    has_all = record.directory_disk == disk  # the record's disk has all headers
+    if record.disk_entries > record.entries or (has_all and record.disk_entries != record.entries):
         code = "multi-disk" if disk else "count-mismatch"
         reject(code, f"{record.disk_entries} of {record.entries} members on disk {disk}", at)
     if missing := disks.describe_missing(record.directory_disk, record.directory_offset):
@@ -335,7 +339,7 @@ def _check_without_zip64(
     needs_size = eocd.directory_size == SENTINEL_32
     needs_disk = max(eocd.disk, eocd.directory_disk) > disks.last
     if needs_offset or needs_size or needs_disk:
-        reject("zip64-locator-missing", "the end record needs ZIP64, no locator before it", at)
+        reject("zip64-locator-missing", "no locator precedes the end record", at)
 
 
 def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) -> Reads[int]:
@@ -351,12 +355,12 @@ def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) ->
         record_at = declared
         raw = yield from archive.read(declared, declared + ZIP64_LEAD)
     if not raw.startswith(ZIP64_EOCD_SIGNATURE):
-        reject("zip64-locator-mismatch", f"points at {declared}, no record there", locator_at)
+        reject("zip64-locator-mismatch", f"it points at {declared}, without a record", locator_at)
     _check_zip64_length(archive, raw, record_at, locator_at)
     if declared > plain_at:
         reject(
             "zip64-locator-mismatch",
-            f"points at {declared}, the record is at {plain_at}",
+            f"it points at {declared}, the record is at {plain_at}",
             locator_at,
         )
     if record_at < plain_at:  # it is longer than a plain record

@@ -78,8 +78,8 @@ def find_data_stop(member: Member, raw: bytes) -> int:
 class OpenedMember(NamedTuple):
     """A local header that agrees with the directory.
 
-    `is_complete` says that it has the directory's CRC-32 and sizes. If it is False, only the
-    descriptor has them.
+    `is_complete` says whether it has the directory's CRC-32 and sizes. If not, only the descriptor
+    has them.
     """
 
     data_start: int  # offset of the data from the start of the header
@@ -202,13 +202,14 @@ def _normalise(member: Member, raw: bytes, policy: Policy) -> tuple[str, bool] |
 def _check_coding(member: Member, header: LocalHeader, extras: Extras) -> None:
     """Refuse a local header with another compression or encryption than the directory's."""
     is_aes = member.cipher is not None and member.cipher.version > 0
+    # With AES, both headers declare method 99; its field has the method of the compression.
     method = records.METHOD_AES if is_aes else member.method
-    differing = (header.flags ^ member.flags) & records.ENCRYPTION_FLAGS
+    differing_flags = (header.flags ^ member.flags) & records.ENCRYPTION_FLAGS
     is_encrypted = records.is_encrypted(header.flags | member.flags)
-    if (is_encrypted and differing) or (header.method == records.METHOD_AES) != is_aes:
+    if (is_encrypted and differing_flags) or (header.method == records.METHOD_AES) != is_aes:
         member.fail("lfh-encryption-mismatch", "only one of its two headers says encrypted")
     if is_aes and read_aes(extras) != (member.method, member.cipher):
-        member.fail("lfh-method-mismatch", "its AES field is another than in the directory")
+        member.fail("lfh-method-mismatch", "its AES field differs from the directory's")
     if header.method != method:
         member.fail(
             "lfh-method-mismatch", f"method {header.method}, in the directory {member.method}"

@@ -112,6 +112,7 @@ def check_name(text: str, policy: Policy) -> Name:
     warnings: list[str] = []
     if not named:
         return Name("", is_directory, "name-empty", warnings)
+    # The first fault that the policy does not tolerate is the failure; the others are warnings.
     for code, is_faulty in (
         ("name-nul", "\0" in text),
         ("name-backslash", "\\" in text),
