@@ -25,7 +25,7 @@ SECOND_WINDOW: Final = b"".join(
     bytes([high | 0x80]) * 128 + bytes([high]) * 128 for high in range(128)
 )
 
-_LEAD_BYTES = 1 << 16  # of input, by which the first inflate may be ahead of the second
+_STEP_BYTES = 1 << 16  # of input, after which both inflates are compared
 _MAX_RECORD = 2 * WINDOW_SIZE + 4_096  # bytes of an inflated record
 
 
@@ -72,20 +72,19 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
 
         Args:
             window: the output before the segment, at most the last 32 KiB.
-            history: number of bytes of output from the beginning of the stream to the end of the
-                segment.
+            history: bytes of output of this segment and all segments before it.
 
         Raises:
             IndexError: A byte was copied from before the beginning of the stream.
         """
-        start = max(0, len(self.first) - history)
+        start = max(0, len(self.first) - history)  # no byte is before the beginning of the stream
         if self.second is None:
             return self.first[start:]
         missing = WINDOW_SIZE - len(window)
         padded = bytes(missing) + window
         resolved = bytearray(self.first[start:])
         for index, (low, high) in enumerate(zip(resolved, self.second[start:], strict=True)):
-            if low != high:
+            if low != high:  # the byte was copied from this position of the window
                 position = low | (high & 0x7F) << 8
                 if position < missing:
                     raise IndexError(f"window of {len(window)} bytes has no position {position}")
@@ -133,8 +132,8 @@ class SegmentScan:
 
     def feed(self, chunk: Buffer) -> None:
         """Take the next bytes."""
-        for start in range(0, len(chunk), _LEAD_BYTES):
-            data = chunk[start : start + _LEAD_BYTES]
+        for start in range(0, len(chunk), _STEP_BYTES):
+            data = chunk[start : start + _STEP_BYTES]
             self._first.feed(data)
             if self._second is not None:
                 self._second.feed(data)
@@ -142,9 +141,10 @@ class SegmentScan:
                     self._second = None
 
     def finish(self) -> ScannedSegment:
-        """Return the scanned segment; its `arrival` tells of bad data."""
+        """Return the scanned segment; its `arrival` says whether the data is bad."""
         arrival = self._first.finish()
         if arrival.ending in {"missed", "broken"}:
+            # Nothing is linked to such a segment, so its last bytes are left out.
             return ScannedSegment(self._start_bit, self._stop_bit, arrival, b"")
         scanned = ScannedSegment(self._start_bit, self._stop_bit, arrival, self._first.tail)
         if self._second is not None:

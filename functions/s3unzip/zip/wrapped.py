@@ -88,18 +88,18 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
         span = spans.pop()
         times = yield from probes.find(number, range(span.least, total + 1))
         spans += span.split(number, times)
-    longer: dict[int, int] = {}
+    lengths: dict[int, int] = {}
     while spans:
         span = spans.pop()
-        if span.least == span.most:
+        if span.least == span.most:  # none of its members is longer
             continue
         if span.first + 1 == span.stop:
-            longer[span.first] = span.most - span.least
+            lengths[span.first] = span.most - span.least
             continue
         middle = (span.first + span.stop) // 2
         times = yield from probes.find(middle, range(span.least, span.most + 1))
         spans += span.split(middle, times)
-    return longer
+    return lengths
 
 
 def _find_crossings(table: HeaderTable) -> Iterator[int]:
