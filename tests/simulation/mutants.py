@@ -154,8 +154,8 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("replaced-archives-not-seen", "if newest.etag == report.pin.etag:", "if newest:"),
         (
             "nested-archives-not-started",
-            "    for request in requests:\n        _start_newest(request, config, context)\n",
-            "",
+            "for request in requests:",
+            "for request in ():",
         ),
     ],
     "aws/settle.py": [

@@ -118,11 +118,6 @@ class ArchivePut(NamedTuple):
     version_id: str | None  # None: the event has none
     scan: ScanResult | None = None  # of this version
 
-    @property
-    def names_version(self) -> bool:
-        """Whether the event says which version was put."""
-        return (self.etag or self.version_id) is not None
-
     def is_of(self, pin: Pin) -> bool:
         """Return whether the event is of this version, by its version id and its ETag."""
         has_etag = self.etag == (pin.etag or "").strip('"')

@@ -289,27 +289,17 @@ def end_run(
     """
     bind_run(report.run, str(report.source))
     if has_nested(report):
-        _start_nested(report, config, context)
+        run = RunRecords.open(context.stores, report.run, context.calls()).read_plan().run
+        requests = list(nested_requests(run, report, context))
+        for request in requests:
+            _start_newest(request, config, context)
+        logger.info("nested archives", started=len(requests))
     if check_replaced:
         follow_newer(report, config, context)
     record_archive(report, first=is_first)
     announce(open_client("events"), config, report)
     if report.archive_left:
         _finish_archive(report, config, context)
-
-
-def _start_nested(report: Report, config: LambdaConfig, context: Context) -> None:
-    """Start the runs of the nested archives that a run has extracted."""
-    requests = list(
-        nested_requests(
-            RunRecords.open(context.stores, report.run, context.calls()).read_plan().run,
-            report,
-            context,
-        )
-    )
-    for request in requests:
-        _start_newest(request, config, context)
-    logger.info("nested archives", started=len(requests))
 
 
 def _finish_archive(report: Report, config: LambdaConfig, context: Context) -> None:

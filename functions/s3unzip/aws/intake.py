@@ -141,9 +141,10 @@ def _take_archive(put: ArchivePut, invocation: Invocation, attempts: int) -> Non
         return
     # An attempt before this one may have begun to extract a version that is gone now.
     has_ended = _repeat_ends(put, invocation, other_than=archive and archive.run)
-    if archive is not None and not has_ended and (attempts > 1 or put.names_version):
+    version = put.version_id or put.etag
+    if archive is not None and not has_ended and (attempts > 1 or version is not None):
         # It left no report. So nobody knows whether it wrote over members of the newest version.
-        cause = f"{request.source} {request.event_time} {put.version_id or put.etag or ''}"
+        cause = f"{request.source} {request.event_time} {version or ''}"
         start_over_newest(request, cause, invocation.config, invocation.context)
 
 

@@ -65,7 +65,15 @@ def run_here(archive: ArrivedArchive, context: Context, calls: Calls) -> LeftRun
         members <= tuning.max_direct_members and archive.tail.pin.size <= tuning.max_direct_bytes
     )
     if is_small:
-        run = _MemoryRun(archive, context, _tune_for_one_worker(tuning))
+        # One worker writes each member with one PUT. Its batches are as long as they may be, since
+        # there is nobody to share the work with.
+        one_worker = replace(
+            tuning,
+            small_member=max(tuning.small_member, DIRECT_MEMBER_BYTES),
+            batch_min_seconds=tuning.batch_seconds,
+            max_workers=1,
+        )
+        run = _MemoryRun(archive, context, one_worker)
         settled = run.begin(calls)
         is_small = run.is_small(settled)
     if is_small:
@@ -91,19 +99,6 @@ def _count_members(tail: Tail, context: Context) -> int | None:
     except errors.RejectedError:  # the plan finds this error again and reports it
         return 0
     return None
-
-
-def _tune_for_one_worker(tuning: Tuning) -> Tuning:
-    """Return the tuning with which one worker writes each member with one PUT.
-
-    Batches are as long as they may be, since there is nobody to share the work with.
-    """
-    return replace(
-        tuning,
-        small_member=max(tuning.small_member, DIRECT_MEMBER_BYTES),
-        batch_min_seconds=tuning.batch_seconds,
-        max_workers=1,
-    )
 
 
 class _MemoryRun:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from s3unzip.errors import AccessDeniedError, S3UnzipError
-from s3unzip.operate.control_plane import UnsupportedActionError
+from s3unzip.operate.runs import UnsupportedActionError
 
 AGAIN = "deploy the stack again"
 NOT_CHECKED = {  # what to do, by the error

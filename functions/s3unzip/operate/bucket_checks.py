@@ -12,8 +12,7 @@ from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError, Usage
 from s3unzip.model import Route
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.operate.answers import AGAIN, FAILURE, OK, WARNING, Answer, CheckStatus
-from s3unzip.operate.control_plane import asking
-from s3unzip.operate.runs import DeployedRuns
+from s3unzip.operate.runs import DeployedRuns, asking
 from s3unzip.settings import Variable
 
 FUNCTION = "AWS::Lambda::Function"

@@ -15,8 +15,7 @@ from functools import partial
 from s3unzip.errors import AccessDeniedError, S3UnzipError
 from s3unzip.model import Location, Report, Status, Verdict
 from s3unzip.operate.answers import FAILURE, OK, WARNING, Answer, CheckResult, run_check
-from s3unzip.operate.control_plane import asking
-from s3unzip.operate.runs import DeployedRuns, find_end
+from s3unzip.operate.runs import DeployedRuns, asking, find_end
 from s3unzip.planning.select import parse_template
 from s3unzip.run_ids import run_id
 from s3unzip.runs.records import RUNS

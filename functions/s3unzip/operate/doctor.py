@@ -22,8 +22,7 @@ from s3unzip.operate.bucket_checks import (
     check_route,
     check_secret,
 )
-from s3unzip.operate.control_plane import asking
-from s3unzip.operate.runs import DeployedRuns
+from s3unzip.operate.runs import DeployedRuns, asking
 from s3unzip.operate.submit import read_depth
 from s3unzip.version import __version__
 
@@ -211,7 +210,11 @@ def check_alarms(runs: DeployedRuns) -> Answer:
     alarms = _read_alarms(runs)
     if not alarms:
         return Answer(WARNING, "the stack has no alarms", AGAIN)
-    silent = [alarm["AlarmName"] for alarm in alarms if not _has_action(alarm)]
+    silent = [
+        alarm["AlarmName"]
+        for alarm in alarms
+        if not (alarm.get("AlarmActions") and alarm.get("ActionsEnabled", True))
+    ]
     if silent:
         verb = choose_form(len(silent), "has", "have")
         return Answer(
@@ -228,10 +231,6 @@ def check_alarms(runs: DeployedRuns) -> Answer:
             "docs/howto/dashboard.md says what to do for each",
         )
     return Answer(OK, f"{len(alarms)} alarms, each with an action, none in ALARM")
-
-
-def _has_action(alarm: Mapping[str, Any]) -> bool:
-    return bool(alarm.get("AlarmActions")) and bool(alarm.get("ActionsEnabled", True))
 
 
 def check_notifications(runs: DeployedRuns) -> Answer:

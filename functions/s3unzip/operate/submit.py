@@ -42,8 +42,7 @@ from s3unzip.errors import (
 )
 from s3unzip.globs import compile_glob
 from s3unzip.model import Location, Report, Request, SourceState, Verdict
-from s3unzip.operate.control_plane import asking
-from s3unzip.operate.runs import DeployedRuns
+from s3unzip.operate.runs import DeployedRuns, asking
 from s3unzip.run_ids import check_same_archive, run_id
 from s3unzip.runs.run_list import RUNNING
 from s3unzip.settling.loop import look_up_run
