@@ -265,7 +265,7 @@ def go_on_aws(world: World, settled: Settled, request: Request) -> Report:
         failed = FailedExecution(run, stop_for(damage), 0.0, world.clock.now(), request, pin)
         ended = settle_failed(failed, world.context)
         assert ended is not None
-        settled = ended
+        return ended.report
     assert settled.report is not None
     return settled.report
 

@@ -299,18 +299,13 @@ def end_run(
     record_archive(report, first=is_first)
     announce(open_client("events"), config, report)
     if report.archive_left:
-        _finish_archive(report, config, context)
-
-
-def _finish_archive(report: Report, config: LambdaConfig, context: Context) -> None:
-    """Delete or tag the archive of a run. An error is only logged: the run keeps its verdict."""
-    try:
-        finished = finish_source(config.after_success, report, context)
-    except S3UnzipError:
-        logger.exception("the report cannot be written again")
-        return
-    if finished.after_success is not None:
-        record_source(finished.after_success)
+        try:
+            finished = finish_source(config.after_success, report, context)
+        except S3UnzipError:  # the run keeps its verdict
+            logger.exception("the report cannot be written again")
+        else:
+            if finished.after_success is not None:
+                record_source(finished.after_success)
 
 
 def _start_newest(request: Request, config: LambdaConfig, context: Context) -> None:

@@ -217,7 +217,7 @@ def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invoca
         ),
         context,
     )
-    if settled is not None and settled.report is not None:
+    if settled is not None:
         end_run(settled.report, invocation.config, context, is_first=settled.is_first)
 
 

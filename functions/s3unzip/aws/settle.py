@@ -106,7 +106,7 @@ def _end_failed(run: str, detail: dict[str, Any], config: LambdaConfig, context:
         ),
         context,
     )
-    if settled is None or settled.report is None:
+    if settled is None:
         logger.warning("nothing is known of the run", status=detail["status"])
     elif began <= settled.report.finished <= ended:
         end_run(settled.report, config, context, is_first=settled.is_first)

@@ -120,7 +120,6 @@ class _MemoryRun:
         )
 
     def begin(self, calls: Calls) -> Settled:
-        """Plan the run; `calls` has the requests of the invocation so far."""
         archive = self._archive
         return begin(
             archive.request,

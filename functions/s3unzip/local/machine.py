@@ -396,7 +396,7 @@ def _report_damage(
         ),
         context,
     )
-    if settled is None or settled.report is None:
+    if settled is None:
         raise damage
     return settled.report
 

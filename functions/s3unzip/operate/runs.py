@@ -58,7 +58,7 @@ class UnsupportedActionError(S3UnzipError):
 
 
 # Error codes of emulators for an operation that they do not have. AWS has all operations.
-_UNKNOWN_CODES = frozenset(
+_UNSUPPORTED_CODES = frozenset(
     {
         "InvalidAction",
         "NotImplemented",
@@ -68,7 +68,7 @@ _UNKNOWN_CODES = frozenset(
         "UnsupportedOperation",
     }
 )
-_CREDENTIALS = frozenset(
+_CREDENTIALS_CODES = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException"}
 )
 
@@ -101,20 +101,21 @@ def _read_answer(error: exceptions.ClientError, action: str) -> S3UnzipError:
     fault = error.response.get("Error", {})
     code = fault.get("Code", "")
     message = fault.get("Message", "")
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     text = f"{action}: {code}: {message}"
-    # A HEAD has no body, so its code is its status. Some emulators know no path of an operation.
-    missing = code.startswith("NoSuch") or "DoesNotExist" in code or "does not exist" in message
-    if code in _UNKNOWN_CODES or code == "404" or "not yet implemented" in str(error).lower():
+    # A HEAD has no body, so its code is its status. Some emulators answer 404 to an operation that
+    # they do not have.
+    if code in _UNSUPPORTED_CODES or code == "404" or "not yet implemented" in str(error).lower():
         return UnsupportedActionError(f"this endpoint does not have {action}")
     if code == "403":
         return AccessDeniedError(f"{action}: access denied")
-    if "AccessDenied" in code or "Unauthorized" in code or code in _CREDENTIALS:
+    if "AccessDenied" in code or "Unauthorized" in code or code in _CREDENTIALS_CODES:
         return AccessDeniedError(text)
     if "Throttl" in code or code == "TooManyRequestsException":
         return ThrottledError(text)
-    if missing or code == "NotFoundException":
+    is_missing = code.startswith("NoSuch") or "DoesNotExist" in code or "does not exist" in message
+    if is_missing or code == "NotFoundException":
         return NotFoundError(text)
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return ServiceFaultError(text) if status >= 500 else StorageError(text)
 
 

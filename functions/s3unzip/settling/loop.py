@@ -370,14 +370,13 @@ class FailedExecution(Struct, frozen=True):
     pin: Pin | None = None  # from its input
 
 
-def settle_failed(failed: FailedExecution, context: Context) -> Settled | None:
+def settle_failed(failed: FailedExecution, context: Context) -> WrittenVerdict | None:
     """Report a run whose execution failed or was stopped; None: nothing is known of the run.
 
     The report has the time at which the execution ended, so it replaces no newer one.
     """
     calls = context.calls()
-    run = failed.run
-    records = RunRecords.open(context.stores, run, calls)
+    records = RunRecords.open(context.stores, failed.run, calls)
     stop = failed.stop
     plan = None
     try:
@@ -387,17 +386,17 @@ def settle_failed(failed: FailedExecution, context: Context) -> Settled | None:
     if plan is not None:
         report = _report_planned(failed, plan, context, calls)
     elif failed.request is not None:
-        report = _unplanned(failed.request, run, failed.pin, stop, now=context.clock.now())
+        report = _unplanned(failed.request, failed.run, failed.pin, stop, now=context.clock.now())
     else:
         recorded = records.find_report()
         if recorded is None:
             return None
-        return Settled(Next(run, "done"), recorded, is_first=False)
+        return WrittenVerdict(recorded, is_first=False)
     report = replace(report, finished=failed.ended)
     # A FAILED report replaces one that is older than the execution. Another verdict comes from the
     # records, and replaces only a worse one.
     since = failed.began if report.verdict is Verdict.FAILED else 0.0
-    return Settled(Next(run, "done"), *_write_settled(report, plan, records, context, since=since))
+    return _write_settled(report, plan, records, context, since=since)
 
 
 def _report_planned(

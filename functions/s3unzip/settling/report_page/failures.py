@@ -50,7 +50,7 @@ def failures(shown: Shown) -> Markup:
 
 
 def _reasons(reasons: list[Ranked], listed: list[str]) -> Markup:
-    """Return the table of reasons; `listed` are the reasons of the failures that are listed."""
+    """Return the table of reasons; `listed` has the reason of each failure that has a row."""
     if not reasons:
         return NOTHING
     columns = (
@@ -74,7 +74,7 @@ def _reasons(reasons: list[Ranked], listed: list[str]) -> Markup:
 
 
 def _reason(reason: Ranked, listed: list[str]) -> Markup:
-    """Return a button that filters the listed failures, or the bare code if none is listed."""
+    """Return a button that filters the rows by a reason; only its code if no row has it."""
     if reason.code not in listed:
         return element("span", {"class": "mono"}, text(reason.code))
     return element(
@@ -120,7 +120,7 @@ def _failure_rows(report: Report) -> Iterator[Markup]:
 
 
 def _failure_row(failure: Failure, prefix: str) -> Markup:
-    """Return the row of a failure; its key is shown without the run's `prefix`."""
+    """Return the row of a failure; the row shows its key without `prefix`, which all keys have."""
     reason = clip(failure.reason, MAX_TEXT)
     key = clip(failure.key.removeprefix(prefix), MAX_NAME)
     offset = NOTHING
@@ -139,7 +139,6 @@ def _failure_row(failure: Failure, prefix: str) -> Markup:
 
 
 def _failed_members(shown: Shown, rows: list[Markup]) -> Markup:
-    """Return the table of the failures that fit, and the command that lists them all."""
     report = shown.report
     note = f"Keys below {clip(str(report.destination), 2 * MAX_NAME)}."
     lost = report.failed + report.missing
