@@ -41,6 +41,7 @@ from s3unzip.stores.ports import (
     Buffer,
     ObjectFacts,
     PinnedArchive,
+    RangeReader,
     Source,
     Tail,
     Upload,
@@ -99,8 +100,8 @@ class LimitedSource(ArchiveSource):
     def stat(self, location: Location) -> Tail:
         return self._source.stat(location)
 
-    def open(self, location: Location, pin: Pin) -> LimitedArchive:
-        return LimitedArchive(self._source.pinned(location, pin), self._link)
+    def open(self, location: Location, pin: Pin) -> RangeReader:
+        return LimitedArchive(self._source.pinned(location, pin), self._link).stream
 
 
 class LimitedFolder(FolderDestination):

@@ -8,11 +8,11 @@ from mypy_boto3_s3 import S3Client
 
 from s3unzip.errors import NotFoundError, SourceChangedError, StorageError
 from s3unzip.model import Location, Pin
+from s3unzip.stores.archives import read_whole_tail
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.source import S3Source
-from s3unzip.stores.split_archives import read_whole_tail
 from s3unzip.zip import ByteRange
 from tests.contract.places import Place
 from tests.support.memory import ManualClock

@@ -78,8 +78,8 @@ class SimulatedSource(Simulated):
     """Archives in the ingest bucket, or at the destination where they are nested."""
 
     def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> ArchiveView:
-        reader = SimulatedArchive(self._world, self._inner.open(location, pin))  # type: ignore[attr-defined]  # a MemorySource
-        return ArchiveView([reader], [pin.size], end)
+        reader = SimulatedArchive(self._world, self._inner.bucket.pinned(location, pin))  # type: ignore[attr-defined]  # a MemorySource
+        return ArchiveView([reader.stream], [pin.size], end)
 
     def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
         if name == "delete":

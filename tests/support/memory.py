@@ -25,6 +25,7 @@ from s3unzip.stores.ports import (
     ListPage,
     ObjectFacts,
     PartLimits,
+    RangeReader,
     StoredObject,
     Tail,
     Upload,
@@ -259,8 +260,8 @@ class MemorySource(ArchiveSource):
     def stat(self, location: Location) -> Tail:
         return self.tail(location, 0)
 
-    def open(self, location: Location, pin: Pin) -> MemoryArchive:
-        return MemoryArchive(self.bucket, location.key, pin)
+    def open(self, location: Location, pin: Pin) -> RangeReader:
+        return self.bucket.pinned(location, pin).stream
 
     def delete(self, location: Location, pin: Pin) -> None:
         if self._find(location, pin) is not None:

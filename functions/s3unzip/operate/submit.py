@@ -47,10 +47,10 @@ from s3unzip.run_ids import check_same_archive, run_id
 from s3unzip.runs.run_list import RUNNING
 from s3unzip.settling.loop import look_up_run
 from s3unzip.stores.ahead import map_ahead
+from s3unzip.stores.archives import read_whole_tail
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.locations import parse_source, split_bucket
-from s3unzip.stores.split_archives import read_whole_tail
 from s3unzip.zip import TAIL_LENGTH
 
 if TYPE_CHECKING:

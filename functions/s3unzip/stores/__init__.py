@@ -1,9 +1,8 @@
-"""Where bytes come from and go to: archives, destinations, and the store of a run's objects.
+"""The stores: sources of archives, destinations of members, and the objects of runs.
 
-`ports` has the interfaces and `calls` the retries and counts that every call goes through.
-The adapters are `s3`, `folder`, `files`, `web` and `memory`; `open` opens the one that a location
-names. The rest of the package imports the interfaces only; the programs (cli, local, aws, operate)
-open the adapters.
+`ports` has the interfaces. `calls` retries and counts each request. The adapters are `s3`,
+`folder`, `files`, `web` and `memory`; `open` opens the one that a location names. The other
+packages import the interfaces only; the programs (cli, local, aws, operate) open the adapters.
 """
 
 from __future__ import annotations

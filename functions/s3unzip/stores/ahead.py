@@ -1,6 +1,4 @@
-"""Calls whose results are read ahead: the next ones run while the consumer uses the first."""
-
-from __future__ import annotations
+"""Calls that run ahead: while the consumer uses one result, the next calls run in threads."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -28,25 +26,26 @@ def stream_ahead(
     def read(want: ByteRange) -> list[Buffer]:
         return list(calls.stream(archive, want))
 
-    for buffers in read_ahead(read, whole, tuning.read_piece, tuning.reads_ahead):
-        for data in buffers:
-            yield memoryview(data)
+    for pieces in read_ahead(read, whole, tuning.read_piece, tuning.reads_ahead):
+        yield from (memoryview(data) for data in pieces)
 
 
 def read_ahead(
     read: Callable[[ByteRange], T], whole: ByteRange, length: int, ahead: int
 ) -> Iterator[T]:
-    """Yield `whole` in order, in pieces of `length` bytes.
+    """Yield what `read` returns for each piece of `whole`, in order.
 
-    At most `ahead` pieces are being read or waiting, besides the one that was yielded. This bounds
-    the memory, and a slow consumer stops the reading.
+    Pieces have `length` bytes. At most `ahead` of them are being read or wait for the consumer, so
+    that the memory is bounded and a slow consumer stops the reading.
     """
     if whole.length <= length:
         if whole.length:
             yield read(whole)
         return
-    starts = range(whole.start, whole.stop, length)
-    pieces = (ByteRange(start, min(start + length, whole.stop)) for start in starts)
+    pieces = (
+        ByteRange(start, min(start + length, whole.stop))
+        for start in range(whole.start, whole.stop, length)
+    )
     yield from map_ahead(read, pieces, ahead)
 
 
@@ -59,18 +58,18 @@ def map_ahead(
         call: runs in a thread.
         values: are taken in the consumer's thread.
         at_once: calls that run at the same time.
-        ahead: values that are in progress or wait for the consumer, so that one slow call does not
-            stop the others; None: as many as `at_once`. This bounds the memory.
+        ahead: the bound on values that are in progress or wait for the consumer. With more than
+            `at_once`, one slow call does not stop the others. None: `at_once`.
     """
-    coming = iter(values)
+    remaining = iter(values)
     pool = ThreadPoolExecutor(at_once, thread_name_prefix="ahead")
     try:
-        pending = deque(pool.submit(call, value) for value in islice(coming, ahead or at_once))
+        pending = deque(pool.submit(call, value) for value in islice(remaining, ahead or at_once))
         while pending:
             result = pending.popleft().result()
-            pending.extend(pool.submit(call, value) for value in islice(coming, 1))
+            pending.extend(pool.submit(call, value) for value in islice(remaining, 1))
             yield result
     finally:
-        # A generator that is left behind is closed by the garbage collector, perhaps in a thread
-        # that is just starting. There a join never ends: `threading` wants a lock that it holds.
+        # The garbage collector closes an abandoned generator, perhaps in a thread that is just
+        # starting. A wait would never end there, because `threading` holds the lock that it needs.
         pool.shutdown(wait=False, cancel_futures=True)

@@ -1,30 +1,48 @@
-"""Archives as their readers see them: one address space, whatever parts the store has.
+"""Archives of one or more parts: find the parts, pin them, check them, and read them as one.
 
-A source opens each part of an archive as an `ObjectReader`. `ArchiveView` joins the readers, and
-the end of the archive if its bytes are in memory.
+Rules:
 
-The parts have these names. A split archive (APPNOTE 8.3.3) is named by its last part: ``a.z01``,
-``a.z02``, ... ``a.z99``, ``a.z100``, ... and then ``a.zip``. A file that was cut into pieces is
-named by its first piece: ``a.zip.001``, ``a.zip.002``, ...
+* An archive has one name. A split archive (APPNOTE 8.3.3) is named by its last part: ``a.z01``,
+  ``a.z02``, ... ``a.z99``, ``a.z100``, ... and then ``a.zip``. A file that was cut into pieces is
+  named by its first piece: ``a.zip.001``, ``a.zip.002``, ...
+* Each part is pinned to its own version. The pin of the archive has the sum of the sizes, and ETag
+  and version of the part that the location names.
+* If a part is missing, or there are too many, the tail has a refusal. No error is raised, because
+  the run needs an id and a report.
+* A part of a wrong size shifts all parts behind it. `check_parts` and `blaming_parts` find such a
+  part by the directory, and name it in their messages.
+* `ArchiveView` joins the parts to one address space. The end of the archive may be in memory.
 """
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from s3unzip.errors import UsageError
+from s3unzip.errors import NotFoundError, RejectedError, UsageError
+from s3unzip.finding import Finding
 from s3unzip.model import Location, Pin
-from s3unzip.stores.calls import count_request, read_until_fault
-from s3unzip.stores.ports import Buffer, ObjectReader, Tail
-from s3unzip.zip import ByteRange
+from s3unzip.stores.ahead import map_ahead
+from s3unzip.stores.calls import Calls, count_request, read_until_fault
+from s3unzip.stores.ports import Buffer, RangeReader, Source, Tail
+from s3unzip.zip import (
+    Boundary,
+    ByteRange,
+    Disks,
+    Member,
+    count_disks,
+    find_boundaries,
+    find_data_stop,
+)
+from s3unzip.zip.records import EOCD_SIGNATURE, LOCAL_LENGTH, LOCAL_SIGNATURE
 
 # The last reader is asked for bytes behind the end of the archive, too: the store refuses them.
 UNBOUNDED = sys.maxsize
-_LAST_PART = re.compile(r"\.zip\Z", re.IGNORECASE)
-_EARLIER_PART = re.compile(r"\.z[0-9]{2,5}\Z", re.IGNORECASE)
+PARTS_AT_ONCE = 16
 _PIECE = re.compile(r"\.zip\.([0-9]{3,})\Z", re.IGNORECASE)
 
 
@@ -41,7 +59,7 @@ class ArchiveView:
     """
 
     def __init__(
-        self, readers: Sequence[ObjectReader], sizes: Sequence[int], end: bytes = b""
+        self, readers: Sequence[RangeReader], sizes: Sequence[int], end: bytes = b""
     ) -> None:
         *starts, size = accumulate(sizes, initial=0)
         spans = map(ByteRange, starts, [*starts[1:], UNBOUNDED])
@@ -60,32 +78,28 @@ class ArchiveView:
 
         `Calls` counts the first request. Each further part takes one more, which is counted here.
         """
-        for reader, span in self._parts:
+        for read, span in self._parts:
             start = max(want.start, span.start)
             stop = min(want.stop, span.stop, self._end_start)
             if start >= stop:
                 continue
             if start > want.start:
                 count_request("get")
-            yield from reader.stream(ByteRange(start - span.start, stop - span.start))
+            yield from read(ByteRange(start - span.start, stop - span.start))
         start = max(want.start, self._end_start)
         if start < want.stop:
             yield memoryview(self._end)[start - self._end_start : want.stop - self._end_start]
 
 
-class ArchiveSource:
+class ArchiveSource(Source):
     """How all sources read archives; one that can change archives overrides the refusals."""
-
-    def stat(self, location: Location) -> Tail:
-        """Return what is there now, as a tail without bytes, with one request."""
-        raise NotImplementedError
 
     def head(self, location: Location) -> Pin:
         """Return the version that is there now, with one request."""
         return self.stat(location).pin
 
-    def open(self, location: Location, pin: Pin) -> ObjectReader:
-        """Return a reader of that version of the one object at `location`."""
+    def open(self, location: Location, pin: Pin) -> RangeReader:
+        """Return the reader of that version of the one object at `location`."""
         raise NotImplementedError
 
     def tail(self, location: Location, length: int) -> Tail:
@@ -94,7 +108,7 @@ class ArchiveSource:
         current = self.stat(location)
         size = current.pin.size
         end = ByteRange(max(0, size - length), size)
-        data = read_until_fault(self.open(location, current.pin).stream(end))
+        data = read_until_fault(self.open(location, current.pin)(end))
         return current._replace(data=data, missing=end.length - len(data))
 
     def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> ArchiveView:
@@ -122,6 +136,157 @@ class ArchiveSource:
         return {}
 
 
+def read_whole_tail(
+    source: Source, location: Location, calls: Calls, *, length: int, max_parts: int
+) -> Tail:
+    """Return the last `length` bytes and the pin of an archive, of all its parts."""
+    parts = _Parts(source, location, calls, max_parts)
+    if is_first_piece(location):
+        return parts.read_pieces(length)
+    tail = calls.tail(source, location, length)
+    count = count_disks(tail.data)
+    if count > 1 and not tail.pin.parts and tail.refusal is None:
+        return parts.join(tail, count)
+    if EOCD_SIGNATURE in tail.data:
+        return tail
+    if last_name := last_part_name(location):
+        return _refuse(tail, "multi-disk", f"give its last part as the archive: {last_name}")
+    if first_name := _first_piece_name(location):
+        return _refuse(tail, "multi-disk", f"give its first piece as the archive: {first_name}")
+    return tail
+
+
+def _refuse(tail: Tail, code: str, message: str) -> Tail:
+    return tail._replace(refusal=Finding(code, message))
+
+
+class _Parts(Struct, frozen=True):
+    source: Source
+    location: Location
+    calls: Calls
+    max_parts: int
+
+    def join(self, tail: Tail, count: int) -> Tail:
+        """Return the tail of a split archive of `count` parts; `tail` is the last part's."""
+        if count > self.max_parts:
+            message = f"{count:,} parts, the limit is {self.max_parts:,}"
+            return _refuse(tail, "too-many-parts", message)
+        if locate_part(self.location, 1, count) is None:
+            message = f"it has {count:,} parts; name it NAME.zip, beside NAME.z01 and the others"
+            return _refuse(tail, "part-missing", message)
+        earlier = range(1, count)  # `tail` is of part `count`
+        parts = list(map_ahead(lambda number: self._stat(number, count), earlier, PARTS_AT_ONCE))
+        missing = [number for number, part in zip(earlier, parts, strict=True) if part is None]
+        if missing:
+            first_name = _name_part(self.location, missing[0], count)
+            message = f"{first_name}, part {missing[0]:,} of {count:,}"
+            if len(missing) > 1:
+                message += f", and {len(missing) - 1:,} more"
+            return _refuse(tail, "part-missing", message)
+        pins = [part.pin for part in parts if part is not None]
+        return tail._replace(pin=_join_pins([*pins, tail.pin], tail.pin))
+
+    def read_pieces(self, length: int) -> Tail:
+        """Return the tail of an archive that was cut into pieces, of which the first is named."""
+        pieces = [self.calls.run("head", lambda: self.source.stat(self.location))]
+        # At most one piece more than the limit is requested.
+        numbers = range(2, self.max_parts + 2)
+        for part in map_ahead(lambda number: self._stat(number, number), numbers, PARTS_AT_ONCE):
+            if part is None:
+                break
+            pieces.append(part)
+        pin = _join_pins([part.pin for part in pieces], pieces[0].pin)
+        archive = self.source.pinned(self.location, pin)
+        data = self.calls.read(archive, ByteRange(max(0, pin.size - length), pin.size))
+        dates = [part.modified for part in pieces if part.modified is not None]
+        tail = Tail(data, pin, max(dates, default=None))
+        if len(pieces) > self.max_parts:
+            message = f"more than {self.max_parts:,} parts, the limit"
+            return _refuse(tail, "too-many-parts", message)
+        signature = ByteRange(0, min(len(LOCAL_SIGNATURE), pin.size))
+        begins_as_zip = self.calls.read(archive, signature) == LOCAL_SIGNATURE
+        if begins_as_zip and EOCD_SIGNATURE not in data:
+            next_name = _name_part(self.location, len(pieces) + 1, len(pieces) + 1)
+            message = f"{next_name}, after {len(pieces):,} without the archive's end"
+            return _refuse(tail, "part-missing", message)
+        return tail
+
+    def _stat(self, number: int, count: int) -> Tail | None:
+        """Return part `number`, as a tail without bytes; None if it is missing."""
+        part = locate_part(self.location, number, count)
+        if part is None:
+            return None
+        try:
+            return self.calls.run("head", lambda: self.source.stat(part))
+        except NotFoundError:
+            return None
+
+
+def _join_pins(pins: Sequence[Pin], named: Pin) -> Pin:
+    if len(pins) == 1:
+        return named
+    return replace(named, size=sum(pin.size for pin in pins), parts=tuple(pins))
+
+
+def _name_part(location: Location, number: int, count: int) -> str:
+    part = locate_part(location, number, count)
+    if part is None:
+        return ""
+    return _part_name(part)
+
+
+@contextmanager
+def blaming_parts(disks: Disks) -> Iterator[None]:
+    """Turn the error of overlapping members into that of a part's size, if there are parts."""
+    try:
+        yield
+    except RejectedError as refusal:
+        finding = refusal.finding
+        # A part of a wrong size causes these two codes.
+        if not disks.is_split or finding.code not in {"overlap", "member-out-of-bounds"}:
+            raise
+        message = f"by the sizes of the parts, {finding.message}"
+        raise RejectedError(replace(finding, code="part-wrong", message=message)) from None
+
+
+def check_parts(
+    members: Sequence[Member],
+    disks: Disks,
+    read: Callable[[ByteRange], bytes],
+    location: Location,
+) -> None:
+    """Check each part: a member begins where the directory says that the part's first one does.
+
+    The member before it must end at or before that offset. For each part in which a member begins,
+    two local headers are read.
+    """
+    if not disks.is_split:
+        return
+    boundaries = list(find_boundaries(members, disks))
+    faults = map_ahead(
+        lambda boundary: _find_fault(boundary, disks, read), boundaries, PARTS_AT_ONCE
+    )
+    for boundary, fault in zip(boundaries, faults, strict=True):
+        if fault is not None:
+            name = _name_part(location, boundary.disk + 1, disks.last + 1)
+            raise RejectedError(Finding("part-wrong", f"{name} {fault}"))
+
+
+def _find_fault(boundary: Boundary, disks: Disks, read: Callable[[ByteRange], bytes]) -> str | None:
+    """Return the fault of a part in words that follow its name, None if it has none."""
+    offset = boundary.first.offset
+    if read(ByteRange(offset, offset + len(LOCAL_SIGNATURE))) != LOCAL_SIGNATURE:
+        return f"has no member at byte {offset - disks.starts[boundary.disk]:,}"
+    previous = boundary.previous
+    if previous is None or previous.stop - previous.offset < LOCAL_LENGTH:
+        return None
+    header = read(ByteRange(previous.offset, previous.offset + LOCAL_LENGTH))
+    excess = find_data_stop(previous, header) - previous.stop
+    if excess <= 0:
+        return None
+    return f"begins {excess:,} bytes before the end of the member before it"
+
+
 def locate_part(location: Location, number: int, count: int) -> Location | None:
     """Return where part `number` of `count` is; the first part has number 1.
 
@@ -130,10 +295,10 @@ def locate_part(location: Location, number: int, count: int) -> Location | None:
     if not location.store.has_neighbours:
         return None
     path, question_mark, query = _split_query(location)
-    piece = _PIECE.search(path)
-    if piece is not None and int(piece[1]) == 1:
-        path = path[: piece.start(1)] + str(number).zfill(len(piece[1]))
-    elif not _LAST_PART.search(path):
+    numbering = _PIECE.search(path)
+    if numbering is not None and int(numbering[1]) == 1:
+        path = path[: numbering.start(1)] + str(number).zfill(len(numbering[1]))
+    elif not path.lower().endswith(".zip"):
         return None
     elif number < count:  # the last part has the name itself; ".ZIP" has ".Z01" beside it
         path = f"{path[: -len('ip')]}{number:02}"
@@ -142,13 +307,13 @@ def locate_part(location: Location, number: int, count: int) -> Location | None:
 
 def is_first_piece(location: Location) -> bool:
     """Return whether the name is that of the first piece of a file that was cut."""
-    return first_piece_name(location) == part_name(location)
+    return _first_piece_name(location) == _part_name(location)
 
 
 def last_part_name(location: Location) -> str | None:
     """Return the last part's name if `location` names an earlier part, else None."""
-    name = part_name(location)
-    ending = _EARLIER_PART.search(name)
+    name = _part_name(location)
+    ending = re.search(r"\.z[0-9]{2,5}\Z", name, re.IGNORECASE)
     if ending is None:
         return None
     stem = name[: ending.start() + len(".z")]
@@ -157,17 +322,16 @@ def last_part_name(location: Location) -> str | None:
     return f"{stem}ip"
 
 
-def first_piece_name(location: Location) -> str | None:
+def _first_piece_name(location: Location) -> str | None:
     """Return the first piece's name if `location` names a piece, else None."""
-    name = part_name(location)
-    piece = _PIECE.search(name)
-    if piece is None:
+    name = _part_name(location)
+    numbering = _PIECE.search(name)
+    if numbering is None:
         return None
-    return name[: piece.start(1)] + "1".zfill(len(piece[1]))
+    return name[: numbering.start(1)] + "1".zfill(len(numbering[1]))
 
 
-def part_name(location: Location) -> str:
-    """Return the last name of a path, without the query."""
+def _part_name(location: Location) -> str:
     return _split_query(location)[0].rpartition("/")[2]
 
 

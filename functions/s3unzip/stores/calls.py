@@ -204,8 +204,9 @@ class Calls:
         """Do what `run` does for the destination, with at most `pace.limit` calls at once."""
 
         def call_unless_spent() -> T:  # the budget may be spent while the call waits for the pace
-            now = self._clock.now()
-            spent = self._last_fault or self._faults.find_spent("destination", kind, now)
+            spent = self._last_fault or self._faults.find_spent(
+                "destination", kind, self._clock.now()
+            )
             if spent is not None:
                 self._last_fault = spent
                 raise spent.again()
@@ -221,8 +222,9 @@ class Calls:
         if not tail.missing:
             return tail
         size = tail.pin.size
-        archive = source.pinned(location, tail.pin)
-        missing = self.read(archive, ByteRange(size - tail.missing, size), store)
+        missing = self.read(
+            source.pinned(location, tail.pin), ByteRange(size - tail.missing, size), store
+        )
         return tail._replace(data=tail.data + missing, missing=0)
 
     def read(self, archive: PinnedArchive, want: ByteRange, store: Store = "source") -> bytes:
@@ -365,8 +367,6 @@ class Calls:
 
 
 class _Retry(Struct):
-    """The failed attempts of one call."""
-
     attempt: int = 0  # how many failed
     first_fault: float | None = None  # Unix seconds
 
@@ -380,14 +380,12 @@ class _Progress(Struct):
 
 
 def _join(chunks: Sequence[Buffer]) -> Buffer:
-    """Return the bytes of chunks; a single chunk is not copied."""
-    if len(chunks) == 1:
+    if len(chunks) == 1:  # it need not be copied
         return chunks[0]
     return b"".join(chunks)
 
 
 def _too_slow(size: int, seconds: float) -> ServiceFaultError:
-    """Return the fault of a body that came more slowly than `MIN_RATE`."""
     return ServiceFaultError(
         f"only {size:,} bytes came in {seconds:.0f} s, fewer than {MIN_RATE:,} a second"
     )

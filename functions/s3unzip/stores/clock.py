@@ -1,7 +1,5 @@
 """Time: the port that tests control, and the machine's clock."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time
@@ -22,7 +20,7 @@ class Clock(Protocol):
 
 
 class LocalClock:
-    """The machine's clock, or `clock`; after `stop`, no time remains and every sleep ends."""
+    """The machine's clock, or `clock` in tests; after `stop`, no time remains and sleeps end."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock
@@ -35,7 +33,7 @@ class LocalClock:
         return self._clock.now()
 
     def sleep(self, seconds: float) -> None:
-        """Wait until the time is over or the run is stopped."""
+        """Wait until the seconds are over or the run is stopped."""
         if self._clock is None:
             self._stopped.wait(seconds)
         elif not self._stopped.is_set():
@@ -50,5 +48,5 @@ class LocalClock:
         return self._clock.remaining()
 
     def stop(self) -> None:
-        """End the worker's time."""
+        """Leave no time to the worker: end every sleep."""
         self._stopped.set()

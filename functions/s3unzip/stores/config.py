@@ -1,10 +1,8 @@
 """How stores are reached: the configuration that a run records and that workers get."""
 
-from __future__ import annotations
-
 import os
 import time
-from typing import Annotated
+from typing import Annotated, Self
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
@@ -22,7 +20,7 @@ VARIABLES = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFIL
 class StoreConfig(Struct, frozen=True, omit_defaults=True):
     """How stores are reached. It has no secret: credentials come from boto3's chain.
 
-    What is not set for the destination is the same as for the source. A run's records in S3 are
+    A value that is not set for the destination is that of the source. A run's records in S3 are
     reached as the destination is. Times are in seconds.
     """
 
@@ -50,8 +48,8 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         str | None,
         RunOption("--profile TEXT", "Profile of ~/.aws/config.", HelpSection.STORES),
     ] = None
-    # path or virtual: where requests have the bucket. None: as the configuration says; else S3 of
-    # AWS has it in the host name, other servers in the path.
+    # Where requests name the bucket: path or virtual (in the host name). None: as AWS's
+    # configuration file says, else virtual for AWS and path for other servers.
     addressing_style: Annotated[
         str | None,
         RunOption(
@@ -67,7 +65,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
             "Read a public archive in S3 without credentials.",
             HelpSection.STORES,
         ),
-    ] = False  # read the archive without credentials: everybody may
+    ] = False
     request_payer: Annotated[
         bool,
         RunOption(
@@ -75,14 +73,14 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
             "Pay for reading SRC from a Requester Pays bucket.",
             HelpSection.STORES,
         ),
-    ] = False  # the archive's bucket is Requester Pays; accept to pay
+    ] = False
     destination_endpoint_url: Annotated[
         str | None,
         RunOption(
             "--dest-endpoint-url URL", "DEST's server; default: --endpoint-url.", HelpSection.STORES
         ),
     ] = None
-    destination_region: str | None = None  # no option of a command sets it, nor the owner
+    destination_region: str | None = None  # no option sets it, and none sets the owner
     destination_profile: Annotated[
         str | None,
         RunOption(
@@ -104,11 +102,11 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
     ] = None  # None: the bucket's default encryption
     other_hosts: bool = False  # follow the redirects of a web server to other hosts
     connections: int = S3_CONNECTIONS
-    check_reachable: bool = False  # give up at once what cannot be reached at the beginning
+    check_reachable: bool = False  # at the beginning, do not retry a server that is unreachable
     connect_seconds: float = 5.0
     stall_seconds: float = 20.0  # without a byte
-    # One PUT of at most some MiB, the sending included; of a part, the sending of 128 KiB, and the
-    # answer after it.
+    # For a PUT of a few MiB, with the sending. For a part, for each 128 KiB that are sent, and for
+    # the answer.
     put_seconds: float = 80.0
     slow_seconds: float = 600.0  # UploadPartCopy and Complete: silent while S3 works
 
@@ -118,8 +116,8 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
             return time.monotonic() + BEGINNING
         return 0.0
 
-    def at_destination(self) -> StoreConfig:
-        """Return how an archive is reached that is an object of the destination."""
+    def at_destination(self) -> Self:
+        """Return the configuration with which the destination's objects are read as a source."""
         return replace(
             self,
             endpoint_url=self.destination_endpoint_url or self.endpoint_url,
@@ -132,10 +130,10 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
             destination_profile=None,
         )
 
-    def recorded(self) -> StoreConfig:
-        """Return what a run's record keeps: no URL with a secret.
+    def recorded(self) -> Self:
+        """Return the configuration for a run's record: without URLs that hold a secret.
 
-        `connections` and `check_reachable` have their defaults: each process sets its own.
+        `connections` and `check_reachable` have their defaults, because each process sets its own.
         """
         return replace(
             self,
@@ -145,14 +143,23 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
             check_reachable=False,
         )
 
-    def without_environment(self) -> StoreConfig:
-        """Return what no variable of the environment sets, so that a command must name it."""
+    def without_environment(self) -> Self:
+        """Return the configuration without the values of the environment's variables.
+
+        A command must name the other values.
+        """
         values = {os.environ[name] for name in VARIABLES if name in os.environ}
-        names = [row.field for row in read_options(StoreConfig)]
-        return replace(self, **{name: None for name in names if getattr(self, name) in values})
+        return replace(
+            self,
+            **{
+                row.field: None
+                for row in read_options(StoreConfig)
+                if getattr(self, row.field) in values
+            },
+        )
 
     def words(self) -> list[str]:
-        """Return the options of a command that reaches the same stores."""
+        """Return the options with which a command reaches the same stores."""
         options = list(type_options(self))
         if self.other_hosts:
             options += ["--allow", "other-hosts"]
@@ -161,9 +168,12 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
     @property
     def copies(self) -> bool:
         """Whether the destination's server and credentials may read the archive, too."""
-        writing = self.at_destination()
-        is_same_server = writing.endpoint_url == self.endpoint_url
-        return is_same_server and writing.profile == self.profile and not self.unsigned
+        access = self.at_destination()
+        return (
+            access.endpoint_url == self.endpoint_url
+            and access.profile == self.profile
+            and not self.unsigned
+        )
 
 
 def _drop_secret(url: str | None) -> str | None:

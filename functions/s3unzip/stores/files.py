@@ -1,24 +1,22 @@
-"""Files of the operating system: its errors in words, archives in files, and their disposal."""
-
-from __future__ import annotations
+"""Files of the operating system: messages for its errors, and archives in files."""
 
 import errno
 import itertools
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 
 from s3unzip import errors
 from s3unzip.model import Location, Pin
 from s3unzip.stores.archives import ArchiveSource
-from s3unzip.stores.ports import PIECE, Buffer, Tail
+from s3unzip.stores.ports import PIECE, Buffer, RangeReader, Tail
 from s3unzip.zip import ByteRange
 
 PRIVATE = 0o700
 FILE_IN_THE_WAY = "a file is where a folder is needed"
-MAX_NEIGHBOURS = 10_000  # names of a folder that are looked through for near ones
 _KINDS: dict[int, tuple[type[errors.S3UnzipError], str]] = {
     errno.ENOENT: (errors.NotFoundError, "no such file or folder"),
     errno.EACCES: (
@@ -50,12 +48,12 @@ _KINDS: dict[int, tuple[type[errors.S3UnzipError], str]] = {
 
 
 def is_known(error: OSError) -> bool:
-    """Return whether there are words for what the system refused."""
+    """Return whether `translate_error` has a message for the code of `error`."""
     return error.errno in _KINDS
 
 
 def translate_error(error: OSError, path: str) -> errors.S3UnzipError:
-    """Return the error that says what `error` means for `path`."""
+    """Return the error with the meaning of `error` for `path`."""
     kind, text = _KINDS.get(
         error.errno or 0, (errors.ServiceFaultError, error.strerror or str(error))
     )
@@ -66,7 +64,7 @@ def translate_error(error: OSError, path: str) -> errors.S3UnzipError:
 
 @contextmanager
 def explaining(path: str) -> Iterator[None]:
-    """Turn an `OSError` into the error that says what it means for `path`."""
+    """Turn an `OSError` into the error with its meaning for `path`."""
     try:
         yield
     except OSError as error:
@@ -74,7 +72,7 @@ def explaining(path: str) -> Iterator[None]:
 
 
 def _file_in_the_way(path: str) -> str:
-    """Return the leading part of `path` that is a file; `path` if that is unknown."""
+    """Return the shortest leading part of `path` that is a file; `path` if there is none."""
     whole = Path(path)
     for part in (*reversed(whole.parents), whole):
         if os.path.lexists(part) and not part.is_dir():
@@ -95,11 +93,11 @@ def explain_archive(error: OSError, path: str) -> errors.S3UnzipError:
 
 
 def _near_names(path: Path) -> str:
-    """Return names in the folder of `path` that may be meant, quoted."""
+    """Return up to three quoted names in the folder of `path` that are similar to its name."""
     import difflib  # noqa: PLC0415 - only a mistake needs it
 
     try:
-        entries = list(itertools.islice(os.scandir(path.parent), MAX_NEIGHBOURS))
+        entries = list(itertools.islice(os.scandir(path.parent), 10_000))
     except OSError:
         return ""
     names = {entry.name.lower(): entry.name for entry in entries}
@@ -108,10 +106,10 @@ def _near_names(path: Path) -> str:
 
 
 def make_folders(path: Path, mode: int) -> None:
-    """Make a folder and those above it that are missing, each with `mode`.
+    """Make a folder and the missing folders above it, each with `mode`.
 
-    If the folder exists, is ours and is to be private (mode 0700), its mode is changed. Those above
-    it that exist are left as they are: `path` may be below ``/tmp`` or a folder that others use.
+    If the folder exists, belongs to this user and `mode` is private (0700), its mode is changed.
+    Existing folders above it keep their modes: they may be ``/tmp`` or folders of other users.
     """
     if not path.is_dir():
         above = itertools.takewhile(lambda parent: not parent.is_dir(), path.parents)
@@ -131,22 +129,22 @@ class FileSource(ArchiveSource):
         """Return the last `length` bytes and the pin."""
         with _opened(location.key) as file:
             pin = _pin_of(file)
-            data = _read(file, max(0, pin.size - length), pin.size)
-            return Tail(data, pin, os.fstat(file.fileno()).st_mtime)
+            file.seek(max(0, pin.size - length))
+            return Tail(file.read(length), pin, os.fstat(file.fileno()).st_mtime)
 
     def stat(self, location: Location) -> Tail:
         """Return what is there now, as a tail without bytes."""
         return self.tail(location, 0)
 
-    def open(self, location: Location, pin: Pin) -> FileArchive:
-        """Return a reader of exactly that file as it was."""
-        return FileArchive(location.key, pin)
+    def open(self, location: Location, pin: Pin) -> RangeReader:
+        """Return the reader of exactly that version of the file."""
+        return partial(_stream_version, location.key, pin)
 
     def delete(self, location: Location, pin: Pin) -> None:
         """Delete the file; nothing happens if it is gone.
 
-        Between the check and the deletion another program can replace it: a file system has no
-        condition on that.
+        Another program can replace the file between the check and the deletion, because file
+        systems have no conditional deletion.
         """
         with suppress(errors.NotFoundError):
             if self.head(location) != pin:
@@ -159,40 +157,23 @@ class FileSource(ArchiveSource):
         raise errors.StorageError(f"{location.key}: a file has no tags; delete it instead")
 
 
-class FileArchive:
-    """One file as it was when it was pinned: size, time of change and inode."""
-
-    def __init__(self, path: str, pin: Pin) -> None:
-        self._path = path
-        self._pin = pin
-
-    def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield the bytes of `want` in pieces of a MiB."""
-        with self._opened() as file:
+def _stream_version(path: str, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
+    """Yield the bytes of `want` in pieces of a MiB; check the file's version after each read."""
+    try:
+        with _opened(path) as file:
+            file.seek(want.start)
             for start in range(want.start, want.stop, PIECE):
-                data = _read(file, start, min(start + PIECE, want.stop))
-                self._check(file)
-                if start + len(data) < min(start + PIECE, want.stop):
+                stop = min(start + PIECE, want.stop)
+                data = file.read(stop - start)
+                if _pin_of(file) != pin:
+                    raise errors.SourceChangedError(f"{path}: changed since it was planned")
+                if start + len(data) < stop:
                     raise errors.StorageError(
-                        f"{self._path}: wanted the bytes up to {want.stop}, "
-                        f"the file is {self._pin.size}"
+                        f"{path}: wanted the bytes up to {want.stop}, the file is {pin.size}"
                     )
                 yield data
-
-    @contextmanager
-    def _opened(self) -> Iterator[BufferedReader]:
-        try:
-            with _opened(self._path) as file:
-                self._check(file)
-                yield file
-        except errors.NotFoundError as error:
-            raise errors.SourceChangedError(
-                f"{self._path}: deleted since it was planned"
-            ) from error
-
-    def _check(self, file: BufferedReader) -> None:
-        if _pin_of(file) != self._pin:
-            raise errors.SourceChangedError(f"{self._path}: changed since it was planned")
+    except errors.NotFoundError as error:
+        raise errors.SourceChangedError(f"{path}: deleted since it was planned") from error
 
 
 @contextmanager
@@ -207,9 +188,3 @@ def _opened(path: str) -> Iterator[BufferedReader]:
 def _pin_of(file: BufferedReader) -> Pin:
     facts = os.fstat(file.fileno())
     return Pin(facts.st_size, f'"{facts.st_size:x}-{facts.st_mtime_ns:x}-{facts.st_ino:x}"')
-
-
-def _read(file: BufferedReader, start: int, stop: int) -> bytes:
-    """Return bytes [start, stop), fewer only at the end of the file."""
-    file.seek(start)
-    return file.read(stop - start)

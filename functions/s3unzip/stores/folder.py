@@ -12,19 +12,18 @@ Rules:
 * The time and the mode of a member, which S3 keeps as metadata, become those of the file. The
   CRC-32 is computed from the bytes.
 * Files are created, renamed and deleted relative to folders that `open_folders` has open, because a
-  path that was checked may lead elsewhere when it is used.
+  path that was checked may lead elsewhere when it is used. A variable must hold the open folder
+  until the system call has ended: without a reference the folder is closed.
 * Nothing is synced to disk. After a loss of power `resume` compares the files with the records
   (`local.recovery`).
 """
 
 import contextlib
 import errno
-import itertools
 import os
 import shutil
 import stat
 import sys
-import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from io import FileIO
@@ -57,7 +56,6 @@ from s3unzip.stores.ports import (
 
 OWN = ".s3unzip-"  # begins the names of temporary files; no member's name may begin so
 NOTE = ".note"  # ends the name of the file that keeps an upload's key and facts
-IMPOSSIBLE_NAME = frozenset({errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL})
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | _FILE
 
@@ -88,9 +86,6 @@ class FolderDestination:
         self.start = root.rstrip("/") + "/"  # of all keys
         self._folders = OpenFolders(self.root, PRIVATE if private else 0o777)
         self._is_private = private
-        # Temporary names have this id of the process and a number, so that no two are equal.
-        self._process_id = os.urandom(6).hex()
-        self._numbers = itertools.count()
 
     def locate(self, key: str) -> FilePath:
         """Return where `key` is; check that it lies below the folder."""
@@ -105,7 +100,6 @@ class FolderDestination:
         return FilePath(below.rpartition("/")[0], parts[-1], key)
 
     def _locate_own(self, name: str) -> FilePath:
-        """Return where the temporary file `name` is: at the top of the folder."""
         return FilePath("", OWN + name, f"{self.start}{OWN}{name}")
 
     def _open_file(self, target: FilePath, flags: int = os.O_RDONLY) -> FileIO:
@@ -123,16 +117,15 @@ class FolderDestination:
         except OSError as error:
             if error.errno in {errno.ELOOP, errno.ENXIO}:
                 raise errors.NotFoundError(f"{target.whole}: not a file") from error
-            if error.errno in IMPOSSIBLE_NAME:
+            if error.errno in {errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL}:
                 raise errors.NotFoundError(f"{target.whole}: no file has this name") from error
             raise translate_error(error, target.whole) from error
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
             raise errors.NotFoundError(f"{target.whole}: not a file")
-        return FileIO(file, "rb" if flags == os.O_RDONLY else "wb")
+        return FileIO(file)  # bytes are written by its descriptor
 
     def _unlink(self, target: FilePath) -> None:
-        """Delete a file or a link; nothing happens if it is gone."""
         with contextlib.suppress(errors.NotFoundError), explaining(target.whole):
             folder = self._folders.get(target.folder)
             os.unlink(target.name, dir_fd=folder.file)
@@ -147,8 +140,7 @@ class FolderDestination:
     ) -> None:
         """Write a file whole or not at all: under a temporary name, which is then changed."""
         folder = self._folders.get(target.folder, create=True)
-        prefix = own_prefix(metadata.get(RUN_KEY, ""))
-        own_name = f"{prefix}{self._process_id}{next(self._numbers):x}"
+        own_name = own_prefix(metadata.get(RUN_KEY, "")) + _draw_id()
         try:
             file = os.open(own_name, _NEW, self._choose_mode(metadata), dir_fd=folder.file)
         except OSError as error:
@@ -233,7 +225,7 @@ class FolderDestination:
                     f"{root}: {size:,} bytes are to be written, {free:,} are free: make room, or "
                     f"use another place"
                 )
-        probe = self._locate_own(uuid.uuid4().hex[:16])
+        probe = self._locate_own(_draw_id())
         self._write(probe, b"", {})
         self._unlink(probe)
 
@@ -328,12 +320,11 @@ class FolderDestination:
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         """Begin a file that is written in parts; return its id."""
-        upload_id = uuid.uuid4().hex[:16]
+        upload_id = _draw_id()
         self._folders.get(self.locate(key).folder, create=True)
         # The note is written first, because an upload without a note would not be found.
-        note = self._locate_own(upload_id + NOTE)
-        owner = {RUN_KEY: facts.metadata.get(RUN_KEY, ""), MODE_KEY: "600"}
-        self._write(note, encode((key, facts)), owner)
+        metadata = {RUN_KEY: facts.metadata.get(RUN_KEY, ""), MODE_KEY: "600"}
+        self._write(self._locate_own(upload_id + NOTE), encode((key, facts)), metadata)
         root = self._folders.get("", create=True)
         file = self._locate_own(upload_id)
         mode = self._choose_mode(facts.metadata) | 0o200  # the parts must be written
@@ -411,7 +402,6 @@ class FolderDestination:
         return file
 
     def _read_note(self, path: FilePath) -> tuple[str, ObjectFacts]:
-        """Return the key and the facts in an upload's note."""
         with self._open_own(path, os.O_RDONLY) as file:
             return decode(file.readall(), tuple[str, ObjectFacts])
 
@@ -419,3 +409,7 @@ class FolderDestination:
 def own_prefix(run: str) -> str:
     """Return the beginning of the temporary names under which a run writes members."""
     return f"{OWN}{zlib.crc32(run.encode()):08x}-"
+
+
+def _draw_id() -> str:
+    return os.urandom(8).hex()  # 64 random bits: no two temporary files have the same id

@@ -4,16 +4,16 @@ Rules:
 
 * A page is one call, so it is retried alone. The store's token says where the next page begins.
 * A listing ends even if the store always returns a token: after `MAX_PAGES` pages, and at a page
-  that begins as an earlier one did.
+  that begins with the first key of an earlier page.
 * S3 lists keys in the order of their bytes. Gateways to file systems list folder by folder, other
-  stores in no order. Each page says whether all keys so far were in order. Only while they are, a
+  stores in no order. Each page tells whether all keys so far were in order. Only if they were, the
   listing ends at the first key after `last`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import count, islice
-from operator import attrgetter, lt
+from operator import lt
 from typing import TypeVar
 
 from msgspec import Struct
@@ -25,11 +25,10 @@ T = TypeVar("T")
 PAGE_KEYS = 1_000  # of one LIST of S3
 MAX_PAGES = 10_000  # of one listing: ten million keys
 BEYOND = "\U0010ffff" * 4  # sorts after any key that people use
-_KEY = attrgetter("key")
 
 
 def bound_pages(pages: Iterable[T], name: str) -> Iterator[T]:
-    """Yield pages of a list that a store gives; `StorageError`: they do not end."""
+    """Yield the pages that a store lists; `StorageError`: there are more than `MAX_PAGES`."""
     for number, page in enumerate(pages):
         if number == MAX_PAGES:
             raise StorageError(f"{name}: the store lists more than {MAX_PAGES:,} pages")
@@ -37,7 +36,10 @@ def bound_pages(pages: Iterable[T], name: str) -> Iterator[T]:
 
 
 def cut_page(objects: Iterator[ListedObject]) -> ListPage:
-    """Return the first page of objects that come in order, and the smallest key after it."""
+    """Return the first page of objects that come in order, and the smallest key after it.
+
+    The key is the token of the next page. It is None if no object may follow.
+    """
     page = list(islice(objects, PAGE_KEYS))
     if len(page) < PAGE_KEYS:
         return page, None
@@ -45,7 +47,7 @@ def cut_page(objects: Iterator[ListedObject]) -> ListPage:
 
 
 class Page(Struct, frozen=True):
-    """The objects of one page whose keys were asked for."""
+    """The objects of one page whose keys are within the bounds of the listing."""
 
     objects: list[ListedObject]
     is_last: bool
@@ -62,7 +64,11 @@ def list_pages(
     """Yield the objects below `prefix` with keys from `first` to `last`, a page at a time.
 
     Args:
-        call: runs a request, and repeats it if the store has a fault: `Calls.paced` of a LIST.
+        destination: lists the pages.
+        prefix: begins the keys.
+        call: runs a request, and repeats it after a fault: `Calls.paced` of a LIST.
+        first: the smallest key.
+        last: the largest key.
 
     Raises:
         StorageError: the store does not end its listing.
@@ -71,9 +77,9 @@ def list_pages(
     first_keys = set[str]()  # of all pages
     latest = ""
     in_order = True
-    for _ in bound_pages(count(), prefix):
+    for _ in bound_pages(count(), prefix):  # an endless loop, except for the bound
         objects, token = call(partial(destination.list_page, prefix, first, last, token=token))
-        keys = list(map(_KEY, objects))
+        keys = [listed.key for listed in objects]
         if keys:
             if keys[0] in first_keys:
                 raise StorageError(f"{prefix}: the store lists {keys[0]!r} again and again")

@@ -20,11 +20,8 @@ OTHER_ARNS = {
 ARN = "arn:"  # begins the bucket of an access point
 HOME_ADVICE = "records of runs are kept there: S3UNZIP_HOME names another folder"
 # Patterns are compiled when they are first used: few commands use all.
-# People type these for s3://. A path that looks so can be given as ./s3:/a.
-_MEANT = r"(?i)(s3:/?|s3//|arn:aws[a-z-]*:s3:::|(?=arn:aws))(?=[^/])"
 _ARN = r"(?s)arn:aws[a-z-]*:([a-z0-9-]+):([a-z0-9-]*):(|[0-9]{12}):(.*)\Z"
 _ACCESS_POINT = r"(?s)accesspoint[:/]([a-z0-9-]{3,50})(?:/(.*))?\Z"
-_BUCKET = r"(?i)[a-z0-9][a-z0-9.\-_]{1,61}[a-z0-9]\Z"
 
 
 def parse_source(text: str) -> Location:
@@ -65,9 +62,10 @@ def _parse(text: str) -> Location:
     scheme, separator, path = text.partition("://")
     scheme = scheme.lower()
     if not separator:
-        meant = re.match(_MEANT, text)
-        if meant is not None:
-            raise UsageError(f"{text}: no location; did you mean s3://{text[meant.end() :]}?")
+        # A path that begins like one of these mistakes can be written as ./s3:/a.
+        mistake = re.match(r"(?i)(s3:/?|s3//|arn:aws[a-z-]*:s3:::|(?=arn:aws))(?=[^/])", text)
+        if mistake is not None:
+            raise UsageError(f"{text}: no location; did you mean s3://{text[mistake.end() :]}?")
         return Location("file", "", absolute_path(text))
     if scheme == "file":
         return Location("file", "", absolute_path(unquote(urlsplit(text).path)))
@@ -80,8 +78,8 @@ def _parse(text: str) -> Location:
     if kind.is_url:
         host, _, key = path.partition("/")
         if not host or not key:
-            shown = text.split("?", 1)[0]  # a presigned address carries a credential there
-            raise UsageError(f"{shown}: an address without host or path")
+            # The query of a presigned URL is secret.
+            raise UsageError(f"{text.partition('?')[0]}: an address without host or path")
         return Location(scheme, host, key)
     raise UsageError(f"{text}: {scheme}:// is not known; {SCHEMES_TEXT}")
 
@@ -89,10 +87,10 @@ def _parse(text: str) -> Location:
 def split_bucket(path: str) -> tuple[str, str]:
     """Return the bucket and the key that follow ``s3://``; the bucket may be an access point's ARN.
 
-    Such an ARN has two forms; the bucket has the form without a slash.
+    Such an ARN is written with ``accesspoint:`` or ``accesspoint/``. The bucket has the former.
     """
     arn = re.match(_ARN, path)
-    if arn is not None and arn.group(1, 2, 3) == ("s3", "", ""):  # a bucket's
+    if arn is not None and arn.group(1, 2, 3) == ("s3", "", ""):  # the ARN of a bucket or an object
         path = arn[4]
     elif arn is not None and (point := re.match(_ACCESS_POINT, arn[4])) is not None:
         return f"{path[: arn.start(4)]}accesspoint:{point[1]}", point[2] or ""
@@ -101,20 +99,20 @@ def split_bucket(path: str) -> tuple[str, str]:
 
 
 def _check_bucket(text: str, bucket: str) -> None:
-    """Refuse what is no bucket, and buckets of a kind that is not supported."""
-    kind = next((kind for end, kind in OTHER_BUCKETS.items() if bucket.endswith(end)), None)
+    """Refuse text that is not a bucket's name, and kinds of buckets that are not supported."""
+    unsupported = next((kind for end, kind in OTHER_BUCKETS.items() if bucket.endswith(end)), None)
     arn = re.match(_ARN, bucket)
-    if arn is not None and not arn[2]:
-        kind = OTHER_BUCKETS[".mrap"]
+    if arn is not None and not arn[2]:  # only multi-Region access points have no region
+        unsupported = OTHER_BUCKETS[".mrap"]
     elif arn is not None:
-        kind = kind or OTHER_ARNS.get(arn[1])
-    if kind is not None:
+        unsupported = unsupported or OTHER_ARNS.get(arn[1])
+    if unsupported is not None:
         raise UsageError(
-            f"{text}: {kind} is not supported: use a general purpose bucket, or an access "
+            f"{text}: {unsupported} is not supported: use a general purpose bucket, or an access "
             "point of one"
         )
     is_point = arn is not None and arn[1] == "s3" and re.match(_ACCESS_POINT, arn[4]) is not None
-    if not is_point and not re.match(_BUCKET, bucket):
+    if not is_point and not re.match(r"(?i)[a-z0-9][a-z0-9.\-_]{1,61}[a-z0-9]\Z", bucket):
         raise UsageError(
             f"{text}: {bucket!r} is no bucket name (3 to 63 letters, digits, dots, hyphens)"
         )

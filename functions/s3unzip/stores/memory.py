@@ -23,6 +23,7 @@ from s3unzip.stores.ports import (
     ObjectFacts,
     PartLimits,
     PinnedArchive,
+    RangeReader,
     Source,
     Tail,
     Upload,
@@ -87,7 +88,7 @@ class BinaryReader(Protocol):
 
 
 class ReaderSource(ArchiveSource):
-    """A source whose one archive is an open reader; it also reads the archive's only version.
+    """A source whose one archive is an open reader.
 
     The reader stays open and belongs to the caller. A lock lets one thread at a time use it.
     """
@@ -107,9 +108,9 @@ class ReaderSource(ArchiveSource):
                     f"{self.location.key}: the reader cannot seek: {error}"
                 ) from error
 
-    def open(self, location: Location, pin: Pin) -> "ReaderSource":  # noqa: ARG002 - of the port
-        """Return this object: the reader has one version."""
-        return self
+    def open(self, location: Location, pin: Pin) -> RangeReader:  # noqa: ARG002 - of the port
+        """Return the reader of the only version."""
+        return self.stream
 
     def _read(self, want: ByteRange) -> bytes:
         """Return the bytes of `want`; `SourceChangedError`: the reader ends before them."""
@@ -125,8 +126,9 @@ class ReaderSource(ArchiveSource):
             except (OSError, ValueError) as error:
                 raise StorageError(f"{self.location.key}: {error}") from error
         if len(data) < want.length:
-            end = want.start + len(data)
-            raise SourceChangedError(f"{self.location.key}: the reader ends at byte {end}")
+            raise SourceChangedError(
+                f"{self.location.key}: the reader ends at byte {want.start + len(data)}"
+            )
         return bytes(data)
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
@@ -199,8 +201,7 @@ class _SourceWithTail:
         self.tag = source.tag
         self.tags = source.tags
 
-    def tail(self, location: Location, length: int) -> Tail:  # noqa: ARG002 - of the port
-        """Return the tail in memory, whatever its length."""
+    def tail(self, location: Location, length: int) -> Tail:  # noqa: ARG002 - all is in memory
         return self._tail
 
     def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> PinnedArchive:

@@ -30,8 +30,7 @@ if TYPE_CHECKING:  # they import botocore, obstore, urllib3
     from s3unzip.stores.web import WebSource
 
 CALLS_AT_ONCE = 32
-# Patterns are compiled when they are first used: the functions on AWS need neither.
-_AWS_BUCKET = r"arn:|[a-z0-9.-]+\Z"
+# It is compiled when it is first used, because the functions on AWS do not need it.
 _KMS_KEY = (
     r"(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/)?(mrk-)?[0-9a-f-]{32,36}"
     r"|(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:)?alias/[\w/-]+"
@@ -71,7 +70,7 @@ class OpenedStores:
         """Retry servers that cannot be reached, from now on."""
         with self._lock:
             self._config = replace(self._config, check_reachable=False)
-            self._there = self._config.at_destination()
+            self._destination_config = self._config.at_destination()
             for client in (self._web, *self._sessions.values()):
                 if client is not None:
                     client.end_beginning()
@@ -133,12 +132,11 @@ class OpenedStores:
                 bucket = S3Destination(session, work.bucket, StoreConfig())
                 return ObjectRunStore(home, S3Source(session), bucket, calls)
             case "file":
-                from s3unzip.stores.files import FileSource
                 from s3unzip.stores.folder import FolderDestination
 
                 folder = FolderDestination(home.key, private=True)
                 uncounted = Calls(LocalClock(), 0.0, CALLS_AT_ONCE)  # files take no requests
-                return ObjectRunStore(home, FileSource(), folder, uncounted)
+                return ObjectRunStore(home, self.source(home), folder, uncounted)
             case _:
                 raise UsageError(f"{work}: runs are kept in s3:// or a path")
 
@@ -152,8 +150,9 @@ class OpenedStores:
             if key not in self._sessions:
                 keys = None
                 if self._ask is not None:
-                    new = ProfileKeys(access.profile, self._ask)
-                    keys = self._keys.setdefault(access.profile, new)
+                    keys = self._keys.setdefault(
+                        access.profile, ProfileKeys(access.profile, self._ask)
+                    )
                 aws = AwsSession(access.profile, access.region, keys)
                 advice = advice_for(
                     self._config, destination=key == _session_key(self._destination_config)
@@ -188,7 +187,7 @@ def check_names(config: StoreConfig, source: Location, destination: Location | N
     for location, access in ((source, config), (destination, access_to_destination)):
         if location is None or not (location.bucket and location.store.takes_s3_options):
             continue
-        if not re.match(_AWS_BUCKET, location.bucket) and _reaches_aws(access):
+        if not re.match(r"arn:|[a-z0-9.-]+\Z", location.bucket) and _reaches_aws(access):
             raise UsageError(
                 f"{location}: AWS has no bucket of this name: lower-case letters, digits, dots and "
                 "hyphens; --endpoint-url names another server"

@@ -37,9 +37,8 @@ MAX_OPEN = 64  # folders that are kept open, if the process may open enough file
 OPEN_SHARE = 16  # one of so many files that the process may open is a folder
 CLOSED = -1
 NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-NO_EXCLUSIVE_RENAME = frozenset({errno.ENOSYS, errno.EINVAL})
 # The name of renameat2(2) and its flag RENAME_NOREPLACE; macOS has the same call by another name.
-_EXCLUSIVE_RENAME = ("renameatx_np", 4) if sys.platform == "darwin" else ("renameat2", 1)
+_EXCLUSIVE_RENAME = {"darwin": ("renameatx_np", 4)}.get(sys.platform, ("renameat2", 1))
 
 
 class OpenFolder:
@@ -47,8 +46,7 @@ class OpenFolder:
 
     def __init__(self, file: int) -> None:
         self.file = file
-        facts = os.fstat(file)
-        self.identity = (facts.st_dev, facts.st_ino)
+        self.facts = os.fstat(file)
 
     def close(self) -> None:
         """Close the descriptor; nothing happens if it is closed."""
@@ -175,7 +173,7 @@ def _leads_to(root: OpenFolder, path: str, folder: OpenFolder) -> bool:
         facts = os.stat(path, dir_fd=root.file, follow_symlinks=False)
     except OSError:
         return False
-    return (facts.st_dev, facts.st_ino) == folder.identity
+    return os.path.samestat(facts, folder.facts)
 
 
 def explain_folder(error: OSError, path: str, *, create: bool) -> errors.S3UnzipError:
@@ -225,7 +223,7 @@ def _rename_exclusively(old: str, source: int, name: str, target: int) -> None:
         if not call(*names, flag):
             return
         code = ctypes.get_errno()
-    if code not in NO_EXCLUSIVE_RENAME:
+    if code not in {errno.ENOSYS, errno.EINVAL}:  # the call or its flag is not supported
         raise OSError(code, os.strerror(code))
     with suppress(FileNotFoundError):
         os.stat(name, dir_fd=target, follow_symlinks=False)

@@ -14,8 +14,6 @@ turn every fault into the tree of `errors`:
 * 412 on a conditional write: `ConflictError`
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -36,36 +34,35 @@ Store = Literal["source", "destination", "work"]
 
 
 class Keys(Struct, frozen=True):
-    """What requests to AWS are signed with; it goes to worker processes, and nowhere else."""
+    """The credentials that sign requests to AWS; they go to worker processes and nowhere else."""
 
     access_key: str
     secret_key: str
     token: str | None = None
     account: str | None = None
-    advice: str = ""  # how to get new ones
-    is_fixed: bool = False  # a process finds no others
+    advice: str = ""  # how to get new keys
+    is_fixed: bool = False  # no process finds other keys later
 
     def __repr__(self) -> str:
-        """Return the one field that is no secret."""
-        return f"Keys({self.access_key})"
+        return f"Keys({self.access_key})"  # the other fields are secret
 
 
 class KeysRequest(Struct, frozen=True):
     """A worker's question for keys."""
 
     profile: str | None
-    refused: str | None = None  # the access key that a store refused
+    refused: str | None = None  # the access key that a store has refused
 
 
 AskForKeys: TypeAlias = Callable[[KeysRequest], Keys | None]
 
 
 class Tail(NamedTuple):
-    """The end of an archive, and which version it is the end of."""
+    """The end of an archive, and the version to which it belongs."""
 
     data: bytes  # the last len(data) bytes before `missing`; all of a smaller archive
     pin: Pin
-    modified: float | None = None  # Unix seconds, if the store tells it
+    modified: float | None = None  # Unix seconds; None: the store does not tell
     refusal: Finding | None = None  # why the parts of a split archive could not be joined
     missing: int = 0  # bytes at the end that a broken body did not bring; `Calls.tail` reads them
 
@@ -75,33 +72,29 @@ class Tail(NamedTuple):
         Raises:
             RejectedError: the archive has no directory, a broken one, or two.
         """
-        disks = Disks([part.size for part in self.pin.parts or ()])
-        return locate_directory(self.data, self.pin.size, policy, disks)
+        return locate_directory(
+            self.data, self.pin.size, policy, Disks([part.size for part in self.pin.parts or ()])
+        )
 
 
-class ObjectReader(Protocol):
-    """Reads one version of one object."""
+# Yields the bytes of a range of one version as they come, at most a few MiB at once, with one
+# request. A broken body raises `ServiceFaultError` after the bytes that came. The caller resumes
+# with a new range, which begins at the next byte.
+RangeReader: TypeAlias = Callable[[ByteRange], Iterator[Buffer]]
+
+
+class PinnedArchive(Protocol):
+    """Reads one version of an archive, across all its parts."""
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield the bytes of `want` as they come, at most a few MiB at once, with one request.
-
-        A broken body raises `ServiceFaultError` after the bytes that came; the caller resumes with
-        a new range at the byte after the last it was given.
-        """
-
-
-class PinnedArchive(ObjectReader, Protocol):
-    """Reads one version of an archive, across all its parts.
-
-    Each part that has some of the bytes is one more request; adapters count it.
-    """
+        """Yield the bytes of `want` as a `RangeReader` does, with one request for each part."""
 
     def holds(self, want: ByteRange) -> bool:
         """Return whether `want` is in memory, so that reading it sends no request."""
 
 
 class Source(Protocol):
-    """Where archives are read from; only the pinned version can be changed there."""
+    """The store that archives are read from; `delete` and `tag` change the pinned version alone."""
 
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin, with one request."""
@@ -116,20 +109,20 @@ class Source(Protocol):
         """Return a reader of exactly that version; no request.
 
         Args:
-            end: the last bytes of that version, if somebody has read them.
+            end: the last bytes of that version, if they are in memory.
         """
 
     def delete(self, location: Location, pin: Pin) -> None:
         """Delete the version and no other; nothing happens if it is gone.
 
-        `SourceChangedError`: another version is there; it is left. This and `tag` may be repeated:
-        they find what an earlier attempt has done. `count_request` counts what follows the HEAD.
+        `SourceChangedError`: another version is there, and stays. This and `tag` may be repeated.
+        `count_request` counts their requests after the first one.
         """
 
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
-        """Add `tags` to those of the version.
+        """Add `tags` to the tags of the version.
 
-        `SourceChangedError`: the version is gone. `StorageError`: it cannot be tagged.
+        `SourceChangedError`: the version is gone. `StorageError`: the store has no tags.
         """
 
     def tags(self, location: Location, pin: Pin) -> dict[str, str]:
@@ -137,7 +130,7 @@ class Source(Protocol):
 
 
 class ObjectFacts(Struct, frozen=True):
-    """What is stored beside an object's bytes."""
+    """The properties that are stored with an object's bytes."""
 
     content_type: str
     metadata: dict[str, str]  # zip-crc32 (8 hex digits), mtime, mode, the caller's; ASCII
@@ -149,7 +142,7 @@ class ObjectFacts(Struct, frozen=True):
 
 
 class StoredObject(NamedTuple):
-    """What a destination knows of one object."""
+    """The properties of one object that `Destination.head` returns."""
 
     key: str
     size: int
@@ -159,7 +152,7 @@ class StoredObject(NamedTuple):
 
 
 class ListedObject(NamedTuple):
-    """What a listing tells of one object."""
+    """The properties of one object that a listing returns."""
 
     key: str
     size: int
@@ -176,6 +169,15 @@ class Upload(NamedTuple):
     upload_id: str
 
 
+class PartLimits(NamedTuple):
+    """Limits of multipart uploads; the defaults are Amazon S3's."""
+
+    min_bytes: int = 5 * 1024**2  # bytes of a part that is not the last
+    max_bytes: int = 5 * 1024**3  # bytes of a part
+    max_parts: int = 10_000
+    object_bytes: int = 50 * 10**12
+
+
 class Destination(Protocol):
     """Where members are written; keys are whole keys of the bucket or paths below the folder."""
 
@@ -184,16 +186,16 @@ class Destination(Protocol):
         """Whether `head` returns the CRC-32 that was put beside an object, not one of its bytes."""
 
     def check_reachable(self) -> None:
-        """Raise the error of credentials, a bucket or a server that is missing; one request."""
+        """Raise an error if credentials, the bucket or the server are missing; one request."""
 
     def check_ready(self, size: int) -> None:
-        """Raise the error that all writes would raise, of `size` bytes in total; no request."""
+        """Raise an error if `size` bytes in total cannot be written; no request."""
 
     def sync(self) -> None:
-        """Return when what was written survives a loss of power; no request."""
+        """Write files to disk, so that they survive a power failure; no request."""
 
     def release(self) -> None:
-        """Close what is kept open from one write to the next; no request."""
+        """Close the folders that stay open between writes; no request."""
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
         """Write one object whole, its checksum verified; return its ETag without quotes, if any.
@@ -202,14 +204,14 @@ class Destination(Protocol):
         """
 
     def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:
-        """Replace the object that has this ETag, which has no quotes.
+        """Replace the object whose ETag, without quotes, is `etag`.
 
-        `ConflictError`: another object is there. `NotFoundError`: none is. None: the store keeps no
-        ETags, and the caller alone writes the object.
+        If `etag` is None, the store keeps no ETags, and only the caller writes the object.
+        `ConflictError`: another object is there. `NotFoundError`: there is no object.
         """
 
     def head(self, key: str) -> StoredObject | None:
-        """Return what is stored under `key`, None if nothing is."""
+        """Return the properties of the object, None if there is none."""
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
         """Return one page of the objects below `prefix`, and the token of the next page.
@@ -218,7 +220,7 @@ class Destination(Protocol):
         be in any order.
 
         Args:
-            token: of the page before; None: the first page.
+            token: from the previous page; None: the first page.
 
         Returns:
             At most a thousand objects or so; the token is None after the last page.
@@ -228,7 +230,7 @@ class Destination(Protocol):
         """Yield an object's bytes, or its bytes [start, stop), in pieces."""
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete the objects (markers and probes of a run; never a member)."""
+        """Delete the objects: records and probes of runs, never members."""
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         """Begin a multipart upload; return its id."""
@@ -241,10 +243,10 @@ class Destination(Protocol):
     def complete_upload(
         self, upload: Upload, parts: Sequence[Part], *, if_absent: bool
     ) -> str | None:
-        """Make the object visible, whole; return its ETag without quotes, if the store tells one.
+        """Make the whole object visible; return its ETag without quotes, if any.
 
-        `ConflictError`: `if_absent`, and the key exists. `NotFoundError`: there is no such upload,
-        or it must be begun anew.
+        `ConflictError`: `if_absent`, and the key exists. `NotFoundError`: the upload does not
+        exist, or it must begin anew.
         """
 
     def abort_upload(self, upload: Upload) -> None:
@@ -268,19 +270,10 @@ class CopiesParts(Protocol):
     def copy_part(
         self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
     ) -> Part:
-        """Copy `span` of the pinned source as part `number`, server-side.
+        """Copy `span` of the pinned source as part `number`, inside the store.
 
-        The part's `crc32` is set only where the store returned a checksum of it.
+        The part's `crc32` is set only if the store returned a checksum of the part.
         """
-
-
-class PartLimits(NamedTuple):
-    """Limits of multipart uploads; the defaults are Amazon S3's."""
-
-    min_bytes: int = 5 * 1024**2  # bytes of a part that is not the last
-    max_bytes: int = 5 * 1024**3  # bytes of a part
-    max_parts: int = 10_000
-    object_bytes: int = 50 * 10**12
 
 
 class RunStore(Protocol):
@@ -290,7 +283,7 @@ class RunStore(Protocol):
         """Write an object whole or not at all; return its size in bytes."""
 
     def create(self, name: str, body: bytes) -> None:
-        """Write a small object; `ConflictError`: it exists. Of writers at once, one succeeds."""
+        """Write a small object; `ConflictError`: it exists. If many write at once, one succeeds."""
 
     def replace(self, name: str, old: bytes, new: bytes) -> None:
         """Replace `old` by a small object; `ConflictError`: something else is stored there."""
@@ -298,7 +291,7 @@ class RunStore(Protocol):
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return the object, or bytes [start, stop) of it.
 
-        `NotFoundError`: there is none. `UnreadableRecordError`: it ends before `stop`.
+        `NotFoundError`: the object is missing. `UnreadableRecordError`: it ends before `stop`.
         """
 
     def stream(self, name: str) -> Iterator[bytes]:

@@ -1,7 +1,5 @@
 """A run's own objects, below `<home>runs/<run>/`, in any store that takes members."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -30,14 +28,16 @@ TYPES = {"json": "application/json", "jsonl": "application/jsonl", "html": "text
 
 
 class ObjectRunStore:
-    """The work store of one run; threads may share it.
+    """The objects of one run in a destination; threads may share it.
 
-    Unlike the adapters it goes through `Calls` itself: a write may be many requests of pieces that
-    come only once, so its caller could not repeat it.
+    Unlike the adapters it retries requests itself. A write may take many requests, and its pieces
+    come only once, so a caller could not repeat the write.
 
     Args:
-        home: every name begins with its key.
-        source: reads what `store` has written.
+        home: its key begins the key of each object.
+        source: reads the objects that `store` writes.
+        store: the destination.
+        calls: retry and count the requests.
     """
 
     def __init__(self, home: Location, source: Source, store: Destination, calls: Calls) -> None:
@@ -52,6 +52,7 @@ class ObjectRunStore:
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
         """Write an object whole or not at all; return its size in bytes."""
         bodies = _gather(pieces)
+        # An object of one body is one PUT. A larger one is a multipart upload.
         first = next(bodies, b"")
         second = next(bodies, None)
         if second is not None:
@@ -61,14 +62,15 @@ class ObjectRunStore:
 
     def _put(self, name: str, body: bytes, *, if_absent: bool) -> None:
         key = self._home.key + name
-        put = partial(self._store.put, key, body, _facts_of(name), if_absent=if_absent)
-        self._run("put", put)
+        facts = _facts_of(name)
+        self._run("put", lambda: self._store.put(key, body, facts, if_absent=if_absent))
 
     def _upload(self, name: str, bodies: Iterable[bytes]) -> int:
         """Write a large object in parts; return its size in bytes."""
         key = self._home.key + name
-        create = partial(self._store.create_upload, key, _facts_of(name))
-        upload = Upload(key, self._run("create", create))
+        upload = Upload(
+            key, self._run("create", lambda: self._store.create_upload(key, _facts_of(name)))
+        )
         parts: list[Part] = []
         size = 0
         try:
@@ -93,7 +95,7 @@ class ObjectRunStore:
         return size
 
     def create(self, name: str, body: bytes) -> None:
-        """Write a small object; of all writers at once, one succeeds."""
+        """Write a small object; if many write it at once, one succeeds."""
         self._put(name, body, if_absent=True)
 
     def replace(self, name: str, old: bytes, new: bytes) -> None:
@@ -116,30 +118,33 @@ class ObjectRunStore:
         try:
             data = self._run("get", lambda: b"".join(self._store.read(key, span)))
         except StorageError as error:
-            if span is None or type(error) is not StorageError:  # a right, a bucket, an object
+            if (
+                span is None or type(error) is not StorageError
+            ):  # a right, bucket or object is missing
                 raise
-            raise UnreadableRecordError(str(error)) from error  # S3 answers 416: it ends before
+            # S3 answers 416 if the object ends before the range begins.
+            raise UnreadableRecordError(str(error)) from error
         if span is not None and len(data) != span[1] - span[0]:
-            raise UnreadableRecordError(f"{key}: its bytes {span} are {len(data)} bytes")
+            raise UnreadableRecordError(f"{key}: only {len(data)} bytes of its bytes {span} came")
         return data
 
     def stream(self, name: str) -> Iterator[bytes]:
-        """Yield the object in pieces; a large body that breaks is read on where it broke."""
+        """Yield the object in pieces; a large body that breaks is resumed where it broke."""
         location = replace(self._home, key=self._home.key + name)
         tail = self._calls.tail(self._source, location, PART, "work")
-        # A version id would need a right of its own. The ETag pins the object, too.
+        # Reading by version id needs another right. The ETag pins the object as well.
         record = self._source.pinned(location, replace(tail.pin, version_id=None))
-        beginning = ByteRange(0, tail.pin.size - len(tail.data))
-        yield from map(bytes, self._calls.stream(record, beginning, "work"))
+        before_tail = ByteRange(0, tail.pin.size - len(tail.data))
+        yield from map(bytes, self._calls.stream(record, before_tail, "work"))
         yield tail.data
 
     def names(self, prefix: str) -> Iterator[str]:
         """Yield the names of the run's objects that begin with `prefix`, in order."""
         home = self._home.key
         pages = list_pages(self._store, home + prefix, partial(self._run, "list"))
-        keys = sorted(listed.key for page in pages for listed in page.objects)
-        for key in keys:
-            yield key.removeprefix(home)
+        yield from sorted(
+            listed.key.removeprefix(home) for page in pages for listed in page.objects
+        )
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete the objects; nothing happens if they are gone."""
@@ -148,10 +153,10 @@ class ObjectRunStore:
             self._run("delete", lambda: self._store.delete(keys))
 
     def _complete(self, upload: Upload, parts: Sequence[Part], size: int) -> None:
-        """Complete an upload.
+        """Complete an upload of `size` bytes.
 
-        The store may have completed the upload, and its answer may be lost. Then the next attempt
-        finds no upload, and the size of the object shows that it is complete.
+        If the store completes the upload and its answer is lost, the next attempt finds no upload.
+        Then the size of the object shows that it is complete.
         """
         attempts = count(1)
 
@@ -175,7 +180,7 @@ def _facts_of(name: str) -> ObjectFacts:
 
 
 def _gather(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in bodies of at least `PART` bytes, the last one excepted."""
+    """Yield the bytes of `pieces` in bodies of at least `PART` bytes; the last may be smaller."""
     body = bytearray()
     for data in pieces:
         body += data

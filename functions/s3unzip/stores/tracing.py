@@ -18,14 +18,14 @@ from s3unzip.errors import S3UnzipError
 if TYPE_CHECKING:
     from s3unzip.model import Location, Pin
     from s3unzip.stores.archives import ArchiveSource
-    from s3unzip.stores.ports import Destination, ObjectReader
+    from s3unzip.stores.ports import Destination, RangeReader
 
 AnySource = TypeVar("AnySource", bound="ArchiveSource")
 AnyDestination = TypeVar("AnyDestination", bound="Destination")
 _log = logging.getLogger("s3unzip.requests")
 
 # Methods, and what the log says of their arguments; `root` stands before a key.
-READER_TEXTS = {"stream": "get {root} bytes [{want.start}, {want.stop})"}
+READER_TEXT = "get {root} bytes [{want.start}, {want.stop})"
 SOURCE_TEXTS = {
     "tail": "get {location} last {length} bytes",
     "stat": "head {location}",
@@ -56,10 +56,8 @@ def trace_source(source: AnySource) -> AnySource:
     _trace(source, SOURCE_TEXTS)
     open_reader = source.open
 
-    def open_traced(location: Location, pin: Pin) -> ObjectReader:
-        reader = open_reader(location, pin)
-        _trace(reader, READER_TEXTS, str(location))
-        return reader
+    def open_traced(location: Location, pin: Pin) -> RangeReader:
+        return _log_calls(open_reader(location, pin), READER_TEXT, str(location))
 
     setattr(source, "open", open_traced)  # noqa: B010 - mypy forbids the assignment
     return source

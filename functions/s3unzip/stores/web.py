@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
+from functools import partial
 from html import unescape
 from http.client import responses
 from urllib.parse import unquote, urljoin
@@ -37,7 +38,7 @@ from s3unzip.model import Location, Pin
 from s3unzip.stores.archives import ArchiveSource
 from s3unzip.stores.calls import count_request, read_until_fault
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.ports import PIECE, Buffer, Tail
+from s3unzip.stores.ports import PIECE, Buffer, RangeReader, Tail
 from s3unzip.zip import ByteRange
 
 MAX_REDIRECTS = 5
@@ -45,17 +46,10 @@ CONNECTIONS = 64  # kept open to one host
 DOWNLOAD = "download the archive first: curl -o archive.zip URL"
 CHANGED = "the archive changed since it was planned"
 NO_RANGES = frozenset({200, 416, 501})  # a server without (suffix) ranges, or an empty file
-WEB_PAGES = (b"<!doctype html", b"<html")
-TEXTS = ("text/", "application/json", "application/xml")
 BROKEN_ANSWERS = (HTTPError, OverflowError, ValueError)  # the latter two: a chunk's length
 PORTS = {"http": 80, "https": 443}
-MAX_VALIDATOR = 1024  # characters of an ETag or a date, which each request sends
 # `\d` also matches non-ASCII digits. 19 digits hold every 63-bit size.
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
-# S3's errors also have tokens and ids, which may be secrets: only these two fields are shown.
-_XML_CODE = re.compile(rb"<Code>([^<]{1,100})</Code>")
-_XML_MESSAGE = re.compile(rb"<Message>([^<]{1,300})</Message>")
-_ERRNO = re.compile(r"\[Errno -?\d+\] ")
 
 
 class WebSource(ArchiveSource):
@@ -73,13 +67,17 @@ class WebSource(ArchiveSource):
 
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin, with one request where the server can."""
-        with self.get(location, f"bytes=-{length}") as answer:
+        with self._get(location, f"bytes=-{length}") as answer:
             if answer.status == 206:
                 span, size = _read_range(answer, location)
                 if span == ByteRange(max(0, size - length), size):
-                    data = read_until_fault(self.body(answer, span.length, location))
-                    pin = Pin(size, _validator(answer))
-                    return Tail(data, pin, _modified(answer), missing=span.length - len(data))
+                    data = read_until_fault(self._body(answer, span.length, location))
+                    return Tail(
+                        data,
+                        Pin(size, _validator(answer)),
+                        _modified(answer),
+                        missing=span.length - len(data),
+                    )
             elif answer.status not in NO_RANGES:
                 raise _refusal(answer, location)
         tail = super().tail(location, length)
@@ -92,7 +90,7 @@ class WebSource(ArchiveSource):
 
         A HEAD would fail at presigned URLs, whose signature is for GET alone.
         """
-        with self.get(location, "bytes=0-0") as answer:
+        with self._get(location, "bytes=0-0") as answer:
             has_no_byte = answer.headers.get("Content-Range", "bytes */0") == "bytes */0"
             is_empty = answer.headers.get("Content-Length") == "0"
             if answer.status == 206:
@@ -103,12 +101,57 @@ class WebSource(ArchiveSource):
                 raise _refusal(answer, location)
             return Tail(b"", Pin(size, _validator(answer)), _modified(answer))
 
-    def open(self, location: Location, pin: Pin) -> "_WebArchive":
-        """Return a reader of exactly that version."""
-        return _WebArchive(self, location, pin)
+    def open(self, location: Location, pin: Pin) -> RangeReader:
+        """Return the reader of exactly that version."""
+        return partial(self._stream, location, pin)
+
+    def _stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
+        """Yield the bytes of `want` in pieces, with one request."""
+        if not want.length:
+            return
+        etag = pin.etag
+        if etag is not None and not etag.startswith('"'):  # a weak ETag, or a date
+            etag = None
+        with self._get(location, f"bytes={want.start}-{want.stop - 1}", etag) as answer:
+            self._check_version(answer, location, pin)
+            span = _read_range(answer, location)[0]
+            if span != want:
+                raise errors.RangesUnsupportedError(
+                    f"{location}: asked for bytes {want.start:,} to {want.stop:,}, "
+                    f"got {span.start:,} to {span.stop:,}; {DOWNLOAD}"
+                )
+            yield from self._body(answer, want.length, location)
+
+    def _check_version(self, answer: BaseHTTPResponse, location: Location, pin: Pin) -> None:
+        """Raise the error of an answer that is not a range of the pinned version."""
+        if answer.status in {404, 416}:
+            raise errors.SourceChangedError(f"{location}: HTTP {answer.status}; {CHANGED}")
+        if answer.status == 412:
+            raise self._explain_change(location, pin, "HTTP 412; ")
+        if answer.status != 206:
+            raise _refusal(answer, location)
+        if _read_range(answer, location)[1] != pin.size:
+            raise errors.SourceChangedError(f"{location}: {CHANGED}")
+        validator = _validator(answer)
+        if pin.etag and validator and validator != pin.etag:
+            raise self._explain_change(location, pin, "")
+
+    def _explain_change(self, location: Location, pin: Pin, status: str) -> errors.S3UnzipError:
+        """Return the error for another ETag; two more requests show whether the ETag is steady."""
+        etags = []
+        for _ in range(2):
+            count_request("head")
+            etags.append(self.head(location).etag)
+        # The pinned ETag comes again if each of several servers has an ETag of its own.
+        if etags[0] != etags[1] or pin.etag in etags:
+            return errors.StorageError(
+                f"{location}: {status}the server's ETag differs from answer to answer, so it is "
+                f"not known whether the archive is still the same; {DOWNLOAD}"
+            )
+        return errors.SourceChangedError(f"{location}: {status}{CHANGED}")
 
     @contextmanager
-    def get(
+    def _get(
         self, location: Location, byte_range: str, etag: str | None = None
     ) -> Iterator[BaseHTTPResponse]:
         """Yield the answer to one GET, its body not yet read.
@@ -135,7 +178,7 @@ class WebSource(ArchiveSource):
         except BROKEN_ANSWERS as error:
             raise self._fault(error, location) from None
 
-    def body(self, answer: BaseHTTPResponse, length: int, location: Location) -> Iterator[bytes]:
+    def _body(self, answer: BaseHTTPResponse, length: int, location: Location) -> Iterator[bytes]:
         """Yield the first `length` bytes of a body as they come; the others are not read."""
         size = 0
         try:
@@ -236,63 +279,7 @@ class WebSource(ArchiveSource):
         # In urllib3 a refused connection is also a ConnectTimeoutError.
         if isinstance(cause, ConnectTimeoutError) and not isinstance(cause, NewConnectionError):
             return f"no answer within {self._config.connect_seconds:g} s"
-        return _ERRNO.sub("", str(cause).rpartition(": ")[2])[:200]
-
-
-class _WebArchive:
-    """One version of one archive; threads may share it."""
-
-    def __init__(self, source: WebSource, location: Location, pin: Pin) -> None:
-        self._source = source
-        self._location = location
-        self._pin = pin
-
-    def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield the bytes of `want` in pieces, with one request."""
-        if not want.length:
-            return
-        etag = self._pin.etag
-        if etag is not None and not etag.startswith('"'):  # a weak ETag, or a date
-            etag = None
-        span = f"bytes={want.start}-{want.stop - 1}"
-        with self._source.get(self._location, span, etag) as answer:
-            self._check(answer, want)
-            yield from self._source.body(answer, want.length, self._location)
-
-    def _check(self, answer: BaseHTTPResponse, want: ByteRange) -> None:
-        """Raise the error of an answer that is not `want` of the pinned version."""
-        location = self._location
-        if answer.status in {404, 416}:
-            raise errors.SourceChangedError(f"{location}: HTTP {answer.status}; {CHANGED}")
-        if answer.status == 412:
-            raise self._explain_change("HTTP 412; ")
-        if answer.status != 206:
-            raise _refusal(answer, location)
-        span, size = _read_range(answer, location)
-        validator = _validator(answer)
-        if size != self._pin.size:
-            raise errors.SourceChangedError(f"{location}: {CHANGED}")
-        if self._pin.etag and validator and validator != self._pin.etag:
-            raise self._explain_change("")
-        if span != want:
-            raise errors.RangesUnsupportedError(
-                f"{location}: asked for bytes {want.start:,} to {want.stop:,}, "
-                f"got {span.start:,} to {span.stop:,}; {DOWNLOAD}"
-            )
-
-    def _explain_change(self, status: str) -> errors.S3UnzipError:
-        """Return the error for another ETag; two more requests show whether the ETag is steady."""
-        etags = []
-        for _ in range(2):
-            count_request("head")
-            etags.append(self._source.head(self._location).etag)
-        # The pinned ETag comes again if each of several servers has an ETag of its own.
-        if etags[0] != etags[1] or self._pin.etag in etags:
-            return errors.StorageError(
-                f"{self._location}: {status}the server's ETag differs from answer to answer, so it "
-                f"is not known whether the archive is still the same; {DOWNLOAD}"
-            )
-        return errors.SourceChangedError(f"{self._location}: {status}{CHANGED}")
+        return re.sub(r"\[Errno -?[0-9]+\] ", "", str(cause).rpartition(": ")[2])[:200]
 
 
 def _find_proxy(scheme: str, host: str) -> str | None:
@@ -347,7 +334,7 @@ def _explain_permanent(error: BaseException, *, via_proxy: bool) -> str | None:
 def _validator(answer: BaseHTTPResponse) -> str | None:
     """Return the ETag, else the date of the last change, else None; also None if too long."""
     validator = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
-    if not validator or len(validator) > MAX_VALIDATOR:
+    if not validator or len(validator) > 1024:  # each request would send it
         return None
     return validator
 
@@ -386,7 +373,6 @@ REFUSALS: dict[int, tuple[type[errors.StorageError], str]] = {
     404: (errors.NotFoundError, "; check the URL"),
     410: EXPIRED_LINK,
 }
-OTHER_REFUSAL = (errors.StorageError, "; check that the URL is that of the download itself")
 
 
 def _refusal(answer: BaseHTTPResponse, location: Location) -> errors.S3UnzipError:
@@ -407,7 +393,9 @@ def _refusal(answer: BaseHTTPResponse, location: Location) -> errors.S3UnzipErro
         return errors.ThrottledError(text)
     if status >= 500 or status == 408:
         return errors.ServiceFaultError(text)
-    error, advice = REFUSALS.get(status, OTHER_REFUSAL)
+    error, advice = REFUSALS.get(
+        status, (errors.StorageError, "; check that the URL is that of the download itself")
+    )
     return error(text + advice)
 
 
@@ -418,9 +406,10 @@ def _kind_of_text(answer: BaseHTTPResponse) -> str | None:
     """
     body = _first_bytes(answer)
     media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if body.lstrip().lower().startswith(WEB_PAGES):
+    if body.lstrip().lower().startswith((b"<!doctype html", b"<html")):
         return "a web page"
-    if body.startswith(b"PK") or not media_type.startswith(TEXTS):
+    is_text = media_type.startswith(("text/", "application/json", "application/xml"))
+    if body.startswith(b"PK") or not is_text:
         return None
     if media_type == "text/html":
         return "a web page"
@@ -430,11 +419,12 @@ def _kind_of_text(answer: BaseHTTPResponse) -> str | None:
 def _reason(answer: BaseHTTPResponse) -> str:
     """Return the text of a status, after a space: S3's code and message in XML, else HTTP's."""
     body = _first_bytes(answer)
-    code = _XML_CODE.search(body)
+    # Only these two fields are shown: tokens and ids of S3's errors may be secret.
+    code = re.search(rb"<Code>([^<]{1,100})</Code>", body)
     if code is None:
         return f" {responses.get(answer.status, '')}".rstrip()
     text = code[1]
-    message = _XML_MESSAGE.search(body)
+    message = re.search(rb"<Message>([^<]{1,300})</Message>", body)
     if message is not None:
         text += b": " + message[1]
     return f" {unescape(text.decode(errors='replace')).rstrip('.')}"

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from s3unzip.model import Location, OnConflict, Options, Part, Pin, Report, Request, TaskKind
 from s3unzip.settings import Tuning
 from s3unzip.stores.archives import ArchiveSource
-from s3unzip.stores.ports import Buffer, ListedObject, StoredObject, Tail, Upload
+from s3unzip.stores.ports import Buffer, ListedObject, RangeReader, StoredObject, Tail, Upload
 from s3unzip.verification import Comparison, Effort, verify_objects
 from s3unzip.zip import ByteRange
 from tests.support.mac_zips import GIB, WRAP, MacFile, Sparse, build_mac, crc_of_zeros, deflated
@@ -30,19 +30,16 @@ class SparseSource(ArchiveSource):
     def __init__(self, archive: Sparse) -> None:
         self._archive = archive
 
-    def head(self, location: Location) -> Pin:
-        return Pin(self._archive.size, '"sparse"')
+    def stat(self, location: Location) -> Tail:
+        return Tail(b"", Pin(self._archive.size, '"sparse"'), MODIFIED)
 
     def tail(self, location: Location, length: int) -> Tail:
         size = self._archive.size
-        return Tail(
-            self._archive.read(ByteRange(max(0, size - length), size)),
-            self.head(location),
-            MODIFIED,
-        )
+        data = self._archive.read(ByteRange(max(0, size - length), size))
+        return self.stat(location)._replace(data=data)
 
-    def open(self, location: Location, pin: Pin) -> "SparseSource":
-        return self
+    def open(self, location: Location, pin: Pin) -> RangeReader:
+        return self.stream
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         for start in range(want.start, want.stop, MIB):

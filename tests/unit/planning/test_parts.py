@@ -8,8 +8,8 @@ from msgspec import structs
 from s3unzip.model import Location, Pin, Report, Request, Verdict, decode, encode
 from s3unzip.run_ids import run_id
 from s3unzip.settling.loop import begin
+from s3unzip.stores.archives import read_whole_tail
 from s3unzip.stores.ports import ObjectFacts
-from s3unzip.stores.split_archives import read_whole_tail
 from s3unzip.zip import Limits, Policy
 from tests.support.runs import OUT, World
 from tests.support.split_zips import build_split, cut_pieces, part_names

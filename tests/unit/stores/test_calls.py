@@ -226,7 +226,7 @@ def test_a_broken_body_goes_on_where_it_broke(times: int) -> None:
     archive, faults = Broken(times), FaultBudget(60.0)
     calls = Calls(ManualClock(), 60.0, 4, faults=faults)
     body = b""
-    for data in calls.stream(ArchiveView([archive], [20]), ByteRange(10, 20)):
+    for data in calls.stream(ArchiveView([archive.stream], [20]), ByteRange(10, 20)):
         assert not faults.waiting
         body += data
     assert body == bytes(range(10, 20))
@@ -248,7 +248,7 @@ class Dripping:
 
 
 def _dripping(clock: ManualClock, size: int) -> ArchiveView:
-    return ArchiveView([Dripping(clock, size)], [10**9])
+    return ArchiveView([Dripping(clock, size).stream], [10**9])
 
 
 def test_a_store_that_sends_less_than_the_floor_is_given_up() -> None:

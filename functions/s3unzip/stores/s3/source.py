@@ -25,7 +25,7 @@ from s3unzip import errors
 from s3unzip.model import Location, Pin
 from s3unzip.stores.archives import ArchiveSource
 from s3unzip.stores.calls import count_request, read_until_fault
-from s3unzip.stores.ports import Buffer, Tail
+from s3unzip.stores.ports import Buffer, RangeReader, Tail
 from s3unzip.stores.s3.answers import read_answer, s3_errors
 from s3unzip.stores.s3.errors import Call, get_action
 from s3unzip.stores.s3.session import Session
@@ -163,9 +163,9 @@ class S3Source(ArchiveSource):
             b"", Pin(size, etag or None, version), None if date is None else date.timestamp()
         )
 
-    def open(self, location: Location, pin: Pin) -> S3Archive:
-        """Return a reader of exactly that version."""
-        return S3Archive(self._session, location, pin)
+    def open(self, location: Location, pin: Pin) -> RangeReader:
+        """Return the reader of exactly that version."""
+        return S3Archive(self._session, location, pin).stream
 
     def delete(self, location: Location, pin: Pin) -> None:
         """Delete the version; nothing happens if it is gone."""
