@@ -78,7 +78,7 @@ class UploadNotes(Protocol):
 
 
 class Context(Struct, frozen=True):
-    """Stores, rules and clock; each worker has one, created where the program starts."""
+    """Stores, rules, clock and limits of a process; each worker has its own context."""
 
     stores: Stores
     clock: Clock

@@ -4,7 +4,7 @@
 
     S3UnzipError                    exit 1
     +- UsageError                   exit 2  the request is wrong: a URL, an option, a setting
-    |  +- BudgetError               exit 2  the estimate is above what the caller allows
+    |  +- BudgetError               exit 2  the estimate is above the caller's limit
     |  +- NothingSelectedError      exit 7  no member is selected, or no member has a name
     +- VerdictError                 exit 1  a run is not COMPLETED; only `Report.raise_for_verdict`
     +- ArchiveError                         the archive's bytes are wrong; carries a Finding
@@ -20,10 +20,10 @@
     |  |  +- LinkRefusedError       exit 6  a web server does not give the archive for the URL
     |  +- RangesUnsupportedError    exit 6  an HTTP server without range requests
     |  +- ConflictError             exit 6  a conditional write found the object there
-    |  +- StoreFullError            exit 6  no space left where the members go
+    |  +- StoreFullError            exit 6  the destination has no space left
     |  +- NameRefusedError          exit 6  the file system does not take a file's name
     |  +- StoreRefusesError         exit 6  the destination refuses every object
-    |  |  +- StoreLacksError        exit 6  and does not implement what each of them needs
+    |  |  +- StoreLacksError        exit 6  because it lacks a request that each object needs
     |  +- UnorderedListError        exit 6  the store does not list keys in order
     |  +- UnsupportedError          exit 6  the store does not implement a request or its header
     |  +- UnreadableRecordError     exit 6  a record of a run is damaged, lost or of another version
@@ -32,7 +32,7 @@
     |  +- ExpiredKeysError          exit 6  the credentials expired; this process finds no others
     |  +- ThrottledError            exit 5  503 SlowDown and similar answers, after the budget
     |  +- DeadlineError             exit 5  the worker's time ran out; the outcomes are written
-    +- RunStoppedError              exit 5  another task met what stops the whole run
+    +- RunStoppedError              exit 5  another task met a fault that stops the whole run
     +- InterruptedRunError          exit 130  Ctrl-C; 143 SIGTERM, 129 SIGHUP
 
 Verdicts are values, exceptions are retryable: an `ArchiveError` never leaves
@@ -79,7 +79,7 @@ class StorageError(S3UnzipError):
     """An object store refused, and would refuse again."""
 
     exit_code = 6
-    reason = "store-refused"  # of a member that alone is refused
+    reason = "store-refused"  # if the refusal concerns a single member
 
 
 class SourceChangedError(StorageError):
@@ -109,11 +109,11 @@ class ConflictError(StorageError):
 
 
 class StoreFullError(StorageError):
-    """No space is left, or a quota is reached, where the members go."""
+    """The destination has no space left, or a quota is reached."""
 
 
 class NameRefusedError(StorageError):
-    """The file system does not take the name of a file, whatever is there."""
+    """The file system does not accept the name of a file."""
 
     reason = "name-refused"
 
@@ -145,12 +145,12 @@ class ServiceFaultError(S3UnzipError):
 
     exit_code = 5
     retryable = True
-    trouble = ""  # for a person who waits: the URL, and that it does not answer, or with errors
+    trouble = ""  # a line for a person who waits: which URL does not answer, or gives errors
     gave_up = False  # its call was repeated until the budget of seconds was spent
-    is_down = False  # and meanwhile its store answered nothing else, either
+    is_down = False  # its store answered no other call in the same time
 
     def again(self) -> ServiceFaultError:
-        """Return the fault of a call that is not made, because the budget is spent."""
+        """Return the fault of a later call, which is not made because the budget is spent."""
         fault = ServiceFaultError(str(self))
         fault.trouble = self.trouble
         fault.gave_up = True
@@ -167,7 +167,7 @@ class ThrottledError(ServiceFaultError):
 
 
 class ExpiredKeysError(ServiceFaultError):
-    """The credentials have expired, and this process finds no others: it does not try again."""
+    """The credentials have expired and this process finds no others, so it does not try again."""
 
     exit_code = 6
 
@@ -199,5 +199,5 @@ def lasting_errors(root: type[S3UnzipError] = S3UnzipError) -> list[str]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error means that no memory was left, for an object or a thread's stack."""
+    """Return whether no memory was left for an object or for the stack of a thread."""
     return isinstance(error, MemoryError) or "can't start new thread" in str(error)

@@ -14,7 +14,7 @@ class Explanation(NamedTuple):
     """A code in words."""
 
     sentence: str  # the finding
-    advice: str  # what the user can do; has a command if one helps
+    advice: str  # an action for the user, with a command if one helps
 
 
 class Help(Enum):
@@ -23,7 +23,7 @@ class Help(Enum):
     SHOW = auto()  # no command helps: this one lists the members
     RETRY = auto()
     RETRY_WITH_PASSWORD = auto()
-    RUN_OTHERWISE = auto()  # with other options, which nobody can guess
+    RUN_OTHERWISE = auto()  # with other options, which the person must choose
     RUN_WITH_LINK = auto()  # with another link: a run keeps the link with which it began
     RUN_WITH_PASSWORD = auto()  # the plan refused the members, so a retry does not read them
 

@@ -32,7 +32,7 @@ def show_time(seconds: float) -> str:
 
 
 def show_count(count: int, noun: str) -> str:
-    """Return a count and what is counted: ``1 member``, ``2,000 members``."""
+    """Return a count and its noun: ``1 member``, ``2,000 members``."""
     return f"{count:,} {choose_form(count, noun, f'{noun}s')}"
 
 

@@ -25,7 +25,7 @@ METRICS = {
     "ArchivesRejected": Unit.COUNT,  # archives that were REJECTED; nothing was written
     "ArchivesChanged": Unit.COUNT,  # runs that ended SOURCE_CHANGED; the newer archive has a run
     "ArchivesFailed": Unit.COUNT,  # runs that ended FAILED, timed-out runs included
-    "ArchivesStopped": Unit.COUNT,  # runs that somebody stopped
+    "ArchivesStopped": Unit.COUNT,  # runs that a user stopped
     "ArchivesWithheld": Unit.COUNT,  # archives not opened, because no scan says that they are clean
     "DirectHandovers": Unit.COUNT,  # small archives that the state machine had to finish
     "SourcesFinished": Unit.COUNT,  # archives deleted or tagged after success

@@ -64,7 +64,7 @@ def decode(line: bytes | str, kind: type[T]) -> T:
 def decode_lines(data: bytes, kind: type[T]) -> list[T]:
     """Return the `kind` of each line of `data`; twice as fast as a line at a time."""
     try:
-        return _decoder(kind).decode_lines(data)  # type: ignore[arg-type, no-any-return]  # likewise
+        return _decoder(kind).decode_lines(data)  # type: ignore[arg-type, no-any-return]  # a list
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"not lines of {kind.__name__}: {error}") from error
 
@@ -121,7 +121,7 @@ class Pin(Struct, frozen=True):
 
 
 class OnConflict(StrEnum):
-    """What to do where the destination already has the key."""
+    """What to do if the destination already has the key."""
 
     OVERWRITE = "overwrite"
     SKIP_UNCHANGED = "skip-unchanged"  # size and zip-crc32 equal
@@ -222,7 +222,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
         ),
     ] = None  # the raw deflate stream re-wrapped, not inflated
     trust_crc: Annotated[bool, RunOption()] = False  # with as_gzip: do not inflate to check
-    password_ref: str | None = None  # where the password is, never the password
+    password_ref: str | None = None  # the place of the password, never the password itself
     nested_depth: Annotated[
         Count,
         RunOption(
@@ -244,7 +244,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
     objects: Annotated[
         ObjectProperties | None,
         RunOption(),
-    ] = None  # what is set on the objects besides their content
+    ] = None  # the properties of the objects besides their content
 
     def __post_init__(self) -> None:
         """Convert each option to its declared type, and check the values that types cannot."""
@@ -524,7 +524,7 @@ class PlanSummary(Struct, frozen=True, omit_defaults=True):
     members: int  # in the central directory
     format: int = 3
     directories: int = 0
-    excluded: int = 0  # by the options; if lenient, also where a later member has the key
+    excluded: int = 0  # by the options; if lenient, also because a later member has the key
     failed: int = 0  # by the plan; listed in outcomes/plan.jsonl
     selected: int = 0  # members in tasks
     tasks: int = 0  # of the first round
@@ -609,8 +609,8 @@ class TaskReport(Struct, frozen=True, omit_defaults=True):
     put_seconds: float = 0.0  # sum of the PUTs' latencies
     uploaded: tuple[Part, ...] = ()  # of a slice of a split member
     warnings: dict[str, int] = {}
-    unfinished: int = 0  # members that are left
-    fault: str | None = None  # what ended the last attempt too early
+    unfinished: int = 0  # members without an outcome
+    fault: str | None = None  # the error that ended the last attempt too early
     stage: Stage | None = None  # of the one member, as `Task.stage`
     member: int | None = None  # index of the one member, as `Task.member`
 
@@ -630,7 +630,7 @@ class Verdict(StrEnum):
     COMPLETED_WITH_ERRORS = "COMPLETED_WITH_ERRORS"
     REJECTED = "REJECTED"  # ambiguous or broken index: nothing was written
     SOURCE_CHANGED = "SOURCE_CHANGED"
-    FAILED = "FAILED"  # a service fault, or work left: resume
+    FAILED = "FAILED"  # a service fault, or unfinished work: resume
 
     @property
     def exit_code(self) -> int:
@@ -678,7 +678,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     options: Options
     reason: str | None = None  # of a verdict that is not about members
     message: str | None = None  # as printable text
-    offset: int | None = None  # in the archive, where the message is about a place in it
+    offset: int | None = None  # in the archive, if the message is about a byte of it
     members: int = 0
     directories: int = 0
     excluded: int = 0

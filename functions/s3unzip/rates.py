@@ -37,11 +37,11 @@ S3_REQUEST_UPLOAD = 20.0 * MB
 
 # --- Prices, us-east-1, dollars ----------------------------------------------------------------
 
-# https://aws.amazon.com/s3/pricing/ ; DELETE and AbortMultipartUpload are free, and so is what S3
-# answers with 5xx: https://docs.aws.amazon.com/AmazonS3/latest/userguide/ErrorCodeBilling.html
+# https://aws.amazon.com/s3/pricing/ ; DELETE, AbortMultipartUpload and answers with 5xx are free:
+# https://docs.aws.amazon.com/AmazonS3/latest/userguide/ErrorCodeBilling.html
 PRICE_S3_WRITE = 0.005 / 1_000  # PUT, COPY, POST, LIST
-PRICE_S3_READ = 0.000_4 / 1_000  # GET, HEAD; a 404 too
-# PUT, COPY and POST of objects of other storage classes.
+PRICE_S3_READ = 0.000_4 / 1_000  # GET and HEAD, also with the answer 404
+# PUT, COPY and POST by the storage class of the object.
 PRICES_S3_WRITE = {
     "STANDARD": PRICE_S3_WRITE,
     "STANDARD_IA": 0.01 / 1_000,
@@ -52,7 +52,7 @@ PRICES_S3_WRITE = {
     "DEEP_ARCHIVE": 0.05 / 1_000,
     "REDUCED_REDUNDANCY": 0.005 / 1_000,
 }
-# Parts of these are billed as STANDARD, only the Complete is not:
+# Parts of objects of these classes are billed as STANDARD; only Complete has the price above:
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html ("and pricing")
 PARTS_AS_STANDARD = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
@@ -112,7 +112,7 @@ EXECUTION_START_SECONDS = 0.2
 COLD_START_P50 = 0.9
 COLD_START_P99 = 2.0
 
-# Assumption: a task may take so many times as long as usual.
+# Assumption: on a slow day a task takes so many times as long as usual.
 SLOW_DAY = 1.5
 
 # Measured: our two lines of a task (1,320 bytes), two of Lambda's own (650), and 26 bytes for each
@@ -121,12 +121,12 @@ LOG_BYTES = 2_100  # an invocation
 # Assumption: an execution of one task has seven events of 430 bytes in two transitions.
 TRANSITION_LOG_BYTES = 1_500
 
-# States that an execution of one round enters by `infra.workflow`, with Plan; each further round
-# enters three. The states of the tasks come on top.
+# States of `infra.workflow` that an execution of one round enters, with Plan; each further round
+# enters three. The states of the tasks are counted separately.
 TRANSITIONS = 7
 TASK_TRANSITIONS = 2  # an iteration of an inline Map, or a child execution, and its task
 
-# Memory of the plan function in the environments that are shipped: a direct run is priced by it.
+# Memory of the plan function in the shipped environments: it determines the price of a direct run.
 # At the bounds of `Tuning` (256 MiB in members of 31 MiB) a direct run had a peak of 387 MB. With
 # less memory only the handler is slower: a cold start's code is not throttled up to 3 GB.
 # https://bitesizedserverless.com/bite/lambda-cold-start-bootstrap/
@@ -142,23 +142,23 @@ SCAN_INFLATES = 2  # a scan inflates with two dictionaries
 BOUNDARY_SECONDS = 0.15  # to find one segment boundary
 PLAN_SECONDS = 0.15  # tail and probe
 PLAN_MEMBER_SECONDS = 4e-6  # make bench-plan: 3.4 to 4.5 s for 1,000,000
-REPORT_FIXED_SECONDS = 0.2  # with its reads one after the other
+REPORT_FIXED_SECONDS = 0.2  # with its reads, which wait for each other
 DIRECT_SECONDS = 0.03  # of a direct run without its members and requests: 10 ms on a whole core
 REPORT_MEMBER_SECONDS = 2e-6
 LINK_SEGMENT_SECONDS = 0.002
-OUTCOMES_AT_ONCE = 64  # records of tasks that it reads; one may have a MB
+OUTCOMES_AT_ONCE = 64  # records of tasks that the report reads concurrently; one may have a MB
 
-# Bytes of a member: in the central directory (46 and a name, APPNOTE 4.3.12) and as a row of
-# members.jsonl. Only for archives that do not exist yet.
+# Assumed bytes of a member in the central directory (46 and a name, APPNOTE 4.3.12) and in
+# members.jsonl.
 DIRECTORY_ENTRY = 90
 MEMBER_ROW = 100
 
-# Archives of which only the size is known, assumptions: bytes of an archive for each of its members
-# (that of 400,000 members of 10 KB), and what an archive costs besides its members.
+# Assumptions if only the size of an archive is known: its bytes for each member (as in an archive
+# of 400,000 members of 10 KB), and the dollars that it costs besides its members.
 USUAL_MEMBER_BYTES = 4_000
 USUAL_ARCHIVE_DOLLARS = 0.000_02
 
-# One machine beside a store on the local network: assumptions.
+# Assumptions about one machine and a store on its local network.
 LOCAL_LATENCY = 0.007  # seconds, mean of one small request
 LOCAL_BANDWIDTH = 1.0 * GB  # bytes a second of the whole machine, each way
 LOCAL_START_SECONDS = 0.3  # until the workers are ready

@@ -1,12 +1,12 @@
-"""The ids of runs, and the names that follow from them: of executions, and the stem of an archive.
+"""The ids of runs, and the names made from them: of executions, and the stem of an archive.
 
 Rules:
 
 * The same version of an archive with the same options has the same id. So a repeated event starts
   nothing.
 * Ids sort by the time at which the archive was put.
-* Two archives may have equal hashes: whoever finds records under an id compares their archive with
-  its own (`check_same_archive`).
+* Two archives may have equal hashes. So a step that finds records under an id compares the archive
+  of the records with its own (`check_same_archive`).
 """
 
 from __future__ import annotations

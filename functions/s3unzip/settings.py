@@ -108,7 +108,7 @@ class Tuning(Struct, frozen=True):
     max_few_tasks: int = 40  # a run with more tasks has a Distributed Map; 0: each run has one
     # direct runs: limits of an archive that the function that takes the event extracts itself
     max_direct_members: int = 2_500  # 0: every archive is done by the state machine
-    max_direct_bytes: int = 256 * MIB  # read; the same limit for what is written
+    max_direct_bytes: int = 256 * MIB  # of the bytes read, and of the bytes written
     # extract
     puts_in_flight: int = 32
     bytes_in_flight: int = 64 * MIB  # of members waiting for their PUT

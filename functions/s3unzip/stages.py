@@ -1,4 +1,4 @@
-"""The life of a member that is split over several tasks: its stages, and what follows each.
+"""The life of a member that is split over several tasks: its stages, and their order.
 
 The rules:
 

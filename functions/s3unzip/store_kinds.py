@@ -48,7 +48,7 @@ STORE_KINDS = {
     "http": _WEB,
     "https": _WEB,
     "reader": StoreKind(has_neighbours=False),  # an open file of the caller
-    "nowhere": StoreKind(shows_key=True),  # forgets what is written
+    "nowhere": StoreKind(shows_key=True),  # discards all objects
 }
 _OTHER = StoreKind()
 

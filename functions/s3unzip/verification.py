@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class Comparison(StrEnum):
-    """Whether the objects are what the archive's directory declares."""
+    """Whether the objects equal their members."""
 
     EQUAL = "EQUAL"
     DIFFERENT = "DIFFERENT"
@@ -63,12 +63,12 @@ class Kind(StrEnum):
     MISSING = "missing"
     SIZE = "size"
     CRC = "crc"
-    NO_CRC = "no-crc"  # without zip-crc32: somebody else wrote it
+    NO_CRC = "no-crc"  # without the metadata zip-crc32, so no run wrote it
     EXTRA = "extra"  # below the run's prefix, but not the key of a member
 
 
 class Proof(StrEnum):
-    """The evidence for an object's bytes; docs/howto/verify.md says what each proves."""
+    """The evidence for an object's bytes; docs/howto/verify.md explains each."""
 
     RECORD = "record"  # the store: its ETag equals the one that it returned for a run's PUT
     CHECKSUM = "checksum"  # the store: its own CRC-32 of the bytes is the directory's
@@ -117,7 +117,7 @@ class Verification(Struct, frozen=True):
 
 
 class Effort(NamedTuple):
-    """How many requests a verify may send, and what it trusts."""
+    """How many requests a verify may send, and whether it trusts records and metadata."""
 
     at_once: int = 64  # HEADs, or GETs of a deep verify, in flight
     listed: int = 20  # differences of each kind to keep; all are counted
@@ -152,7 +152,7 @@ def verify_objects(
     Args:
         request: archive, destination and options, as the run had them.
         context: stores and rules; progress goes to ``extracted`` (equal) and ``failed``.
-        effort: concurrency, and what to trust.
+        effort: concurrency, and whether records are trusted.
         written: the ETags that the store returned to runs; a deep verify ignores them.
         each: called with every object and its result.
         check: called with the directory that was read; may raise to stop here.
@@ -538,7 +538,7 @@ class WrittenObjects:
 
     def __init__(self) -> None:
         self._digests: dict[int, bytes] = {}  # CRC-32 and digest of the ETag, by key and size
-        self.runs: list[str] = []  # whose objects these are
+        self.runs: list[str] = []  # ids of the runs that wrote these objects
 
     def __len__(self) -> int:
         return len(self._digests)
@@ -568,7 +568,7 @@ def read_written(runs: Iterable[RunRecords], destination: Location) -> WrittenOb
     """Return the objects that runs wrote to the bucket of `destination`.
 
     Args:
-        runs: the records of the runs, the earliest first; those to other buckets are left out.
+        runs: the records of the runs, the earliest first; runs to other buckets are ignored.
         destination: a prefix; if its store has no ETags, no records are read.
     """
     written = WrittenObjects()

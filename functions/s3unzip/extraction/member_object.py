@@ -29,7 +29,7 @@ from s3unzip.zip.as_gzip import GzipMember, gzip_length
 from s3unzip.zip.decode import Decoded, MemberDecoder, decode_member
 
 DEFAULT_TYPE = "application/octet-stream"
-OWNER_READS = 0o400  # always set: some writers set no permission, and nobody could read
+OWNER_READS = 0o400  # always set: some writers set no permission, so nobody could read the file
 # The properties that become facts of the object unchanged.
 PASSED_ON = {*ObjectProperties.__struct_fields__} & {*ObjectFacts.__struct_fields__} - {"metadata"}
 

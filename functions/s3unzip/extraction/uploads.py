@@ -40,7 +40,7 @@ class UploadGoneError(errors.ServiceFaultError):
     """The upload was aborted elsewhere: the task begins another one."""
 
     def __init__(self, error: errors.NotFoundError) -> None:
-        super().__init__(f"{error}; the upload was dropped by somebody else")
+        super().__init__(f"{error}; another process aborted the upload")
 
 
 class CopyRefusedError(errors.StorageError):

@@ -74,7 +74,7 @@ class Machine:
     """The runs of one command; a context manager that ends its workers and releases its runs.
 
     Args:
-        context: of this process; its progress takes what the workers count.
+        context: of this process; its progress receives the counts of the workers.
         workers: None: the tasks are done in a thread of this process.
         stores: how the workers reach stores; the runs below its `work` are locked. None: no locks.
     """
@@ -108,7 +108,7 @@ class Machine:
 
         Args:
             request: archive, destination and options.
-            check: called before anything is written, with what was read; may raise to stop the run.
+            check: called with the directory before anything is written; may raise to stop the run.
             planned: called before the first task begins, with the plan; may also raise to stop the
                 run.
         """
@@ -178,7 +178,7 @@ class Machine:
         *,
         failed: bool = False,
     ) -> Report:
-        """Do what is left of a run, with `failed` also the members that failed; return its report.
+        """Finish a run, with `failed` also the members that failed; return its report.
 
         `show` is called with the plan before the first task begins.
         """
@@ -321,7 +321,7 @@ def open_machine(
     processes: int | None,
     progress: Progress | None = None,
 ) -> Machine:
-    """Return a machine; `progress` takes what its workers count.
+    """Return a machine; `progress` receives the counts of its workers.
 
     Args:
         tuning: None: the defaults for this number of workers.
@@ -338,7 +338,7 @@ def open_machine(
 
 
 def drop_uploads(step: Step) -> int:
-    """Drop the uploads and the files that killed workers of a run left; return their number."""
+    """Drop the uploads and the files of killed workers of a run; return their number."""
     without_uploads = {TaskKind.BATCH, TaskKind.SCAN}
     spans = {task.rows for task in step.records.tasks() if task.kind not in without_uploads}
     keys = [row.key for span in spans for row in step.read_rows(span)]
@@ -360,7 +360,7 @@ def _settle(
 
 
 def _is_stopped(records: RunRecords) -> bool:
-    """Return whether somebody stopped the run: this process by a signal, or ``s3unzip abort``."""
+    """Return whether a signal to this process, or ``s3unzip abort``, stopped the run."""
     stop = records.find_stop()
     return stop is not None and stop.reason == STOPPED
 

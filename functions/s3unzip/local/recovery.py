@@ -64,7 +64,7 @@ def forget_lost(step: Step, *, restarted: bool) -> None:
 
 
 def remove_left(step: Step) -> int:
-    """Remove the files that killed workers of the run left beside members; return their number."""
+    """Remove the temporary files of killed workers of the run; return their number."""
     destination = step.destination
     if not isinstance(destination, FolderDestination):
         return 0

@@ -4,13 +4,13 @@ A second process at a run would replace the plan of the first, delete its outcom
 uploads. So a run is locked before anything of it is written. The kernel holds the lock, on a file
 in the run's folder, and releases it whenever and however the process ends.
 
-Two runs may write the same keys at once. A run that drops what killed workers left finds uploads by
-their keys. So each multipart upload has a file below ``uploads/``, beside the runs, with the id of
-its run.
+Two runs may write the same keys at once. A run that drops the uploads of killed workers finds them
+by their keys. So each multipart upload has a file below ``uploads/``, beside the runs, with the id
+of its run.
 
-* The file is written after the upload begins. It is removed before or after the upload ends. An
-  upload may be dropped if it has no file, if nobody works on its run, or by its own run.
-* A killed process leaves its files. They are ignored once nobody works on their run.
+* The file is written after the upload begins, and removed shortly before or after the upload ends.
+  An upload may be dropped if it has no file, if no process works on its run, or by its own run.
+* A killed process leaves its files. They are ignored when no process works on their run.
 """
 
 import errno
@@ -106,7 +106,7 @@ def is_at_work(home: str, run: str) -> bool:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # nobody ever worked on it, or this user may not look
+    except OSError:  # no process ever worked on it, or this user may not read the lock
         return False
     return False
 

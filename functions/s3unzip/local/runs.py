@@ -71,7 +71,7 @@ class LocalRuns(RunList):
         return count
 
     def _may_continue(self, run: str) -> bool:
-        """Return whether a run has work left, or records that cannot be read."""
+        """Return whether `resume` may continue a run; True if its records cannot be read."""
         records = self.records(run)
         try:
             report = records.find_report()

@@ -151,7 +151,7 @@ def work(lifeline: int) -> None:
     _end_with(lifeline)
     answers = os.fdopen(os.dup(1), "wb")
     with contextlib.suppress(OSError):  # standard error is closed
-        os.dup2(2, 1)  # what a library prints is not a message
+        os.dup2(2, 1)  # so a library that prints sends no message
     tune_allocator()
     yield_to_others()
     clock = LocalClock()

@@ -57,9 +57,9 @@ PROGRAM = "from s3unzip.local.worker_process import work; work({lifeline})"
 
 
 class WorkerTally:
-    """Adds up what all tasks count, and passes increases of the sums on to the program's progress.
+    """Adds up the counts of all tasks, and passes increases of the sums on to a progress.
 
-    What a lost attempt counted is subtracted. So the sums may fall, but the progress never does: it
+    The counts of a lost attempt are subtracted, so the sums may fall. The progress never falls: it
     gets the next increase when a sum is higher than ever before.
     """
 
@@ -72,7 +72,7 @@ class WorkerTally:
         self._lock = threading.Lock()
 
     def note_recorded(self, counts: Mapping[str, int], *, new_run: bool) -> None:
-        """Set the sums to what is on record of a run, before one of its rounds begins."""
+        """Set the sums to the recorded counts of a run, before one of its rounds begins."""
         with self._lock:
             if new_run:
                 self._shown.clear()
@@ -81,7 +81,7 @@ class WorkerTally:
             self._show_increase()
 
     def take(self, attempt: Counter[str], message: TaskCounts) -> None:
-        """Add what an attempt of a task counted to the sums, and to those of the attempt."""
+        """Add the counts of a message to the sums of all attempts, and to those of its attempt."""
         with self._lock:
             if message.trouble:
                 self._show_trouble(message.trouble)
@@ -96,7 +96,7 @@ class WorkerTally:
                 self._progress.failed(newly_failed)
 
     def subtract(self, attempt: Counter[str]) -> None:
-        """Subtract what a lost attempt counted: it is not on record."""
+        """Subtract the counts of a lost attempt: they are not on record."""
         with self._lock:
             self._sums.subtract(attempt)
 
@@ -120,8 +120,8 @@ class Workers:
 
     Args:
         processes: workers at most, with this process.
-        context: of this process; its progress takes what the tasks count.
-        open_context: called once in each further process; None: there is none.
+        context: of this process; its progress receives the counts of the tasks.
+        open_context: called once in each further process; None: there are no further processes.
     """
 
     def __init__(
@@ -388,7 +388,7 @@ class _ProcessWorker:
             self._process.kill()
             self._process.communicate()
             self._process = None
-        if self._lifeline >= 0:  # a process that could not start has left one, too
+        if self._lifeline >= 0:  # also after a process could not start
             os.close(self._lifeline)
             self._lifeline = -1
 
@@ -403,7 +403,7 @@ def _start_process(lifeline: int) -> subprocess.Popen[bytes]:
     """Start a Python that finds the same modules as this one, and ends when `lifeline` closes."""
     search_path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     return subprocess.Popen(  # noqa: S603 - this very Python
-        # -P: not what the working directory has
+        # -P: imports nothing from the working directory
         [sys.executable, "-P", "-c", PROGRAM.format(lifeline=lifeline)],
         pass_fds=[lifeline],
         stdin=subprocess.PIPE,

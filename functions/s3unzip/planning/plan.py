@@ -1,4 +1,4 @@
-"""Plan: read one archive's directory, refuse what must be refused, cut the work.
+"""Plan: read an archive's directory, refuse bad archives and members, cut the work into tasks.
 
 The plan writes the workers' input: ``members.jsonl``, the first round and, last, ``run.json``. Of a
 refused archive it writes nothing and returns the report.
@@ -204,7 +204,7 @@ def preview_plan(request: Request, context: Context) -> tuple[Reading, list[Task
 
 
 def make_cutter(request: Request | Run, reading: Reading, context: Context) -> TaskCutter:
-    """Return a cutter for what `reading` selected."""
+    """Return a cutter for the selected members of `reading`."""
     store = context.stores.destination(request.destination)
     selected = reading.selected
     return TaskCutter(
