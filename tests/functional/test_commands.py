@@ -414,7 +414,7 @@ def test_the_next_command_opens_encrypted_members(sealed: Program) -> None:
     [
         ('{"nope": 1}', "tuning 'nope' is unknown"),
         ('{"puts_in_flight": "many"}', "must be a positive number, not 'many'"),
-        ("puts_in_flight=8", "S3UNZIP_TUNING=puts_in_flight=8: no JSON object"),
+        ("puts_in_flight=8", "S3UNZIP_TUNING=puts_in_flight=8: not a JSON object"),
         ('{"puts_in_flight": 8}', "COMPLETED"),
     ],
 )
@@ -474,9 +474,9 @@ def test_names_that_the_terminal_cannot_show(
     ("limits", "said"),
     [
         ('{"nope": 1}', "limit 'nope' is unknown; known: members, total_size"),
-        ('{"members": "many"}', 'S3UNZIP_LIMITS={"members": "many"}: no JSON object of limits'),
+        ('{"members": "many"}', 'S3UNZIP_LIMITS={"members": "many"}: not a JSON object of limits'),
         ('{"members": 0}', "Expected `int` >= 1"),
-        ("members=8", "S3UNZIP_LIMITS=members=8: no JSON object of limits"),
+        ("members=8", "S3UNZIP_LIMITS=members=8: not a JSON object of limits"),
         ('{"members": 1}', "too-many-entries"),
     ],
 )

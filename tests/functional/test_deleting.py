@@ -184,9 +184,9 @@ def test_the_archive_is_deleted_after_success(place: Place) -> None:
             ("a.zip", f"delete {words}", "members that are not extracted would be lost")
             for words in ("--limit 1", "-m a.txt", "-x a*", "--strip-components 1")
         ),
-        ("a.zip", "burn", "'burn' is none of delete or tag=NAME=VALUE"),
-        ("a.zip", "delete=x", "is none of"),
-        ("a.zip", "move=done", "is none of"),
+        ("a.zip", "burn", "'burn' must be delete or tag=NAME=VALUE"),
+        ("a.zip", "delete=x", "must be delete or tag"),
+        ("a.zip", "move=done", "must be delete or tag"),
         ("a.zip", "tag=a=b", "is a file, which has no tags: delete it"),
         ("s3://arrivals/a.zip", "tag=a", "a tag is NAME=VALUE, not 'a'"),
         ("https://host/a.zip?key=secret", "delete", "https://host/a.zip?... is only read"),

@@ -82,7 +82,9 @@ def read_limits() -> Limits:
     try:
         changes = msgspec.json.decode(text, type=dict[str, Annotated[int, Meta(gt=0)]])
     except msgspec.MsgspecError as error:
-        raise UsageError(f"{LIMITS_VARIABLE}={text}: no JSON object of limits: {error}") from None
+        raise UsageError(
+            f"{LIMITS_VARIABLE}={text}: not a JSON object of limits: {error}"
+        ) from None
     names = Limits.__struct_fields__
     for name in changes:
         if name not in names:
@@ -121,4 +123,4 @@ def parse_after_success(text: str, source: Location, options: Options) -> AfterS
                 raise UsageError(f"after success: {source} is a file, which has no tags: delete it")
             return AfterSuccess(SourceAction.TAG, tags={name: value})
         case _:
-            raise UsageError(f"after success: {text!r} is none of delete or tag=NAME=VALUE")
+            raise UsageError(f"after success: {text!r} must be delete or tag=NAME=VALUE")

@@ -177,7 +177,7 @@ class Arguments:
     env: str | None = option("--env NAME", "The environment: its stack is s3unzip-NAME.")
     max_cost: float | None = option(
         "--max-cost NUMBER",
-        "Exit with 2 if the estimate is above so many dollars.",
+        "Exit with 2 if the estimate is above NUMBER dollars.",
         type=NOT_NEGATIVE,
     )
     json: bool = option("--json", "Print JSON on stdout.", False)
@@ -226,7 +226,7 @@ class Arguments:
     )
     days: float | None = option(
         "--days NUMBER",
-        "With --missing: archives that were put in the last so many days; default 7.",
+        "With --missing: archives from the last NUMBER days; default 7.",
         type=NOT_NEGATIVE,
     )
     no_canary: bool = option(
@@ -305,7 +305,7 @@ class Arguments:
         try:
             changes = msgspec.json.decode(text, type=dict[str, object])
         except msgspec.MsgspecError as error:
-            raise UsageError(f"{TUNING_VARIABLE}={text}: no JSON object: {error}") from None
+            raise UsageError(f"{TUNING_VARIABLE}={text}: not a JSON object: {error}") from None
         if platform is None or platform.name == "local":
             workers = machine_tuning(self.processes)
         else:
@@ -325,7 +325,11 @@ class Arguments:
         if S3_ENDPOINT in os.environ:  # botocore uses it
             check_endpoint(os.environ[S3_ENDPOINT], S3_ENDPOINT)
         check_endpoint(config.destination_endpoint_url, "--dest-endpoint-url")
-        _check_region(config)
+        pattern = REGION
+        if config.endpoint_url is not None:
+            pattern = SERVER_REGION
+        if config.region is not None and not pattern.match(config.region):
+            raise UsageError(f"--region {config.region!r}: not a region; they look like eu-west-1")
         return config
 
     def deployed(self) -> DeployedRuns:
@@ -341,19 +345,11 @@ class Arguments:
         check_names(config, source, destination)
 
 
-def _check_region(config: StoreConfig) -> None:
-    pattern = REGION
-    if config.endpoint_url is not None:
-        pattern = SERVER_REGION
-    if config.region is not None and not pattern.match(config.region):
-        raise UsageError(f"--region {config.region!r}: not a region; they look like eu-west-1")
-
-
 def _ask_password(name: str) -> bytes:
     """Return the password that the user types; `name` begins the message of an error."""
     if not sys.stdin.isatty():
         raise UsageError(
-            f"{name}: standard input is no terminal; name a file, or set {PASSWORD_VARIABLE}"
+            f"{name}: standard input is not a terminal; name a file, or set {PASSWORD_VARIABLE}"
         )
     secret = getpass.getpass("Password: ").encode()
     if not secret:

@@ -43,9 +43,9 @@ DIFFERENCES = {
 PROOFS = {
     "record": "by the store: the ETag is the one that it gave a run for the member's bytes",
     "checksum": "by the store: its own CRC-32 of the object",
-    "read": "by this verify: it read the objects",
-    "metadata": "by their writer: the zip-crc32 that stands beside the objects",
-    "size": "by their size only: the archive does not tell the CRC-32",
+    "read": "by this command: it read the objects",
+    "metadata": "by their writer: the zip-crc32 that is stored with the objects",
+    "size": "by their size only: the archive does not declare the CRC-32",
 }
 
 

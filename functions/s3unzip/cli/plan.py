@@ -168,9 +168,9 @@ def _print_estimate(estimate: Estimate, out: TextIO) -> None:
             out.write("\n")
             write_table(rows, out, RIGHT_COLUMNS)
     if not cost.lines:
-        out.write("\nnothing that is paid for by use\n")
+        out.write("\nno charges for use\n")
     elif cost.unavoidable:
-        out.write(f"{cost.unavoidable_share:.1%} is one PUT a member, which no tool avoids\n")
+        out.write(f"{cost.unavoidable_share:.1%} is one PUT a member, which every tool pays\n")
 
 
 def _size_rows(sizes: Sequence[Bin]) -> list[tuple[str, ...]]:

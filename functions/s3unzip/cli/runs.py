@@ -46,11 +46,9 @@ RUN_COLUMNS = (
     "SOURCE -> DESTINATION",
 )
 DAY = 86_400.0  # seconds
-RIGHT = {"TOOK", "MEMBERS", "FAILED"}
 LATEST = {"metavar": "[RUN]", "required": False, "default": "latest"}
 # Options that exclude each other: a typed one replaces a recorded one.
 RIVALS = {"unsigned": "request_payer", "request_payer": "unsigned"}
-FIGURES = ("extracted", "unchanged", "failed", "bytes_written")
 REPORT_SECONDS = 90.0  # in which a failed execution gets its report
 BEGIN_SECONDS = 5.0  # in which a run of this machine begins its first task after its plan
 FAULT_SECONDS = 120.0  # after which a service that does not answer ends the command
@@ -149,7 +147,7 @@ def runs(arguments: Arguments) -> int:
         elif listed is not None:
             rows.append(_cells(listed))
     if len(rows) > 1:
-        write_table(rows, sys.stdout, RIGHT)
+        write_table(rows, sys.stdout, right={"TOOK", "MEMBERS", "FAILED"})
         if len(rows) > arguments.newest:
             sys.stderr.write(f"the latest {arguments.newest:,}; --limit N lists more\n")
     elif not arguments.json:
@@ -321,9 +319,8 @@ def resume(arguments: Arguments) -> int:
         return _resume_here(arguments)
     deployed = arguments.deployed()
     run = deployed.find(arguments.run)
-    completed = _find_completed(run, deployed)
-    if completed is not None:
-        return _print_completed(completed, json=arguments.json)
+    if _is_complete(run, deployed, json=arguments.json):
+        return 0
     deployed.resume(run, failed=arguments.failed)
     if arguments.json:
         print_json(Resumed(run, deployed.environment))
@@ -344,10 +341,9 @@ def _resume_here(arguments: Arguments) -> int:
     run_id = local.find(arguments.run)
     run = _require_plan(run_id, local).run
     destination = local.stores.destination(run.destination)
-    if not may_have_lost(local.work_location.key, run_id, destination):
-        completed = _find_completed(run_id, local)
-        if completed is not None:
-            return _print_completed(completed, json=arguments.json)
+    may_lack_members = may_have_lost(local.work_location.key, run_id, destination)
+    if not may_lack_members and _is_complete(run_id, local, json=arguments.json):
+        return 0
     if run.options.password_ref is not None and password is None:
         raise UsageError(f"{run.id} was started with a password: give --password-file")
     policy = make_policy(run.options, password, run.destination)
@@ -366,22 +362,18 @@ def _resume_here(arguments: Arguments) -> int:
     return report.verdict.exit_code
 
 
-def _find_completed(run: str, run_list: RunList) -> Report | None:
-    """Return the report of a run that is complete, or None if a resume has work to do.
+def _is_complete(run: str, run_list: RunList, *, json: bool) -> bool:
+    """Return whether a resume of a run has nothing to do; print this.
 
-    A failed deletion or tagging of the archive is such work.
+    A failed deletion or tagging of the archive remains to be done.
     """
     report = run_list.records(run).find_report()
     if report is None or report.verdict is not Verdict.COMPLETED or report.archive_left:
-        return None
-    return report
-
-
-def _print_completed(report: Report, *, json: bool) -> int:
+        return False
     sys.stderr.write(f"{report.run}: COMPLETED already, nothing is left to do\n")
     if json:
         print_json(report)
-    return 0
+    return True
 
 
 def _require_plan(run: str, run_list: RunList) -> PlanSummary:
@@ -534,7 +526,8 @@ def _check_end(run: str, state: str | None, run_list: RunList, seconds: float) -
 def _describe_progress(
     run: str, state: str | None, snapshot: RunSnapshot, counts: MapCounts | None
 ) -> RunProgress:
-    figures = {name: snapshot.counts[name] for name in FIGURES}
+    names = ("extracted", "unchanged", "failed", "bytes_written")
+    figures = {name: snapshot.counts[name] for name in names}
     if snapshot.summary is not None:
         figures |= {"members": snapshot.summary.selected, "tasks": snapshot.summary.tasks}
     if counts is not None:

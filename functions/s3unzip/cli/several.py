@@ -178,9 +178,9 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
     done = sum(report.extracted + report.unchanged for report in reports)
     failed = sum(report.failed + report.missing for report in reports)
     size = sum(report.bytes_out for report in reports)
-    right = sum(end.exit_code == 0 for end in archives)
+    complete = sum(end.exit_code == 0 for end in archives)
     sys.stderr.write(
-        f"{right:,} of {show_count(len(archives), 'archive')} "
+        f"{complete:,} of {show_count(len(archives), 'archive')} "
         f"{choose_form(len(archives), 'is', 'are')} extracted: "
         f"{show_count(done, 'member')}, {show_bytes(size)}; "
         f"{show_count(failed, 'member')} failed\n"

@@ -164,6 +164,6 @@ def explain(error: Exception, profile: str) -> errors.S3UnzipError:
         case AttributeError() | LookupError() | TypeError() | ValueError():
             cause = f"a program or a file gives unexpected data: {cause}"
         case EOFError():
-            cause = "they need a code, and standard input is no terminal"
+            cause = "they need a code, and standard input is not a terminal"
             advice = "start the command on a terminal"
     return errors.AccessDeniedError(f"{who}: {cause}; {advice}")
