@@ -37,7 +37,7 @@ _BLOCK_BYTES: Final = 32 << 10  # tested at once, with about 6 MB of arrays
 _HEADER_BITS: Final = 17  # BFINAL, BTYPE, HLIT, HDIST, HCLEN (RFC 1951, 3.2.7)
 _WORD_BYTES: Final = 8
 
-# The trial inflates from a candidate: bytes of input, and whether zlib inflates them, not ISA-L.
+# The trial inflates from a candidate: bytes of input, and whether zlib is used or ISA-L.
 _TRIALS: Final = ((16 << 10, True), (128 << 10, True), (LOOKAHEAD, False))
 
 
@@ -141,7 +141,7 @@ def _read_bits(words64: NDArray[np.uint64], offsets: NDArray[np.int64]) -> NDArr
 
 
 def _inflates(data: bytes, bit: int, size: int, *, is_strict: bool, at_end: bool) -> bool:
-    """Return whether the `size` bytes from `bit` on inflate, or all up to the member's end."""
+    """Return whether the next `size` bytes, or all bytes up to the member's end, are valid."""
     start = bit // 8
     chunk = align(data[start : start + size], bit % 8)
     must_end = at_end and start + size >= len(data)

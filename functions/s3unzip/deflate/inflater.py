@@ -93,7 +93,7 @@ _SENTINEL: Final = (
 
 
 def align(data: bytes, bit: int) -> bytes:
-    """Return a stream from bit 0 for a stream that begins at bit `bit` of ``data[0]``.
+    """Return a stream that begins at bit 0, for one that begins at bit `bit` of ``data[0]``.
 
     Empty blocks precede it. Their number of bits is `bit` modulo 8, so no later bit changes its
     place in its byte. A shift would break stored blocks, whose data begins at a whole byte. The
@@ -103,7 +103,7 @@ def align(data: bytes, bit: int) -> bytes:
     if not bit:
         return data
     blocks, length = _LEAD_INS[bit]
-    shared_bits = data[0] >> bit << length  # of ``data[0]``, after the empty blocks
+    shared_bits = data[0] >> bit << length  # the stream's bits of ``data[0]``
     return (blocks | shared_bits).to_bytes(length // 8 + 1, "little") + data[1:]
 
 
@@ -158,7 +158,7 @@ class SegmentInflater:
         self._inflate = IgzipDecompressor(zdict=window)
         self._first_bit = start_bit % 8
         self._start = start_bit // 8
-        self._position = self._start  # of the next byte to feed
+        self._position = self._start  # where the next chunk begins
         self._stop: int | None = None  # position after the last byte to feed
         self._last_bit = 0  # number of bits of the last byte in the segment; 0 means all
         if stop_bit is not None:

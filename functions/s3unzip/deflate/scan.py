@@ -25,7 +25,7 @@ SECOND_WINDOW: Final = b"".join(
     bytes([high | 0x80]) * 128 + bytes([high]) * 128 for high in range(128)
 )
 
-_STEP_BYTES = 1 << 16  # of input, after which both inflates are compared
+_STEP_BYTES = 1 << 16  # input between two comparisons of both outputs
 _MAX_RECORD = 2 * WINDOW_SIZE + 4_096  # bytes of an inflated record
 
 
@@ -58,7 +58,7 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
 
     `first` and `second` are the last 32 KiB after the first and after the second invented window.
     If the segment has less output, they begin with the end of the invented window, so the positions
-    of these bytes are known, too. Only in segment 0 they may be shorter.
+    of these bytes are known, too. Only for segment 0 they may be shorter.
     """
 
     start_bit: int
@@ -115,9 +115,9 @@ class _TailInflater:
 
 
 class SegmentScan:
-    """A scan of the bits from `start_bit` to `stop_bit`: feed it `segment_span`, then `finish`.
+    """Scans the bits from `start_bit` to `stop_bit`; feed it `segment_span`, then call `finish`.
 
-    Memory: about 1 MiB.
+    It needs about 1 MiB of memory.
     """
 
     def __init__(self, start_bit: int, stop_bit: int | None = None) -> None:

@@ -2,7 +2,7 @@
 
 All positions count from the first byte of the member's compressed data, not of the archive.
 Segment 0 begins at bit 0. Each other segment begins at a boundary, which `boundary` finds. If it
-finds none in the search span, the segment joins the one before it.
+finds no boundary in the search span, the segment joins the previous one.
 """
 
 from collections.abc import Callable, Iterable
@@ -43,7 +43,7 @@ class Segmentation(Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """The number of segments. If segments join, fewer are inflated."""
+        """The number of segments, including those that join the previous one."""
         return -(-self.size // self.distance)
 
     def search_span(self, segment: int) -> Span:

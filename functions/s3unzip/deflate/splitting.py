@@ -22,7 +22,7 @@ from s3unzip.deflate.scan import Record, ScannedSegment, SegmentScan
 from s3unzip.deflate.segmentation import Buffer, Read, Segmentation, Span, cut, segment_span
 from s3unzip.finding import DeflateError, Finding
 
-_MAX_SCANS: Final = 3  # of one segment; each false boundary costs a scan
+_MAX_SCANS: Final = 3  # scans of one segment; each false boundary costs one
 
 
 def preload() -> None:
@@ -63,7 +63,7 @@ def scan_segment(
     boundaries = (bit for bit in stop_bits if bit is not None)
     for _ in range(_MAX_SCANS):
         stop_bit = next(boundaries, None)
-        # Without a boundary the segment goes to the end of the stream, if so many may join.
+        # Without a boundary all later segments join this one, unless these are too many.
         if stop_bit is None and segment + longest < layout.count:
             return None
         scan = SegmentScan(start_bit, stop_bit)
@@ -82,8 +82,8 @@ class LinkedSegment(Record, frozen=True, tag="linked 3"):
     stop_bit: int | None  # None: to the end of the stream
     span: Span  # the compressed bytes that its inflate needs
     window: bytes  # the output before the segment, at most the last 32 KiB
-    offset: int  # of the output in the member
-    length: int  # of the output
+    offset: int  # where the output begins in the member
+    length: int  # bytes of output
 
 
 def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iterator[LinkedSegment]:
@@ -160,8 +160,8 @@ def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterato
         chunks: the bytes of ``segment.span``, in chunks of any length.
 
     Raises:
-        DeflateError: The bytes are corrupt, or not the scanned ones. Some output may have been
-            yielded before.
+        DeflateError: The bytes are corrupt, or differ from the scanned ones. Some output may have
+            been yielded before.
     """
     inflater = SegmentInflater(segment.start_bit, segment.stop_bit, segment.window)
     for chunk in chunks:

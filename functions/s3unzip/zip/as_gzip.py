@@ -32,7 +32,7 @@ def gzip_length(member: Member) -> int:
 
 
 def _is_copied(member: Member) -> bool:
-    """Return whether the stream of the gzip file is the member's data, as the archive has it."""
+    """Return whether the gzip file contains the member's compressed data unchanged."""
     return member.method == METHOD_DEFLATE and member.cipher is None
 
 
@@ -91,7 +91,7 @@ class GzipMember(MemberDecoder):
             )
 
     def _store(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-        """Yield the content as stored blocks, the last one after the content was checked."""
+        """Yield the content as stored blocks; check it before the last block."""
         content_left = self._member.size
         waiting = bytearray()
         for output in super().decode(pieces):

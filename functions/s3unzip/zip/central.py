@@ -61,7 +61,7 @@ _SLASH = ord("/")
 # directories. Streams of other methods have headers of up to 32 bytes (xz).
 _EMPTY_STREAM = {records.METHOD_STORED: 0, records.METHOD_DEFLATE: 5, records.METHOD_DEFLATE64: 5}
 _EMPTY_OTHER = 32
-_MAX_OVERHEAD = 28  # of encryption, see `Cipher`
+_MAX_OVERHEAD = 28  # maximum of `Cipher.overhead`
 
 
 class _HeaderForm(NamedTuple):
@@ -70,9 +70,9 @@ class _HeaderForm(NamedTuple):
     method: int
     flags: int
     disk: int
-    mode: int | None  # of Unix
+    mode: int | None  # mode bits of Unix
     is_encrypted: bool
-    is_folder: bool  # by the attributes
+    is_folder: bool  # the attributes declare a directory
     findings: tuple[tuple[str, str], ...]  # codes and messages that apply if it is a file
 
 
@@ -140,7 +140,7 @@ _FIXED = struct.Struct("<12sIIIIHHH8sI")
 class DirectoryReader:
     """Reads a directory's bytes in pieces of any size, and checks the index that they make.
 
-    Memory: one piece and about 300 bytes a header; see `Limits`.
+    The reader needs memory for one piece and about 300 bytes for each header; see `Limits`.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class DirectoryReader:
         self._keys = KeyChecker(self._table, policy, selection or Selection())
         self._warnings = Counter(location.warnings)
         self._unread = b""
-        self._position = location.start  # of `_unread`
+        self._position = location.start  # offset of `_unread`
         # The header that `_read` reads: its name, its offset, the first finding that fails it.
         self._raw = b""
         self._offset = 0
@@ -343,7 +343,7 @@ class DirectoryReader:
         return sizes.size <= sizes.compressed * self._policy.limits.ratio
 
     def _read_name(self, form: _HeaderForm, extras: Extras) -> Name:
-        """Return the name of the header; fail the member if it cannot be written."""
+        """Return the name of the header; fail the member if no file can have this name."""
         raw = self._raw
         if is_plain_name(raw) and UNICODE_PATH not in extras.fields:
             path = raw.decode("ascii")
@@ -367,7 +367,7 @@ class DirectoryReader:
     def _choose_name(self, form: _HeaderForm, extras: Extras) -> tuple[bytes, bool]:
         """Return the bytes of the name, and whether they are UTF-8.
 
-        The Unicode path field replaces the header's name, unless a flag says that this is UTF-8.
+        The Unicode path field replaces the header's name, unless a flag marks the name as UTF-8.
         """
         unicode_path, code = read_unicode_path(extras, self._raw)
         if code == "unicode-path-duplicate":
@@ -387,7 +387,7 @@ class DirectoryReader:
         return self._raw, True
 
     def _judge_folder(self, name: Name, sizes: Sizes, *, is_empty: bool) -> bool:
-        """Judge the size of a directory; return whether it is a folder.
+        """Judge the size of a directory; return whether the header makes a folder.
 
         A directory by its attributes alone is a file if it has content, so that nothing is lost.
         """
@@ -531,7 +531,7 @@ def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
 
     Some writers declare the size that the folder has on its disk. A deflate stream of at most
     `_EMPTY_STREAM` bytes cannot hold content whose CRC-32 is 0. Encrypted data and streams of other
-    methods could: a directory of that kind that declares a size must have no byte.
+    methods could hold it. So if such a directory declares a size, it must have no compressed bytes.
     """
     if crc32:
         return False

@@ -7,8 +7,8 @@ Rules of each decompressor:
   has ended.
 * A stream that is corrupt, or needs too much memory, fails the member.
 * `ended` says whether the stream has ended and all its output was pulled.
-* `spare` is the number of bytes pushed after the end of the stream. For Deflate64 it is only exact
-  if it is 0.
+* `spare` is the number of bytes pushed after the end of the stream. With Deflate64 it may be too
+  large, unless it is 0.
 
 `decode` checks the size, the CRC-32 and the end of a stream.
 """
@@ -110,7 +110,7 @@ class _Deflate64:
         self._member = member
         self._stream = inflate64.Inflater()
         self._input_left = member.compressed_size  # bytes that the library has not received
-        self._input = memoryview(b"")  # those of them that were pushed
+        self._input = memoryview(b"")  # the pushed part of these bytes
         self._output = memoryview(b"")
 
     @property
@@ -150,7 +150,7 @@ class _ZstdFrame:
     def __init__(self, frame: zstandard.ZstdDecompressionObj) -> None:
         self._frame = frame
         self._input = memoryview(b"")
-        self._position = 0  # of the next slice of the input
+        self._position = 0  # where the next slice of the input begins
         self._output = memoryview(b"")
 
     @property
@@ -281,7 +281,7 @@ def _fail(member: Member, error: Exception) -> NoReturn:
     if isinstance(error, IGZIP_ERROR):
         member.fail("corrupt-stream", explain_igzip(error))
     code = "corrupt-stream"
-    if "memory" in str(error).lower():  # so liblzma and libzstd name a limit that is too low
+    if "memory" in str(error).lower():  # liblzma and libzstd need more than the limit
         code = "memory-bound"
     member.fail(code, f"{records.METHODS[member.method].lower()}: {error}")
 

@@ -43,13 +43,13 @@ SPARE_MESSAGE = "bytes after the end of the compressed stream"
 
 
 class MemberDecoder:
-    """Decodes one member of any size; input in any pieces, output of at most 1 MiB a piece.
+    """Decodes one member of any size from any pieces to pieces of at most 1 MiB.
 
     `opened` is the member's local header; without it, one check of the password is skipped.
 
     It never yields a byte beyond the declared size. The output is checked only when `finish` has
     returned. If the member `is_wrapped`, only the lower 32 bits of the size are known: then it
-    yields at most `max_size` bytes (None: what the policy allows), and `size` is their number.
+    yields at most `max_size` bytes (or what the policy allows), and `size` is their number.
 
     Raises:
         MemberError: the member is encrypted, and there is no password.
@@ -76,7 +76,7 @@ class MemberDecoder:
         elif member.is_wrapped:
             self._max_size = largest_size(member, policy)
         self._input_length = 0
-        self._first_bytes = b""  # of the content of a reparse point
+        self._first_bytes = b""  # the first bytes of the content of a reparse point
         self.warnings: list[str] = []  # their codes, complete when `finish` has returned
         self.size = 0
         self.crc32 = 0
@@ -85,7 +85,7 @@ class MemberDecoder:
         """Yield what `data` decompresses to; exhaust it before feeding again.
 
         Raises:
-            MemberError: the stream is corrupt, too long, or wants too much memory.
+            MemberError: the stream is corrupt, too long, or needs too much memory.
         """
         self._input_length += len(data)
         if self._cipher is not None:
@@ -140,7 +140,7 @@ class MemberDecoder:
         """Check that the member ended as declared.
 
         Raises:
-            MemberError: it did not.
+            MemberError: the member did not end as declared.
         """
         with self._doubting_password():
             is_whole = self._input_length == self._member.compressed_size
@@ -192,7 +192,7 @@ def check_crc(member: Member, crc32: int) -> int:
     """Return the data's CRC-32, if it is the declared one.
 
     Raises:
-        MemberError: it is another one.
+        MemberError: the CRC-32 is not the declared one.
     """
     if crc32 != member.crc32:
         member.fail("crc-mismatch", f"the data has {crc32:08x}, declared is {member.crc32:08x}")
@@ -288,7 +288,7 @@ class _ZipCrypto:
         return plain[len(header) :]
 
     def finish(self) -> None:
-        """Do nothing: ZipCrypto authenticates nothing. Only the CRC-32 is checked."""
+        """Do nothing, because ZipCrypto has no authentication code."""
 
 
 class _WinZipAes:
@@ -331,7 +331,7 @@ class _WinZipAes:
             "sha1",
             self._password,
             salt=bytes(self._preamble[:-_AES_VERIFIER]),
-            iterations=1000,  # as WinZip defines them
+            iterations=1000,  # the number that WinZip defines
             dklen=2 * length + _AES_VERIFIER,
         )
         if not hmac.compare_digest(keys[2 * length :], bytes(self._preamble[-_AES_VERIFIER:])):

@@ -1,4 +1,4 @@
-"""Where the central directory of an archive is, and which bytes lie before the first member.
+"""Find the central directory of an archive, and check the bytes before the first member.
 
 Offsets may not count the bytes before the archive: self-extractors put a program there, scripts
 their first line. Or offsets are modulo 4 GiB (see `wrapped`). An archive that has two meanings is
@@ -27,7 +27,7 @@ from s3unzip.zip.values import WRAP, ByteRange, Reads, reject
 MAX_SEARCHED = 64 * MIB
 _SEARCH_CHUNK = 4 * MIB
 
-# 8.5.3, 8.5.4: the first bytes of a split archive, and of one that fitted in its first part.
+# The first bytes of a split archive (8.5.3), and of a split archive that has only one part (8.5.4).
 SPANNING_SIGNATURES = (records.DESCRIPTOR_SIGNATURE, b"PK00")
 
 _MAX_METHOD = 99
@@ -59,7 +59,7 @@ class DirectoryLocation(Struct, frozen=True):
 
     @property
     def missing(self) -> ByteRange:
-        """The part of the directory that is still to be read; may be empty."""
+        """The bytes of the directory that must still be read; the range may be empty."""
         return ByteRange(self.start, self.stop - len(self.held))
 
 
@@ -235,8 +235,8 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
     warning: readers that search from the first byte extract that one.
 
     Raises:
-        RejectedError: the offsets do not count the prefix, or the archive has no members; and there
-            is another archive (`stacked-archive`) or a record (`offsets-ambiguous`).
+        RejectedError: there is another archive (`stacked-archive`) or a record
+            (`offsets-ambiguous`), and the offsets do not count it, or this archive has no members.
     """
     if first == 0:
         return []
@@ -277,7 +277,7 @@ def _refuse_stacked(archive: ArchiveBytes, stop: int) -> Reads[None]:
 
 
 def _find_archive(archive: ArchiveBytes, start: int, stop: int) -> Reads[int | None]:
-    """Return the offset of the first end record that follows its directory; None without one."""
+    """Return the offset of the first end record that follows its directory, or None."""
     overlap = b""
     while start < stop:
         chunk = yield from archive.read(start, min(stop, start + _SEARCH_CHUNK))

@@ -39,15 +39,15 @@ ZIP64_LEAD = 12  # bytes of a ZIP64 end record that its length does not count (4
 # 7.3.4: the ZIP64 end record of an encrypted directory has the directory's offset and, in at least
 # 28 bytes after those of a plain record, the algorithm.
 _ENCRYPTED_EOCD = Struct("<48xQ18xH")
-_ALGORITHMS = range(0x6601, 0x6802)  # 7.2.3.2
+_ALGORITHMS = range(0x6601, 0x6802)  # ids of encryption algorithms (7.2.3.2)
 
 _MAX_PADDING = MIB  # NULs after an archive, up to which an end record is searched for
 _LOCATOR_SEARCH = 4_096  # bytes before the end record that are searched for a misplaced locator
 
 _FORMAT_LENGTH = 264  # first bytes that identify tar and the formats below
 
-# First bytes of files that people mistake for a ZIP archive. Text is in lower case here, and may
-# follow spaces in the file:
+# First bytes of files that people mistake for a ZIP archive. Text is compared in lower case and
+# without leading spaces. Sources:
 # https://www.garykessler.net/library/file_sigs.html and each format's specification.
 _SIGNATURES = (
     (LOCAL_SIGNATURE, "a ZIP archive"),
@@ -102,7 +102,7 @@ def read_eocd(data: bytes, at: int) -> EndRecord:
 
 
 def find_eocd_stop(data: bytes, at: int) -> int:
-    """Return where the end record at `at` ends, with its comment."""
+    """Return where the comment of the end record at `at` ends."""
     return at + EOCD_LENGTH + int.from_bytes(data[at + 20 : at + 22], "little")
 
 
@@ -120,7 +120,7 @@ class DirectoryEnd(NamedTuple):
 
 
 class ArchiveBytes:
-    """The archive by absolute offsets: its last bytes, and earlier bytes by request."""
+    """Reads an archive by absolute offsets; only bytes before the known tail are requested."""
 
     def __init__(self, tail: bytes, size: int, policy: Policy | None = None) -> None:
         self.tail = tail
@@ -171,7 +171,7 @@ def read_end(archive: ArchiveBytes, disks: Disks) -> Reads[DirectoryEnd]:
 def _read_window(archive: ArchiveBytes) -> Reads[bytes]:
     """Return enough of the last bytes of an archive to contain an end record.
 
-    Refuses an archive without one. The window is longer if only NULs are at the end.
+    Refuses an archive without an end record. If the last bytes are NULs, more bytes are returned.
     """
     size = archive.size
     window = yield from archive.read(max(0, size - EOCD_ROOM), size)
@@ -246,7 +246,7 @@ def _find_padding(window: bytes) -> int:
 
 
 def _find_stops(window: bytes) -> dict[int, int]:
-    """Return where each end record ends with its comment, by the position where it begins."""
+    """Return where the comment of each end record ends, by the position of the record."""
     return {
         at: find_eocd_stop(window, at)
         for at in find_all(window, EOCD_SIGNATURE)
@@ -412,8 +412,8 @@ def _refuse_encrypted(archive: ArchiveBytes, record_at: int, plain_at: int) -> R
 def _compare_zip64(disks: Disks, eocd: EndRecord, record: EndRecord, at: int) -> None:
     """Refuse an end record whose values are neither sentinels nor those of the ZIP64 record.
 
-    The ZIP64 record may be on an earlier disk than the end record at `at`. Then its number of the
-    disk and its count of headers on this disk are those of the earlier disk.
+    If the ZIP64 record is on an earlier disk than the end record at `at`, it declares the number of
+    its own disk and the count of headers there. Then these two values are not compared.
     """
     if disks.is_split and disks.disk_of(at) != record.disk:
         record = record._replace(disk=disks.last, disk_entries=0)
@@ -447,8 +447,8 @@ def _guess_format(first_bytes: bytes) -> str:
 def count_disks(tail: bytes) -> int:
     """Return how many disks an archive has, by the end record in its last bytes.
 
-    Of several end records the one that ends the archive counts, or else the last one. Returns 1
-    without an end record: `locate_directory` refuses such an archive.
+    If there are several end records, the one that ends the archive counts, or else the last one.
+    Returns 1 if there is none: `locate_directory` refuses such an archive.
     """
     window = tail[-EOCD_ROOM:]
     stops = _find_stops(window)

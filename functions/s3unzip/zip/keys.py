@@ -21,12 +21,12 @@ _FOLDERS_AT_ONCE = 8192
 
 
 class Selection(NamedTuple):
-    """Which members are extracted, and their keys, which must be unique and short enough."""
+    """The options that decide which members are extracted, and under which keys."""
 
     key_of: Callable[[str], str] = str  # destination key of a member's path
     reserved: str | None = None  # a key that the run writes itself
     selects: Callable[[str], bool] | None = None  # whether a path is selected; None: all are
-    limit: int | None = None  # of the selected members, in the directory's order
+    limit: int | None = None  # maximum number of selected members, the first of the directory
     # Returns the key of a folder that the archive lists, or None if it is not made. If the function
     # is None, the destination has no folders.
     folder_key: Callable[[str], str | None] | None = None
@@ -72,7 +72,7 @@ class KeyChecker:
         self._selected_count = 0
         self._names_size = 0
         self._directories: set[int] = set()  # hashes of their paths
-        self._hashes: set[int] = set()  # of all folded keys
+        self._hashes: set[int] = set()  # the hashes of all folded keys
         self._repeated: set[int] = set()  # at least all hashes that several keys have
         self.warnings: Counter[str] = Counter()
 
@@ -186,9 +186,9 @@ class KeyChecker:
         """Judge members whose folded keys have one hash.
 
         If keys are equal, the archive is refused; under a lenient policy the last member counts. If
-        keys differ from the first one only in case or Unicode form, that is one warning.
+        keys differ from the first key only in case or Unicode form, one warning is counted.
         """
-        last_numbers: dict[str, int] = {}  # by key
+        last_numbers: dict[str, int] = {}  # the last member with each key
         for number in numbers:
             key = self._key_of(self._table.path(number))
             if key in last_numbers:
@@ -240,7 +240,7 @@ class KeyChecker:
 
         A member without content becomes the folder: some writers list folders as empty files. One
         with content fails if other members lie below it, because the destination cannot have both.
-        It fails in each run, whichever of them is written first.
+        It fails in each run, so that the result does not depend on which is written first.
         """
         table = self._table
         # `clashes` has hashes of folded keys. From here on keys are compared without folding.

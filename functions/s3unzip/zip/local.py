@@ -191,7 +191,7 @@ def _compare_names(member: Member, name: bytes, policy: Policy) -> Iterator[str]
 
 
 def _normalise(member: Member, raw: bytes, policy: Policy) -> tuple[str, bool] | None:
-    """Return the path of a raw name, and whether it is a directory's; None if it is refused."""
+    """Return the path of a raw name, and whether a directory has it; None if it is refused."""
     text, code = decode_name(raw, is_utf8=bool(member.flags & records.FLAG_UTF8), policy=policy)
     name = check_name(text, policy)
     if name.failure is not None or (code is not None and not policy.tolerates(code)):
@@ -277,7 +277,7 @@ def close_member(member: Member, opened: OpenedMember, tail: Buffer) -> list[str
 
 
 def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tuple[int, str | None]:
-    """Return the length of the descriptor, 0 if it is absent, and the warning about it.
+    """Return the length of the descriptor, or 0 if it is absent, and the code of a warning.
 
     A descriptor (4.3.9) has a signature or not, and sizes of 32 or 64 bits. Nothing declares which
     of the four forms it has, so one of them must match the directory.

@@ -245,7 +245,7 @@ class Members(Sequence[M]):
         self._make = make
 
     def in_order(self) -> Members[M]:
-        """Return them in the order of the directory."""
+        """Return the same members in the order of the directory."""
         return Members(self._table, array("I", sorted(self._numbers)), self._make)
 
     @property
@@ -277,7 +277,7 @@ class Members(Sequence[M]):
 class Index(Struct, frozen=True):
     """The checked index of one archive.
 
-    `members` can be read; they are in the order of their offsets. `selected` has those of them to
+    `members` can be read; they are in the order of their offsets. `selected` has the members to
     extract. `failures` has the selected members that fail before their data is read, in directory
     order. `first` is the offset of the first local header; without one, of the directory.
     `warnings` counts the warnings by their codes. A member that `is_wrapped` may have `inflation`
@@ -314,5 +314,5 @@ class Index(Struct, frozen=True):
 
     @property
     def folders(self) -> Iterator[str]:
-        """The names of directories; those that are not made are left out."""
+        """The names of directories, without those that are not made."""
         return self.table.paths(FOLDER)

@@ -1,4 +1,4 @@
-"""Member names: bytes to text, text to a safe path, and the forms that file systems compare.
+"""Decode member names, turn them into safe paths, and fold them as file systems do.
 
 Names become S3 keys. The S3 client refuses no key, so only these checks protect a user who later
 downloads the bucket.

@@ -161,7 +161,7 @@ def walk_extras(block: bytes) -> Extras:
 
 
 class Sizes(Struct, frozen=True, gc=False):
-    """The values of a header that a ZIP64 field can replace (4.5.3): bytes, and a disk's number.
+    """The values of a header that a ZIP64 field can replace (4.5.3).
 
     `lacks_value` says that one of them is a sentinel, and the ZIP64 field does not have its value.
     """

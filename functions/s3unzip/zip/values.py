@@ -74,7 +74,7 @@ class Cipher(NamedTuple):
 
     @property
     def overhead(self) -> int:
-        """Bytes that the encryption adds: a header; with AES, salt, verifier and code."""
+        """Bytes that the encryption adds: a header, or with AES salt, verifier and code."""
         if not self.version:
             return 12
         return self.key_length // 2 + 2 + 10
@@ -130,7 +130,7 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
         return self.is_wrapped and self.compressed_size >= WRAP
 
     def has_size(self, size: int) -> bool:
-        """Return whether content of `size` bytes can be the member's."""
+        """Return whether the member can have `size` bytes of content."""
         return size == self.size or (self.is_wrapped and (size - self.size) % WRAP == 0)
 
     def with_crc(self, crc32: int) -> Member:
