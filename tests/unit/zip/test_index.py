@@ -74,14 +74,6 @@ def test_unknown_time_and_mode_are_none() -> None:
     ]
 
 
-def test_keys_decide_what_is_a_duplicate() -> None:
-    """Uniqueness is of keys: a template that drops folders can make two members one."""
-    raw = build(Entry("x/a"), Entry("y/a"))
-    assert len(_index_of(Entry("x/a"), Entry("y/a")).members) == 2
-    with pytest.raises(RejectedError, match="duplicate-name"):
-        _index_through(raw, Selection(_last_part))
-
-
 def _last_part(path: str) -> str:
     return path.rpartition("/")[2]
 
@@ -249,14 +241,6 @@ def test_folders_are_compared_with_little_memory() -> None:
     policy = Policy(limits=replace(Limits(), folder_memory=100 * 10))
     index = _index_of(*entries, Entry("007"), Entry("299/x"), policy=policy)
     assert index.warnings == {"file-dir-prefix-conflict": 2}
-
-
-def test_lenient_backslashes_and_links() -> None:
-    """A lenient policy converts backslashes, then judges the path again."""
-    link = Entry("link", b"target", attributes=0o120777 << 16)
-    index = _index_of(Entry("a\\b"), Entry("..\\c"), link, policy=Policy(lenient=True))
-    assert [m.path for m in index.members] == ["a/b", "link"]
-    assert [f.finding.code for f in index.failures] == ["name-dotdot"]
 
 
 @pytest.mark.parametrize("place", [0, 2])
