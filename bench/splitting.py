@@ -127,7 +127,7 @@ class LimitedStores:
 
     def __init__(self, stores: Stores, rate: float) -> None:
         self._stores = stores
-        self.end_beginning = stores.end_beginning
+        self.end_startup = stores.end_startup
         self.run_store = stores.run_store  # a run's own objects are small, and not limited
         self._in, self._out = Link(rate), Link(rate)
         self._folders: dict[str, LimitedFolder] = {}

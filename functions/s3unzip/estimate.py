@@ -338,14 +338,17 @@ def _directory_beyond_tail(members: int, tuning: Tuning) -> int:
 def _count_requests(
     tasks: Sequence[Task], members: int, platform: Platform, tuning: Tuning
 ) -> Requests:
-    """Return the requests of a run; on one machine its records are files, without requests."""
+    """Return the requests of a run, those for its records included.
+
+    On one machine the records are files, which need no requests.
+    """
     beyond = _directory_beyond_tail(members, tuning)
     if platform.direct:  # the records are in memory
         gets = 1  # the tail of the archive, which may have all members in it
         if sum(map(_bytes_read, tasks)) > beyond:
             gets = 2
         return Requests(get=gets, put=members + rates.DIRECT_WRITES)
-    has_records = platform.memory_gb > 0
+    has_records = platform.memory_gb > 0  # in S3, for functions of Lambda
     counts: Counter[str] = Counter(get=1 + math.ceil(beyond / tuning.directory_piece))
     for task in tasks:
         counts.update(_task_requests(task, tuning))

@@ -26,7 +26,7 @@ WILDCARDS = frozenset("*?[")
 MAX_TRANSITIONS = 20_000  # that an automaton keeps: about 2 MB
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|.", re.DOTALL)
 _ANY_FOLDER = "**/"
-_SLASHES = "/*"  # before an anchored pattern; no token of a pattern looks like it
+_SLASHES = "/*"  # any number of slashes at the beginning; no token of a pattern looks like it
 _WILD = {_ANY_FOLDER: "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]", _SLASHES: "/*+"}
 
 
@@ -88,12 +88,13 @@ def _is_linear(tokens: Sequence[str]) -> bool:
     """Return whether `re` needs linear time: no two wildcards can match the same characters.
 
     Slashes separate the wildcards. So each part may have one ``*``, and one part before the last
-    may be ``**``. As the last part, ``**`` matches the rest of the path at once.
+    may be ``**``. As the last part, ``**`` matches the rest of the path at once. A class that can
+    match a slash, as in ``a[/]b``, separates nothing.
     """
     text = "".join("?" if _is_class_without_slash(token) else token for token in tokens)
     parts = text.removeprefix(_SLASHES).split("/")
     is_separated = all(part == "**" or part.count("*") <= 1 for part in parts)
-    # `/*+` would take the slash of a pattern that begins with a wildcard and a slash.
+    # In the regular expression of ``*/b`` the slashes at the beginning would take that slash, too.
     takes_slash = text.startswith(f"{_SLASHES}*/")
     return is_separated and parts[:-1].count("**") <= 1 and "[" not in text and not takes_slash
 

@@ -156,7 +156,7 @@ class SimulatedStores:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def end_beginning(self) -> None:
+    def end_startup(self) -> None:
         """Do nothing: no program begins here."""
 
     def source(self, location: Location) -> Any:

@@ -296,7 +296,7 @@ class MemoryStores:
         bucket.neighbours = self.buckets
         return bucket
 
-    def end_beginning(self) -> None:
+    def end_startup(self) -> None:
         """Do nothing: memory is always reached."""
 
     def source(self, location: Location) -> MemorySource:

@@ -13,7 +13,7 @@ The rules of the malware gate (``ingest.scan``):
   which GuardDuty marks the version. Without versions S3 cannot say which object a tag is of, so
   the tag is not read there.
 - A version with any other result, or without one, is not opened. It is logged and counted.
-- A result may come twice, late, and for several versions in any order.
+- A result may come twice or late. The results of several versions may come in any order.
 
 The form of a result: docs.aws.amazon.com/guardduty/latest/ug/
 monitor-with-eventbridge-s3-malware-protection.html. The tag and its values:
@@ -61,7 +61,9 @@ EVENT_TITLES = {
     Verdict.FAILED: "Archive Failed",
 }
 EVENT_COUNTS = ("members", "extracted", "unchanged", "failed", "missing", "bytes_in", "bytes_out")
-MESSAGE_CHARACTERS = 1_000  # an event may have 256 KB, and the archive chooses the names of members
+MESSAGE_CHARACTERS = (
+    1_000  # an event may have 256 KB, and the archive determines the names of members
+)
 
 
 def parse_field(event: Mapping[str, Any], name: str, kind: type[T]) -> T:

@@ -156,7 +156,7 @@ def _start_with_round(state: Next, data: dict[str, Any], config: LambdaConfig) -
 
 
 def find_execution(config: LambdaConfig, name: str) -> Execution | None:
-    """Return the execution of a name; None: none exists, or it has only just started."""
+    """Return the execution with this name, or None if there is none or it has only just started."""
     states = open_client("stepfunctions")
     machine = config.state_machine.replace(":stateMachine:", ":execution:")
     try:

@@ -53,7 +53,9 @@ NEW_SECONDS = 600  # an older event was delivered before: it is from the dead le
 # From the Last-Modified of an archive to its event. An upload in parts is dated by its beginning.
 UPLOAD_SECONDS = 120
 REPORT_READERS = 16  # seconds whose reports are looked up at once
-BRIEF_SECONDS = 1.0  # a run that took no longer cannot have been overtaken by a newer archive
+BRIEF_SECONDS = (
+    1.0  # a run that took at most this long cannot have been overtaken by a newer archive
+)
 
 
 @lambda_function

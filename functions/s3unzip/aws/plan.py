@@ -1,4 +1,4 @@
-"""Function `plan`: the state Plan of a run whose directory is large, or that is resumed."""
+"""Function `plan`: the state Plan, for a run with a large directory or a resumed run."""
 
 from typing import Any
 

@@ -49,7 +49,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     """Settle a round, and return what comes next; or report a run whose execution failed.
 
     An input with ``detail`` is an event of EventBridge, "Step Functions Execution Status Change".
-    One with ``wait`` is of the execution that has waited for the functions of another one.
+    With ``wait``, an execution sends it that waited until the functions of another one had ended.
     """
     config = open_worker()
     if "detail" in event:
@@ -60,6 +60,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     if "wait" in event:
         return _look_again(parse_field(event, "run", str), config, config.context(invocation))
     try:
+        # ``list`` is that of the round that ended: `settle` sets that of the next one.
         state = msgspec.convert({**event, "list": ""}, Next)
     except msgspec.ValidationError as error:
         raise UsageError(f"the event is no state of a run: {error}") from error

@@ -3,7 +3,7 @@
 The functions are those of every other run. The rules:
 
 - The records are in memory until the function leaves the run. Then they are written, the outcomes
-  before the report. They replace no records of another invocation, unless its verdict is worse.
+  before the report. They do not replace records of another invocation, unless its verdict is worse.
 - Of a COMPLETED run only the outcomes and the report are written, unless its nested archives or
   its archive still need the plan: nobody resumes the run.
 - A run that is not COMPLETED is left to another invocation if that has planned or ended it.

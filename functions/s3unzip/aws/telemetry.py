@@ -1,7 +1,7 @@
 """Logs and metrics with Powertools, and the keys by which a run's lines and traces are found.
 
 Metrics have the dimensions service and environment. The archive and the run are metadata of a line:
-they can be searched but are no dimensions. Names and units are those of `s3unzip.metric_names`, as
+they can be searched but are not dimensions. Names and units are those of `s3unzip.metric_names`, as
 in the dashboard and the alarms of `infra`.
 """
 

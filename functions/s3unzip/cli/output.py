@@ -250,7 +250,7 @@ class RunOutput(RunDisplay):
             _print_verdict(report, _title(report), sys.stderr)
 
     def nested(self, run: NestedRun) -> None:
-        """Print the result of a nested archive; if quiet, only of one that failed."""
+        """Print the result of a nested archive; in quiet mode, only if it failed."""
         self.nested_runs.append(run)
         if self._json:
             print_json(run)
@@ -273,5 +273,5 @@ def shown_connections(config: StoreConfig, *locations: Location) -> StoreConfig:
     options are left out.
     """
     if not any(location.store.takes_s3_options for location in locations):
-        return type(config)(other_hosts=config.other_hosts)
+        return type(config)(other_hosts=config.other_hosts)  # an option for web servers
     return config.recorded().without_environment()

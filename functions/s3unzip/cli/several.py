@@ -188,7 +188,7 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
 
 
 def _error_line(end: ArchiveEnd) -> str:
-    """Return the error of an archive after its name, with which most errors begin already."""
+    """Return the error of an archive; put its name before it, unless the error begins with it."""
     error = end.error or ""
     if error.startswith(f"{end.source}:"):
         return error

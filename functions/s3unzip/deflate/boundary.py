@@ -42,7 +42,11 @@ _TRIALS: Final = ((16 << 10, True), (128 << 10, True), (LOOKAHEAD, False))
 
 
 def _header_table() -> NDArray[np.bool_]:
-    """Return for each value of 13 bits whether a header may begin with them."""
+    """Return for each value of 13 bits whether the header of a block may begin with them.
+
+    The block is not the last one and has dynamic codes (BFINAL 0, BTYPE 2). HLIT and HDIST are at
+    most 29 (RFC 1951, 3.2.7).
+    """
     values = np.arange(1 << 13)
     table: NDArray[np.bool_] = (
         (values & 7 == 0b100) & (values >> 3 & 31 <= 29) & (values >> 8 & 31 <= 29)

@@ -287,7 +287,7 @@ class Machine:
             return settled.report  # the archive was refused
         run = (plan or records.require_plan()).run
         is_new = True
-        context.stores.end_beginning()
+        context.stores.end_startup()
         started = context.clock.now()
         try:
             while settled.report is None:
@@ -428,7 +428,7 @@ def describe_machine(job: Job, stores: StoreConfig | None, workers: int) -> Plat
 
     Args:
         job: has the source and the destination of the run.
-        stores: how its stores are reached; None: they cost nothing.
+        stores: how its stores are reached, or None if their use costs nothing.
         workers: processes.
     """
     if stores is None or not (job.source.store.is_billed or job.destination.store.is_billed):

@@ -83,7 +83,7 @@ def was_restarted(home: str, run: str) -> bool:
 
 
 def note_start(home: str, run: str) -> None:
-    """Record that a process works on `run` since the machine's current boot."""
+    """Record that a process has worked on `run` since the machine's last boot."""
     path = Path(home, "runs", run, BOOT)
     path.touch(mode=0o600)
     path.write_bytes(read_boot_id())

@@ -80,12 +80,12 @@ class WorkerTally:
             self._sums = Counter(counts)
             self._show_increase()
 
-    def take(self, attempt: Counter[str], message: TaskCounts) -> None:
-        """Add the counts of a message to the sums of all attempts, and to those of its attempt."""
+    def take(self, attempt_counts: Counter[str], message: TaskCounts) -> None:
+        """Add the counts of a message to the sums, and to the counts of its attempt."""
         with self._lock:
             if message.trouble:
                 self._show_trouble(message.trouble)
-            attempt.update(message.counts)
+            attempt_counts.update(message.counts)
             self._sums.update(message.counts)
             self._show_increase()
             newly_failed = [
@@ -127,6 +127,7 @@ class Workers:
     def __init__(
         self, processes: int, context: Context, open_context: OpenContext | None = None
     ) -> None:
+        # Another process needs a context of its own.
         self.processes = processes if open_context is not None else 1
         self._context = context
         self._open_context = open_context
@@ -234,7 +235,8 @@ class Workers:
         pending: _PendingTasks,
         future: Future[None],
     ) -> None:
-        # Signals of a terminal are the main thread's. A process that is started here inherits it.
+        # Only the main thread handles the signals of a terminal. A process that this thread starts
+        # inherits the mask.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             while (task := pending.take()) is not None:
@@ -284,13 +286,15 @@ class _PendingTasks:
                 self._deaths = 0
                 return
             _log.info("%s did not end: %s", task.id, error)
-            if not isinstance(error, ServiceFaultError):  # it is on record as the stop of the run
+            if not isinstance(
+                error, ServiceFaultError
+            ):  # the attempt recorded it as the run's stop
                 self.drop()
                 return
             if error.gave_up:  # another round would wait for the store as long again
                 self.gave_up = error
             self._deaths += end.died
-            self._faults += not end.lost
+            self._faults += not end.lost  # a lost attempt says nothing about the store
             if end.died and not self._is_dropped:
                 self._tasks.append(task)
             if self._deaths > MAX_DEATHS or self._faults >= self._max_faults or error.is_down:

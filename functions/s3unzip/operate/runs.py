@@ -149,11 +149,11 @@ class DeployedRuns(RunList):
         self.environment = environment
         self.location = f"in {environment}"
         self.nothing_yet = f"no run of {environment} has begun yet"
-        self._connections = access.without_environment()
+        self._connections = access.without_environment()  # a shell has the variables already
         self.found_by = in_environment(environment, self._connections)
         self._session = AwsSession(access.profile, access.region)
         self._clients: dict[str, Any] = {}
-        with asking(f"environment {environment}"):
+        with asking(f"environment {environment}"):  # wrong settings are reported here
             self.client("cloudformation")
         self.stack = self._find_stack()
         self.outputs = {

@@ -158,10 +158,13 @@ def find_ended(runs: DeployedRuns, keys: Sequence[str]) -> list[str]:
 
 
 def _find_verdict(key: str, runs: DeployedRuns) -> Verdict | None:
-    """Return the verdict of an archive; None: it has none, or something is left to be done."""
+    """Return the verdict of an archive that needs no other run, or None.
+
+    Another run is needed if there is no verdict, or if the archive must still be deleted or tagged.
+    """
     request = runs.defaults.request(key)
     source = request.source
-    with contextlib.suppress(S3UnzipError):
+    with contextlib.suppress(S3UnzipError):  # then the new run reports the error
         stat = runs.stores.source(source).stat(source)
         run = run_id(request, stat.pin, stat.modified)
         report = runs.records(run).find_report()

@@ -244,7 +244,8 @@ def check_selection(
 def near_names(name: str, paths: Iterable[str]) -> tuple[str, ...]:
     """Return the names most similar to `name`, without regard to case.
 
-    Names that equal it, or end in it after a slash, come first. Without any, misspelled ones count.
+    Names that equal it, or end in it after a slash, come first. If there are none, misspelled names
+    are returned.
     """
     import difflib  # noqa: PLC0415 - only a mistake needs it
 

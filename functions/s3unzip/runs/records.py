@@ -255,7 +255,7 @@ class RunRecords:
         self.store.write(outcomes_name(report.task), join_lines(chain((report,), outcomes)))
 
     def keep(self, name: str, data: bytes) -> None:
-        """Write a record that another invocation may have written; whole outcomes stay."""
+        """Write a record that another invocation may have written; keep its complete outcomes."""
         if name == RUN:
             self.write_plan(self._decode(RUN, data, PlanSummary))
             return

@@ -111,7 +111,7 @@ def _explain_taken(prefix: str, archives: int, taken: Mapping[str, bool]) -> str
     """Return why the members of nested archives cannot go below a prefix; None: they can.
 
     Args:
-        prefix: of the keys of the members.
+        prefix: begins the keys of the members.
         archives: how many nested archives have this prefix.
         taken: the result of `_find_taken`.
     """

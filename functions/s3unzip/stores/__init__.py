@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # importing this package loads none of its modules
 class Stores(Protocol):
     """Opens the right adapter for a location."""
 
-    def end_beginning(self) -> None:
+    def end_startup(self) -> None:
         """Retry servers that cannot be reached: the program began with an answer of each."""
 
     def source(self, location: Location) -> Source:

@@ -40,7 +40,7 @@ from s3unzip.zip import (
 )
 from s3unzip.zip.records import EOCD_SIGNATURE, LOCAL_LENGTH, LOCAL_SIGNATURE
 
-# The last reader is asked for bytes behind the end of the archive, too: the store refuses them.
+# The last reader is asked for bytes past the end of the archive, too: the store refuses them.
 UNBOUNDED = sys.maxsize
 PARTS_AT_ONCE = 16
 _PIECE = re.compile(r"\.zip\.([0-9]{3,})\Z", re.IGNORECASE)
@@ -255,7 +255,7 @@ def check_parts(
     read: Callable[[ByteRange], bytes],
     location: Location,
 ) -> None:
-    """Check each part: a member begins where the directory says that the part's first one does.
+    """Check that each part has the local header of its first member where the directory says.
 
     The member before it must end at or before that offset. For each part in which a member begins,
     two local headers are read.

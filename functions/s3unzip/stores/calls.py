@@ -10,7 +10,7 @@ Rules:
   Any other `S3UnzipError` is an answer, which shows that the store works.
 * Threads may call `run`, `paced` and `stream` at once. After `end` no call is repeated, and calls
   that are under way end by themselves.
-* This module knows no store: it runs the calls that it receives.
+* This module knows nothing about stores: it runs the calls that it receives.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from s3unzip.model import Location
 from s3unzip.options import HelpSection, RunOption, read_options, type_options
 from s3unzip.stores.locations import runs_home
 
-BEGINNING = 30.0  # seconds: a server that is unreachable then is likely a wrong one
+STARTUP_SECONDS = 30.0  # seconds: a server that is unreachable then is likely a wrong one
 S3_CONNECTIONS = 64  # kept open
 VARIABLES = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE")
 
@@ -102,7 +102,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
     ] = None  # None: the bucket's default encryption
     other_hosts: bool = False  # follow the redirects of a web server to other hosts
     connections: int = S3_CONNECTIONS
-    check_reachable: bool = False  # at the beginning, do not retry a server that is unreachable
+    check_reachable: bool = False  # give up at once what cannot be reached at startup
     connect_seconds: float = 5.0
     stall_seconds: float = 20.0  # without a byte
     # For a PUT of a few MiB, with the sending. For a part, for each 128 KiB that are sent, and for
@@ -110,10 +110,10 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
     put_seconds: float = 80.0
     slow_seconds: float = 600.0  # UploadPartCopy and Complete: silent while S3 works
 
-    def beginning_ends(self) -> float:
-        """Return when a fault is no longer one of the beginning, on the monotonic clock."""
+    def startup_ends(self) -> float:
+        """Return when the startup of the program is over, on the monotonic clock."""
         if self.check_reachable:
-            return time.monotonic() + BEGINNING
+            return time.monotonic() + STARTUP_SECONDS
         return 0.0
 
     def at_destination(self) -> Self:

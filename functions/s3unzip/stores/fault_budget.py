@@ -59,7 +59,7 @@ class FaultBudget:
     whole process, instead of a few from each thread, task and round.
 
     Args:
-        seconds: the longest outage: from its first fault on.
+        seconds: of the longest outage, counted from its first fault.
         warn: receives one line for the user if a store does not recover at once.
     """
 

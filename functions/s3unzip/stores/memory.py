@@ -216,7 +216,7 @@ class SmallRunStores:
         self._tail = tail
         self._records = records
         self.destination = stores.destination
-        self.end_beginning = stores.end_beginning
+        self.end_startup = stores.end_startup
 
     def source(self, location: Location) -> Source:
         """Return the source of the archive, with its tail in memory."""

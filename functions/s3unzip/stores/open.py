@@ -66,14 +66,14 @@ class OpenedStores:
             self._sessions[_session_key(self._destination_config)] = session
         self._web: WebSource | None = None
 
-    def end_beginning(self) -> None:
+    def end_startup(self) -> None:
         """Retry servers that cannot be reached, from now on."""
         with self._lock:
             self._config = replace(self._config, check_reachable=False)
             self._destination_config = self._config.at_destination()
             for client in (self._web, *self._sessions.values()):
                 if client is not None:
-                    client.end_beginning()
+                    client.end_startup()
 
     def source(self, location: Location) -> Source:
         """Return the adapter that reads `location`."""

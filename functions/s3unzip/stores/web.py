@@ -57,13 +57,13 @@ class WebSource(ArchiveSource):
 
     def __init__(self, config: StoreConfig) -> None:
         self._config = config
-        self._beginning_ends = config.beginning_ends()
+        self._startup_ends = config.startup_ends()
         self._pools: dict[str | None, PoolManager] = {}
         self._lock = threading.Lock()
 
-    def end_beginning(self) -> None:
+    def end_startup(self) -> None:
         """Retry a server that cannot be reached, from now on."""
-        self._beginning_ends = 0.0
+        self._startup_ends = 0.0
 
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin, with one request where the server can."""
@@ -264,7 +264,7 @@ class WebSource(ArchiveSource):
             text = reason
         elif is_unreachable or isinstance(error, ProxyError):
             text = f"cannot connect{through}: {reason}"
-        if is_unreachable and time.monotonic() < self._beginning_ends:
+        if is_unreachable and time.monotonic() < self._startup_ends:
             return errors.StorageError(
                 f"{location}: {text}; check the URL, the port and the network"
             )

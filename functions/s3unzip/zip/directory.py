@@ -170,12 +170,14 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
     if prefix == 0:
         return 0
     at_declared = yield from archive.read(declared, min(declared + 4, end.stop))
+    # The directory is either at its declared offset or directly before its end record.
     is_empty = size == 0 and at_declared != records.CENTRAL_SIGNATURE
     at_adjusted = b""
     if size >= records.CENTRAL_LENGTH and not end.disks.is_split:
         at_adjusted = yield from archive.read(declared + prefix, declared + prefix + 4)
         if at_declared == records.CENTRAL_SIGNATURE == at_adjusted:
             reject("cd-ambiguous", f"directories at {declared} and {declared + prefix}", declared)
+    # The parts of a split archive have no bytes before them.
     if end.disks.is_split or not (is_empty or at_adjusted == records.CENTRAL_SIGNATURE):
         reject(
             "gap-before-eocd",
@@ -186,10 +188,13 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
 
 
 def _check_prefix(archive: ArchiveBytes, prefix: int, code: str) -> Reads[None]:
-    """Refuse offsets that do not count `prefix` bytes if these begin with a local header."""
+    """Refuse bytes before the archive that begin with a local header.
+
+    They are not the program of a self-extractor.
+    """
     first_bytes = yield from archive.read(0, 4)
     if first_bytes == records.LOCAL_SIGNATURE:
-        yield from _refuse_stacked(archive, prefix)
+        yield from _refuse_stacked(archive, prefix)  # a better message, if they are an archive
         reject(
             code,
             f"the directory is {prefix} bytes after its declared offset, "

@@ -19,8 +19,8 @@ from s3unzip.zip.values import SHOWN_NAME
 _SEGMENT = rb"[A-Za-z0-9_+@%=,~()\[\]{}!#$&'-](?:[ .]*+[A-Za-z0-9_+@%=,~()\[\]{}!#$&'-]++)*+"
 is_plain_name = re.compile(rb"%s(?:/%s)*+/?" % (_SEGMENT, _SEGMENT)).fullmatch
 
-# Control characters, and characters that XML 1.0 excludes (section 2.2). They steer a terminal, or
-# end a line of a list. S3 accepts such keys, but DeleteObjects cannot name most of them, and
+# Control characters, and characters that XML 1.0 excludes (section 2.2). Some control a terminal
+# or end a line of a list. S3 accepts such keys, but DeleteObjects cannot name most of them, and
 # ListObjects only with encoding-type=url. A carriage return has a check of its own: S3 has a rule
 # for it in XML, and macOS gives each folder with a custom icon a file "Icon\r".
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html

@@ -31,7 +31,7 @@ def reject(code: str, message: str, offset: int | None = None) -> NoReturn:
 
 
 class ByteRange(NamedTuple):
-    """Bytes of the archive from `start` up to, not including, `stop`."""
+    """Bytes of the archive from `start` up to but not including `stop`."""
 
     start: int
     stop: int

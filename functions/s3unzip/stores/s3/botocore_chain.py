@@ -78,7 +78,7 @@ def load_credentials(session: Session) -> Credentials | None:
     region = session.get_config_variable("region") or DEFAULT_REGION
     chain = create_credential_resolver(session, region_name=region)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GetPassWarning)  # a pipe may bring the code
+        warnings.simplefilter("ignore", GetPassWarning)  # the code may come through a pipe
         credentials: Credentials | None = chain.load_credentials()
         if credentials is not None:
             credentials.get_frozen_credentials()  # some providers ask for the code only here

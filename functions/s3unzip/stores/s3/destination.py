@@ -286,9 +286,9 @@ class S3Destination:
                 yield memoryview(chunk)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete the objects; nothing happens if they are gone."""
+        """Delete the objects, or do nothing for those that do not exist."""
         for start in range(0, len(keys), DELETE_BATCH):
-            if start:
+            if start:  # `Calls` has counted the first request
                 count_request("delete")
             batch = keys[start : start + DELETE_BATCH]
             try:
@@ -305,10 +305,12 @@ class S3Destination:
                     raise self._session.explain(error, call) from None
                 self._delete_each(batch)
                 continue
-            for refused in answer.get("Errors", ()):
+            failures = answer.get("Errors")
+            if failures:
+                first = failures[0]
                 raise StorageError(
-                    f"s3:DeleteObject s3://{self._bucket}/{refused.get('Key')}: "
-                    f"{refused.get('Code')}: {refused.get('Message')}"
+                    f"s3:DeleteObject s3://{self._bucket}/{first.get('Key')}: "
+                    f"{first.get('Code')}: {first.get('Message')}"
                 )
 
     def _delete_each(self, keys: Sequence[str]) -> None:
@@ -414,7 +416,7 @@ class S3Destination:
     def complete_upload(
         self, upload: Upload, parts: Sequence[Part], *, if_absent: bool
     ) -> str | None:
-        """Make the object visible, whole; return its ETag without quotes."""
+        """Make the whole object visible at once; return its ETag without quotes."""
         call = self._write_call(upload.key, if_absent=if_absent)
 
         def complete() -> str | None:

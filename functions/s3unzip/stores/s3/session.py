@@ -72,7 +72,7 @@ class Session:
         self._checked: set[str] = set()  # buckets that need no further check
         self._unversioned: set[str] = set()  # buckets whose versions the credentials may not read
         self._renewals = 0  # `ProfileKeys.renewals` for the keys that `_stores` use
-        self._beginning_ends = access.beginning_ends()
+        self._startup_ends = access.startup_ends()
         self.copies = True  # False once the server has refused UploadPartCopy
 
     @property
@@ -331,7 +331,7 @@ class Session:
         It is a `ServiceFaultError` if the next attempt has other keys, or may find them.
         """
         # When a program begins, keys that are wrong but have not expired are a user's mistake.
-        if code not in EXPIRED and self._is_beginning:
+        if code not in EXPIRED and self._is_starting:
             return refusal
         keys = self._aws.keys
         try:
@@ -348,7 +348,7 @@ class Session:
         if code not in EXPIRED or current is None:
             return refusal
         # Keys in variables do not change while a process runs.
-        is_final = current.is_fixed or self._is_beginning
+        is_final = current.is_fixed or self._is_starting
         error_class = errors.ExpiredKeysError if is_final else errors.ServiceFaultError
         return error_class(f"{refusal}; {current.advice}")
 
@@ -376,7 +376,10 @@ class Session:
     def _explain_fault(
         self, fault: errors.ServiceFaultError, error: Exception, call: Call
     ) -> errors.S3UnzipError:
-        """Return a fault that names the server, or a final error if nobody can reach the server."""
+        """Return the fault with the name of the server.
+
+        Returns a final error if the program has just begun and the server cannot be reached.
+        """
         url, _ = self._addresses.endpoint(call.bucket)
         answer = read_answer(error)
         if answer.status is not None:
@@ -394,8 +397,8 @@ class Session:
         reason = answer.message.rpartition(": ")[2].partition(" (os error")[0].lower()
         cause = why_unreachable(error) or reason or "no answer"
         fault.trouble = f"no answer from {server} ({cause})"
-        fault.args = (f"{fault}; no answer from {server}",)
-        if not self._is_beginning:
+        fault.args = (f"{fault}; no answer from {server}",)  # the message has no server yet
+        if not self._is_starting:
             return fault
         return self._explain_unreachable(error, call.bucket, str(call)) or fault
 
@@ -413,13 +416,13 @@ class Session:
         return errors.StorageError(f"{subject}: cannot reach {url}: {cause}; {self._advice}")
 
     @property
-    def _is_beginning(self) -> bool:
+    def _is_starting(self) -> bool:
         """Whether the program has just begun, so that a wrong setting is the likely cause."""
-        return time.monotonic() < self._beginning_ends
+        return time.monotonic() < self._startup_ends
 
-    def end_beginning(self) -> None:
+    def end_startup(self) -> None:
         """Let requests to a server that cannot be reached be retried from now on."""
-        self._beginning_ends = 0.0
+        self._startup_ends = 0.0
 
 
 def _find_proxy(url: str) -> str | None:
