@@ -136,7 +136,7 @@ def _copy_parts(
             pin=run.pin,
             span=ByteRange(range_start, range_start + size),
         )
-        return _run_copy(attempt.calls, request)
+        return _run_copy(attempt.calls, request)  # it calls `request` for each try
 
     starts = list(accumulate(plan.sizes[:-1], initial=plan.offset))
     parts = []

@@ -195,8 +195,8 @@ def object_metadata(key: str, member: Member, run: Run) -> ObjectFacts:
 
 def with_properties(facts: ObjectFacts, properties: ObjectProperties) -> ObjectFacts:
     """Return `facts` with the properties of all objects of the run."""
-    values = {name: getattr(properties, name) or None for name in PASSED_ON}
-    return replace(facts, metadata=properties.metadata | facts.metadata, **values)
+    unchanged = {name: getattr(properties, name) or None for name in PASSED_ON}
+    return replace(facts, metadata=properties.metadata | facts.metadata, **unchanged)
 
 
 def content_type(key: str) -> str:

@@ -215,8 +215,12 @@ def _link_segments(run_step: Step, row: PlannedMember, first: Task) -> list[_Sli
     groups = _group_segments(_write_linked(run_step, row, first), limits.min_bytes)
     total = sum(size for _, size in groups)
     if not row.member.has_size(total) or total > allowed_size(run_step, row.member):
-        message = f"the segments have {total} bytes, the directory says {row.member.size}"
-        raise MemberError(row.finding("size-mismatch", message))
+        raise MemberError(
+            row.finding(
+                "size-mismatch",
+                f"the segments have {total} bytes, the directory says {row.member.size}",
+            )
+        )
     # Each slice rounds its count of parts up: leave that many of the store's limit.
     reduced_limits = limits._replace(max_parts=limits.max_parts - first.parts)
     part_size = choose_part_size(total, run_step.context.tuning.part_bytes, reduced_limits)
@@ -276,9 +280,8 @@ def _write_linked(
         run_step.records.write_segment(index, number, "linked", segment.to_bytes())
         return number, segment
 
-    records = map_ahead(read, range(first.parts), SEGMENTS_AT_ONCE, SEGMENTS_AHEAD)
-    scanned = (segment for segment in records if segment is not None)
-    linked = deflate.link_segments(scanned, segmentation.size)
+    segments = map_ahead(read, range(first.parts), SEGMENTS_AT_ONCE, SEGMENTS_AHEAD)
+    linked = deflate.link_segments(filter(None, segments), segmentation.size)
     yield from map_ahead(write, linked, SEGMENTS_AT_ONCE, SEGMENTS_AHEAD)
 
 

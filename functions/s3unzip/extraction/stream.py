@@ -121,6 +121,7 @@ def _upload(
     declared_size = stored_size(row.member, options)
     size = sum(part.size for part in parts)
     if size != declared_size:
-        message = f"the parts have {size} bytes, not {declared_size}"
-        raise errors.MemberError(row.finding("size-mismatch", message))
+        raise errors.MemberError(
+            row.finding("size-mismatch", f"the parts have {size} bytes, not {declared_size}")
+        )
     return row, parts

@@ -61,8 +61,9 @@ def _do_attempt(attempt: TaskAttempt) -> TaskReport:
     try:
         run_stop = stop.result()
         if run_stop is not None:
-            message = f"{task.id}: not begun, for the run met {run_stop.reason}"
-            raise errors.RunStoppedError(message)
+            raise errors.RunStoppedError(
+                f"{task.id}: not begun, because the run met {run_stop.reason}"
+            )
         _do_remaining(attempt, rows.result())
     except errors.DeadlineError:
         pass  # the next round does the remaining members

@@ -173,8 +173,12 @@ def choose_part_size(size: int, min_part: int, limits: PartLimits) -> int:
     `MemberError`: the object is larger than the store accepts.
     """
     if size > limits.object_bytes:
-        message = f"{size} bytes; the destination takes objects up to {limits.object_bytes}"
-        raise errors.MemberError(errors.Finding("object-too-large", message))
+        raise errors.MemberError(
+            errors.Finding(
+                "object-too-large",
+                f"{size} bytes; the destination takes objects up to {limits.object_bytes}",
+            )
+        )
     needed = math.ceil(size / limits.max_parts)
     part_size = max(min_part, limits.min_bytes)
     if needed > part_size:

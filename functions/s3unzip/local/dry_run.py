@@ -47,9 +47,10 @@ def decide(
         (PlannedMember(member, key_of(member.path)) for member in reading.selected),
         key=lambda row: row.key,
     )
-    prefix = reading.template.prefix
     pages = list_pages(
-        context.stores.destination(request.destination), prefix, partial(calls.paced, "list")
+        context.stores.destination(request.destination),
+        reading.template.prefix,
+        partial(calls.paced, "list"),
     )
     listed_sizes = {listed.key: listed.size for page in pages for listed in page.objects}
     lacks_member = bool(reading.failures)

@@ -106,8 +106,9 @@ def _check_runs(request: Request, cleared: Location, home: Location, stores: Sto
             continue
         destination = plan.run.destination
         prefix = plan.run.key_prefix
-        is_same = (destination.scheme, destination.bucket) == (cleared.scheme, cleared.bucket)
-        if is_same and (prefix.startswith(cleared.key) or cleared.key.startswith(prefix)):
+        if (destination.scheme, destination.bucket) == (cleared.scheme, cleared.bucket) and (
+            prefix.startswith(cleared.key) or cleared.key.startswith(prefix)
+        ):
             raise UsageError(
                 f"{OPTION}: the run {name} extracted another archive, {plan.run.source}, to "
                 f"{prefix}; give each archive a prefix of its own"

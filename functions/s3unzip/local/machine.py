@@ -160,14 +160,13 @@ class Machine:
         """Refuse a plan whose cost is above `max_cost` dollars (`BudgetError`)."""
         from s3unzip.estimate import check_budget, estimate  # noqa: PLC0415 - rare
 
-        summary = plan.summary
-        platform = describe_machine(summary.run, self._stores, self._workers.processes)
+        run = plan.summary.run
         expected = estimate(
-            summary.run,
+            run,
             [*plan.tasks, *plan.copies],
-            platform,
+            describe_machine(run, self._stores, self._workers.processes),
             self.context.tuning,
-            workers=summary.workers,
+            workers=plan.summary.workers,
         )
         check_budget(expected, max_cost)
 
@@ -293,8 +292,8 @@ class Machine:
             while settled.report is None:
                 state = settled.next
                 tasks = state.tasks or list(records.read_round(state.round))
-                done = [task for task in records.list_outcomes() if task != PLAN_TASK]
-                reports = filter(None, map_ahead(records.find_task_report, done, READERS))
+                recorded = [task for task in records.list_outcomes() if task != PLAN_TASK]
+                reports = filter(None, map_ahead(records.find_task_report, recorded, READERS))
                 workers.tally.note_recorded(count_progress(reports, tasks), new_run=is_new)
                 is_new = False
                 has_scans = any(task.kind is TaskKind.SCAN for task in tasks)

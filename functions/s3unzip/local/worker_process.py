@@ -148,7 +148,10 @@ def _report_silence(run: Run, context: Context, is_over: threading.Event) -> Non
 
 def work(lifeline: int) -> None:
     """Do the tasks that come by standard input until it ends: the program of a worker process."""
-    _end_with(lifeline)
+    # The kernel ends this process by SIGIO when the program's end of the lifeline is closed. The
+    # program never writes to it, so there is no other SIGIO (O_ASYNC in open(2)).
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
     answers = os.fdopen(os.dup(1), "wb")
     with contextlib.suppress(OSError):  # standard error is closed
         os.dup2(2, 1)  # so a library that prints sends no message
@@ -184,14 +187,6 @@ def work(lifeline: int) -> None:
         with progress.lock:  # no thread of the task may be sending
             send(end)
 
-
-def _end_with(lifeline: int) -> None:
-    """Let the kernel end this process when the other end of a pipe is closed.
-
-    Nothing is ever written to it, so the only SIGIO is that of its end (O_ASYNC in open(2)).
-    """
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
 
 
 def _receive() -> Any:
