@@ -188,7 +188,6 @@ def work(lifeline: int) -> None:
             send(end)
 
 
-
 def _receive() -> Any:
     """Return the next message of the program; end this process if the program has ended."""
     try:

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from s3unzip.errors import AccessDeniedError, NotFoundError, ServiceFaultError
-from s3unzip.extraction.batch import Window
-from s3unzip.extraction.put_pool import PutPool
+from s3unzip.extraction.batch import PutPool, Window
 from s3unzip.extraction.stream import stream_member
 from s3unzip.extraction.uploads import UploadGoneError, begin_upload, complete_once, finish_upload
 from s3unzip.model import Part, Status
