@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from s3unzip.settings import Tuning
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.ports import Buffer, PinnedArchive
+from s3unzip.stores.ports import PinnedArchive
 from s3unzip.zip import ByteRange
 
 S = TypeVar("S")
@@ -22,11 +22,12 @@ def stream_ahead(
 
     Pieces are small, because allocating pages for large buffers costs more than reading into them.
     """
-
-    def read(want: ByteRange) -> list[Buffer]:
-        return list(calls.stream(archive, want))
-
-    for pieces in read_ahead(read, whole, tuning.read_piece, tuning.reads_ahead):
+    for pieces in read_ahead(
+        lambda want: list(calls.stream(archive, want)),
+        whole,
+        tuning.read_piece,
+        tuning.reads_ahead,
+    ):
         yield from (memoryview(data) for data in pieces)
 
 

@@ -229,10 +229,8 @@ def _join_pins(pins: Sequence[Pin], named: Pin) -> Pin:
 
 
 def _name_part(location: Location, number: int, count: int) -> str:
-    part = locate_part(location, number, count)
-    if part is None:
-        return ""
-    return _part_name(part)
+    # It has a place: otherwise the parts would not have been found.
+    return _part_name(locate_part(location, number, count) or location)
 
 
 @contextmanager

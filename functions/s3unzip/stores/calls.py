@@ -95,18 +95,15 @@ class AimdLimiter:
             with self._lock:
                 self._active -= 1
                 if throttled and cuts == self._cuts:
-                    self._cut()
+                    self._cuts += 1
+                    self._starting = False
+                    self._successes = 0
+                    self.limit = max(1, int(self.limit * CUT))
                 elif succeeded and self.limit < self._max_concurrency:
                     self._grow()
                 if self._waiting:
                     self._changed.notify(2)  # this call has ended, and the limit may have grown
         return value
-
-    def _cut(self) -> None:
-        self._cuts += 1
-        self._starting = False
-        self.limit = max(1, int(self.limit * CUT))
-        self._successes = 0
 
     def _grow(self) -> None:
         """Count a success; raise the limit after each one at first, later after `limit` of them."""

@@ -80,8 +80,7 @@ def _file_in_the_way(path: str) -> str:
     return path
 
 
-def explain_archive(error: OSError, path: str) -> errors.S3UnzipError:
-    """Return the error that says why the archive `path` cannot be opened."""
+def _explain_archive(error: OSError, path: str) -> errors.S3UnzipError:
     if error.errno == errno.EISDIR:
         return errors.StorageError(
             f"{path}: is a folder; name an archive in it (s3unzip run takes folders too)"
@@ -147,7 +146,7 @@ class FileSource(ArchiveSource):
         systems have no conditional deletion.
         """
         with suppress(errors.NotFoundError):
-            if self.head(location) != pin:
+            if self.stat(location).pin != pin:
                 raise errors.SourceChangedError(f"{location.key}: a newer file is there")
             with explaining(location.key):
                 Path(location.key).unlink(missing_ok=True)
@@ -182,7 +181,7 @@ def _opened(path: str) -> Iterator[BufferedReader]:
         with Path(path).open("rb") as file:
             yield file
     except OSError as error:
-        raise explain_archive(error, path) from error
+        raise _explain_archive(error, path) from error
 
 
 def _pin_of(file: BufferedReader) -> Pin:

@@ -132,11 +132,12 @@ class OpenedStores:
                 bucket = S3Destination(session, work.bucket, StoreConfig())
                 return ObjectRunStore(home, S3Source(session), bucket, calls)
             case "file":
+                from s3unzip.stores.files import FileSource
                 from s3unzip.stores.folder import FolderDestination
 
                 folder = FolderDestination(home.key, private=True)
                 uncounted = Calls(LocalClock(), 0.0, CALLS_AT_ONCE)  # files take no requests
-                return ObjectRunStore(home, self.source(home), folder, uncounted)
+                return ObjectRunStore(home, FileSource(), folder, uncounted)
             case _:
                 raise UsageError(f"{work}: runs are kept in s3:// or a path")
 

@@ -1,14 +1,14 @@
-"""The interfaces of stores and of time; `s3`, `folder` and `web` implement them.
+"""The interfaces of stores; the adapters implement them.
 
-Each method of a source or destination is ONE attempt: retries, pacing and counting belong to
-`stores.calls`. A run store takes the `Calls` of the step that opens it, because one write may take
-many requests, whose bodies can be read only once. Its callers do not retry it again. Adapters
-turn every fault into the tree of `errors`:
+Each method of a source or destination is ONE attempt: `stores.calls` retries, paces and counts. A
+run store takes the `Calls` of the step that opens it, because one write may take many requests,
+whose bodies can be read only once. Its callers do not retry it. Adapters turn every fault into an
+error of the tree in `errors`:
 
 * 503, 429, SlowDown, KMS throttling: `ThrottledError`
 * other 5xx, 409, resets, timeouts, truncated bodies: `ServiceFaultError`
-* expired tokens: `ServiceFaultError` where there may be others soon, else `ExpiredKeysError`
-* 403, wrong owner, KMS denied or disabled: `AccessDeniedError`, naming the right that is missing
+* expired tokens: `ServiceFaultError` if new ones may come soon, else `ExpiredKeysError`
+* 403, wrong owner, KMS denied or disabled: `AccessDeniedError`, which names the missing right
 * 404: `NotFoundError`
 * a pinned read answered with 412 or 404: `SourceChangedError`
 * 412 on a conditional write: `ConflictError`

@@ -75,15 +75,19 @@ class ObjectRunStore:
         size = 0
         try:
             for number, body in enumerate(bodies, 1):
-                upload_part = partial(
-                    self._store.upload_part,
-                    upload,
-                    number=number,
-                    offset=size,
-                    body=body,
-                    crc32=zlib.crc32(body),
+                parts.append(
+                    self._run(
+                        "part",
+                        partial(
+                            self._store.upload_part,
+                            upload,
+                            number=number,
+                            offset=size,
+                            body=body,
+                            crc32=zlib.crc32(body),
+                        ),
+                    )
                 )
-                parts.append(self._run("part", upload_part))
                 size += len(body)
             self._complete(upload, parts, size)
         except BaseException as error:

@@ -141,7 +141,7 @@ class WebSource(ArchiveSource):
         etags = []
         for _ in range(2):
             count_request("head")
-            etags.append(self.head(location).etag)
+            etags.append(self.stat(location).pin.etag)
         # The pinned ETag comes again if each of several servers has an ETag of its own.
         if etags[0] != etags[1] or pin.etag in etags:
             return errors.StorageError(
