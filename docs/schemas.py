@@ -23,6 +23,8 @@ def schema_of(title: str, kinds: Iterable[type]) -> dict[str, Any]:
     homes = {name: kind for one in wanted for name, kind in _structs(one)}
     _, parts = msgspec.json.schema_components(wanted, ref_template="#/$defs/{name}")
     for name, part in parts.items():
+        if "description" in part:  # `help` shows the fields there, too
+            part["description"] = part["description"].partition("Attributes:")[0].rstrip()
         for field, declared in _declared(name, homes).items():
             known = part.get("properties", {}).get(field)
             if known is not None and declared:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__, __all__ = lazy_names(
+    _load, __dir__, __all__ = lazy_names(
         __name__,
         {
             "s3unzip.api.archive": ("Archive", "ArchiveMember", "open_archive"),
@@ -61,3 +61,12 @@ if not TYPE_CHECKING:
             "s3unzip.zip.checks": ("Limits",),
         },
     )
+
+    def __getattr__(name: str) -> object:
+        """Load a public name; the docstring of a class of options gets their help."""
+        value = _load(name)
+        if hasattr(value, "__struct_fields__"):
+            from s3unzip.options import describe_options  # noqa: PLC0415 - of such a class alone
+
+            describe_options(value)
+        return value

@@ -221,7 +221,10 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
             HelpSection.OBJECTS,
         ),
     ] = None  # the raw deflate stream re-wrapped, not inflated
-    trust_crc: Annotated[bool, RunOption()] = False  # with as_gzip: do not inflate to check
+    trust_crc: Annotated[
+        bool,
+        RunOption(help="With as_gzip: do not inflate members to check them."),
+    ] = False  # with as_gzip: do not inflate to check
     password_ref: str | None = None  # the place of the password, never the password itself
     nested_depth: Annotated[
         Count,
@@ -243,7 +246,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
     ] = False  # write _SUCCESS last
     objects: Annotated[
         ObjectProperties | None,
-        RunOption(),
+        RunOption(help="Properties of the objects besides their content."),
     ] = None  # the properties of the objects besides their content
 
     def __post_init__(self) -> None:
@@ -668,7 +671,23 @@ class Failure(Struct, frozen=True, omit_defaults=True):
 
 
 class Report(Struct, frozen=True, omit_defaults=True):
-    """``report.json``: written last, with every verdict."""
+    """``report.json``: written last, with every verdict.
+
+    Attributes:
+        verdict: how the run ended. `ok` is true if all members are in the destination.
+        reason, message, offset: why the run ended, if not by its members: a code, a sentence, and
+            the place in the archive.
+        members: what was asked for, folders too: they are extracted, unchanged (they were there),
+            failed, or missing (a task did not end).
+        reasons: the failed members by code. `failures` has the first ones, each with its key,
+            its message and its place in the archive.
+        warnings: members with a warning, by code.
+        bytes_in, bytes_out: bytes read from the archive, and bytes written.
+        requests: requests to stores, by kind. `cost` is their price in dollars on AWS.
+        started, finished: Unix seconds. `plan_seconds` is the time of the plan, `task_seconds` the
+            sum of the tasks.
+        run: the id by which the command line finds the records of the run.
+    """
 
     run: str
     verdict: Verdict

@@ -46,6 +46,10 @@ class RunOption(NamedTuple):
     variable: str | list[str] | None = None  # environment variables that also set it
     known_values: tuple[str, ...] = ()  # for completion by a shell
 
+    def __repr__(self) -> str:
+        """Return what the signature of a class of options has room for."""
+        return f"RunOption({self.form!r})"
+
 
 class OptionRow(NamedTuple):
     """One option of the table."""
@@ -94,6 +98,14 @@ def _read_rows(declaring: type[Struct]) -> Iterator[OptionRow]:
                     default = field.default_factory()
                 kind, optional = _bare(field.type)
                 yield OptionRow(field.name, kind, default, optional=optional, option=option)
+
+
+def describe_options(kind: Any) -> None:
+    """Add the help of each option to the docstring of the class that declares it."""
+    lines = [f"        {row.field}: {row.option.help}" for row in read_options(kind)]
+    text = kind.__doc__ or ""
+    if lines and "Attributes:" not in text:
+        kind.__doc__ = "\n".join((f"{text.rstrip()}\n\n    Attributes:", *lines))
 
 
 def bare_type(kind: Any) -> Any:

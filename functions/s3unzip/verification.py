@@ -95,7 +95,17 @@ class Difference(Struct, frozen=True, omit_defaults=True):
 
 
 class Verification(Struct, frozen=True):
-    """The result of a verify."""
+    """The result of a verify.
+
+    Attributes:
+        verdict: EQUAL, or DIFFERENT if an object is missing, different or extra.
+        members: objects that should exist; `equal` of them are as they should be.
+        refused: members that the directory refuses, so no run extracts them.
+        proofs: equal objects by what shows it: record, checksum, read, metadata, size.
+        counts: differences by kind; `differences` has the first ones of each kind.
+        records: ids of the runs whose records were used.
+        requests, bytes_read: requests to the stores, and bytes of objects that were read.
+    """
 
     verdict: Comparison
     source: Location

@@ -1,5 +1,6 @@
 """Values: nonsense is refused by name, all go through JSON, run ids tell versions apart."""
 
+import pydoc
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+import s3unzip
 from s3unzip import model
 from s3unzip.errors import UsageError
 from s3unzip.model import (
@@ -25,6 +27,7 @@ from s3unzip.model import (
     decode,
     encode,
 )
+from s3unzip.options import read_options
 from s3unzip.run_ids import execution_name, run_id, run_of_execution
 
 
@@ -187,3 +190,13 @@ def test_a_value_goes_through_json_unchanged(kind: type[Struct], data: st.DataOb
     line = encode(value)
     assert b"\n" not in line
     assert decode(line, kind) == value
+
+
+def test_help_describes_options_and_results() -> None:
+    """Each option has a line in the help of its class, and a result its figures."""
+    for kind in (s3unzip.Options, s3unzip.ObjectProperties, s3unzip.StoreConfig):
+        shown = pydoc.getdoc(kind)
+        lines = [f"{row.field}: {row.option.help}" for row in read_options(kind)]
+        assert all(len(line.split()) > 1 and line in shown for line in lines)
+    for figures in ("bytes_in, bytes_out: ", "started, finished: Unix seconds."):
+        assert figures in pydoc.getdoc(s3unzip.Report)
