@@ -105,12 +105,12 @@ def check_name(text: str, policy: Policy) -> Name:
     `name-empty`; a directory may have such a name.
     """
     slashed = text.replace("\\", "/")
-    path = slashed.lstrip("/")
-    segments = path.removesuffix("/").split("/")
-    named = [segment for segment in segments if segment not in ("", ".")]
+    relative = slashed.lstrip("/")
+    segments = relative.removesuffix("/").split("/")
+    path_segments = [segment for segment in segments if segment not in ("", ".")]
     is_directory = slashed.endswith("/")
     warnings: list[str] = []
-    if not named:
+    if not path_segments:
         return Name("", is_directory, "name-empty", warnings)
     # The first fault that the policy does not tolerate is the failure; the others are warnings.
     for code, is_faulty in (
@@ -119,23 +119,23 @@ def check_name(text: str, policy: Policy) -> Name:
         ("name-control-char", _CONTROL.search(text)),
         ("name-carriage-return", "\r" in text),
         ("name-combining-run", has_long_marks(text)),
-        ("name-absolute", path != slashed),
-        ("name-drive-letter", _DRIVE.match(named[0])),
+        ("name-absolute", relative != slashed),
+        ("name-drive-letter", _DRIVE.match(path_segments[0])),
         ("name-dotdot", ".." in segments),
         ("name-dot-normalised", "." in segments),
         ("name-empty-component-normalised", "" in segments),
-        ("name-trailing-space-dot", any(_is_trimmed(segment) for segment in named)),
+        ("name-trailing-space-dot", any(_is_trimmed(segment) for segment in path_segments)),
     ):
         if is_faulty and not policy.tolerates(code):
             return Name(text, is_directory, code, warnings)
         if is_faulty:
             warnings.append(code)
     # Drop the drive, like a leading slash. A colon in a longer segment is part of the name.
-    while named and len(named[0]) == len("C:") and _DRIVE.match(named[0]):
-        del named[0]
-    if not named:
+    while path_segments and len(path_segments[0]) == len("C:") and _DRIVE.match(path_segments[0]):
+        del path_segments[0]
+    if not path_segments:
         return Name("", is_directory, "name-empty", warnings)
-    return Name("/".join(named), is_directory, failure=None, warnings=warnings)
+    return Name("/".join(path_segments), is_directory, failure=None, warnings=warnings)
 
 
 def _is_trimmed(segment: str) -> bool:

@@ -48,9 +48,9 @@ Reads = Generator[ByteRange, bytes, T]
 def drive(reads: Reads[T], read: Callable[[ByteRange], bytes]) -> T:
     """Run `reads` to its end; answer each range with `read`."""
     try:
-        want = next(reads)
+        byte_range = next(reads)
         while True:
-            want = reads.send(read(want))
+            byte_range = reads.send(read(byte_range))
     except StopIteration as end:
         value: T = end.value
         return value

@@ -85,7 +85,7 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     probes = _Probes(table, start)
     spans = [_Span(0, len(table.offsets), 0, total)]
     for number in _find_crossings(table):
-        span = spans.pop()
+        span = spans.pop()  # the last one, in which all later crossings lie
         times = yield from probes.find(number, range(span.least, total + 1))
         spans += span.split(number, times)
     lengths: dict[int, int] = {}
