@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from s3unzip.errors import UsageError
-from s3unzip.model import GzipForm, Location, Options, Request
+from s3unzip.model import Location, Options, Request
 from s3unzip.planning.select import KeyTemplate, find_unmatched, parse_template, selector
 from s3unzip.stores.locations import parse_destination, parse_source
 
@@ -43,11 +43,6 @@ def test_a_wrong_template_is_refused(template: str) -> None:
         _key("a", template)
 
 
-def test_braces_in_the_archives_own_name_are_plain_text() -> None:
-    """An archive called {member}.zip does not make fields of its name."""
-    assert _key("a", None, "s3://bucket/{member}.zip") == "base/{member}/a"
-
-
 @pytest.mark.parametrize(
     ("source", "template", "wanted"),
     [
@@ -57,6 +52,7 @@ def test_braces_in_the_archives_own_name_are_plain_text() -> None:
         ("s3://bucket/in/....zip", None, "base/.../a"),
         ("s3://bucket/in/..", None, "base/archive/a"),
         ("s3://bucket/what?.zip", None, "base/what?/a"),
+        ("s3://bucket/{member}.zip", None, "base/{member}/a"),  # its braces make no field
         ("https://host/?file=1.zip", None, "base/archive/a"),
         ("https://host/x%2F..%2F..zip", None, "base/..zip/a"),
         ("https://host/x%2F..%2F../a.zip", "{archive_dir}/{member}", "base/x/%2E%2E/%2E%2E/a"),
@@ -76,13 +72,6 @@ def test_every_archive_has_a_place_below_the_prefix(
 def test_no_key_leaves_the_prefix(path: str, template: str) -> None:
     """Whatever the path, the key begins with the destination's prefix."""
     assert _key(path, template).startswith("base/")
-
-
-def test_gzip_members_end_in_gz() -> None:
-    """With --as-gzip suffix the key says what the object is."""
-    options = Options(as_gzip=GzipForm.SUFFIX)
-    source, target = parse_source("s3://bucket/a.zip"), parse_destination("s3://out")
-    assert parse_template(Request(source, target, options)).key_of()("x.json") == "a/x.json.gz"
 
 
 @pytest.mark.parametrize(

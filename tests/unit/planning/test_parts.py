@@ -10,7 +10,6 @@ from s3unzip.run_ids import run_id
 from s3unzip.settling.loop import begin
 from s3unzip.stores.archives import read_whole_tail
 from s3unzip.stores.ports import ObjectFacts
-from s3unzip.zip import Limits, Policy
 from tests.support.runs import OUT, World
 from tests.support.split_zips import build_split, cut_pieces, part_names
 from tests.support.zips import DEFLATE, Entry, build
@@ -29,21 +28,11 @@ def _fill(world: World, parts: Sequence[bytes], names: Sequence[str]) -> Request
     return Request(Location("s3", "ingest", f"in/{names[-1]}"), OUT)
 
 
-def _fill_pieces(world: World, size: int) -> tuple[Request, int]:
-    pieces = cut_pieces(build(*ENTRIES), size)
-    request = _fill(world, pieces, [f"a.zip.{number:03}" for number in range(1, len(pieces) + 1)])
-    return structs.replace(request, source=Location("s3", "ingest", "in/a.zip.001")), len(pieces)
-
-
 def _refuse(world: World, request: Request) -> str:
     report = begin(request, world.context).report
     assert isinstance(report, Report)
     assert report.verdict is Verdict.REJECTED
     return f"{report.reason}: {report.message}"
-
-
-def _limited(world: World, parts: int) -> None:
-    world.policy = Policy(limits=structs.replace(Limits(), parts=parts))
 
 
 @pytest.mark.parametrize("ending", ["zip", "ZIP"])
@@ -62,8 +51,10 @@ def test_a_run_extracts_all_parts(world: World, ending: str) -> None:
 
 def test_pieces_of_a_cut_file(world: World) -> None:
     """An archive that was cut into .001, .002 and so on is named by its first piece."""
-    request, count = _fill_pieces(world, 300)
-    assert count > 16
+    pieces = cut_pieces(build(*ENTRIES), 300)
+    assert len(pieces) > 16
+    last = _fill(world, pieces, [f"a.zip.{number:03}" for number in range(1, len(pieces) + 1)])
+    request = structs.replace(last, source=Location("s3", "ingest", "in/a.zip.001"))
     assert world.run_request(request).verdict is Verdict.COMPLETED
     assert world.contents("a/") == CONTENTS
     later = structs.replace(request, source=Location("s3", "ingest", "in/a.zip.003"))
@@ -102,20 +93,6 @@ def test_a_part_that_comes_later(world: World) -> None:
     report = world.run_request(_fill(world, SPLIT, NAMES))
     assert report.verdict is Verdict.COMPLETED
     assert report.run != refused.run
-
-
-def test_the_number_of_parts_is_limited(world: World) -> None:
-    """Above the limit no part is looked for, of a split archive and of pieces."""
-    request = _fill(world, SPLIT, NAMES)
-    _limited(world, 3)
-    assert "too-many-parts: " in _refuse(world, request)
-    _limited(world, 4)
-    assert world.run_request(request).verdict is Verdict.COMPLETED
-    request, count = _fill_pieces(world, 1_000)
-    _limited(world, count - 1)
-    assert "more than" in _refuse(world, request)
-    _limited(world, count)
-    assert world.run_request(request).verdict is Verdict.COMPLETED
 
 
 def test_a_name_that_leads_to_no_parts(world: World) -> None:

@@ -16,7 +16,7 @@ from s3unzip.extraction.task import run_task
 from s3unzip.model import Location, Report, Request, Stop, TaskKind, Verdict
 from s3unzip.planning.reading import read_tail
 from s3unzip.run_ids import run_id
-from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, REPORT, RunRecords
+from s3unzip.runs.records import RECORD_UNREADABLE, REPORT, RunRecords
 from s3unzip.settling.loop import (
     MAX_IDLE_ROUNDS,
     FailedExecution,
@@ -380,9 +380,3 @@ def test_a_store_that_is_never_the_same_ends_the_step() -> None:
         ServiceFaultError, match="other writers replaced its report before each of 20 writes"
     ):
         write_verdict(lambda _: _report_of(DONE), RunRecords(Restless()), 0.0)
-
-
-def test_a_report_that_cannot_be_read_counts_as_none() -> None:
-    """Any verdict takes its place."""
-    store = MemoryRunStore({REPORT: b"{", PAGE: b""})
-    assert _write(RunRecords(store), _report_of(FAILED)).verdict is FAILED
