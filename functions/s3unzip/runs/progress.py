@@ -5,8 +5,7 @@ if members failed. The stage of a report says which of its numbers count.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable
 
 from msgspec import Struct, field
 
@@ -102,18 +101,16 @@ class RunWatcher:
             if report is None or report.unfinished:
                 continue
             self._finished[task] = report
-            if report.failed and gives_outcome(report.stage) and len(failures) < self._listed:
-                failures |= {outcome.key: outcome for outcome in self._find_failures(task)}
+            if len(failures) >= self._listed or not gives_outcome(report.stage):
+                continue
+            recorded = self._records.find_outcomes(task) if report.failed else None
+            if recorded is not None:
+                failures |= {
+                    outcome.key: outcome
+                    for outcome in recorded.outcomes
+                    if outcome.status is Status.FAILED
+                }
         return tuple(failures.values())[: self._listed]
-
-    def _find_failures(self, task: str) -> Iterator[Outcome]:
-        recorded = self._records.find_outcomes(task)
-        if recorded is None:
-            return
-        yield from islice(
-            (outcome for outcome in recorded.outcomes if outcome.status is Status.FAILED),
-            self._listed,
-        )
 
     def _find_report(self, task: str) -> TaskReport | None:
         try:

@@ -452,7 +452,18 @@ def _go_on(step: Step, plan: PlanSummary, results: Results, state: Next) -> Sett
     if stop is None and idle < MAX_IDLE_ROUNDS:
         stop = _advance_split_members(step, results)
         if stop is None and results.unfinished:
-            return Settled(_write_next_round(step, results, state, idle))
+            number = state.round + 1
+            step.records.write_round(number, order_tasks(results.unfinished))
+            following = _next(step.records, results.unfinished, number, step.context)
+            return Settled(
+                replace(
+                    following,
+                    done=max(0, results.done),
+                    idle=idle,
+                    requests=state.requests + step.calls.requests,
+                    reopened=state.reopened,
+                )
+            )
     if stop is None and not results.unfinished and not results.waiting:
         stop = _find_lost(plan, results)
     return _end_run(step, plan, results, state, stop=stop)
@@ -506,19 +517,6 @@ def _end_run(
         *_write_settled(
             report, plan, step.records, step.context, since=step.started, reopened=state.reopened
         ),
-    )
-
-
-def _write_next_round(step: Step, results: Results, state: Next, idle: int) -> Next:
-    """Write the round after `state`; `idle` rounds in a row made no progress."""
-    number = state.round + 1
-    step.records.write_round(number, order_tasks(results.unfinished))
-    return replace(
-        _next(step.records, results.unfinished, number, step.context),
-        done=max(0, results.done),
-        idle=idle,
-        requests=state.requests + step.calls.requests,
-        reopened=state.reopened,
     )
 
 

@@ -90,7 +90,7 @@ def _reason(reason: Ranked, listed: list[str]) -> Markup:
 
 
 def _filter(listed: list[str]) -> Markup:
-    """Return the form that narrows the table; it is hidden until the script works."""
+    """Return the form that filters the table; it stays hidden without the page's script."""
     search = Markup(
         '<label>Search <input id="query" type="search" autocomplete="off" spellcheck="false"'
         ' placeholder="key, reason or message"></label>'
@@ -100,12 +100,10 @@ def _filter(listed: list[str]) -> Markup:
         element("option", {"value": reason}, plain(f"{reason} ({listed.count(reason):,})"))
         for reason in sorted(set(listed))
     ]
-    choice = element("select", {"id": "reason"}, *choices)
+    choice = element("label", {}, plain("Reason "), element("select", {"id": "reason"}, *choices))
     matches = element("output", {"id": "matches", "for": "query reason", "role": "status"})
     attributes = {"id": "filter", "role": "search", "aria-label": "Failures", "hidden": "hidden"}
-    return element(
-        "form", attributes, *(search, element("label", {}, plain("Reason "), choice), matches)
-    )
+    return element("form", attributes, search, choice, matches)
 
 
 def _failure_rows(report: Report) -> Iterator[Markup]:

@@ -74,7 +74,8 @@ def render_page(report: Report, context: Context) -> bytes:
 def make_page(shown: Shown) -> bytes:
     """Return ``report.html``: UTF-8, self-contained, the same bytes for the same report."""
     archive = clip(shown.report.source.name.rsplit("/", 1)[-1], MAX_NAME)
-    _, verdict = _show_verdict(shown.report)
+    style, verdict = _show_verdict(shown.report)
+    description = _describe_verdict(shown.report, shown.next_command)
     sections = [
         Section("summary", "Summary", facts.facts(shown)),
         Section("failures", "Failures", failures.failures(shown)),
@@ -86,7 +87,7 @@ def make_page(shown: Shown) -> bytes:
         {
             "TITLE": title_text(f"{archive}: {verdict[2:-1].lower()} · s3unzip"),
             "ARCHIVE": text(archive),
-            "VERDICT": _verdict(shown),
+            "VERDICT": Markup(element("b", {"class": style}, plain(verdict)) + plain(description)),
             "CAUSE": _cause(shown),
             "ROUTE": _route(shown),
             "LINKS": Markup("".join(_link(section) for section in present)),
@@ -145,14 +146,6 @@ def _show_verdict(report: Report) -> tuple[str, str]:
     if report.verdict is Verdict.FAILED and report.reason == STOPPED:  # by a person
         return STOPPED_BANNER
     return VERDICTS[report.verdict]
-
-
-def _verdict(shown: Shown) -> Markup:
-    style, title = _show_verdict(shown.report)
-    return Markup(
-        element("b", {"class": style}, plain(title))
-        + plain(_describe_verdict(shown.report, shown.next_command))
-    )
 
 
 def _describe_verdict(report: Report, next_command: str | None) -> str:
